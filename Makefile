@@ -29,7 +29,7 @@ demo: $(VENV)/.ready ## watch 2,000 items travel three stages, with partners tha
 	@$(BIN)/milepost demo
 
 # The quick tier is a matter of place: tests in these folders belong to it, unless they are marked `slow`, `wire` or `thorough`.
-QUICK := tests/core tests/engine tests/ledgers tests/testing tests/runners tests/blobs
+QUICK := tests/core tests/engine tests/ledgers tests/subscribers tests/testing tests/runners tests/blobs tests/app/test_station.py
 
 quick: $(VENV)/.ready ## the tests of the rules, the engine and the ledgers in memory and SQLite, in under a minute
 	@$(BIN)/pytest -n 2 --dist worksteal -q -m "not slow and not wire and not thorough" --ignore=tests/ledgers/aws $(QUICK)

@@ -31,7 +31,7 @@ from milepost.engine.context import Context
 from milepost.engine.intake import Receipt, submit
 from milepost.http.server.assembly import Door
 from milepost.http.state.state import ServerState
-from milepost.runners.process import hand_over_soon, settle_in
+from milepost.runners.process import tune_garbage_collection, tune_thread_switching
 from milepost.station import Station
 
 CONCURRENCY = 64
@@ -122,7 +122,7 @@ def beside(ctx: Context, folder: Path) -> Iterator[None]:
 
 
 def work(folder: Path) -> None:
-    settle_in()
+    tune_garbage_collection()
     ctx = opened(folder)
     station = Station(ctx, roles={"worker"})
     signal.signal(signal.SIGTERM, lambda *_: station.stop())
@@ -140,8 +140,8 @@ def ended(ctx: Context) -> int:
 
 
 def part(folder: Path, mode: str, seconds: float, waiting: int) -> dict[str, float]:
-    settle_in()
-    hand_over_soon()
+    tune_garbage_collection()
+    tune_thread_switching()
     ctx = opened(folder)
     door = Door(ctx, "127.0.0.1", 0, FromMemory if mode == "memory" else ServerState)
     door.open()

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.project import ROOT
 
-STANDINS = Path(__file__).parents[2] / ".standins"
+STANDINS = ROOT / ".standins"
 REGION = "eu-central-1"
 START_S = 30.0
 STOP_S = 10.0

@@ -9,7 +9,7 @@ from typing import Any
 
 import boto3
 import pytest
-import standins
+from tests import standins
 
 pytestmark = pytest.mark.wire
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.http.places import new_aws_ledger
+from tests.http.servers_on_ledgers import new_aws_ledger
 
 
 @pytest.fixture(params=["memory", "sqlite", "aws"])

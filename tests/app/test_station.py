@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ears import Ear
-from worker_rig import TIMEOUT, Gate, add, context, lasting, reasons, row
+from tests.engine.events.recording_subscribers import Ear
+from tests.engine.work.stepped_worker import TIMEOUT, Gate, add, context, lasting, reasons, row
+from tests.project import ROOT
 
 from milepost.composition import open_context
 from milepost.core.errors import LedgerFull
@@ -39,7 +40,6 @@ from milepost.testing.audit import audit
 from milepost.testing.clock import VirtualClock
 from milepost.testing.seeded_runner import SimRunner
 
-ROOT = Path(__file__).parents[2]
 SIGNED = {"by": "ops", "reason": "test"}
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from standins import REGION
-from tests.commands import DELIVERED, WEIGHED, Answer
+from tests.cli.commands import DELIVERED, WEIGHED, Answer
+from tests.standins import REGION
 
 from milepost.cli import answer
 from milepost.cli.commands import cli

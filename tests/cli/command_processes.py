@@ -21,7 +21,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.commands import Answer
+from tests.cli.commands import Answer
+from tests.project import ROOT
 
 PRELOADED = ("milepost.cli", "milepost.engine", "milepost.ledgers.sqlite", "milepost.http", "milepost.subscribers", "milepost.evidence")
 """Packages whose modules the processes find imported."""
@@ -33,8 +34,8 @@ class CommandProcesses:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="commands-")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.command_processes"],
-            cwd=Path(__file__).parents[1],
+            [sys.executable, "-m", "tests.cli.command_processes"],
+            cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

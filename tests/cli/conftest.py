@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.command_processes import command_processes
-from tests.commands import DELIVERED, STAMPED, WEIGHED, Answer
+from tests.cli.command_processes import command_processes
+from tests.cli.commands import DELIVERED, STAMPED, WEIGHED, Answer
 
 ROUTES = WEIGHED + STAMPED + DELIVERED
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from tests.project import ROOT
 
-SOURCE = Path(__file__).parents[1] / "application" / "parcels_application.py"
+SOURCE = ROOT / "tests/application/parcels_application.py"
 TOML = 'applications = ["desk.py"]\n[parcels-desk]\nheaviest = 5\n'
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desk import ROUTES, SIGNED, Desk, address
+from tests.cli.aws_command_line import ROUTES, SIGNED, Desk, address
 
 from milepost.core.status import Status
 from milepost.ledgers.aws.names import ResourceNames

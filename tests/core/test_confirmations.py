@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from life import START, after, at_stage, claimed, handler, make_plan, new_item, settled, walk
+from tests.core.item_lives import START, after, at_stage, claimed, handler, make_plan, new_item, settled, walk
 
 from milepost.core.change import Change
 from milepost.core.confirmations import confirm, noted_once, too_late

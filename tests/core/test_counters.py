@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from life import START, claimed, make_plan, new_item
+from tests.core.item_lives import START, claimed, make_plan, new_item
 
 from milepost.core.change import Change
 from milepost.core.counters import HOUR, CounterKey, GroupKey, count, count_all

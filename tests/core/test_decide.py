@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from life import LEASE, START, after, at_stage, claimed, make_plan, new_item, outcomes, settled, walk
 from msgspec.structs import replace
+from tests.core.item_lives import LEASE, START, after, at_stage, claimed, make_plan, new_item, outcomes, settled, walk
 
 from milepost.core.change import FREE, Change
 from milepost.core.confirmations import confirm

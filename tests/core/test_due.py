@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from life import LEASE, START, after, at_stage, claimed, make_plan, new_item, settled, walk
 from msgspec.structs import replace
+from tests.core.item_lives import LEASE, START, after, at_stage, claimed, make_plan, new_item, settled, walk
 
 from milepost.core.change import Change
 from milepost.core.confirmations import confirm

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from life import START, claimed, make_plan, new_item, outcomes, settled
+from tests.core.item_lives import START, claimed, make_plan, new_item, outcomes, settled
 
 from milepost.core.decide import decide
 from milepost.core.events import cloud_event, event_id, events_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from life import LEASE, START, after, at_stage, claimed, make_plan, new_item, settled
 from msgspec.structs import replace
+from tests.core.item_lives import LEASE, START, after, at_stage, claimed, make_plan, new_item, settled
 
 from milepost.core import operators
 from milepost.core.change import Change

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from life import START, make_plan, new_item, walk
+from tests.core.item_lives import START, make_plan, new_item, walk
 
 from milepost.core.change import Change
 from milepost.core.decide import NOTHING, accept

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.command_processes import command_processes
+from tests.cli.command_processes import command_processes
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```\s*$", re.DOTALL | re.MULTILINE)
 BIN = Path(sys.executable).parent

@@ -11,12 +11,12 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
+from tests.project import ROOT
 from tools.architecture import missing_steps, reduced, steps
 
 import milepost as mp
 from milepost.testing.aws_model import AwsModel
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from samples import shell
+from tests.docs.samples import shell
+from tests.project import ROOT
 
 from milepost.applications.postingest.scoutam.standin import StandIn
 
-ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 
 

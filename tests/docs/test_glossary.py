@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.project import ROOT
+
 PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 TERMS = [term.lower() for term in re.findall(r"\*\*([^*]+)\*\*", PAGE)]
 OF_THE_DESIGN = (

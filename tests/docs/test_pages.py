@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
+from tests.project import ROOT
 
 import milepost
 from milepost.cli.commands import cli
@@ -17,7 +18,6 @@ from milepost.core import errors
 from milepost.core.routes.route import Route
 from milepost.core.status import Reason, Status
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")

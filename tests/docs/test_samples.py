@@ -10,13 +10,13 @@ from pathlib import Path
 
 import boto3
 import pytest
-from samples import Page, SampleError, compare
-from tests.aws import standins
-from tests.http.visitor import visiting
+from tests import standins
+from tests.docs.samples import Page, SampleError, compare
+from tests.http.live_server import visiting
+from tests.project import ROOT
 
 from milepost.applications.postingest.scoutam.standin import StandIn
 
-ROOT = Path(__file__).resolve().parents[2]
 WORDS_ONLY = ROOT / "docs/glossary.md"
 PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {WORDS_ONLY}), *sorted((ROOT / "docs/guides").glob("*.md"))]
 Setup = Callable[[Path], contextlib.AbstractContextManager[dict[str, str]]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine_world import ROUTE, World
+from tests.engine.world import ROUTE, World
 
 from milepost.core.operators import cancel, skip
 from milepost.core.outcome import Done, Reject, Retry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from engine_world import ROUTE, World
+from tests.engine.world import ROUTE, World
 
 from milepost.core.decide import undecided
 from milepost.core.item import Row

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from ears import Ear, cursor, refuses
-from engine_world import ROUTE, Interrupted, World, dies, parcels
+from tests.engine.events.recording_subscribers import Ear, cursor, refuses
+from tests.engine.world import ROUTE, Interrupted, World, dies, parcels
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.decide import decide

@@ -7,7 +7,7 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from worker_rig import TIMEOUT, add, context, row
+from tests.engine.work.stepped_worker import TIMEOUT, add, context, row
 
 from milepost.core.item import Item
 from milepost.core.outcome import Done, Outcome

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from evidence_scene import Scene
+from tests.evidence.evidence_scene import Scene
 
 from milepost.evidence.signing import Signer, make_key
 

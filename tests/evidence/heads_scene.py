@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from evidence_scene import DAY, Scene
+from tests.evidence.evidence_scene import DAY, Scene
 
 from milepost.engine.heads.daily import HeadKeeper
 from milepost.evidence.signing import Signer

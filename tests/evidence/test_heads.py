@@ -9,8 +9,8 @@ from threading import Barrier, Thread
 from typing import Any
 
 import pytest
-from evidence_scene import DAY, HEADS, ROUTE, SIGNED, Scene, assets
-from heads_scene import Ear, Envelope, next_day, turn
+from tests.evidence.evidence_scene import DAY, HEADS, ROUTE, SIGNED, Scene, assets
+from tests.evidence.heads_scene import Ear, Envelope, next_day, turn
 
 import milepost as mp
 from milepost.blobs.memory import MemoryBlobs

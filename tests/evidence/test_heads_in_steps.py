@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from evidence_scene import ROUTE, Scene
-from heads_scene import next_day
+from tests.evidence.evidence_scene import ROUTE, Scene
+from tests.evidence.heads_scene import next_day
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.history import link

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from evidence_scene import ROUTE, SIGNED, Scene
-from heads_scene import Ear, Envelope, next_day, turn
+from tests.evidence.evidence_scene import ROUTE, SIGNED, Scene
+from tests.evidence.heads_scene import Ear, Envelope, next_day, turn
 
 from milepost.core.errors import UsageError
 from milepost.engine.heads.daily import last_head, prover

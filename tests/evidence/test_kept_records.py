@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
-from evidence_scene import ROUTE, SIGNED, Scene, assets
+from tests.evidence.evidence_scene import ROUTE, SIGNED, Scene, assets
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.composition import open_context

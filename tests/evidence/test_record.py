@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from evidence_scene import ROUTE, SIGNED, Scene
+from tests.evidence.evidence_scene import ROUTE, SIGNED, Scene
 
 from milepost.engine.acts.bulk import act
 from milepost.evidence.record import SCHEMA, differences, evidence, seal_record

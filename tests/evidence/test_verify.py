@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from evidence_scene import ROUTE, Scene
+from tests.evidence.evidence_scene import ROUTE, Scene
 
 from milepost.core.errors import MilepostError, UsageError
 from milepost.core.item import canonical_json

@@ -8,8 +8,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from evidence_scene import ROUTE, SIGNED, Scene
-from premis_check import NAMESPACE, faults
+from tests.evidence.evidence_scene import ROUTE, SIGNED, Scene
+from tests.evidence.premis_check import NAMESPACE, faults
 
 from milepost.engine.acts.bulk import act
 from milepost.evidence.premis import premis

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.http.guarded import Guarded, guarded
-from tests.http.places import new_aws_ledger
-from tests.http.visitor import Answered, Visitor, visiting
+from tests.http.guarded_server import Guarded, guarded
+from tests.http.live_server import Answered, Visitor, visiting
+from tests.http.servers_on_ledgers import new_aws_ledger
 
 from milepost.testing.clock import VirtualClock
 
@@ -46,11 +46,6 @@ def call(door: Visitor) -> Callable[..., Answered]:
 def url(tmp_path: Path) -> str:
     """The address of a ledger that is not there yet."""
     return f"sqlite:///{tmp_path}/ledger.db"
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tests.http.visitor import Visitor
+from tests.http.live_server import Visitor
 
 EVENTS = "/api/v1/events"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from tests.http.visitor import Visitor, sample_route
+from tests.http.live_server import Visitor, sample_route
 
 import milepost as mp
 from milepost.core.routes.route import Route

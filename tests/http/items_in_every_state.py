@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.http.gallery import lease_of
-from tests.http.visitor import Answered, Visitor
+from tests.http.live_server import Answered, Visitor
+from tests.http.remote_workers import lease_of
 
 import milepost as mp
 from milepost.core.status import Status

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 
-from tests.http.visitor import Answered
+from tests.http.live_server import Answered
 
 
 def text_of(answered: Answered) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.http.places import door_over
-from tests.http.visitor import Answered, Visitor
+from tests.http.live_server import Answered, Visitor
+from tests.http.servers_on_ledgers import door_over
 
 import milepost as mp
 from milepost.testing import VirtualClock

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import boto3
 import pytest
-from tests.aws import standins
-from tests.http.visitor import Visitor
+from tests import standins
+from tests.http.live_server import Visitor
 
 import milepost as mp
 from milepost.http.server.assembly import Door

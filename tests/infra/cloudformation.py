@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.aws import standins
+from tests import standins
 from tests.infra.templates import Template
 
 STACK = "test-milepost"

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.aws import standins
-from tests.infra.deploying import Client
+from tests import standins
+from tests.infra.cloudformation import Client
 from tests.infra.templates import CASES, Template, write_case
+from tests.project import ROOT
 
-ROOT = Path(__file__).parents[2]
 BIN = ROOT / ".infra-venv" / "bin"
 DRIVER = "import json, sys; from infra.app import main; sys.exit(max(main(arguments) for arguments in json.load(sys.stdin)))"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.aws import standins
-from tests.infra.deploying import STACK, Client, deploy
+from tests import standins
+from tests.infra.cloudformation import STACK, Client, deploy
 from tests.infra.templates import Template
 
 

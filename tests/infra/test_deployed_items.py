@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.aws import standins
+from tests import standins
+from tests.infra.cloudformation import Client, deploy
 from tests.infra.code_folder import synthesise
-from tests.infra.deploying import Client, deploy
 
 from milepost.blobs.nowhere import NoBlobs
 from milepost.core.routes.plan import Plan

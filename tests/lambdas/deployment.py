@@ -13,9 +13,9 @@ from typing import Any
 
 import boto3
 import pytest
-from postingest_scene import WallClock
-from pump import Context, QueuePump, StreamPump
-from standins import REGION
+from tests.applications.postingest.aws_scene import WallClock
+from tests.lambdas.event_source_mapping import Context, QueuePump, StreamPump
+from tests.standins import REGION
 
 from milepost.core.item import Row
 from milepost.core.routes.plan import Plan

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import boto3
 import pytest
-from access_check import Watch, allowed_of, denied
-from lambda_scene import HEAD, Deployment
-from pump import Context
-from standins import REGION
+from tests.infra.access_check import Watch, allowed_of, denied
 from tests.infra.code_folder import synthesise
+from tests.lambdas.deployment import HEAD, Deployment
+from tests.lambdas.event_source_mapping import Context
+from tests.standins import REGION
 
 from milepost.core.admission.controls import Hold
 from milepost.engine.heads.daily import all_heads

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desk import ROUTES, Desk, address
-from lambda_scene import PARCELS, Deploy, Deployment, deployments
+from tests.cli.aws_command_line import ROUTES, Desk, address
+from tests.lambdas.deployment import PARCELS, Deploy, Deployment, deployments
 
 from milepost.blobs.folder import FolderBlobs
 from milepost.core.errors import LedgerError

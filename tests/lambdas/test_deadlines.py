@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ReadTimeoutError
-from lambda_scene import Deploy, Deployment, deployments
-from pump import Context, sqs_event
-from standins import REGION
+from tests.lambdas.deployment import Deploy, Deployment, deployments
+from tests.lambdas.event_source_mapping import Context, sqs_event
+from tests.standins import REGION
 
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, RouteChanged
 from milepost.lambdas import relay, start, worker

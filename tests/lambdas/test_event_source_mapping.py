@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pump import QueuePump, StreamPump, failing, sqs_event, stream_event
+from tests.lambdas.event_source_mapping import QueuePump, StreamPump, failing, sqs_event, stream_event
 
 Client = Callable[[str], Any]
 

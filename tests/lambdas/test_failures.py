@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lambda_scene import HEAD, Countdown, Deploy, Deployment, deployments
-from pump import Context
+from tests.lambdas.deployment import HEAD, Countdown, Deploy, Deployment, deployments
+from tests.lambdas.event_source_mapping import Context
 
 from milepost.core.admission.controls import Hold, Limit
 from milepost.core.errors import EventRefused

@@ -10,8 +10,8 @@ from urllib.parse import quote_plus
 
 import boto3
 import pytest
-from lambda_scene import Countdown, Deploy, Deployment, deployments
-from pump import Context
+from tests.lambdas.deployment import Countdown, Deploy, Deployment, deployments
+from tests.lambdas.event_source_mapping import Context
 
 from milepost.core.errors import MilepostError
 from milepost.engine.lists.reconcile import records

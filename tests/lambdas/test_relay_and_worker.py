@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lambda_scene import HEAD, Deploy, deployments
-from pump import Context, StreamPump, sqs_event
+from tests.lambdas.deployment import HEAD, Deploy, deployments
+from tests.lambdas.event_source_mapping import Context, StreamPump, sqs_event
 
 from milepost.core.status import Status
 from milepost.lambdas import relay, start, worker

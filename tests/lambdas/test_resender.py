@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lambda_scene import Countdown, Deploy, deployments
+from tests.lambdas.deployment import Countdown, Deploy, deployments
 
 from milepost.core.errors import LedgerError
 from milepost.engine.health.doctor import doctor

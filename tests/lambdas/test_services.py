@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from access_check import Watch, allowed_of, denied
-from lambda_scene import named
-from postingest_scene import WallClock
-from pump import Context
-from standins import REGION
+from tests.applications.postingest.aws_scene import WallClock
+from tests.infra.access_check import Watch, allowed_of, denied
 from tests.infra.code_folder import synthesise
+from tests.lambdas.deployment import named
+from tests.lambdas.event_source_mapping import Context
+from tests.standins import REGION
 
 from milepost.core.errors import MilepostError
 from milepost.lambdas import services, start

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from lambda_scene import Deploy, Deployment, deployments
-from pump import QueuePump, StreamPump, sqs_event
-from standins import REGION
+from tests.lambdas.deployment import Deploy, Deployment, deployments
+from tests.lambdas.event_source_mapping import QueuePump, StreamPump, sqs_event
+from tests.standins import REGION
 
 from milepost.lambdas.traces import MOST, chosen
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from ears import Ear, Envelope
-from engine_world import World
+from tests.engine.events.recording_subscribers import Ear, Envelope
+from tests.engine.world import World, parcels
 
 from milepost.core.decide import accept
 from milepost.core.errors import EventRefused, RouteMistake, UsageError
@@ -20,8 +20,15 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.engine.events.deliver import EventRelay
 from milepost.ports.documents import CURSOR
+from milepost.ports.ledger import Ledger
 from milepost.subscribers import CallSubscriber, LogSubscriber
 from milepost.subscribers.formed import Formed
+from milepost.testing.clock import VirtualClock
+
+
+@pytest.fixture
+def world(ledger: Ledger, clock: VirtualClock) -> World:
+    return World(ledger, clock, parcels()).registered()
 
 
 def test_log_and_call(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
-from topic_scene import Scene, accepted, fails, parcels
+from tests.subscribers.topic_scene import Scene, accepted, fails, parcels
 
 import milepost as mp
 from milepost.cli.config import CliSettings

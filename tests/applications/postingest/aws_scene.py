@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import boto3
-from followed import PROMPT
-from standins import REGION
+from tests.ledgers.aws.synchronous_ledger import PROMPT
+from tests.standins import REGION
 
 from milepost.applications.postingest import postingest
 from milepost.applications.postingest.dialects import as_json

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desk_scene import INPUT, LAST, LEDGERS, PATHS, VOLUMES, Desk, key_of, url_of
+from tests.applications.postingest.in_process_scene import INPUT, LAST, LEDGERS, PATHS, VOLUMES, Desk, key_of, url_of
 
 import milepost as mp
 from milepost.applications.postingest.answers import accepts_of, named, next_payload

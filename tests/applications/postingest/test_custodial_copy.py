@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ocfl_scene import ASSET, FILES, HASHED, Scene, commit, hashed, problems, stage
+from tests.applications.postingest.ocfl.ocfl_scene import ASSET, FILES, HASHED, Scene, commit, hashed, problems, stage
 
 import milepost as mp
 from milepost.applications.postingest.custodial_copy import CustodialCopy

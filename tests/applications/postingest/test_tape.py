@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tape_scene import QUICK, Scene, scene_of
+from tests.applications.postingest.tape_scene import QUICK, Scene, scene_of
 
 import milepost as mp
 from milepost import net

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.commands import STAMPED, WEIGHED
+from tests.cli.commands import STAMPED, WEIGHED
 
 LATE = """
 parcels.external("delivered", resend_after="14d", overdue="1ms")

@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 from tests.cli.conftest import Shell
-from tests.http.gallery import until
+from tests.http.remote_workers import until
 
 
 @pytest.mark.slow

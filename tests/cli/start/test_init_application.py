@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.http.live_server import Visitor
 from tests.http.page_text import text_of
-from tests.http.visitor import Visitor
 
 import milepost as mp
 from milepost.http.server.assembly import Door

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 import pytest
-from tests.http.visitor import visiting
+from tests.http.live_server import visiting
 
 from milepost.cli.work.listen import PORT, Where, address, listening, wanted
 from milepost.core.errors import ConfigMistake

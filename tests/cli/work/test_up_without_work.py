@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.http.test_up import port_of
+from tests.cli.work.test_up import port_of
 
 ROUTE = """
 import time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from life import START, make_plan, new_item
+from tests.core.item_lives import START, make_plan, new_item
 
 import milepost as mp
 from milepost.core.decide import late

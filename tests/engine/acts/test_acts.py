@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from engine_world import ROUTE, Interrupted, World, dies
+from tests.engine.world import ROUTE, Interrupted, World, dies
 
 from milepost.core.admission.controls import Limit
 from milepost.core.errors import UsageError

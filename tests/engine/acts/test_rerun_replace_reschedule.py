@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from back_fill_scene import finished, held, names
-from engine_world import ROUTE, World
+from tests.engine.routes.backfill_scene import finished, held, names
+from tests.engine.world import ROUTE, World
 
 from milepost.core.errors import UsageError
 from milepost.core.outcome import Done, Reject

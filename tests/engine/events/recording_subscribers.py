@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine_world import World
+from tests.engine.world import World
 
 from milepost.ports.documents import CURSOR, Cursor, read_as
 

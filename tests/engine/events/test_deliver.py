@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from ears import Ear, Envelope, Raises, cursor, refuses
-from engine_world import Interrupted, World, dies
+from tests.engine.events.recording_subscribers import Ear, Envelope, Raises, cursor, refuses
+from tests.engine.world import Interrupted, World, dies
 
 from milepost.core.errors import EventRefused, UsageError
 from milepost.core.outcome import Done

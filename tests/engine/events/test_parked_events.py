@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from ears import Ear, Envelope, cursor, refuses
-from engine_world import Faulty, Interrupted, World, dies
+from tests.engine.events.recording_subscribers import Ear, Envelope, cursor, refuses
+from tests.engine.world import Faulty, Interrupted, World, dies
 
 from milepost.core.errors import EventRefused, UsageError
 from milepost.engine.events.deliver import EventRelay

@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable, Sequence
 
 import pytest
-from ears import Envelope
-from engine_world import ROUTE, Faulty, World
+from tests.engine.events.recording_subscribers import Envelope
+from tests.engine.world import ROUTE, Faulty, World
 from tests.seeds import seeds
 
 from milepost.core.errors import EventRefused

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from ears import Ear, Envelope, cursor, refuses
-from engine_world import ROUTE, World
+from tests.engine.events.recording_subscribers import Ear, Envelope, cursor, refuses
+from tests.engine.world import ROUTE, World
 
 from milepost.core.errors import EventRefused, UsageError
 from milepost.core.outcome import Reject

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from eyes_world import World, parcels
 from msgspec.structs import replace
+from tests.engine.views.viewed_ledger import World, parcels
 
 from milepost.core.admission.controls import Hold
 from milepost.core.outcome import Done, Reject, Retry

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ears import Ear
-from engine_world import ROUTE, World
+from tests.engine.events.recording_subscribers import Ear
+from tests.engine.world import ROUTE, World
 
 from milepost.core.outcome import Done, Reject, Retry
 from milepost.core.routes.route import Route

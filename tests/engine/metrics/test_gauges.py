@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ears import Ear
-from engine_world import ROUTE, World
-from tests.http.exposition_reader import Exposition
+from tests.engine.events.recording_subscribers import Ear
+from tests.engine.world import ROUTE, World
+from tests.http.api.exposition_reader import Exposition
 
 from milepost.core.errors import EventRefused
 from milepost.engine.events.deliver import EventRelay

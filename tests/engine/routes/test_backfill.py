@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from back_fill_scene import LONGER, SIGNED, changed, finished, held, names, sent_on
-from engine_world import ROUTE, Interrupted, World, dies
+from tests.engine.routes.backfill_scene import LONGER, SIGNED, changed, finished, held, names, sent_on
+from tests.engine.world import ROUTE, Interrupted, World, dies
 
 from milepost.core.outcome import Done
 from milepost.core.status import Reason, Status

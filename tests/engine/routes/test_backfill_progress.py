@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from back_fill_scene import LONGER, SIGNED, changed, finished, held, names, sent_on
-from engine_world import ROUTE, World
+from tests.engine.routes.backfill_scene import LONGER, SIGNED, changed, finished, held, names, sent_on
+from tests.engine.world import ROUTE, World
 
 from milepost.core.errors import UsageError
 from milepost.engine.act_log import act_view, all_acts

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from worker_rig import Rig, add, context
+from tests.engine.work.stepped_worker import Rig, add, context
 
 from milepost.core.outcome import Done
 from milepost.core.routes.route import Route

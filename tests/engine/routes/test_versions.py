@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from engine_world import ROUTE, Interrupted, World, dies, parcels
+from tests.engine.world import ROUTE, Interrupted, World, dies, parcels
 
 from milepost.core.errors import RouteChanged, UsageError
 from milepost.core.outcome import Done, Reject, Retry

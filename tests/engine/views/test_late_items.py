@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from eyes_world import World
+from tests.engine.views.viewed_ledger import World
 
 from milepost.core.counters import HOUR
 from milepost.core.outcome import Done

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from eyes_world import World
+from tests.engine.views.viewed_ledger import World
 
 from milepost.core.errors import UsageError
 from milepost.core.outcome import Done, NotYet, Reject, Retry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from eyes_world import World
+from tests.engine.views.viewed_ledger import World
 
 from milepost.core.admission.controls import Hold
 from milepost.core.change import Change

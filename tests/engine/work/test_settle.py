@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine_world import ROUTE, Faulty, World
+from tests.engine.world import ROUTE, Faulty, World
 
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome, Reject, Retry

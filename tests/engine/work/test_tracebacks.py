@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ears import Ear
+from tests.engine.events.recording_subscribers import Ear
 
 import milepost as mp
 from milepost.core.outcome import TRACEBACK_LIMIT, bounded_traceback, outcome_of_exception

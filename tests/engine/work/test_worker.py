@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from worker_rig import Rig, add, context, reasons, row, together
+from tests.engine.work.stepped_worker import Rig, add, context, reasons, row, together
 
 from milepost.core.decide import MAX_LOSSES
 from milepost.core.item import Item

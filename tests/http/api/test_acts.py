@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.http.guarded import guarded
-from tests.http.visitor import Answered, Visitor
+from tests.http.guarded_server import guarded
+from tests.http.live_server import Answered, Visitor
 
 from milepost.engine.act_log import begin
 from milepost.ports.documents import Act

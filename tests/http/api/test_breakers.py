@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.http.guarded import Guarded, guarded
+from tests.http.guarded_server import Guarded, guarded
 
 import milepost as mp
 from milepost.core.admission.breakers import BreakerRecord

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from tests.docs.samples import Page, blocks
-from tests.http.gallery import CLAIMS, Gallery, images, lease_of, open_gallery
-from tests.http.places import door_over, new_aws_ledger
-from tests.http.visitor import Visitor
+from tests.http.live_server import Visitor
+from tests.http.remote_workers import CLAIMS, Gallery, images, lease_of, open_gallery
+from tests.http.servers_on_ledgers import door_over, new_aws_ledger
+from tests.project import ROOT
 
 import milepost as mp
 from milepost.core.errors import RouteMistake
@@ -197,7 +198,7 @@ def test_a_remote_stage_takes_no_handler_and_nothing_that_only_a_handler_has() -
 
 # The page on workers --------------------------------------------------------------------------------------------------------
 def test_the_workers_of_the_page_do_what_it_says(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "docs/workers.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/workers.md").read_text(encoding="utf-8")
     [code] = [block.body for block in blocks(text) if block.options.get("file") == "gallery.py"]
     names: dict[str, Any] = {}
     exec(code, names)

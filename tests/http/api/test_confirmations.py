@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from tests.http.places import door_over, new_aws_ledger
-from tests.http.visitor import Answered, Visitor
+from tests.http.live_server import Answered, Visitor
+from tests.http.servers_on_ledgers import door_over, new_aws_ledger
 
 import milepost as mp
 from milepost.core.errors import ActRefused

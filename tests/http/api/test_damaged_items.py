@@ -6,8 +6,8 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from tests.http.guarded import guarded
-from tests.http.pages import seen, shown
+from tests.http.dashboard.pages import seen, shown
+from tests.http.guarded_server import guarded
 
 DAMAGES = {
     "content": "UPDATE content SET body = x'7b' WHERE item = 1",

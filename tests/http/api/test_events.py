@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.http.guarded import guarded
-from tests.http.listener import EVENTS, Listener, until
-from tests.http.visitor import Visitor, visiting
+from tests.http.event_listener import EVENTS, Listener, until
+from tests.http.guarded_server import guarded
+from tests.http.live_server import Visitor, visiting
 
 import milepost as mp
 from milepost.core.errors import LedgerBusy

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.http.visitor import Visitor, visiting
+from tests.http.live_server import Visitor, visiting
 
 import milepost as mp
 from milepost.cli.commands import cli

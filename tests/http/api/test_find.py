@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.http.visitor import Answered, Visitor
+from tests.http.live_server import Answered, Visitor
 
 from milepost.engine.lists.reconcile import submit_list
 from milepost.http.api import find

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.http.guarded import guarded
-from tests.http.listener import until
-from tests.http.visitor import Visitor
+from tests.http.event_listener import until
+from tests.http.guarded_server import guarded
+from tests.http.live_server import Visitor
 
 from milepost.core.errors import LedgerReadOnly
 from milepost.engine import presence

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from tests.http.visitor import Visitor, visiting
+from tests.http.live_server import Visitor, visiting
 
 import milepost as mp
 

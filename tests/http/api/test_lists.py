@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 
 import pytest
-from tests.http.visitor import Visitor
+from tests.http.live_server import Visitor
 
 from milepost.engine.auth.keys import make_key
 from milepost.http.api import lists

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.http.exposition_reader import Exposition
-from tests.http.guarded import guarded
-from tests.http.visitor import Visitor
+from tests.http.api.exposition_reader import Exposition
+from tests.http.guarded_server import guarded
+from tests.http.live_server import Visitor
 
 ITEMS = "/api/v1/routes/parcels/items"
 

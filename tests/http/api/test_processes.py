@@ -9,19 +9,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.http.guarded import Guarded, guarded
-from tests.http.visitor import Visitor
+from tests.http.guarded_server import Guarded, guarded
+from tests.http.live_server import Visitor
 
 from milepost.engine.acts.bulk import pause
 from milepost.ports.documents import PROCESS, Process
 from milepost.testing.clock import VirtualClock
 
 PROCESSES, DOCTOR = "/api/v1/processes", "/api/v1/doctor"
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
 
 
 @pytest.fixture

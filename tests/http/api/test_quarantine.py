@@ -9,9 +9,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import boto3
 import pytest
-from tests.aws import standins
-from tests.http.guarded import Guarded, guarded
-from tests.http.visitor import Visitor
+from tests import standins
+from tests.http.guarded_server import Guarded, guarded
+from tests.http.live_server import Visitor
 
 from milepost.ledgers.aws.names import ResourceNames
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.http.visitor import Answered, Visitor
+from tests.http.live_server import Answered, Visitor
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 ITEMS = "/api/v1/routes/parcels/items"

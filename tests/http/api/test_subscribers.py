@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.http.guarded import Guarded, guarded
-from tests.http.visitor import Visitor
+from tests.http.guarded_server import Guarded, guarded
+from tests.http.live_server import Visitor
 
 from milepost.core.errors import EventRefused
 from milepost.core.events import Envelope

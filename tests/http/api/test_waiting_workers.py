@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.http.gallery import CLAIMS, Gallery, open_gallery, until
+from tests.http.remote_workers import CLAIMS, Gallery, open_gallery, until
 
 import milepost as mp
 from milepost.http.state import waiting_workers

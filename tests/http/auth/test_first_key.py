@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.http.listener import Listener
-from tests.http.visitor import Visitor, visiting
+from tests.http.event_listener import Listener
+from tests.http.live_server import Visitor, visiting
 
 from milepost.composition import open_context
 from milepost.engine.auth.keys import make_key

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.http.guarded import ITEMS, READ, SIGNED, Guarded, guarded
-from tests.http.places import new_aws_ledger
+from tests.http.guarded_server import ITEMS, READ, SIGNED, Guarded, guarded
+from tests.http.servers_on_ledgers import new_aws_ledger
 
 import milepost as mp
 from milepost.core.admission.rates import CallRate

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.http.guarded import SIGNED, Guarded, guarded
-from tests.http.visitor import Answered, sample_route
+from tests.http.guarded_server import SIGNED, Guarded, guarded
+from tests.http.live_server import Answered, sample_route
 
 import milepost as mp
 from milepost.core.errors import EventRefused, LedgerBusy

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.http.guarded import SIGNED, Guarded, guarded
+from tests.http.guarded_server import SIGNED, Guarded, guarded
 
 from milepost.core.errors import EventRefused
 from milepost.core.events import Envelope

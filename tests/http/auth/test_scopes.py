@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.http.guarded import SIGNED, Guarded, guarded
-from tests.http.listener import until
-from tests.http.visitor import Answered
+from tests.http.event_listener import until
+from tests.http.guarded_server import SIGNED, Guarded, guarded
+from tests.http.live_server import Answered
 
 from milepost.engine.acts.bulk import act
 from milepost.engine.auth.keys import SCOPES, all_keys

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.http.guarded import ITEMS, READ, Guarded, guarded
-from tests.http.visitor import sample_route
+from tests.http.guarded_server import ITEMS, READ, Guarded, guarded
+from tests.http.live_server import sample_route
 
 from milepost.engine.act_log import all_acts
 from milepost.engine.acts.bulk import pause

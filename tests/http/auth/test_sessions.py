@@ -8,8 +8,8 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from tests.http.guarded import ITEMS, READ, Guarded, guarded
-from tests.http.visitor import Answered
+from tests.http.guarded_server import ITEMS, READ, Guarded, guarded
+from tests.http.live_server import Answered
 
 import milepost as mp
 from milepost.engine.auth.keys import digest_of, make_key

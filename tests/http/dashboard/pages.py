@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 
-from tests.http.visitor import Visitor
+from tests.http.live_server import Visitor
 
 MARKUP = '<img src=x onerror="alert(1)">'
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from tests.http.guarded import Guarded, guarded
+from tests.http.guarded_server import Guarded, guarded
+from tests.http.live_server import Visitor
 from tests.http.page_text import text_of
-from tests.http.visitor import Visitor
 
 import milepost as mp
 from milepost.engine.lists.reconcile import submit_list

@@ -10,8 +10,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from tests.http.pages import MARKUP, seen, shown
-from tests.http.visitor import Visitor, visiting
+from tests.http.dashboard.pages import MARKUP, seen, shown
+from tests.http.live_server import Visitor, visiting
 
 import milepost as mp
 from milepost.engine.auth.keys import make_key

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.http.pages import seen, shown
-from tests.http.visitor import Visitor
+from tests.http.dashboard.pages import seen, shown
+from tests.http.live_server import Visitor
 
 from milepost.engine.auth.keys import make_key
 from milepost.http.dashboard.pages import lists as lists_page

@@ -12,11 +12,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import boto3
 import pytest
-from tests.aws import standins
-from tests.http.gallery import images
-from tests.http.guarded import Guarded, guarded
+from tests import standins
+from tests.http.guarded_server import Guarded, guarded
+from tests.http.live_server import Visitor, sample_route
 from tests.http.page_text import text_of
-from tests.http.visitor import Visitor, sample_route
+from tests.http.remote_workers import images
 
 import milepost as mp
 from milepost.core.errors import EventRefused
@@ -50,11 +50,6 @@ def stones() -> mp.Route:
         return mp.Reject("too heavy") if item.input.get("reject") else mp.Retry("the scale is away")
 
     return route
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
 
 
 @pytest.fixture

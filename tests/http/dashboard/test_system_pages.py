@@ -11,8 +11,8 @@ from urllib.parse import urljoin
 import msgspec
 import pytest
 from msgspec.structs import replace
-from tests.http.guarded import Guarded, guarded
-from tests.http.visitor import Visitor
+from tests.http.guarded_server import Guarded, guarded
+from tests.http.live_server import Visitor
 
 import milepost as mp
 from milepost.core.errors import EventRefused

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
 from starlette.requests import Request
-from tests.http.visitor import Visitor
+from tests.http.live_server import Visitor
 
 from milepost.http.auth.authenticator import NO_OBSERVER
 from milepost.http.openapi.openapi import described, document

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.http.guarded import Guarded, guarded
-from tests.http.visitor import Visitor
+from tests.http.guarded_server import Guarded, guarded
+from tests.http.live_server import Visitor
 
 from milepost.http.server.timeouts import LARGEST_HEAD
 

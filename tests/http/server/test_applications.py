@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 
 import pytest
 from tests.application.parcels_application import Settings, application
-from tests.http.guarded import SIGNED
+from tests.http.guarded_server import SIGNED
+from tests.http.live_server import Visitor, sample_route
 from tests.http.page_text import text_of
-from tests.http.visitor import Visitor, sample_route
 
 import milepost as mp
 from milepost.engine.auth.keys import make_key

@@ -9,12 +9,12 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from tests.http.every_state import ACTS, CLAIMS, ITEMS, ROUTE, STATES, WHY, Scene, parcels
-from tests.http.gallery import lease_of
-from tests.http.listener import Listener
+from tests.http.event_listener import Listener
+from tests.http.items_in_every_state import ACTS, CLAIMS, ITEMS, ROUTE, STATES, WHY, Scene, parcels
+from tests.http.live_server import Answered
 from tests.http.page_text import text_of
-from tests.http.places import door_over, new_aws_ledger
-from tests.http.visitor import Answered
+from tests.http.remote_workers import lease_of
+from tests.http.servers_on_ledgers import door_over, new_aws_ledger
 
 from milepost.core.status import Status
 from milepost.http.api import find

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from tests.http.visitor import Visitor, visiting
+from tests.http.live_server import Visitor, visiting
 
 from milepost.cli.work.listen import Where, listening
 from milepost.core.errors import ConfigMistake

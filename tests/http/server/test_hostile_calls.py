@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 import pytest
-from tests.http.visitor import JSON, Answered, Visitor, sample_route, visiting
+from tests.http.live_server import JSON, Answered, Visitor, sample_route, visiting
 
 import milepost as mp
 from milepost.core.errors import EventRefused

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
-from tests.http.visitor import Visitor
+from tests.http.live_server import Visitor
 
 from milepost.core.errors import ConfigMistake
 from milepost.http.server import application

@@ -7,7 +7,7 @@ import logging
 import threading
 
 import pytest
-from tests.http.visitor import Visitor
+from tests.http.live_server import Visitor
 
 from milepost.runners.logs import logs
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.http.visitor import Visitor, visiting
+from tests.http.live_server import Visitor, visiting
 
 from milepost.core.errors import LedgerFull
 from milepost.engine.intake import Receipt

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from standins import REGION
+from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.ledgers.aws.names import ResourceNames

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
-from followed import Followed, open_followed
 from msgspec.structs import replace
-from standins import REGION
-from test_back_fill_on_aws import assets, context, let_go
+from tests.ledgers.aws.synchronous_ledger import Followed
+from tests.ledgers.aws.test_backfill import assets, context, let_go
 
 from milepost.core.outcome import Done
 from milepost.engine.acts.bulk import act
@@ -19,13 +16,6 @@ from milepost.engine.views.items import show
 from milepost.testing.contract.world import World
 
 SIGNED: dict[str, Any] = {"by": "ops", "reason": "the tape is torn"}
-
-
-@pytest.fixture
-def ledger(endpoint: str, prefix: str) -> Iterator[Followed]:
-    ledger = open_followed(endpoint, prefix, REGION)
-    yield ledger
-    ledger.close()
 
 
 def test_a_finished_item_whose_row_has_left_is_brought_back_and_run_again(ledger: Followed) -> None:

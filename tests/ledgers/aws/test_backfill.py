@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from followed import Followed, open_followed
-from standins import REGION
+from tests.ledgers.aws.synchronous_ledger import Followed
 
 from milepost.core.errors import LedgerReadOnly
 from milepost.core.outcome import Done
@@ -24,13 +22,6 @@ from milepost.testing.contract.world import World, sample_route
 
 KEYS = [f"p{number}" for number in range(7)]
 SIGNED: dict[str, Any] = {"by": "ops", "reason": "everything is filed from now on"}
-
-
-@pytest.fixture
-def ledger(endpoint: str, prefix: str) -> Iterator[Followed]:
-    ledger = open_followed(endpoint, prefix, REGION)
-    yield ledger
-    ledger.close()
 
 
 def route(*, longer: bool = False) -> Route:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from followed import Followed, damage, open_followed
-from standins import REGION, Server
+from tests.ledgers.aws.synchronous_ledger import Followed, damage, open_followed
+from tests.standins import REGION, Server
 
 from milepost.ports.ledger import Ledger
 from milepost.testing.contract import LedgerContract

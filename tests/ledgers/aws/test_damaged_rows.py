@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from repair_scene import Scene, scene_at
+from tests.ledgers.aws.repair.repair_scene import Scene, scene_at
 
 from milepost.core.outcome import Done, Reject
 from milepost.core.routes.plan import Plan

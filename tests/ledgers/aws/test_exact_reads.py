@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from followed import PROMPT
-from standins import REGION
+from tests.ledgers.aws.synchronous_ledger import PROMPT
+from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.errors import UsageError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from postingest_scene import ASSET, OTHER, opener
+from tests.applications.postingest.aws_scene import ASSET, OTHER, opener
 
 from milepost.core.decide import accept
 from milepost.core.item import digest_of

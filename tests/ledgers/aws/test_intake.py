@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from followed import PROMPT, Followed
-from standins import REGION
+from tests.ledgers.aws.synchronous_ledger import PROMPT, Followed
+from tests.standins import REGION
 
 import milepost as mp
 from milepost.blobs.memory import MemoryBlobs

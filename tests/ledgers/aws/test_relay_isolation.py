@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from followed import Followed, open_followed
-from standins import REGION
+from tests.ledgers.aws.synchronous_ledger import Followed
 
 from milepost.core.outcome import Reject
 from milepost.ledgers.aws import apply
 from milepost.ledgers.aws.requests.client import RowRefused
 from milepost.testing.contract.world import World
-
-
-@pytest.fixture
-def ledger(endpoint: str, prefix: str) -> Iterator[Followed]:
-    ledger = open_followed(endpoint, prefix, REGION)
-    yield ledger
-    ledger.close()
 
 
 def set_aside(ledger: Followed) -> list[dict[str, Any]]:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from followed import PROMPT
 from msgspec.structs import replace
-from standins import REGION
+from tests.ledgers.aws.synchronous_ledger import PROMPT
+from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.errors import RouteChanged

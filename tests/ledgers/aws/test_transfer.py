@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desk import ROUTES, SIGNED, Desk, address
+from tests.cli.aws_command_line import ROUTES, SIGNED, Desk, address
 
 from milepost.composition import open_context
 from milepost.core.due import Lease

@@ -8,10 +8,10 @@ from typing import Any
 
 import boto3
 import pytest
-from aws_scripts import DYNAMODB, KEY, OTHERS, Client, Script, make_table, row, said
 from botocore.config import Config
 from botocore.exceptions import ClientError, ParamValidationError
-from standins import REGION, Server
+from tests.standins import REGION, Server
+from tests.testing.aws_model.call_scripts import DYNAMODB, KEY, OTHERS, Client, Script, make_table, row, said
 
 from milepost.core.errors import LedgerError
 from milepost.ledgers.aws.requests.client import Requests

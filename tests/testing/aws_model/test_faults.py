@@ -10,7 +10,7 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
-from standins import REGION
+from tests.standins import REGION
 
 from milepost.core.errors import LedgerReadOnly
 from milepost.ledgers.aws.requests.client import Requests

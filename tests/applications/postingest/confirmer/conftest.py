@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import boto3
 import pytest
-from confirmer_scene import Scene
-from tests.aws import standins
+from tests import standins
+from tests.applications.postingest.confirmer.confirmer_scene import Scene
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from confirmer_scene import Scene, Turns
-from tape_scene import Hands
+from tests.applications.postingest.confirmer.confirmer_scene import Scene, Turns
+from tests.applications.postingest.tape_scene import Hands
 
 import milepost as mp
 from milepost.applications.postingest.confirmer.rules import wait_s

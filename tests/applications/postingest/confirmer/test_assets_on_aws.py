@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import boto3
-import ocfl_scene
 import pytest
-from confirmer_scene import ASSET, BATCH
-from ocfl_scene import hashed
-from tape_scene import Hands, scene_of
-from tests.aws import standins
+from tests import standins
+from tests.applications.postingest.confirmer.confirmer_scene import ASSET, BATCH
+from tests.applications.postingest.ocfl import ocfl_scene
+from tests.applications.postingest.ocfl.ocfl_scene import hashed
+from tests.applications.postingest.tape_scene import Hands, scene_of
 
 import milepost as mp
 from milepost.applications.postingest import postingest

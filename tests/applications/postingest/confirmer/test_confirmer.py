@@ -9,12 +9,12 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import ocfl_scene
 import pytest
 from botocore.awsrequest import AWSResponse
-from confirmer_scene import ASSET, BATCH, OTHER, Scene, Turns
-from ocfl_scene import FILES, commit, hashed, stage
-from tape_scene import scene_of
+from tests.applications.postingest.confirmer.confirmer_scene import ASSET, BATCH, OTHER, Scene, Turns
+from tests.applications.postingest.ocfl import ocfl_scene
+from tests.applications.postingest.ocfl.ocfl_scene import FILES, commit, hashed, stage
+from tests.applications.postingest.tape_scene import scene_of
 from urllib3 import HTTPResponse
 
 import milepost as mp

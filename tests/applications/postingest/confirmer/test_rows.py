@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confirmer_scene import ASSET, BATCH, Scene
+from tests.applications.postingest.confirmer.confirmer_scene import ASSET, BATCH, Scene
 
 import milepost as mp
 from milepost.applications.postingest.confirmer.rows import LARGE

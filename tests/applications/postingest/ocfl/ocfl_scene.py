@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.project import ROOT
 
 from milepost.applications.postingest.ocfl.repository import Answer, Repository
 
-PYTHON = Path(__file__).parents[2] / ".standins/ocfl/bin/python"
+PYTHON = ROOT / ".standins/ocfl/bin/python"
 WRITER = Path(__file__).with_name("ocfl_writer.py")
 ASSET = "7cd2bd8f-8a0b-4bd5-9f0f-3ac5c8f5a6a1"
 HASHED = "0004-hashed-n-tuple-storage-layout"

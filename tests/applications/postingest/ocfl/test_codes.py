@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from ocfl_scene import Scene, problems, sign
+from tests.applications.postingest.ocfl.ocfl_scene import Scene, problems, sign
+from tests.project import ROOT
 
 from milepost.applications.postingest.ocfl.repository import Damaged, ObjectFound
 
-GUIDE = Path(__file__).parents[2] / "docs/guides/postingest.md"
+GUIDE = ROOT / "docs/guides/postingest.md"
 VERSIONS = ({"a": "1", "b/c": "2"}, {"a": "1", "b/c": "2", "d": "3"}, {"a": "4", "b/c": "2", "d": "3"})
 Spoil = Callable[[Path], Any]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ocfl_scene import ASSET, Scene, hashed, rewrite
+from tests.applications.postingest.ocfl.ocfl_scene import ASSET, Scene, hashed, rewrite
 
 from milepost.applications.postingest.ocfl.repository import Damaged, ObjectFound
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ocfl_scene import ASSET, FILES, HASHED, Scene, library, problems
+from tests.applications.postingest.ocfl.ocfl_scene import ASSET, FILES, HASHED, Scene, library, problems
 
 import milepost as mp
 from milepost.applications.postingest.ocfl.layouts import KNOWN, layout_of, stays_below

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from ocfl_scene import ASSET, FILES, MUTABLE, Scene, commit, hashed, mend_empty, problems, sign, stage
+from tests.applications.postingest.ocfl.ocfl_scene import ASSET, FILES, MUTABLE, Scene, commit, hashed, mend_empty, problems, sign, stage
 
 from milepost.applications.postingest.ocfl.repository import Answer, Damaged, Empty, ObjectFound, ObjectMissing, Repository, Staged
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ocfl_scene import ASSET, FILES, Scene, hashed, sign
+from tests.applications.postingest.ocfl.ocfl_scene import ASSET, FILES, Scene, hashed, sign
 
 from milepost.applications.postingest.ocfl.repository import Damaged, ObjectFound, Repository
 

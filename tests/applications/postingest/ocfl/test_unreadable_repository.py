@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ocfl_scene import ASSET, Scene
+from tests.applications.postingest.ocfl.ocfl_scene import ASSET, Scene
 
 import milepost as mp
 from milepost.applications.postingest.ocfl.repository import ObjectFound, Unreachable

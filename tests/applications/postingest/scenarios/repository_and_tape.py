@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.postingest.ocfl_scene import ASSET, hashed
-from tests.postingest.ocfl_scene import Scene as Repository
-from tests.postingest.tape_scene import Scene as Library
-from tests.postingest.tape_scene import scene_of
+from tests.applications.postingest.ocfl.ocfl_scene import ASSET, hashed
+from tests.applications.postingest.ocfl.ocfl_scene import Scene as Repository
+from tests.applications.postingest.tape_scene import Scene as Library
+from tests.applications.postingest.tape_scene import scene_of
 
 from milepost.applications.postingest.custodial_copy import CustodialCopy
 from milepost.applications.postingest.tape import Tape

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from postingest_scene import ASSET, BATCH, Opener, Postingest, assets
-from tests.postingest.whole_scene import PAYLOAD, SCRIPTS, Whole, long_names, whole
+from tests.applications.postingest.aws_scene import ASSET, BATCH, Opener, Postingest, assets
+from tests.applications.postingest.scenarios.repository_and_tape import PAYLOAD, SCRIPTS, Whole, long_names, whole
 
 from milepost.applications.postingest.confirmer.rows import RowGone
 from milepost.applications.postingest.confirmer.service import Confirmer, TurnTally

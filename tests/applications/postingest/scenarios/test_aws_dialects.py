@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from postingest_scene import AHEAD, ASSET, BATCH, INPUT, OTHER, PATHS, VOLUMES, Opener, Postingest, assets, text
+from tests.applications.postingest.aws_scene import AHEAD, ASSET, BATCH, INPUT, OTHER, PATHS, VOLUMES, Opener, Postingest, assets, text
 
 from milepost.applications.postingest.dialects import message_id
 from milepost.core.errors import LedgerBusy

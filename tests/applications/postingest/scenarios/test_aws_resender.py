@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from postingest_scene import AHEAD, ASSET, BATCH, INPUT, OTHER, PATHS, VOLUMES, Opener, Postingest, assets, text
+from tests.applications.postingest.aws_scene import AHEAD, ASSET, BATCH, INPUT, OTHER, PATHS, VOLUMES, Opener, Postingest, assets, text
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.errors import LedgerBusy, RouteChanged

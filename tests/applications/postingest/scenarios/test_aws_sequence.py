@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from postingest_scene import AHEAD, Postingest, Sent, assets, opener, text
-from tests.postingest.sequence_scene import FILES, Oracle, confirmations, on_tape
+from tests.applications.postingest.aws_scene import AHEAD, Postingest, Sent, assets, opener, text
+from tests.applications.postingest.scenarios.sequence_scene import FILES, Oracle, confirmations, on_tape
 
 from milepost.applications.postingest.dialects import key_parts
 from milepost.core.errors import LedgerBusy

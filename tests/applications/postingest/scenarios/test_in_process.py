@@ -10,8 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desk_scene import ASSET, BATCH, INPUT, LAST, LEDGERS, OTHER, PATHS, VOLUMES, Desk, Offer, key_of, url_of
-from tests.postingest.whole_scene import PAYLOAD, SCRIPTS, long_names, whole
+from tests.applications.postingest.in_process_scene import (
+    ASSET,
+    BATCH,
+    INPUT,
+    LAST,
+    LEDGERS,
+    OTHER,
+    PATHS,
+    VOLUMES,
+    Desk,
+    Offer,
+    key_of,
+    url_of,
+)
+from tests.applications.postingest.scenarios.repository_and_tape import PAYLOAD, SCRIPTS, long_names, whole
 
 import milepost as mp
 from milepost.applications.postingest import postingest

@@ -5,19 +5,21 @@ from __future__ import annotations
 
 import ast
 from functools import cache
-from pathlib import Path
 
 import pytest
+from tests.project import ROOT
 
-TESTS = Path(__file__).parents[1]
+TESTS = ROOT / "tests"
+HERE = "applications/postingest"
 PUT, CONFIRMED, OUT_OF_TURN, TROUBLE, LEAVING, RESENDER, DIALECTS, JOURNEYS, SEQUENCE = (
-    f"aws/test_scenarios_{name}.py"
-    for name in ("rows_put", "confirmations", "out_of_turn", "trouble", "leaving", "resender", "dialects", "confirmers", "sequence")
+    f"{HERE}/scenarios/test_aws_{name}.py"
+    for name in ("rows_put", "confirmations", "out_of_turn", "failures", "retention", "resender", "dialects", "confirmers", "sequence")
 )
-TOPIC = "aws/test_topic.py"
-EMBEDDED, TOLD, SEQUENCE_HERE = (f"postingest/test_{name}.py" for name in ("scenarios_embedded", "postingest_told", "sequence"))
-QUEUES, CONFIRMER, THROUGH = (f"postingest/test_{name}.py" for name in ("postingest_queues", "confirmer", "confirmer_through"))
-COPY, TAPE, SCOUTAM = (f"postingest/test_{name}.py" for name in ("custodial_copy", "tape", "scoutam"))
+TOPIC = "subscribers/test_topic.py"
+EMBEDDED, SEQUENCE_HERE = (f"{HERE}/scenarios/test_{name}.py" for name in ("in_process", "sequence"))
+CONFIRMER, THROUGH = (f"{HERE}/confirmer/test_{name}.py" for name in ("confirmer", "assets_on_aws"))
+TOLD, QUEUES, COPY, TAPE = (f"{HERE}/test_{name}.py" for name in ("events", "queues", "custodial_copy", "tape"))
+SCOUTAM = f"{HERE}/scoutam/test_api.py"
 RESEND = "engine/test_resend.py"
 
 NO_STREAM = "Row and consequences are one transaction: there is no stream of images, and nobody else writes rows."

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from desk_scene import Desk, Offer, url_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sequence_scene import FILES, Oracle, confirmations, on_tape
+from tests.applications.postingest.in_process_scene import Desk, Offer, url_of
+from tests.applications.postingest.scenarios.sequence_scene import FILES, Oracle, confirmations, on_tape
 
 import milepost as mp
 from milepost.applications.postingest.dialects import key_parts

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tape_scene import QUICK, Scene, scene_of
+from tests.applications.postingest.tape_scene import QUICK, Scene, scene_of
 
 import milepost as mp
 from milepost.applications.postingest.scoutam.api import (

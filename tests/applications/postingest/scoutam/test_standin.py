@@ -9,7 +9,7 @@ import sys
 import threading
 
 import pytest
-from tape_scene import scene_of
+from tests.applications.postingest.tape_scene import scene_of
 
 from milepost.applications.postingest.scoutam.api import ScoutAM
 from milepost.applications.postingest.scoutam.standin import StandIn, derived, main

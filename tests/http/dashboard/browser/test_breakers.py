@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.browser.dialogs import say_why
-from tests.http.visitor import Visitor, visiting
+from tests.http.dashboard.browser.dialogs import say_why
+from tests.http.live_server import Visitor, visiting
 
 import milepost as mp
 from milepost.core.admission.breakers import BreakerRecord

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
-from tests.http.visitor import Visitor
+from tests.http.live_server import Visitor
 
 from milepost.evidence.verify import verify
 

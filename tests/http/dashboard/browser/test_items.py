@@ -9,8 +9,8 @@ from pathlib import Path
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Route, expect
-from tests.browser.dialogs import say_why
-from tests.http.visitor import Visitor
+from tests.http.dashboard.browser.dialogs import say_why
+from tests.http.live_server import Visitor
 
 Open = Callable[..., Page]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Route, expect
-from tests.http.visitor import Visitor
+from tests.http.live_server import Visitor
 
 from milepost.engine.acts.bulk import act
 

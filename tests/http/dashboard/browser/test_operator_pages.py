@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
-from tests.http.visitor import Visitor
+from tests.http.live_server import Visitor
 
 from milepost.engine.auth.keys import make_key
 

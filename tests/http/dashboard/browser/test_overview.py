@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
-from tests.browser.dialogs import at_leisure, say_why
-from tests.http.visitor import Visitor
+from tests.http.dashboard.browser.dialogs import at_leisure, say_why
+from tests.http.live_server import Visitor
 
 from milepost.engine.acts.bulk import pause
 

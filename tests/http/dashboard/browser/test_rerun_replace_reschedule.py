@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.http.visitor import Visitor, visiting
+from tests.http.live_server import Visitor, visiting
 
 import milepost as mp
 

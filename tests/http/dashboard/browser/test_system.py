@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
-from tests.browser.dialogs import at_leisure, say_why
-from tests.http.visitor import Visitor, visiting
+from tests.http.dashboard.browser.dialogs import at_leisure, say_why
+from tests.http.live_server import Visitor, visiting
 
 from milepost.core.errors import EventRefused
 from milepost.engine.acts.bulk import limit, pause

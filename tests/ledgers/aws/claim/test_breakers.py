@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from repair_scene import Scene
-from table_scene import Died
+from tests.ledgers.aws.repair.repair_scene import Scene
+from tests.ledgers.aws.table_scene import Died
 
 from milepost.core.errors import LedgerBusy
 from milepost.core.outcome import Done, Retry

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from repair_scene import Scene, scene_at
+from tests.ledgers.aws.repair.repair_scene import Scene, scene_at
 
 from milepost.ledgers.aws.claim.paused_lanes import EMPTY_MS, HOLDING, resume
 

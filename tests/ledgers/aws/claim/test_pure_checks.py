@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from followed import Followed, open_followed
 from msgspec.structs import replace
-from standins import REGION
+from tests.ledgers.aws.synchronous_ledger import Followed, open_followed
+from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.item import Item

@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import Barrier, Thread
 
 import pytest
-from table_scene import Process, Scene, writes
+from tests.ledgers.aws.table_scene import Process, Scene, writes
 
 from milepost.core.admission.rates import claim_rate
 from milepost.ledgers.aws.claim import tokens

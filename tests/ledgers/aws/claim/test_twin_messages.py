@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from standins import REGION
+from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.due import look

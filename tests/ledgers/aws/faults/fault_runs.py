@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from fault_scene import Process, Scene, Turn, check_gone, check_whole, plainly, see_through, take_down
+from tests.ledgers.aws.faults.fault_scene import Process, Scene, Turn, check_gone, check_whole, plainly, see_through, take_down
 
 from milepost.testing.aws_model import Faults
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import boto3
 import msgspec
-from standins import REGION
+from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.due import Lease

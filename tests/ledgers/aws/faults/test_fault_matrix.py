@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
-from fault_runs import MOST_CALLS, Spot, fired, planned, run, to_blame
-from fault_scene import Scene, Turn
+from tests.ledgers.aws.faults.fault_runs import MOST_CALLS, Spot, fired, planned, run, to_blame
+from tests.ledgers.aws.faults.fault_scene import Scene, Turn
 
 from milepost.core.errors import LedgerBusy
 from milepost.testing.aws_model import Faults, kinds

@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from fault_runs import STORIES
-from fault_scene import ROUTE, Process, Scene, check_gone, check_whole, see_through, take_down
 from msgspec.structs import replace
-from pump import StreamPump
+from tests.lambdas.event_source_mapping import StreamPump
+from tests.ledgers.aws.faults.fault_runs import STORIES
+from tests.ledgers.aws.faults.fault_scene import ROUTE, Process, Scene, check_gone, check_whole, see_through, take_down
 
 from milepost.core.errors import LedgerBusy
 from milepost.ledgers.aws.retention.row_end import finish

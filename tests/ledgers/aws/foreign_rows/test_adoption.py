@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desk import SIGNED, Desk, address
+from tests.cli.aws_command_line import SIGNED, Desk, address
 
 from milepost.ledgers.aws.names import ResourceNames
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET
-from table_scene import Died, Process, Scene, writes
+from tests.ledgers.aws.table_scene import Died, Process, Scene, writes
 
 from milepost.core.history import Line, encode_line, link
 from milepost.core.status import Reason, Status

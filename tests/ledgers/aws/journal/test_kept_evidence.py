@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desk import ROUTES, Desk, address
-from followed import Followed, open_followed
-from standins import REGION
+from tests.cli.aws_command_line import ROUTES, Desk, address
+from tests.ledgers.aws.synchronous_ledger import Followed, open_followed
+from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.composition import open_context

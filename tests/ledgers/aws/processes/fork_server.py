@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from heart import Life, born
-
-HERE = Path(__file__).parent
+from tests.ledgers.aws.processes.worker_process import Life, born
+from tests.project import ROOT
 
 
 class Nursery:
@@ -27,7 +26,11 @@ class Nursery:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "nursery.py"), str(folder)], cwd=HERE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "tests.ledgers.aws.processes.fork_server", str(folder)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def __enter__(self) -> Nursery:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from heart import ROUTE
-from nursery import Nursery
+from tests.ledgers.aws.processes.fork_server import Nursery
+from tests.ledgers.aws.processes.worker_process import ROUTE
 
 from milepost.core.item import Item
 from milepost.core.status import Reason, Status

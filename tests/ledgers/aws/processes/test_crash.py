@@ -8,11 +8,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from heart import POINTS, Life, open_heart
-from heart_checks import check_calls, check_fenced, check_whole, until_through, untold
 from msgspec.structs import replace
-from nursery import Nursery
-from standins import REGION
+from tests.ledgers.aws.processes.fork_server import Nursery
+from tests.ledgers.aws.processes.ledger_checks import check_calls, check_fenced, check_whole, until_through, untold
+from tests.ledgers.aws.processes.worker_process import POINTS, Life, open_heart
+from tests.standins import REGION
 
 from milepost.core.status import Status
 

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from heart import ROUTE, Life, open_heart
-from heart_checks import check_calls, check_fenced, check_whole, lines_of, until_through, untold, wait_for
 from msgspec.structs import replace
-from nursery import Nursery
-from standins import REGION, Server
+from tests.ledgers.aws.processes.fork_server import Nursery
+from tests.ledgers.aws.processes.ledger_checks import check_calls, check_fenced, check_whole, lines_of, until_through, untold, wait_for
+from tests.ledgers.aws.processes.worker_process import ROUTE, Life, open_heart
+from tests.standins import REGION, Server
 
 from milepost.core.status import Status
 from milepost.engine.intake import submit

@@ -9,11 +9,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from heart import ROUTE, Life, open_heart
-from heart_checks import check_calls, check_fenced, check_whole, lines_of, until_through, untold, wait_for
 from msgspec.structs import replace
-from nursery import Nursery
-from standins import REGION
+from tests.ledgers.aws.processes.fork_server import Nursery
+from tests.ledgers.aws.processes.ledger_checks import check_calls, check_fenced, check_whole, lines_of, until_through, untold, wait_for
+from tests.ledgers.aws.processes.worker_process import ROUTE, Life, open_heart
+from tests.standins import REGION
 
 from milepost.core.status import Reason, Status
 from milepost.engine.context import Context

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from lambda_scene import HEAD, Deployment
-from pump import Context
+from tests.lambdas.deployment import HEAD, Deployment
+from tests.lambdas.event_source_mapping import Context
 
 from milepost.lambdas import resender
 from milepost.ledgers.aws.quarantine.lambda_failures import BATCH, LIST, read_failure

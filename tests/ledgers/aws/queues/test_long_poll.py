@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from standins import REGION
+from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.item import Item

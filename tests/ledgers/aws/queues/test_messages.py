@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from standins import REGION
+from tests.standins import REGION
 
 from milepost.core.errors import LedgerBusy, LedgerError, LedgerMissing
 from milepost.ledgers.aws.names import ResourceNames, b64

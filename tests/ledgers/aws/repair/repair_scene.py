@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from followed import PROMPT, Moment
-from table_scene import Process
+from tests.ledgers.aws.synchronous_ledger import PROMPT, Moment
+from tests.ledgers.aws.table_scene import Process
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.routes.route import Route

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from repair_scene import Scene, scene_at
+from tests.ledgers.aws.repair.repair_scene import Scene, scene_at
 
 from milepost.core import operators
 from milepost.core.change import Change

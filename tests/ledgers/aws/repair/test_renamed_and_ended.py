@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from repair_scene import Scene, scene_at
-from table_scene import Died, Process
+from tests.ledgers.aws.repair.repair_scene import Scene, scene_at
+from tests.ledgers.aws.table_scene import Died, Process
 
 from milepost.core.outcome import Reject
 from milepost.ledgers.aws.claim.paused_lanes import EMPTY_MS, resume

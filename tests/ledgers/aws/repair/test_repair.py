@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from repair_scene import DAY, Scene, scene_at
-from table_scene import Died, Process
+from tests.ledgers.aws.repair.repair_scene import DAY, Scene, scene_at
+from tests.ledgers.aws.table_scene import Died, Process
 
 from milepost.core.change import Change
 from milepost.core.errors import RouteChanged

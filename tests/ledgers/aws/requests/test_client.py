@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ConnectTimeoutError, EndpointConnectionError
-from standins import REGION
+from tests.standins import REGION
 from urllib3 import HTTPResponse
 
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, LedgerMissing, LedgerReadOnly

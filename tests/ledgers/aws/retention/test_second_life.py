@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-from followed import Followed, open_followed
-from standins import REGION
+from tests.ledgers.aws.synchronous_ledger import Followed
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.events import events_of
@@ -21,13 +17,6 @@ from milepost.testing.clock import SeededChance
 from milepost.testing.contract.world import World
 
 DAY_MS = 86_400_000
-
-
-@pytest.fixture
-def ledger(endpoint: str, prefix: str) -> Iterator[Followed]:
-    ledger = open_followed(endpoint, prefix, REGION)
-    yield ledger
-    ledger.close()
 
 
 def route() -> Route:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from repair_scene import Scene, scene_at
-from stream_reader import Reader
+from tests.ledgers.aws.repair.repair_scene import Scene, scene_at
+from tests.ledgers.aws.stream.scripted_stream import Reader
 
 from milepost.core.status import Status
 from milepost.ledgers.aws.services import StreamReader

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from stream_reader import Reader
+from tests.ledgers.aws.stream.scripted_stream import Reader
 
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, LedgerMissing
 from milepost.ledgers.aws.names import ResourceNames

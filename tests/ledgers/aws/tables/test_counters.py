@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from table_scene import Died, Process, Scene, writes
+from tests.ledgers.aws.table_scene import Died, Process, Scene, writes
 
 from milepost.core.change import Change
 from milepost.core.counters import HOUR

@@ -6,7 +6,7 @@ from threading import Barrier, Thread
 from typing import Any
 
 import pytest
-from table_scene import Died, Process, Scene, writes
+from tests.ledgers.aws.table_scene import Died, Process, Scene, writes
 
 from milepost.ledgers.aws.tables.documents import Control
 from milepost.ports.ledger import Document

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
 import pytest
-from followed import Followed, Moment, open_followed
-from standins import REGION
+from tests.ledgers.aws.synchronous_ledger import Followed, Moment
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.outcome import Done, Reject
@@ -39,13 +38,6 @@ def messages(key: Any = FIELDS) -> Route:
 
 def message(number: int = 1, url: str = URL, **more: Any) -> dict[str, Any]:
     return {"messageId": f"m{number}", "senderId": "s", "timestamp": "2026-01-01T00:00:00Z", "targetUrl": url, **more}
-
-
-@pytest.fixture
-def ledger(endpoint: str, prefix: str) -> Iterator[Followed]:
-    ledger = open_followed(endpoint, prefix, REGION)
-    yield ledger
-    ledger.close()
 
 
 class Mail(World):

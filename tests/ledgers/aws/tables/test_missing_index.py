@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desk import Desk, address
+from tests.cli.aws_command_line import Desk, address
 
 from milepost.ledgers.aws.names import ResourceNames
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from followed import Followed, fill_row, open_followed
-from standins import REGION
+from tests.ledgers.aws.synchronous_ledger import Followed, fill_row
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.change import change
@@ -21,13 +19,6 @@ from milepost.ledgers.aws.tables.conditional_write import LONG_TRAIL, LONG_TRAIL
 from milepost.ports.runner import JobResult
 from milepost.testing.clock import SeededChance
 from milepost.testing.contract.world import World
-
-
-@pytest.fixture
-def ledger(endpoint: str, prefix: str) -> Iterator[Followed]:
-    opened = open_followed(endpoint, prefix, REGION)
-    yield opened
-    opened.close()
 
 
 def fill(ledger: Followed, key: str, name: str) -> None:

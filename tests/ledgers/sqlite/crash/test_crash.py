@@ -11,7 +11,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.crash.route import route
+from tests.ledgers.sqlite.crash.route import route
+from tests.project import ROOT
 
 from milepost.composition import open_context
 from milepost.core.due import FRAGILE
@@ -26,7 +27,6 @@ KILLS = 55
 LAST = 4
 PHASES = ("claimed", "running", "settling", "commit", "committed")
 STEPS = ("step-commit", "step-committed", "stepped")
-ROOT = Path(__file__).parents[2]
 
 
 class Workers:
@@ -35,7 +35,7 @@ class Workers:
     def __init__(self, ledger: Path) -> None:
         self._words = ledger.with_suffix(".log")
         environment = {**os.environ, "CRASH_CALLS": str(ledger.with_suffix(".calls")), "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "tests.crash.worker", str(ledger)]
+        command = [sys.executable, "-m", "tests.ledgers.sqlite.crash.worker", str(ledger)]
         with self._words.open("wb") as words:
             self._process = subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=words, start_new_session=True

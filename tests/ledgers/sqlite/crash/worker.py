@@ -17,7 +17,7 @@ import sys
 import traceback
 from typing import Any
 
-from tests.crash.route import route
+from tests.ledgers.sqlite.crash.route import route
 
 from milepost.composition import open_context
 from milepost.ledgers.sqlite.file import store

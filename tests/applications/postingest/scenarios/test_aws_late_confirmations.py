@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from postingest_scene import BATCH, PATHS, VOLUMES, Opener, Postingest, text
+from tests.applications.postingest.aws_scene import BATCH, PATHS, VOLUMES, Opener, Postingest, text
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.due import Lease

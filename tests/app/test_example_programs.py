@@ -14,14 +14,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.aws import standins
+from tests import standins
+from tests.project import ROOT
 
 import milepost as mp
 from milepost.ports.ledger import Query
 
 pytestmark = pytest.mark.wire
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = ROOT / "examples"
 TIMEOUT = 60
 LOAD = 150
 

@@ -7,9 +7,9 @@ import json
 from typing import Any
 
 import pytest
-from postingest_scene import AHEAD, ASSET, BATCH, PATHS, VOLUMES, Opener, Postingest, assets, text
-from state_change_scene import in_cc, in_scout
-from test_late_confirmations import lose, repaired
+from tests.applications.postingest.aws_scene import AHEAD, ASSET, BATCH, PATHS, VOLUMES, Opener, Postingest, assets, text
+from tests.applications.postingest.scenarios.state_change_scene import in_cc, in_scout
+from tests.applications.postingest.scenarios.test_aws_late_confirmations import lose, repaired
 
 from milepost.core.confirmations import was_refused
 from milepost.engine.acts.bulk import act

@@ -7,11 +7,11 @@ from typing import Any
 
 import boto3
 import pytest
-from access_check import Watch, allowed_of, denied
-from desk import ROUTES, SIGNED, Desk, address
-from standins import REGION
+from tests.cli.aws_command_line import ROUTES, SIGNED, Desk, address
+from tests.infra.access_check import Watch, allowed_of, denied
 from tests.infra.code_folder import synthesise
 from tests.infra.templates import Template
+from tests.standins import REGION
 
 pytestmark = pytest.mark.wire
 
