@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from tests.http.visitor import Answered, Visitor
+from tests.http.live_server import Answered, Visitor
 from tests.net.partner import Line, Partner, Received
 
 import milepost as mp

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from engine_world import ROUTE, World
+from tests.engine.world import ROUTE, World
 
 from milepost.core.errors import UsageError
 from milepost.core.outcome import Done
