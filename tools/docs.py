@@ -25,6 +25,7 @@ from milepost.cli.commands import cli
 from milepost.cli.sections import SECTIONS
 from milepost.core import errors
 from milepost.core.status import EDGES, FAILED, LIVE, NOTES, REASON_MEANING, STATUS_MEANING, Edge, Reason, Status
+from milepost.subscribers import email
 from tools.architecture import architecture_parts, missing_steps
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -215,8 +216,8 @@ def python_page() -> str:
         MADE,
         "# The Python surface",
         "`import milepost as mp`; these names are public. "
-        "So are `milepost.subscribers` (`CallSubscriber`, `LogSubscriber`, `WebhookSubscriber`), `milepost.net` "
-        "(see [The HTTP client](net.md)) and `milepost.testing` (see [Testing](../testing.md)).",
+        "So are `milepost.subscribers` (`CallSubscriber`, `LogSubscriber`, `WebhookSubscriber`, `EmailSubscriber`, `open_subscriber`), "
+        "`milepost.subscribers.email` (see [Mail](mail.md)), `milepost.net` (see [The HTTP client](net.md)) and `milepost.testing` (see [Testing](../testing.md)).",
         SPAN,
     ]
     for title, names in GROUPS.items():
@@ -362,26 +363,60 @@ NET_GROUPS = {
 
 def net_page() -> str:
     """Every public name of `milepost.net` with its signature and docstring."""
-    grouped = {name for names in NET_GROUPS.values() for name in names}
-    raised = [name for name in net.__all__ if name not in grouped]
-    odd = [name for name in raised if not issubclass(getattr(net, name), Exception)] + sorted(grouped - set(net.__all__))
-    if odd:
-        raise SystemExit(f"tools/docs.py: say in NET_GROUPS where these public names belong: {', '.join(odd)}")
+    raised = errors_of(net, NET_GROUPS, "NET_GROUPS")
     parts = [
         MADE,
         "# The HTTP client",
         "`from milepost import net`: one client for everything that calls out. It needs no package besides Milepost itself; "
         "where `uvloop` is installed (it comes with `milepost[http]`), calls from threads run on it. "
         "What it refuses, and how webhooks are signed, is in [Security](../security.md#outgoing-requests).",
+        *group_parts(NET_GROUPS, net),
     ]
-    for title, names in NET_GROUPS.items():
-        parts.append(f"## {title}")
-        for name in names:
-            parts += name_parts(name, net)
     intro, _, tree = (sys.modules[net.NetError.__module__].__doc__ or "").strip().partition("\n\n")
     tree, _, rest = tree.partition("\n\n")
     parts += ["## Errors", intro, fenced(tree), rest]
     parts.append(table(("error", "meaning"), [(f"`{name}`", summary(getattr(net, name))) for name in raised]))
+    return "\n\n".join(parts) + "\n"
+
+
+def errors_of(module: Any, groups: dict[str, tuple[str, ...]], called: str) -> list[str]:
+    """The errors among a module's public names; every other name must be in a group."""
+    grouped = {name for names in groups.values() for name in names}
+    raised = [name for name in module.__all__ if name not in grouped]
+    odd = [name for name in raised if not issubclass(getattr(module, name), Exception)] + sorted(grouped - set(module.__all__))
+    if odd:
+        raise SystemExit(f"tools/docs.py: say in {called} where these public names belong: {', '.join(odd)}")
+    return raised
+
+
+def group_parts(groups: dict[str, tuple[str, ...]], module: Any) -> Iterator[str]:
+    for title, names in groups.items():
+        yield f"## {title}"
+        for name in names:
+            yield from name_parts(name, module)
+
+
+# Mail -----------------------------------------------------------------------------------------------------------------------
+
+MAIL_GROUPS = {
+    "Mails": ("Mail", "MailAttachment"),
+    "Sending": ("mail_transport", "MailTransport", "MailReceipt", "RecipientRefusal"),
+    "Events as mails": ("EmailSubscriber",),
+}
+
+
+def mail_page() -> str:
+    """Every public name of `milepost.subscribers.email` with its signature and docstring."""
+    raised = errors_of(email, MAIL_GROUPS, "MAIL_GROUPS")
+    parts = [
+        MADE,
+        "# Mail",
+        "`from milepost.subscribers import email`: mails over SMTP or Amazon SES. SMTP needs no package besides Milepost itself, SES needs "
+        "`milepost[aws]`. How to get events as mails is in [Operating](../operating.md#events-as-mails).",
+        *group_parts(MAIL_GROUPS, email),
+        "## Errors",
+        table(("error", "meaning"), [(f"`{name}`", summary(getattr(email, name))) for name in raised]),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -436,6 +471,7 @@ def pages() -> dict[Path, str]:
         DOCS / "reference" / "python.md": python_page(),
         DOCS / "reference" / "errors.md": errors_page(),
         DOCS / "reference" / "net.md": net_page(),
+        DOCS / "reference" / "mail.md": mail_page(),
     }
 
 

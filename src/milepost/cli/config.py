@@ -122,7 +122,7 @@ class CliSettings:
         return tuple(self.file.get("allow_cidrs", ()))
 
     def subscribers(self) -> list[Subscriber]:
-        """The subscribers of milepost.toml: "log", "sns:ARN", a URL, or "module:callable" (a function of an event, or a subscriber).
+        """The subscribers of milepost.toml: "log", "sns:ARN", a URL, "email:…", or "module:callable" (a function of an event, or a subscriber).
         Names must be unique, because two subscribers with one name would share a cursor and each miss events."""
         found: dict[str, Subscriber] = {}
         for spec in self.file.get("subscribers", []):
@@ -243,20 +243,20 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def _subscriber(spec: str, allow_cidrs: Sequence[str], *, offers: bool) -> Subscriber:
-    from milepost.subscribers import CallSubscriber, LogSubscriber
+    from milepost.subscribers.addresses import FORMS, open_subscriber
     from milepost.subscribers.formed import PREFIX, Formed
 
+    try:
+        known = open_subscriber(spec, allow_cidrs=allow_cidrs, offers=offers)
+    except UsageError as error:
+        raise ConfigMistake(str(error)) from None
+    if known is not None:
+        return known
     if spec.startswith(PREFIX):
         return Formed(_subscriber(spec.removeprefix(PREFIX), allow_cidrs, offers=offers))
-    if spec == "log":
-        return LogSubscriber()
     place, _, name = spec.partition(":")
     if not name:
-        raise ConfigMistake(f'unknown subscriber {spec!r}; write "log", sns:ARN, https://…, or module:name or file.py:name')
-    if place == "sns":
-        return _topic(name, offers)
-    if place in ("https", "http"):
-        return _webhook(spec, allow_cidrs)
+        raise ConfigMistake(f"unknown subscriber {spec!r}; write {FORMS}, or module:name or file.py:name")
     from milepost.route_files import load_file, load_module
 
     module = load_file(Path(place)) if place.endswith(".py") else load_module(place)
@@ -265,28 +265,6 @@ def _subscriber(spec: str, allow_cidrs: Sequence[str], *, offers: bool) -> Subsc
         return cast("Subscriber", found)
     if not callable(found):
         raise ConfigMistake(f"{place} has no function {name!r} that could receive events; write  def {name}(event): ...")
+    from milepost.subscribers import CallSubscriber
+
     return CallSubscriber(found, name=name)
-
-
-def _topic(arn: str, offers: bool) -> Subscriber:
-    from milepost.subscribers.topic import Topic
-
-    try:
-        topic = Topic(arn, offers=offers)
-    except UsageError as error:
-        raise ConfigMistake(f"the subscriber 'sns:{arn}': {error}") from None
-    if len(topic.name) > 64:
-        raise ConfigMistake(
-            f"the topic name {topic.name} is too long for a subscriber (at most 64 characters); "
-            "write  events = Topic(arn, name='…')  in a Python file, and use file.py:events here"
-        )
-    return topic
-
-
-def _webhook(url: str, allow_cidrs: Sequence[str]) -> Subscriber:
-    from milepost.subscribers import WebhookSubscriber
-
-    try:
-        return WebhookSubscriber(url, allow_cidrs=allow_cidrs)
-    except UsageError as error:
-        raise ConfigMistake(f"the subscriber {url!r}: {error}") from None

@@ -14,10 +14,12 @@ from milepost.core.values.durations import iso
 
 QUIET = frozenset({Reason.UNDECIDED, Reason.GIVEN_BACK, Reason.KEPT, Reason.NOTED, Reason.LATE, Reason.OFFERED, Reason.RESENT})
 """Lines for the record only, without an event; the offer of an external stage has its own event."""
+KINDS = frozenset(reason.value for reason in Reason if reason not in QUIET | {Reason.CLAIMED}) | {"offered"}
+"""All kinds of events of items."""
 
 
-class Event(Struct, frozen=True):
-    """`kind` is the line's reason, or "offered" for the offer of an external stage that the same write made."""
+class Notice(Struct, frozen=True):
+    """Anything that subscribers receive: an event of an item, or an alert. A repeat has the same `id`."""
 
     id: str
     kind: str
@@ -26,6 +28,11 @@ class Event(Struct, frozen=True):
     sequence: int
     at: int
     stage: str
+
+
+class Event(Notice, frozen=True):
+    """A fact about an item. `kind` is the line's reason, or "offered" for the offer of an external stage that the same write made."""
+
     status: Status
     correlation_id: str
     line: Line
@@ -38,7 +45,7 @@ class Envelope(dict[str, Any]):
 
     __slots__ = ("event", "formed")
 
-    def __init__(self, content: dict[str, Any], event: Event, *, formed: bool = False) -> None:
+    def __init__(self, content: dict[str, Any], event: Notice, *, formed: bool = False) -> None:
         super().__init__(content)
         self.event = event
         self.formed = formed

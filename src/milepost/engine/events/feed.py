@@ -9,8 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from milepost.core.errors import UsageError
-from milepost.core.events import QUIET, Event, cloud_event
-from milepost.core.status import Reason
+from milepost.core.events import Event, cloud_event
 from milepost.engine.context import Context
 from milepost.engine.events.parked_events import entries_of
 from milepost.ports.ledger import HistoryEntry
@@ -18,8 +17,6 @@ from milepost.ports.ledger import HistoryEntry
 PAGE = 500
 PAGES = 20
 """Pages of lines searched for one page of events; a rare kind of event takes several requests."""
-KINDS = frozenset(reason.value for reason in Reason if reason not in QUIET | {Reason.CLAIMED}) | {"offered"}
-"""All kinds of events."""
 _PLACE = re.compile(r"(\d{1,18})(?:\.([1-9]\d?))?")
 
 Wanted = Callable[[Event], bool]

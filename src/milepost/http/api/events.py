@@ -12,8 +12,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import Message, Send
 
 from milepost.core.errors import MilepostError, UsageError
-from milepost.core.events import Event
-from milepost.engine.events.feed import KINDS, FeedPlace, page
+from milepost.core.events import KINDS, Event
+from milepost.engine.events.feed import FeedPlace, page
 from milepost.engine.views.items import route_names
 from milepost.http.auth.authenticator import LOCAL
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints

@@ -11,9 +11,11 @@ from __future__ import annotations
 from milepost.subscribers.email.errors import MailError, MailNotSent, MailRefused
 from milepost.subscribers.email.message import Mail, MailAttachment
 from milepost.subscribers.email.receipt import MailReceipt, RecipientRefusal
+from milepost.subscribers.email.subscriber import EmailSubscriber
 from milepost.subscribers.email.transport import MailTransport, mail_transport
 
 __all__ = [
+    "EmailSubscriber",
     "Mail",
     "MailAttachment",
     "MailError",

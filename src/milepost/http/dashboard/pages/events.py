@@ -7,11 +7,11 @@ from urllib.parse import urlencode
 
 from msgspec import Meta, Struct
 
-from milepost.core.events import Event
+from milepost.core.events import KINDS, Event
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import subscribers
-from milepost.engine.events.feed import KINDS, Before, FeedEvent, page_back
+from milepost.engine.events.feed import Before, FeedEvent, page_back
 from milepost.http.dashboard.ages import age
 from milepost.http.dashboard.render import page, seen_routes
 from milepost.http.protocol.endpoint import END, Answer, Call, Caller, Endpoints

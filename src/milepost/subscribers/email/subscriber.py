@@ -1,0 +1,115 @@
+"""E-mail as a subscriber: each event of the chosen kinds is one mail in plain words."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from milepost.core.errors import EventRefused, MilepostError, UsageError
+from milepost.core.events import KINDS, Envelope, Event
+from milepost.subscribers.email.errors import MailNotSent, MailRefused
+from milepost.subscribers.email.message import Mail, plain_address
+from milepost.subscribers.email.transport import MailTransport, mail_transport
+from milepost.subscribers.email.words import words_of
+
+NEED_PEOPLE = ("exhausted", "rejected", "overdue")
+"""Kinds of events that a person should know of: the default."""
+LONGEST = 14.0
+"""Seconds: less than the relay's lease has left at the beginning of a call."""
+PREFIX = "email:"
+FORM = "email:smtp://HOST?from=ADDRESS&to=ADDRESS"
+_CURE = "'milepost subscribers release'"
+
+log = logging.getLogger(__name__)
+
+
+class EmailSubscriber:
+    """Sends each event of the given `kinds` (by default those that need a person: exhausted, rejected, overdue; "all" for every one) as a
+    mail from `sender` to all of `to`; events of other kinds count as delivered. Alerts are always sent.
+
+    A refusal of 5xx parks the event; everything else means "not now". Where a server refuses some recipients for now, only these get the
+    repeat, as long as the process runs. The Message-ID follows from the event's id, so that a repeat can be recognised. The cursor's name
+    is made of the recipients unless `name` is given.
+    """
+
+    batch = 1
+
+    def __init__(
+        self, transport: MailTransport, *, sender: str, to: Sequence[str], kinds: Iterable[str] = NEED_PEOPLE, name: str | None = None
+    ) -> None:
+        if isinstance(to, str) or not to:
+            raise UsageError("EmailSubscriber(to=…): give a list of mail addresses")
+        wanted = set(kinds)
+        unknown = sorted(wanted - KINDS - {"all"})
+        if unknown:
+            raise UsageError(f"EmailSubscriber(kinds=…): there is no event {unknown[0]!r}; events are {', '.join(sorted(KINDS))}, and all")
+        plain = sorted(plain_address(address) for address in to)
+        self._sender, self._to = sender, list(to)
+        plain_address(sender)
+        self._kinds = KINDS if "all" in wanted else frozenset(wanted)
+        self._transport = transport
+        self._accepted: dict[str, set[str]] = {}
+        """Recipients who have a mail already whose other recipients were refused for now, by the event's id."""
+        self.name = name or f"email-{sha256(' '.join([plain_address(sender), *plain]).encode()).hexdigest()[:8]}"
+
+    def __repr__(self) -> str:
+        return f"<EmailSubscriber {self.name}>"
+
+    def tell(self, envelopes: Sequence[Envelope]) -> None:
+        for envelope in envelopes:
+            if not isinstance(envelope.event, Event) or envelope.event.kind in self._kinds:
+                self._send(envelope)
+
+    def _send(self, envelope: Envelope) -> None:
+        event_id = envelope.event.id
+        has_it = self._accepted.get(event_id, set())
+        missing = [address for address in self._to if plain_address(address) not in has_it]
+        try:
+            receipt = self._transport.send(self._mail(envelope, missing))
+        except MailRefused as error:
+            raise EventRefused(f"{error}; when the cause is corrected, {_CURE}") from error
+        except MailNotSent as error:
+            raise MilepostError(str(error)) from error
+        later = [one for one in receipt.refused if not one.permanent]
+        for one in receipt.refused:
+            if one.permanent:
+                log.error("the mail about %s was refused for good for %s: %d %s", event_id, one.address, one.code, one.text)
+        if later:
+            # (Those refused for good are not asked again either.)
+            self._accepted[event_id] = has_it | {*receipt.accepted, *(one.address for one in receipt.refused if one.permanent)}
+            raise MilepostError(f"the mail was refused for now for {later[0].address} ({later[0].code} {later[0].text})")
+        self._accepted.pop(event_id, None)
+
+    def _mail(self, envelope: Envelope, to: Sequence[str]) -> Mail:
+        words = words_of(envelope)
+        return Mail(
+            id=envelope.event.id,
+            sender=self._sender,
+            to=to,
+            subject=words.subject,
+            text=words.text,
+            html=words.html,
+            date=datetime.fromtimestamp(envelope.event.at / 1000, UTC),
+            follows=envelope.get("data", {}).get("follows") if not isinstance(envelope.event, Event) else None,
+        )
+
+
+def email_subscriber(address: str) -> EmailSubscriber:
+    """The subscriber of an address such as `email:smtps://USER@HOST?from=a@example.org&to=b@example.org`. `to` may stand several times;
+    `kinds` has the kinds of events with commas between them, `password_env` names the environment variable with the password, `name` names
+    the cursor. All other options are the transport's (see `mail_transport`)."""
+    parts = urlsplit(address.removeprefix(PREFIX))
+    given: dict[str, list[str]] = {}
+    for option, value in parse_qsl(parts.query, keep_blank_values=True):
+        given.setdefault(option, []).append(value)
+    senders, to = given.pop("from", []), given.pop("to", [])
+    own = {option: given.pop(option)[-1] for option in ("kinds", "password_env", "name") if option in given}
+    if len(senders) != 1 or not to:
+        raise UsageError(f"it needs from=ADDRESS and to=ADDRESS; write {FORM}")
+    rest = urlencode([(option, value) for option, values in given.items() for value in values])
+    transport = mail_transport(urlunsplit(parts._replace(query=rest)), password_env=own.get("password_env"), timeout=LONGEST)
+    kinds = own["kinds"].split(",") if "kinds" in own else NEED_PEOPLE
+    return EmailSubscriber(transport, sender=senders[0], to=to, kinds=kinds, name=own.get("name"))
