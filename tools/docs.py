@@ -356,7 +356,7 @@ def first_line(node: ast.FunctionDef) -> str:
 NET_GROUPS = {
     "Calling": ("Client", "Response", "HeaderList", "Timeouts", "Redirects", "Tls", "SendState"),
     "Large bodies": ("FileBody", "MultipartForm", "FormPart", "RequestBody"),
-    "Addresses": ("AddressGuard", "ANYWHERE", "parse_url", "HttpUrl", "checked_headers"),
+    "Addresses": ("AddressGuard", "ANYWHERE", "parse_url", "HttpUrl", "checked_headers", "merged_headers"),
     "Signatures": ("new_secret", "webhook_headers", "verify"),
 }
 

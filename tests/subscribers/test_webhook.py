@@ -8,12 +8,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 import milepost as mp
 from milepost import net
@@ -23,6 +25,7 @@ from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.parked_events import release
 from milepost.ports.documents import CURSOR
 from milepost.subscribers import WebhookSubscriber
+from milepost.subscribers.webhook import webhook_subscriber
 from milepost.testing import SeededChance, VirtualClock, drain
 
 Form = Callable[[dict[str, Any]], dict[Any, Any] | None]
@@ -166,6 +169,47 @@ def test_with_a_secret_the_receiver_can_see_who_sent_it_and_when(office: Office)
         assert net.verify(first, headers, body, now=at) == headers["webhook-id"] == "parcels/P%2E1/1/accepted"
     assert len({body for _, _, body in office.posts}) == 1, "a repeat is the same bytes"
     assert [len(headers["webhook-signature"].split()) for _, headers, _ in office.posts] == [1, 1, 2]
+
+
+def test_the_receivers_own_library_of_standard_webhooks_accepts_the_signature(office: Office) -> None:
+    secret, other = net.new_secret(), net.new_secret()
+    hook = WebhookSubscriber(office.url, allow_cidrs=HERE, secret=[other, secret])
+    Post(hook, "P.1 ü").tell()
+    hook.close()
+    [(_, headers, body)] = office.posts
+    assert Webhook(secret).verify(body, headers) == json.loads(body)
+    assert Webhook(other).verify(body, headers) == json.loads(body)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(secret).verify(body + b" ", headers)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(net.new_secret()).verify(body, headers)
+
+
+def test_milepost_verifies_what_the_library_of_standard_webhooks_signs() -> None:
+    secret, now = net.new_secret(), datetime.now(UTC)
+    signature = Webhook(secret).sign("msg_1", now, '{"a": 1}')
+    headers = {"webhook-id": "msg_1", "webhook-timestamp": str(int(now.timestamp())), "webhook-signature": signature}
+    assert net.verify(secret, headers, b'{"a": 1}') == "msg_1"
+
+
+def test_an_address_names_the_variables_of_its_secrets(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    new, old = net.new_secret(), net.new_secret()
+    monkeypatch.setenv("OFFICE_NEW", new)
+    monkeypatch.setenv("OFFICE_OLD", old)
+    hook = webhook_subscriber(f"{office.url}#secret_env=OFFICE_NEW&secret_env=OFFICE_OLD", HERE)
+    Post(hook, "P-1").tell()
+    hook.close()
+    [(path, headers, body)] = office.posts
+    assert "#" not in path
+    assert [net.verify(secret, headers, body) for secret in (new, old)] == ["parcels/P-1/1/accepted"] * 2
+    assert hook.name == WebhookSubscriber(office.url, allow_cidrs=HERE).name, "with a secret it is the same subscriber"
+    assert webhook_subscriber(f"{office.url}#name=office", HERE).name == "office"
+
+
+@pytest.mark.parametrize(("options", "said"), [("secret_env=NOT_SET", "NOT_SET"), ("secret=abc", "secret_env"), ("chapter", "secret_env")])
+def test_options_of_an_address_that_cannot_be_are_said(options: str, said: str) -> None:
+    with pytest.raises(mp.UsageError, match=said):
+        webhook_subscriber(f"https://office.example/#{options}")
 
 
 def test_an_event_is_not_sent_to_this_machine_unless_that_is_allowed(office: Office) -> None:

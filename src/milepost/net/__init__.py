@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         SignatureRefused,
     )
     from milepost.net.guard import ANYWHERE, AddressGuard
-    from milepost.net.headers import HeaderList, checked_headers
+    from milepost.net.headers import HeaderList, checked_headers, merged_headers
     from milepost.net.redirects import Redirects
     from milepost.net.response import Response
     from milepost.net.signatures import new_secret, verify, webhook_headers
@@ -62,6 +62,7 @@ __all__ = [
     "Timeouts",
     "Tls",
     "checked_headers",
+    "merged_headers",
     "new_secret",
     "parse_url",
     "verify",
@@ -86,7 +87,7 @@ _HOMES = {
         "SignatureRefused",
     ),
     "guard": ("ANYWHERE", "AddressGuard"),
-    "headers": ("HeaderList", "checked_headers"),
+    "headers": ("HeaderList", "checked_headers", "merged_headers"),
     "redirects": ("Redirects",),
     "response": ("Response",),
     "signatures": ("new_secret", "verify", "webhook_headers"),

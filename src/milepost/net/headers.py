@@ -72,3 +72,12 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     if size > LARGEST_HEAD:
         raise InvalidRequest(f"the headers are larger than {LARGEST_HEAD:,} bytes", kind="invalid-header")
     return found
+
+
+def merged_headers(*layers: Mapping[str, str]) -> dict[str, str]:
+    """Headers of several layers, of which a later one replaces those of an earlier one, whatever the case of their names."""
+    found: dict[str, tuple[str, str]] = {}
+    for layer in layers:
+        for name, value in layer.items():
+            found[name.lower()] = (name, value)
+    return dict(found.values())

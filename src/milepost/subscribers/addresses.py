@@ -28,9 +28,9 @@ def open_subscriber(address: str, *, allow_cidrs: Sequence[str] = (), offers: bo
         if scheme == "sns" and rest:
             return _topic(rest, offers)
         if scheme in ("https", "http") and rest:
-            from milepost.subscribers.webhook import WebhookSubscriber
+            from milepost.subscribers.webhook import webhook_subscriber
 
-            return cast(Subscriber, WebhookSubscriber(address, allow_cidrs=allow_cidrs))
+            return cast(Subscriber, webhook_subscriber(address, allow_cidrs))
         if scheme == "email" and rest:
             from milepost.subscribers.email.subscriber import email_subscriber
 

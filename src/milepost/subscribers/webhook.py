@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import string
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 import msgspec
 
 from milepost.core.errors import EventRefused, MilepostError, UsageError
 from milepost.core.events import Envelope
-from milepost.net import Client, NetError, Timeouts, checked_headers, parse_url
+from milepost.net import Client, NetError, Timeouts, checked_headers, merged_headers, parse_url
 from milepost.net.signatures import Secrets, secret_keys, signed_headers
 
 LONGEST = 14.0
@@ -81,8 +82,7 @@ class WebhookSubscriber:
         body = _body(envelope)
         kind = CLOUD_EVENT if envelope.get("specversion") and envelope.get("id") and envelope.get("type") else PLAIN
         own = {"Content-Type": kind, **signed_headers(self._keys, webhook_id(envelope.event.id), body, self._clock())}
-        names = {name.lower() for name in own}
-        status = self._status({name: value for name, value in self._headers.items() if name.lower() not in names} | own, body)
+        status = self._status(merged_headers(self._headers, own), body)
         if 200 <= status < 300:
             return
         if 400 <= status < 500 and status not in _OF_THE_SERVER:
@@ -99,6 +99,26 @@ class WebhookSubscriber:
                 # The rest of the answer was too long, too slow or cut off; what counts has been said.
                 return error.response.status
             raise MilepostError(f"this event was not delivered: {error}") from None
+
+
+def webhook_subscriber(address: str, allow_cidrs: Iterable[str] = ()) -> WebhookSubscriber:
+    """The subscriber of a URL whose fragment may have options: `https://office.example/events#secret_env=OFFICE_SECRET&name=office`.
+    `secret_env` names the environment variable of a signing secret, and may stand twice while one is being replaced."""
+    url, _, fragment = address.partition("#")
+    name, secrets = None, list[str]()
+    for option, value in parse_qsl(fragment, keep_blank_values=True):
+        if option == "secret_env":
+            secret = os.environ.get(value, "").strip()
+            if not secret:
+                raise UsageError(f"the environment variable {value} is not set; it has the signing secret, whsec_…")
+            secrets.append(secret)
+        elif option == "name":
+            name = value
+        else:
+            raise UsageError(f"unknown option {option!r} after '#'; known are secret_env and name")
+    if fragment and not name and not secrets:
+        raise UsageError("write options after '#' as secret_env=VARIABLE and name=NAME")
+    return WebhookSubscriber(url, name=name, secret=secrets or None, allow_cidrs=allow_cidrs)
 
 
 def webhook_id(event_id: str) -> str:
