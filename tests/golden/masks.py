@@ -20,6 +20,7 @@ _MASKS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\b(20\d{8})\d{3}\b", r"\g<1>000"),
         (r"(T\d\d:\d\d:\d\d)\.\d{3}Z", r"\1.000Z"),
         (r'(\\*"response_(?:ms|time)\\*": ?)[\d.]+', r"\g<1>0"),
+        (r'(\\*"responseTime\\*": ?{\\*"N\\*": ?\\*")[\d.]+', r"\g<1>0"),
         (r'("lastLease": \{"S": ")[0-9a-f]{12}', r"\1CLAIM"),
         # Tracebacks: where the file is, and the marks below a line, which differ between versions of Python.
         (r'(File \\*")[^"]*/', r"\1"),

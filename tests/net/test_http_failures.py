@@ -109,7 +109,7 @@ def test_a_silence_ends_the_call() -> None:
             await clock.move(0.2)
             with pytest.raises(net.NoAnswer, match="silent for 5 s") as caught:
                 await call
-            assert (caught.value.kind, caught.value.sent) == ("timeout", SendState.MAYBE_SENT)
+            assert (caught.value.kind, caught.value.sent) == ("silent", SendState.MAYBE_SENT)
 
     with Partner(hang) as partner:
         asyncio.run(main(partner))
@@ -148,7 +148,7 @@ def test_a_partner_that_does_not_read_is_within_the_deadline(client: net.Client,
     with Partner(lambda line: line.closing.wait() and None) as partner:
         for body in (b"x" * (30 << 20), net.FileBody(tmp_path / "large")):
             error = failure(client, partner.url, "POST", body=body, timeouts=Timeouts(read=0.3, total=60))
-            assert (type(error), error.kind, error.sent) == (net.NoAnswer, "timeout", SendState.MAYBE_SENT)
+            assert (type(error), error.kind, error.sent) == (net.NoAnswer, "silent", SendState.MAYBE_SENT)
 
 
 @pytest.mark.parametrize("name", ["connect", "read", "total"])

@@ -274,16 +274,14 @@ class Exchange:
             self._last = now
         self._unsent = unsent
         if now >= self._ends_at:
-            self._late(f"no whole answer within {self._timeouts.total:g} s")
+            self._late(f"no whole answer within {self._timeouts.total:g} s", "timeout")
         elif now >= self._last + self._timeouts.read:
-            self._late(f"silent for {self._timeouts.read:g} s")
+            self._late(f"silent for {self._timeouts.read:g} s", "silent")
         else:
             self._timer = self._loop.call_at(min(self._last + self._timeouts.read, self._ends_at), self._check)
 
-    def _late(self, said: str) -> None:
-        self._fail(
-            NoAnswer(f"{self._host}: {said}", kind="timeout", sent=self.sent, response=self._response() if self.parser.status else None)
-        )
+    def _late(self, said: str, kind: str) -> None:
+        self._fail(NoAnswer(f"{self._host}: {said}", kind=kind, sent=self.sent, response=self._response() if self.parser.status else None))
 
     def _invalid(self, said: str, kind: str) -> InvalidAnswer:
         response = self._response() if self.parser.status else None

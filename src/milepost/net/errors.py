@@ -87,7 +87,8 @@ class ConnectFailed(NetError):
 
 
 class NoAnswer(NetError):
-    """The request was sent, at least in part, and no whole answer came. `kind`: `closed`, or `timeout`."""
+    """The request was sent, at least in part, and no whole answer came. `kind`: `closed`, `silent` (the partner sent nothing for the read
+    timeout), or `timeout` (the total time is over)."""
 
 
 class InvalidAnswer(NetError):

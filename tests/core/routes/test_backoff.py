@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from milepost.core.errors import UsageError
 from milepost.core.routes.backoff import Backoff, Checks
+from milepost.core.values.durations import span_ms
 
 chances = st.floats(-1, 1)
 backoffs = st.builds(
@@ -21,10 +24,27 @@ backoffs = st.builds(
 
 
 @given(backoffs, st.integers(0, 100_000), chances)
-def test_a_delay_is_never_below_zero_nor_beyond_the_spread_cap(backoff: Backoff, failures: int, chance: float) -> None:
+def test_a_delay_is_never_above_the_cap_nor_below_the_first_delay(backoff: Backoff, failures: int, chance: float) -> None:
     delay = backoff.delay(failures, chance)
-    assert 0 <= delay.ms <= float(backoff.cap) * 1000 * (1 + backoff.jitter) + 2
-    assert abs(delay.jitter_ms) <= delay.exponential_ms * backoff.jitter + 1
+    cap, base = span_ms(backoff.cap, "cap"), span_ms(backoff.base, "base")
+    assert min(base, cap) * (1 - backoff.jitter) - 1e-6 <= delay.ms <= cap
+    assert delay.ms == pytest.approx(delay.exponential_ms + delay.jitter_ms, abs=2)
+
+
+@given(st.integers(0, 64), st.randoms(use_true_random=False))
+def test_delays_of_every_number_of_failures_span_their_range_and_a_seed_repeats_them(failures: int, random: Random) -> None:
+    backoff, seed = Backoff(base=1, factor=2, cap=60, jitter=0.25), random.random()
+    low, high = backoff.delay(failures, -1.0).ms, backoff.delay(failures, 1.0).ms
+    assert 750 <= low < high <= 60_000
+
+    def sequence() -> list[int]:
+        chance = Random(seed)
+        return [backoff.delay(failures, chance.uniform(-1, 1)).ms for _ in range(1000)]
+
+    found = sequence()
+    assert found == sequence()
+    assert low <= min(found) < max(found) <= high
+    assert max(found) - min(found) > 0.8 * (high - low)
 
 
 @given(backoffs, st.integers(0, 1000))
@@ -46,8 +66,19 @@ def test_ten_thousand_failures_do_not_overflow(factor: float) -> None:
 def test_capped_delays_still_spread() -> None:
     backoff = Backoff(base=1, factor=2, cap=60, jitter=0.25)
     low, middle, high = (backoff.delay(10_000, chance).ms for chance in (-1.0, 0.0, 1.0))
-    assert (low, middle, high) == (45_000, 60_000, 75_000)
+    assert (low, middle, high) == (36_000, 48_000, 60_000)
     assert len({backoff.delay(50, chance / 100).ms for chance in range(-100, 101)}) == 201
+
+
+def test_a_cap_below_the_base_is_spread_below_itself() -> None:
+    backoff = Backoff(base=100, cap=60, jitter=0.25)
+    assert [backoff.delay(3, chance).ms for chance in (-1.0, 1.0)] == [45_000, 60_000]
+
+
+def test_listed_delays_hold_in_their_order_and_the_last_one_for_the_rest() -> None:
+    backoff = Backoff(attempts=8, delays=("5s", "5m", "30m"), jitter=0.2)
+    assert [backoff.delay(n, 0.0).ms for n in (0, 1, 2, 3, 90)] == [5_000, 300_000, 1_800_000, 1_800_000, 1_800_000]
+    assert [backoff.delay(1, chance).ms for chance in (-1.0, 1.0)] == [240_000, 360_000]
 
 
 @given(backoffs, st.integers(0, 100), chances, st.integers(0, 10**9))
@@ -70,7 +101,8 @@ def test_a_floor_below_the_delay_changes_nothing(backoff: Backoff, failures: int
 @pytest.mark.parametrize(
     ("options", "subject"),
     [({"attempts": 0}, "attempts"), ({"attempts": True}, "attempts"), ({"attempts": 1.5}, "attempts"), ({"factor": 0.5}, "factor"),
-     ({"factor": float("inf")}, "factor"), ({"jitter": 2}, "jitter"), ({"jitter": -0.1}, "jitter"), ({"base": "soon"}, "base"), ({"cap": -1}, "cap")],
+     ({"factor": float("inf")}, "factor"), ({"jitter": 2}, "jitter"), ({"jitter": -0.1}, "jitter"), ({"base": "soon"}, "base"), ({"cap": -1}, "cap"),
+     ({"delays": "5s"}, "delays"), ({"delays": ("soon",)}, "delays")],
 )  # fmt: skip
 def test_a_wrong_backoff_names_the_option(options: dict[str, object], subject: str) -> None:
     with pytest.raises(UsageError, match=subject):

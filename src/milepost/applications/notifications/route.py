@@ -11,11 +11,15 @@ from milepost.applications.notifications.message import KEY
 from milepost.applications.notifications.settings import NotificationsSettings
 
 STAGE = "deliver"
+COLUMNS = (
+    *KEY, "method", "attempts", "nextRetryAt", "retryHistory", "maxRetriesExceeded", "maxRetriesExceededAt",
+)  # fmt: skip
+"""Attributes of the seed's table that each row has on AWS."""
 
 
 def notifications_route(settings: NotificationsSettings, destinations: Destinations, deliverer: Deliverer) -> mp.Route:
     """The route of all messages."""
-    route = mp.Route(settings.route, key=KEY, keep=settings.retention, remember=settings.remember)
+    route = mp.Route(settings.route, key=KEY, keep=settings.retention, remember=settings.remember, columns=COLUMNS)
 
     def lane(content: Any) -> str:
         return destinations.lane_of(content["targetUrl"])

@@ -16,16 +16,18 @@ _STATUS = re.compile(r"[1-5]xx\Z")
 
 
 class RetrySettings(mp.AppSettings, frozen=True):
-    """How failed tries are repeated: `base * factor**n` within `cap`, spread by ± `jitter`; at most `attempts` tries."""
+    """How failed tries are repeated: `base * factor**n` within `cap`, or the listed `delays`, spread by ± `jitter`; at most `attempts`
+    tries."""
 
     attempts: int = 3
     base: str | float = "1s"
     factor: float = 2.0
     cap: str | float = "60s"
     jitter: float = 0.25
+    delays: tuple[str | float, ...] = ()
 
     def backoff(self) -> mp.Backoff:
-        return mp.Backoff(attempts=self.attempts, base=self.base, factor=self.factor, cap=self.cap, jitter=self.jitter)
+        return mp.Backoff(attempts=self.attempts, base=self.base, factor=self.factor, cap=self.cap, jitter=self.jitter, delays=self.delays)
 
 
 class TimeoutSettings(mp.AppSettings, frozen=True):
@@ -148,7 +150,7 @@ class NotificationsSettings(mp.AppSettings, frozen=True):
     rate: str | float | None = None
     destination_concurrency: int = 16
     breaker: BreakerSettings | None = BreakerSettings()
-    response_bytes: int = 16_384
+    response_bytes: int = 4_096
 
 
 def statuses(given: tuple[int | str, ...], place: str) -> frozenset[int]:

@@ -20,9 +20,11 @@ class Delay(NamedTuple):
 
 
 class Backoff(Struct, frozen=True, kw_only=True):
-    """`base * factor**n` within `cap`, n = failures before this one; spread uniformly by ± `jitter` (a share of it).
+    """The delay after a failure: `base * factor**n`, n = failures before this one, spread uniformly by ± `jitter` (a share of it).
 
-    `attempts` is the threshold: when that many attempts have failed, the item ends MAX_RETRIES_EXCEEDED.
+    No delay is above `cap`: one that the jitter would lift above it is spread below it. `delays` replaces base, factor and cap: the delay
+    after the first failure, after the second, and so on; the last one holds for all that follow. `attempts` is the threshold: when that
+    many attempts have failed, the item ends MAX_RETRIES_EXCEEDED.
     """
 
     attempts: int = 3
@@ -30,6 +32,7 @@ class Backoff(Struct, frozen=True, kw_only=True):
     factor: float = 2.0
     cap: Span = "1h"
     jitter: float = 0.25
+    delays: tuple[Span, ...] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
@@ -40,9 +43,15 @@ class Backoff(Struct, frozen=True, kw_only=True):
             raise UsageError(f"Backoff(jitter={self.jitter!r}): give a share from 0 to 1, such as 0.25")
         span_ms(self.base, "Backoff(base=…)")
         span_ms(self.cap, "Backoff(cap=…)")
+        if not isinstance(self.delays, (tuple, list)):
+            raise UsageError(f"Backoff(delays={self.delays!r}): give a list of spans, such as ('5s', '5m', '30m')")
+        for delay in self.delays:
+            span_ms(delay, "Backoff(delays=…)")
 
     def exponential_ms(self, failures_before: int) -> float:
         """The delay before jitter. Computed by logarithm past the cap, so that no exponent overflows."""
+        if self.delays:
+            return float(span_ms(self.delays[min(failures_before, len(self.delays) - 1)], "delays"))
         base, cap = float(span_ms(self.base, "base")), float(span_ms(self.cap, "cap"))
         if base <= 0:
             return 0.0
@@ -53,14 +62,27 @@ class Backoff(Struct, frozen=True, kw_only=True):
         return min(cap, base * float(self.factor**failures_before))
 
     def delay(self, failures_before: int, chance: float, floor_ms: int | None = None) -> Delay:
-        """The delay after this failure. `chance` is in [-1, 1]; `floor_ms` is a partner's minimum delay, which jitter only increases."""
+        """The delay after this failure. `chance` is in [-1, 1]; `floor_ms` is a partner's minimum delay, which jitter only increases, and
+        which may be above the cap."""
         exponential = self.exponential_ms(failures_before)
-        jitter = exponential * self.jitter * chance
-        total = max(0.0, exponential + jitter)
+        low, high = self._range_ms(exponential)
+        total = min(high, low + (high - low) * (chance + 1) / 2)
         if floor_ms is not None and total < floor_ms:
-            jitter = floor_ms * self.jitter * abs(chance)
-            total = floor_ms + jitter
-        return Delay(math.ceil(total), round(exponential), round(jitter))
+            total = floor_ms + floor_ms * self.jitter * abs(chance)
+            return Delay(math.ceil(total), round(exponential), round(total - floor_ms))
+        return Delay(math.ceil(total), round(exponential), round(total - exponential))
+
+    def _range_ms(self, exponential: float) -> tuple[float, float]:
+        """The shortest and the longest delay. Below the cap they keep the same proportion; none is shorter than the first delay's
+        shortest."""
+        high = exponential * (1 + self.jitter)
+        if self.delays:
+            return exponential * (1 - self.jitter), high
+        cap = float(span_ms(self.cap, "cap"))
+        if high <= cap:
+            return exponential * (1 - self.jitter), high
+        first = min(cap, float(span_ms(self.base, "base")))
+        return max(cap / (1 + self.jitter), first) * (1 - self.jitter), cap
 
 
 class Checks(Struct, frozen=True, kw_only=True):

@@ -133,7 +133,9 @@ class Route:
     that is its input; the only other fields are those of the key and `correlationId`. `skips=False`: no operator may skip a stage
     whose work was not done. `evidence=True`: results and the whole history of an item are kept for good, beside the ledger, when its
     row leaves. `not_before`: the field of the input with the time before which an item does not start (the end of an embargo, for
-    example); if it is absent or empty, the item starts at once.
+    example); if it is absent or empty, the item starts at once. `columns`: attributes that each row has where a ledger has a table of
+    its own for the route (on AWS), for people and programs that read it: fields of the input, and attributes of Milepost that are
+    otherwise left out while there is nothing to say (attempts, nextRetryAt, retryHistory, maxRetriesExceeded, maxRetriesExceededAt).
     """
 
     def __init__(
@@ -149,6 +151,7 @@ class Route:
         evidence: bool = False,
         not_before: str | None = None,
         form: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None,
+        columns: Sequence[str] = (),
     ) -> None:
         check_name(name, "a route's name", "Route")
         self.name = name
@@ -179,6 +182,9 @@ class Route:
         if form is not None:
             check_shape(form, f"route {name!r}: form", "envelope")
         self.form = form
+        if isinstance(columns, str) or not all(isinstance(name, str) and name for name in columns):
+            raise RouteMistake(f"route {name!r}: columns is {columns!r}; give a list of names, such as ['senderId', 'attempts']")
+        self.columns = tuple(columns)
         self.follow_up: FollowUp | None = None
         self.closed: str | None = None
         """Why items of this route cannot be submitted; None if they can."""

@@ -6,22 +6,19 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-import msgspec
-
 from milepost.core.change import Change, keeps_lease
 from milepost.core.history import attempt_to_public
 from milepost.core.item import Row
 from milepost.core.status import FAILED, NOTES, Status
 from milepost.ledgers.aws.names import iso
+from milepost.ledgers.aws.tables.columns import column_values, retry_entry
 from milepost.ledgers.aws.tables.item_rows import Handle, attributes, copied_of, input_of, links_of, packed_trail
-from milepost.ledgers.aws.tables.keys import WAITING, Image, Layout
+from milepost.ledgers.aws.tables.keys import OWN, WAITING, Image, Layout
 from milepost.ledgers.aws.tables.values import Values
 
 LONG_TRAIL, LONG_TRAIL_BYTES = 16, 65_536
 """The next write moves a trail into a blob if it has more lines and more bytes than this."""
 RETRIES_SHOWN = 20
-RETRY_ENTRY = 1024
-_encode = msgspec.json.Encoder().encode
 _NO_HANDLE = Handle()
 
 
@@ -122,6 +119,7 @@ def put_of(change: Change, content: Any, layout: Layout, values: Values, token: 
         "input": input_of(content, row.key, layout, values, place),
         "createToken": {"S": token},
         "trail": {"L": [values.encode_line(change.before.head, change.body, place)]},
+        **column_values(content, layout),
     }
     if row.status is Status.QUEUED:
         image["firstQueued"] = image["lastQueued"] = {"S": iso(row.updated_at)}
@@ -176,8 +174,8 @@ def update_of(change: Change, layout: Layout, values: Values, copied: int | None
         else:
             update.append("trail", [entry])
         if change.line.attempt is not None:
-            entry_text = _encode(attempt_to_public(change.line.attempt, change.line.at, after.correlation_id))[:RETRY_ENTRY]
-            update.set("retryHistory", {"L": [*handle.retries, {"S": entry_text.decode(errors="ignore")}][-RETRIES_SHOWN:]})
+            entry = retry_entry(attempt_to_public(change.line.attempt, change.line.at, after.correlation_id))
+            update.set("retryHistory", {"L": [*handle.retries, entry][-RETRIES_SHOWN:]})
     elif copied is not None:
         update.remove("trail")
     if copied is not None:
@@ -278,6 +276,9 @@ def _put(update: Update, change: Change, layout: Layout, values: Values, place: 
             update.set(f"payload_{put.stage}", payload)
         elif put.kind == "input":
             update.set("input", input_of(put.value, change.after.key, layout, values, place))
+            for name, value in column_values(put.value, layout).items():
+                if name not in OWN:
+                    update.set(name, value)
         elif put.kind == "waiting":
             update.remove(WAITING + put.stage)
 

@@ -16,6 +16,7 @@ from milepost.core.outcome import Done, outcome_to_builtins
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.aws.names import FAILED_SHARD, MARKED_SHARD, QUEUED_SHARD, due_shard, iso, ms
 from milepost.ledgers.aws.queues.messages import SqsMessage
+from milepost.ledgers.aws.tables.columns import with_columns
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ledgers.aws.tables.values import LARGEST, WITH_KEY, Values
 
@@ -121,7 +122,7 @@ def attributes(row: Row, layout: Layout) -> Image:
     if row.error is not None:
         found["lastError"] = {"S": _error_text(row.error)}
     _for_people(row, found)
-    return found
+    return with_columns(found, layout) if layout.columns else found
 
 
 def _error_text(error: Failure) -> str:

@@ -69,10 +69,14 @@ class Layout(Struct, frozen=True):
     prefix: str
     stages: Mapping[str, Stage] = {}
     """The stages with their own rule for a valid confirmation; empty where the route itself is not loaded."""
+    columns: tuple[str, ...] = ()
+    """Attributes that every row of the route has, for people and programs that read the table (see `Route`)."""
 
     @classmethod
     def of(cls, plan: Plan, table: str) -> Layout:
-        return cls(plan.name, table, key_attributes(plan.route), PREFIXES[plan.route.dialect], plan.by_name)
+        key = key_attributes(plan.route)
+        columns = tuple(name for name in plan.route.columns if name not in key)
+        return cls(plan.name, table, key, PREFIXES[plan.route.dialect], plan.by_name, columns)
 
     def key_image(self, key: str) -> Image:
         """The key attributes of an item."""
