@@ -41,7 +41,7 @@ test: ## format, lint, types, import layers, docs and all tests
 	@# One more than there are cores: many tests wait for other processes.
 	@$(BIN)/pytest -n 3 --dist worksteal -q
 
-check: $(VENV)/.ready ## format, lint, mypy strict on src, import layers, generated docs up to date
+check: $(VENV)/.ready ## format, lint, mypy strict, import layers, generated docs up to date
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/ruff check -q .
 	@$(BIN)/mypy

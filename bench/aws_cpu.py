@@ -96,7 +96,7 @@ def _ours(endpoint: str, n: int) -> tuple[Counter[str], list[Call]]:
 
     def handle(records: list[StreamRecord]) -> None:
         with spans.during("relay"):
-            finish(store, relay.handle(records, clock.now()), store.journal.last_seq(), clock.now())
+            finish(store, relay.handle(records, clock.now()), clock.now())
 
     def follow() -> None:
         while stream.poll(handle, clock.now()):

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from bench.standin import account, client, running
 
@@ -97,8 +98,8 @@ def main() -> int:
     return 0
 
 
-def measured(function: str) -> dict:
-    found: dict = json.loads(run(CHILD.format(function=function, unwanted=UNWANTED)).splitlines()[-1])
+def measured(function: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run(CHILD.format(function=function, unwanted=UNWANTED)).splitlines()[-1])
     return found
 
 

@@ -124,7 +124,7 @@ def _loop_factory(kind: str) -> Callable[[], asyncio.AbstractEventLoop]:
     if kind == "uvloop":
         import uvloop
 
-        return uvloop.new_event_loop  # type: ignore[no-any-return]
+        return uvloop.new_event_loop
     return asyncio.new_event_loop
 
 
@@ -137,8 +137,12 @@ def measure(words: Sequence[str]) -> dict[str, float]:
         with asyncio.Runner(loop_factory=_loop_factory(how)) as runner:
             return runner.run(_on_loop({"ours": _ours_async, "aiohttp": _aiohttp}[who], url, seconds))
     with net.Client(allow_cidrs=HERE) as client:
-        calls = {"ours": partial(_ours, client), "http.client": _http_client, "urllib": _urllib}[who]
-        return _in_threads(calls, url, seconds, THREADS if how == "threads" else 1)
+        clients: dict[str, Callable[[str], AbstractContextManager[Call]]] = {
+            "ours": partial(_ours, client),
+            "http.client": _http_client,
+            "urllib": _urllib,
+        }
+        return _in_threads(clients[who], url, seconds, THREADS if how == "threads" else 1)
 
 
 Call = Callable[[], None]

@@ -14,7 +14,7 @@ from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.engine.lists.reconcile import submit_list
-from milepost.runners.process import settle_in
+from milepost.runners.process import tune_garbage_collection
 from milepost.station import Station
 
 TICK_S = 0.005
@@ -23,7 +23,7 @@ PATIENCE_S = 1800
 
 def intake(ledger: str, path: str, n: int, handlers: str, expect: str) -> dict[str, float]:
     """Submit the list. `expect` is the category in which every line must come out: new, in_progress or finished."""
-    settle_in()  # as `milepost submit` does
+    tune_garbage_collection()  # as `milepost submit` does
     ctx = open_context(f"sqlite:///{ledger}", [make_route(handlers)])
     with Span() as span:
         report = submit_list(ctx, NAME, path)
@@ -64,7 +64,7 @@ def ones(ledger: str, path: str, n: int) -> dict[str, float]:
 
 def run_station(ctx: Context, expected: int, span: Span) -> None:
     """Run the station as `milepost work` does, until it has settled so many times."""
-    settle_in()
+    tune_garbage_collection()
     station = Station(ctx)
     worker = station.worker
     assert worker is not None

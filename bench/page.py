@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +171,7 @@ def _short(value: float) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:,.0f}"
 
 
-def _table(heads: Iterable[str], rows: list[tuple[str, ...]]) -> str:
+def _table(heads: Iterable[str], rows: Sequence[tuple[str, ...]]) -> str:
     heads = tuple(heads)
     lines = [heads, tuple("---" for _ in heads), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) if rows else ""

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).resolve().parent.parent / "tests" / "aws"
-
 
 @contextmanager
 def running(folder: Path) -> Iterator[str]:
     """ministack, as the tests start it, for as long as this lasts; its address."""
-    sys.path.insert(0, str(TESTS))
-    try:
-        import standins
-    finally:
-        sys.path.remove(str(TESTS))
+    from tests import standins
+
     server = standins.ministack(folder)
     server.start()
     try:

@@ -26,11 +26,12 @@ from bench.station import at_work
 from milepost.applications.postingest import postingest
 from milepost.applications.postingest.custodial_copy import CustodialCopy
 from milepost.composition import open_context
+from milepost.core.item import Item
 from milepost.core.status import Status
 from milepost.engine.acts.bulk import act
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
-from milepost.runners.process import settle_in
+from milepost.runners.process import tune_garbage_collection
 
 NAME, STAGE, BATCH = "postingest", "CC", "b-1"
 FIRST = UUID(object_id(0)).int
@@ -113,11 +114,11 @@ class Desk:
 
     def confirmed(self, number: int) -> bool:
         [item] = self.ctx.ledger.get([(NAME, key(number))])
-        return item is not None and item.row.status is Status.COMPLETED
+        return isinstance(item, Item) and item.row.status is Status.COMPLETED
 
     def due(self, number: int) -> int:
         [item] = self.ctx.ledger.get([(NAME, key(number))])
-        assert item is not None
+        assert isinstance(item, Item)
         assert item.row.look_at is not None
         return item.row.look_at
 
@@ -131,7 +132,7 @@ class Desk:
         act(self.ctx, "retry", NAME, keys=[key(number)], by="bench", reason="its object is there")
 
     def ms_until_confirmed(self, number: int, begin: Callable[[], object]) -> float:
-        add(self.root, number)
+        add(self.root, number, versions=1)
         began = time.perf_counter()
         begin()
         until(lambda: self.confirmed(number))
@@ -157,7 +158,7 @@ def measure(folder: Path, n: int) -> None:
     desk = Desk(root, opened(folder, looks))
     desk.submit(range(n))
     fresh = iter(range(n, n + 10_000))
-    settle_in()  # as `milepost up` does
+    tune_garbage_collection()  # as `milepost up` does
     facts: dict[str, float] = {}
     behind = next(fresh)
     desk.submit([behind])
@@ -189,7 +190,7 @@ def on_time(desk: Desk, n: int) -> dict[str, float]:
     if not due:
         return {}
     for number in due:
-        add(desk.root, number)
+        add(desk.root, number, versions=1)
     until(lambda: all(desk.confirmed(number) for number in due))
     return figures("on_time", [desk.confirmed_at(number) - at for number, at in due.items()])
 

@@ -17,7 +17,7 @@ from bench.measure import Span, peak_mb
 from bench.ours import PATIENCE_S, intake
 from bench.route import make_route
 from milepost.composition import open_context
-from milepost.runners.process import settle_in
+from milepost.runners.process import tune_garbage_collection
 from milepost.station import Station
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -76,7 +76,7 @@ def _time(ledger: str, n: int, children: Sequence[subprocess.Popen[str]]) -> flo
 def work(ledger: str) -> None:
     """One of the processes: it says that it is ready, begins when its standard input says so, and stops at its end."""
     ctx = open_context(f"sqlite:///{ledger}", [make_route(HANDLERS)])
-    settle_in()
+    tune_garbage_collection()
     station = Station(ctx)
     print("ready", flush=True)
     sys.stdin.readline()

@@ -37,7 +37,10 @@ MADE = "<!-- Made from the code by `make docs`; change the code, not this page. 
 
 OURS = ("intake", "relay", "worker", "resender")
 """Who takes an edge without anybody outside: the first diagram."""
-NAMED = {LIVE: ("ON_THE_WAY", "any live status"), FAILED | {Status.CANCELLED}: ("FAILED_OR_CANCELLED", "failed or cancelled")}
+NAMED: dict[frozenset[Status | None], tuple[str, str]] = {
+    LIVE: ("ON_THE_WAY", "any live status"),
+    FAILED | {Status.CANCELLED}: ("FAILED_OR_CANCELLED", "failed or cancelled"),
+}
 
 
 def status_table() -> str:
@@ -347,7 +350,7 @@ def doc(node: ast.ClassDef | ast.FunctionDef) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
-def first_line(node: ast.FunctionDef) -> str:
+def first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     return " ".join((ast.get_docstring(node) or "").split())
 
 
