@@ -181,6 +181,8 @@ GROUPS = {
         "Metric",
         "correlation_id",
         "Histogram",
+        "CallRate",
+        "Rates",
         "redacted",
         "key_parts",
     ),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from milepost.application.declaration import Application, Metric, Page, Redirect
     from milepost.application.documents import AppDocuments
     from milepost.application.settings import AppSettings
+    from milepost.core.admission.rates import CallRate
     from milepost.core.errors import (
         ActRefused,
         ConfigMistake,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from milepost.engine.health.checks import Finding
     from milepost.engine.metrics.collector import Histogram
     from milepost.engine.views.lanes import LaneView
+    from milepost.http.auth.rates import Rates
     from milepost.http.protocol.endpoint import Answer, Call, Caller
     from milepost.http.protocol.problems import Problem
     from milepost.operations import Operations
@@ -61,6 +63,7 @@ __all__ = [
     "Backoff",
     "Breaker",
     "Call",
+    "CallRate",
     "Caller",
     "Checks",
     "ConfigMistake",
@@ -82,6 +85,7 @@ __all__ = [
     "Outcome",
     "Page",
     "Problem",
+    "Rates",
     "Reason",
     "Redirect",
     "Reject",
@@ -109,6 +113,7 @@ _HOMES = {
     "core.routes.breaker": ("Breaker",),
     "core.values.durations": ("span_ms",),
     "core.values.redaction": ("redacted",),
+    "core.admission.rates": ("CallRate",),
     "core.errors": (
         "ActRefused",
         "ConfigMistake",
@@ -127,6 +132,7 @@ _HOMES = {
     "engine.health.checks": ("Finding",),
     "engine.metrics.collector": ("Histogram",),
     "engine.views.lanes": ("LaneView",),
+    "http.auth.rates": ("Rates",),
     "http.protocol.endpoint": ("Answer", "Call", "Caller"),
     "http.protocol.problems": ("Problem",),
     "operations": ("Operations",),

@@ -9,12 +9,15 @@ from msgspec import Struct
 
 import milepost as mp
 from milepost.applications.notifications.message import Message, MessageRefused, read_message
+from milepost.applications.notifications.operate.senders import ATTRIBUTE, check_sender
 from milepost.applications.notifications.settings import NotificationsSettings
 
 ENVELOPE_BYTES = 131_072
 """What a request may have beside its body: ids, URL and headers."""
 ESCAPED = 6
 """Bytes that one byte of a body may take in JSON."""
+MALFORMED = (400, 413)
+"""Statuses of requests that count as malformed for their sender."""
 SYSTEM_TEXT = "An internal error occurred. Please try again later."
 
 _CODES = {
@@ -86,16 +89,21 @@ async def accept(app: mp.AppContext[NotificationsSettings], call: mp.Call) -> mp
     the same messageId, timestamp, senderId and targetUrl but another method, headers or body is a conflict."""
     try:
         message = read_message(call.body, app.settings.largest_body)
+        check_sender(call.caller, message.sender_id)
+        app.state.sender_limits.check(message.sender_id)
         check_target(app, message)
         return await _submitted(app, call, message)
     except MessageRefused as refused:
-        return _error(refused.code, refused.text, refused.status)
+        if refused.status in MALFORMED:
+            app.state.collector.malformed(call.caller.attributes.get(ATTRIBUTE) or refused.sender)
+        return _error(refused.code, refused.text, refused.status, refused.retry_after)
 
 
 def check_target(app: mp.AppContext[NotificationsSettings], message: Message) -> None:
     """Refuse a target that belongs to no destination, where such targets are refused."""
     if app.state.destinations.of(message.content["targetUrl"]) is None:
-        raise MessageRefused("VALIDATION_ERROR", "Invalid targetUrl: it belongs to no destination, and unregistered targets are refused")
+        text = "Invalid targetUrl: it belongs to no destination, and unregistered targets are refused"
+        raise MessageRefused("VALIDATION_ERROR", text, sender=message.sender_id)
 
 
 async def _submitted(app: mp.AppContext[NotificationsSettings], call: mp.Call, message: Message) -> mp.Answer:
@@ -119,8 +127,9 @@ async def _submitted(app: mp.AppContext[NotificationsSettings], call: mp.Call, m
     return mp.Answer(MessageAccepted("Message accepted", request_id, now, False, True, queued, queued, message.message_id, stored))
 
 
-def _error(code: str, text: str, status: int) -> mp.Answer:
-    return mp.Answer(MessageError(code, text, _iso(datetime.now(UTC)), mp.correlation_id() or ""), status)
+def _error(code: str, text: str, status: int, retry_after: int | None = None) -> mp.Answer:
+    headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
+    return mp.Answer(MessageError(code, text, _iso(datetime.now(UTC)), mp.correlation_id() or ""), status, headers)
 
 
 def _iso(moment: datetime) -> str:
@@ -130,7 +139,9 @@ def _iso(moment: datetime) -> str:
 ANSWERS: dict[int, Any] = {
     200: MessageAccepted | MessageDuplicate,
     400: MessageError,
+    403: MessageError,
     409: MessageError,
     413: MessageError,
+    429: MessageError,
     503: MessageError,
 }

@@ -61,6 +61,7 @@ class Destinations:
         self._place = place
         self._configured = {name: self.resolve(name, one) for name, one in settings.destinations.items()}
         self._added: dict[str, Destination] = {}
+        self._added_settings: dict[str, DestinationSettings] = {}
         self._by_origin: dict[tuple[str, str, int], list[Destination]] = {}
         self.unregistered = self._resolved("", None, None)
         self._index()
@@ -68,14 +69,25 @@ class Destinations:
     def put(self, name: str, settings: DestinationSettings) -> Destination:
         """Add a destination at run time, or replace the one of this name; raises ConfigMistake if a setting is wrong."""
         found = self._added[name] = self.resolve(name, settings)
+        self._added_settings[name] = settings
         self._index()
         return found
 
     def remove(self, name: str) -> bool:
         """Remove a destination that was added at run time; one of the configuration holds again. False: there was none."""
+        self._added_settings.pop(name, None)
         there = self._added.pop(name, None) is not None
         self._index()
         return there
+
+    @property
+    def added(self) -> dict[str, DestinationSettings]:
+        """The settings of destinations that were added at run time."""
+        return self._added_settings
+
+    def settings_of(self, name: str) -> DestinationSettings:
+        """The settings of a registered destination, as they were given."""
+        return self._added_settings.get(name) or self._settings.destinations[name]
 
     @property
     def all(self) -> dict[str, Destination]:

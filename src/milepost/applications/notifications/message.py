@@ -32,9 +32,9 @@ JSON_TYPE, TEXT_TYPE = "application/json", "text/plain; charset=utf-8"
 class MessageRefused(Exception):
     """A message that cannot be accepted: the answer's status, the seed's error code, and a text that names the field."""
 
-    def __init__(self, code: str, text: str, *, status: int = 400, sender: str | None = None) -> None:
+    def __init__(self, code: str, text: str, *, status: int = 400, sender: str | None = None, retry_after: int | None = None) -> None:
         super().__init__(text)
-        self.code, self.text, self.status, self.sender = code, text, status, sender
+        self.code, self.text, self.status, self.sender, self.retry_after = code, text, status, sender, retry_after
 
 
 class Message(Struct, frozen=True, kw_only=True):

@@ -125,6 +125,12 @@ class DestinationSettings(mp.AppSettings, frozen=True):
     response_bytes: int | None = None
 
 
+class SenderSettings(mp.AppSettings, frozen=True):
+    """What one sender may do. `rate`: messages that one process accepts from it, such as "50/s"."""
+
+    rate: str | float | None = None
+
+
 class NotificationsSettings(mp.AppSettings, frozen=True):
     """The table [notifications] of milepost.toml; see docs/guides/notifications.md."""
 
@@ -132,6 +138,9 @@ class NotificationsSettings(mp.AppSettings, frozen=True):
     allow_cidrs: tuple[str, ...] = ()
     destinations: dict[str, DestinationSettings] = {}
     unregistered: Literal["allow", "refuse"] = "allow"
+    senders: dict[str, SenderSettings] = {}
+    sender_rate: str | float | None = None
+    """The rate of senders that `senders` does not name; None: as many as they like."""
     origins: tuple[str, ...] = ()
     """Origins of web pages that may call POST /message."""
     retention: str | float = "30d"

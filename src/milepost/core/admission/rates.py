@@ -9,6 +9,8 @@ import math
 
 from msgspec import Struct
 
+from milepost.core.values.durations import rate_per_second
+
 SAVED_S = 0.1
 """A claim rate saves up the calls of this many seconds, and always at least one call."""
 SET_BACK_MS = 10_000
@@ -24,6 +26,12 @@ class CallRate(Struct, frozen=True):
 
     per_second: float
     burst: float
+
+    @classmethod
+    def of(cls, rate: str | float, subject: str) -> CallRate:
+        """A rate as people write it ("50/s"), with a burst of the calls of two seconds; `subject` names it in the UsageError."""
+        per_second = rate_per_second(rate, subject)
+        return cls(per_second, max(1.0, 2 * per_second))
 
 
 class TokenBucket(Struct, frozen=True):

@@ -1,0 +1,231 @@
+"""Figures of senders and destinations, counted exactly once from the history lines of all messages. Pure.
+
+The figures hold the place in the feed up to which they count, and are stored with it in one conditional write. So a line is never
+counted twice, whichever process counts it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+import milepost as mp
+
+MOST_SENDERS, MOST_DESTINATIONS = 200, 100
+OTHER = "(other)"
+"""The name under which senders and destinations beyond these numbers are counted together: metrics need a bounded set of labels."""
+HOURS = 24
+HOUR_MS = 3_600_000
+START_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3_600.0)
+"""Bounds of the time from acceptance to the first try."""
+TRY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Bounds of the time of one try."""
+MOST_STARTS = 50_000
+ENDED = {"COMPLETED": "delivered", "MAX_RETRIES_EXCEEDED": "failed", "REJECTED": "failed", "CANCELLED": "cancelled"}
+
+
+class SenderFigures(Struct):
+    """Counts of one sender, which never fall: a message that fails, is replayed and is then delivered counts as both."""
+
+    accepted: int = 0
+    delivered: int = 0
+    failed: int = 0
+    """Messages that ended in a dead letter."""
+    cancelled: int = 0
+    replayed: int = 0
+    malformed: int = 0
+    starts: list[int] = []
+    """Time from acceptance to the first try: counts by the bounds `START_S`, and above."""
+    starts_s: float = 0.0
+
+    @property
+    def histogram(self) -> mp.Histogram:
+        return mp.Histogram(START_S, self.starts or [0] * (len(START_S) + 1), self.starts_s)
+
+
+class HourFigures(Struct, array_like=True):
+    """Tries of one hour."""
+
+    hour: int
+    """Hours since 1970."""
+    succeeded: int = 0
+    failed: int = 0
+    times: list[int] = []
+    """Time of the tries: counts by the bounds `TRY_S`, and above."""
+
+
+class DestinationFigures(Struct):
+    """Counts of one destination, which never fall, and its tries of the last 24 hours."""
+
+    accepted: int = 0
+    delivered: int = 0
+    failed: int = 0
+    """Messages that ended in a dead letter."""
+    cancelled: int = 0
+    replayed: int = 0
+    hours: list[HourFigures] = []
+    last_success: str | None = None
+    last_failure: str | None = None
+    last_error: str = ""
+
+
+class TryFigures(Struct, frozen=True):
+    """Tries within a window."""
+
+    succeeded: int
+    failed: int
+    p50_s: float | None
+    """Half of the tries took at most this long; None: there was none, or they took longer than the longest bound."""
+    p95_s: float | None
+
+    @property
+    def success_rate(self) -> float | None:
+        tries = self.succeeded + self.failed
+        return self.succeeded / tries if tries else None
+
+
+class Figures(Struct):
+    """All figures, and the place in the feed up to which they count."""
+
+    seq: int = 0
+    senders: dict[str, SenderFigures] = {}
+    destinations: dict[str, DestinationFigures] = {}
+    holder: str = ""
+    """The process that counts."""
+    held_until: int = 0
+    """Until when no other process counts, in milliseconds since 1970."""
+
+    def sender(self, name: str) -> SenderFigures:
+        return self.senders.setdefault(_bounded(self.senders, name, MOST_SENDERS), SenderFigures())
+
+    def destination(self, name: str) -> DestinationFigures:
+        return self.destinations.setdefault(_bounded(self.destinations, name, MOST_DESTINATIONS), DestinationFigures())
+
+
+class Starts:
+    """When messages were accepted that have had no try yet: in memory, of the latest messages alone. A process that begins to count knows
+    none of the earlier ones, and leaves them out of the times to the first try."""
+
+    def __init__(self, most: int = MOST_STARTS) -> None:
+        self._most = most
+        self._at: OrderedDict[str, int] = OrderedDict()
+
+    def accepted(self, key: str, at: int) -> None:
+        self._at[key] = at
+        if len(self._at) > self._most:
+            self._at.popitem(last=False)
+
+    def first_try(self, key: str) -> int | None:
+        """When the message was accepted, if this is its first try."""
+        return self._at.pop(key, None)
+
+
+def read_figures(value: Any) -> Figures:
+    """The figures of a document."""
+    return Figures() if value is None else msgspec.convert(value, Figures)
+
+
+def count(figures: Figures, lines: Iterable[Mapping[str, Any]], route: str, lanes: Mapping[str, str], starts: Starts) -> Figures:
+    """The figures after these lines of the feed. `lanes` has the destination of each target URL."""
+    figures = msgspec.convert(msgspec.to_builtins(figures), Figures)
+    for line in lines:
+        figures.seq = line["seq"]
+        if line["route"] == route:
+            _count_line(figures, line, lanes, starts)
+    return figures
+
+
+def target_of(key: str) -> str:
+    """The target URL of a message's key."""
+    parts = mp.key_parts(key)
+    return parts[3] if len(parts) > 3 else ""
+
+
+def sender_of(key: str) -> str:
+    """The sender of a message's key."""
+    parts = mp.key_parts(key)
+    return parts[1] if len(parts) > 1 else ""
+
+
+def tries_since(figures: DestinationFigures, now_ms: int, hours: int = 1) -> TryFigures:
+    """The tries of the present hour and of the hours before it."""
+    begin = now_ms // HOUR_MS - hours
+    window = [one for one in figures.hours if one.hour >= begin]
+    times = mp.Histogram.empty(TRY_S)
+    for one in window:
+        for number, n in enumerate(one.times):
+            times.counts[number] += n
+    known = sum(times.counts) > 0
+    return TryFigures(
+        sum(one.succeeded for one in window),
+        sum(one.failed for one in window),
+        times.within(0.5) if known else None,
+        times.within(0.95) if known else None,
+    )
+
+
+def _count_line(figures: Figures, line: Mapping[str, Any], lanes: Mapping[str, str], starts: Starts) -> None:
+    key, reason = line["key"], line["reason"]
+    sender = figures.sender(sender_of(key))
+    destination = figures.destination(lanes.get(target_of(key), OTHER))
+    if reason == "accepted":
+        sender.accepted += 1
+        destination.accepted += 1
+        starts.accepted(key, _ms(line["at"]))
+        return
+    if reason in ("operator-retry", "rerun", "replaced"):
+        sender.replayed += 1
+        destination.replayed += 1
+        return
+    began = line.get("claimed_at")
+    if began is not None:
+        _count_try(sender, destination, line, starts)
+    ended = ENDED.get(line["status"])
+    if ended is not None and reason in ("completed", "exhausted", "rejected", "lost", "cancelled", "confirmed", "skipped"):
+        for counted in (sender, destination):
+            setattr(counted, ended, getattr(counted, ended) + 1)
+
+
+def _count_try(sender: SenderFigures, destination: DestinationFigures, line: Mapping[str, Any], starts: Starts) -> None:
+    began_ms, ended_ms = _ms(line["claimed_at"]), _ms(line["at"])
+    accepted_ms = starts.first_try(line["key"])
+    if accepted_ms is not None:
+        found = sender.histogram
+        found.add(max(0.0, (began_ms - accepted_ms) / 1000))
+        sender.starts, sender.starts_s = found.counts, found.total
+    failed = line.get("attempt_number") is not None
+    if not failed and line["reason"] != "completed":
+        return
+    hour = _hour(destination, ended_ms // HOUR_MS)
+    if failed:
+        hour.failed += 1
+        destination.last_failure = line["at"]
+        destination.last_error = str(line["error_details"].get("message") or line["error_category"])[:200]
+    else:
+        hour.succeeded += 1
+        destination.last_success = line["at"]
+    took_ms = (line["error_details"].get("responseTime") if failed else None) or (ended_ms - began_ms)
+    times = mp.Histogram(TRY_S, hour.times or [0] * (len(TRY_S) + 1))
+    times.add(took_ms / 1000)
+    hour.times = times.counts
+
+
+def _hour(destination: DestinationFigures, hour: int) -> HourFigures:
+    found = next((one for one in destination.hours if one.hour == hour), None)
+    if found is None:
+        found = HourFigures(hour)
+        destination.hours = [one for one in [*destination.hours, found] if hour - HOURS < one.hour <= hour]
+    return found
+
+
+def _bounded(known: Mapping[str, object], name: str, most: int) -> str:
+    return name if name in known or len(known) < most else OTHER
+
+
+def _ms(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1000)

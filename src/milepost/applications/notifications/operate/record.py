@@ -1,0 +1,180 @@
+"""Record of a message in the seed's shape, made from the item and its history. Pure.
+
+`attempts` counts the finished HTTP tries of the present series: a replay starts a new one, and the earlier tries stay in
+`retryHistory`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any
+
+import milepost as mp
+from milepost.applications.notifications.outcomes import NETWORK_ERROR
+
+FAILED = frozenset({"MAX_RETRIES_EXCEEDED", "REJECTED"})
+_ANEW = frozenset({"operator-retry", "replaced", "rerun"})
+"""Reasons of the lines with which an operator starts a new series of tries."""
+_ELEVEN = {
+    "attemptNumber": "attempt_number",
+    "timestamp": "timestamp",
+    "errorCategory": "error_category",
+    "errorDetails": "error_details",
+    "responseTime": "response_time",
+    "httpStatus": "http_status",
+    "retryDelaySeconds": "retry_delay_seconds",
+    "exponentialDelay": "exponential_delay",
+    "jitterApplied": "jitter_applied",
+    "nextRetryTimestamp": "next_retry_timestamp",
+    "correlationId": "correlation_id",
+}
+"""The eleven fields of an entry of `retryHistory`, and their names in a history line."""
+
+
+def record_of(shown: Mapping[str, Any], most_attempts: int) -> dict[str, Any]:
+    """The record of an item, given as `Operations.show` returns it. `most_attempts` are the tries that its destination allows."""
+    if shown["input"] is None:
+        return _sealed(shown)
+    message, history = shown["input"], shown["history"]
+    tries = [line for line in history if _is_try(line)]
+    series = [line for line in _present_series(history) if _is_try(line)]
+    failures = [line for line in history if line.get("attempt_number") is not None]
+    exceeded = shown["status"] == "MAX_RETRIES_EXCEEDED"
+    ended_badly = shown["status"] in FAILED
+    claims = [line["claimed_at"] for line in history if line.get("claimed_at")]
+    return {
+        "messageId": message["messageId"],
+        "senderId": message["senderId"],
+        "timestamp": message["timestamp"],
+        "targetUrl": message["targetUrl"],
+        "method": message["method"],
+        "headers": mp.redacted(message["headers"]),
+        "body": message["body"],
+        "key": shown["key"],
+        "destination": shown["lane"],
+        "requestId": shown["correlation_id"],
+        "status": shown["status"],
+        "attempts": len(series),
+        "totalAttempts": len(tries),
+        "createdAt": shown["created_at"],
+        "deliverAt": shown["not_before"],
+        "lastUpdatedAt": shown["updated_at"],
+        "processingStartedAt": shown["held_since"] or (claims[-1] if claims else None),
+        "lastDeliveryAttempt": tries[-1]["at"] if tries else None,
+        "deliveredAt": shown["ended_at"] if shown["status"] == "COMPLETED" else None,
+        "nextRetryAt": shown["due_at"] if shown["status"] == "RETRY_SCHEDULED" else None,
+        "retryHistory": [retry_entry(line) for line in failures],
+        "maxRetriesExceeded": exceeded,
+        "maxRetriesExceededAt": shown["ended_at"] if exceeded else None,
+        "deliveryResult": _delivery_result(shown, failures),
+        "finalFailureReason": (shown["error"] or {}).get("message") if ended_badly else None,
+        "finalFailureDetails": _final_failure(shown, series, failures, most_attempts) if ended_badly else None,
+        "dlqBound": False,
+    }
+
+
+def retry_entry(line: Mapping[str, Any]) -> dict[str, Any]:
+    """A failed try in the seed's eleven fields; headers of the partner's answer are redacted."""
+    return {name: mp.redacted(line.get(field)) if name == "errorDetails" else line.get(field) for name, field in _ELEVEN.items()}
+
+
+def _is_try(line: Mapping[str, Any]) -> bool:
+    """Did a finished HTTP request make this line?"""
+    if line.get("attempt_number") is not None:
+        return line["http_status"] is not None or line["error_details"].get("family") == NETWORK_ERROR
+    return line["reason"] == "completed" and line.get("claimed_at") is not None
+
+
+def _present_series(history: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """The lines since an operator last sent the message again."""
+    for number in range(len(history) - 1, -1, -1):
+        if history[number]["reason"] in _ANEW:
+            return history[number:]
+    return history
+
+
+def _delivery_result(shown: Mapping[str, Any], failures: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    done = shown["results"].get("deliver") if shown["status"] == "COMPLETED" and shown["results"] else None
+    if done is not None:
+        return {
+            "success": True,
+            "retryEligible": False,
+            "category": "SUCCESS",
+            "statusCode": done.get("statusCode"),
+            "statusText": status_text(done.get("statusCode")),
+            "responseTime": done.get("responseTime"),
+            "errorDetails": None,
+            "timestamp": shown["ended_at"],
+            "correlationId": shown["correlation_id"],
+            "httpResponseReceivedAt": done.get("httpResponseReceivedAt"),
+        }
+    if not failures:
+        return None
+    last = failures[-1]
+    details = last["error_details"]
+    return {
+        "success": False,
+        "retryEligible": last["next_retry_timestamp"] is not None,
+        "category": last["error_category"],
+        "statusCode": last["http_status"],
+        "statusText": status_text(last["http_status"]),
+        "responseTime": details.get("responseTime", last["response_time"]),
+        "errorDetails": mp.redacted(details),
+        "timestamp": last["at"],
+        "correlationId": shown["correlation_id"],
+        "httpResponseReceivedAt": details.get("httpResponseReceivedAt") or None,
+    }
+
+
+def _final_failure(
+    shown: Mapping[str, Any], series: Sequence[Mapping[str, Any]], failures: Sequence[Mapping[str, Any]], most_attempts: int
+) -> dict[str, Any]:
+    last: Mapping[str, Any] = failures[-1] if failures else {}
+    message = shown["input"]
+    return {
+        "totalAttempts": len(series),
+        "maxRetries": most_attempts,
+        "lastErrorCategory": last.get("error_category") or (shown["error"] or {}).get("category"),
+        "lastHttpStatus": last.get("http_status"),
+        "lastResponseTime": last.get("error_details", {}).get("responseTime", last.get("response_time")),
+        "lastErrorDetails": mp.redacted(last.get("error_details")),
+        "targetUrl": message["targetUrl"],
+        "senderId": message["senderId"],
+        "messageTimestamp": message["timestamp"],
+        "messageAgeMs": _ms_between(shown["created_at"], shown["ended_at"]),
+        "exhaustedAt": shown["ended_at"],
+        "willMoveToDLQ": False,
+        "dlqArn": None,
+    }
+
+
+def _sealed(shown: Mapping[str, Any]) -> dict[str, Any]:
+    """A message whose row has left: its key and its end are known."""
+    message_id, sender_id, timestamp, target = (*mp.key_parts(shown["key"]), "", "", "", "")[:4]
+    return {
+        "messageId": message_id,
+        "senderId": sender_id,
+        "timestamp": timestamp,
+        "targetUrl": target,
+        "key": shown["key"],
+        "status": shown["status"],
+        "lastUpdatedAt": shown["updated_at"],
+        "retryHistory": [],
+        "removed": True,
+    }
+
+
+def status_text(status: int | None) -> str | None:
+    """The usual text of an HTTP status; None: there is none."""
+    if status is None:
+        return None
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""
+
+
+def _ms_between(begin: str, end: str) -> int:
+    return round((datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds() * 1000)

@@ -1,0 +1,144 @@
+"""Destinations that were added by API or command: kept in the ledger, and read by every process.
+
+A destination of the configuration can be replaced by one of the ledger with the same name, and holds again when that is removed.
+Secrets are not stored: a destination names the variable or the file that holds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+import milepost as mp
+from milepost.applications.notifications.destinations import Destination
+from milepost.applications.notifications.operate.collector import figures_of
+from milepost.applications.notifications.operate.figures import DestinationFigures, Figures, TryFigures, tries_since
+from milepost.applications.notifications.route import STAGE
+from milepost.applications.notifications.settings import DestinationSettings, NotificationsSettings
+
+PREFIX = "destination/"
+REFRESH = "5s"
+"""How soon every process knows of a destination that was added or removed."""
+
+App = mp.AppContext[NotificationsSettings]
+
+
+def refresh(app: App) -> None:
+    """Read the destinations of the ledger into this process. A document that is no valid destination is left out."""
+    found = app.documents.find(PREFIX)
+    registry = app.state.destinations
+    for name in [one for one in registry.added if PREFIX + one not in found]:
+        registry.remove(name)
+    for name, document in found.items():
+        settings = msgspec.convert(document.value, DestinationSettings)
+        if registry.added.get(name.removeprefix(PREFIX)) != settings:
+            registry.put(name.removeprefix(PREFIX), settings)
+
+
+def put_destination(app: App, name: str, settings: Mapping[str, Any]) -> Destination:
+    """Add a destination, or replace the one of this name. Raises UsageError that names the setting that is wrong."""
+    try:
+        read = msgspec.convert(dict(settings), DestinationSettings)
+    except msgspec.ValidationError as error:
+        raise mp.UsageError(f"destination {name!r}: {error}") from None
+    made: Destination = app.state.destinations.resolve(name, read)
+    app.documents.put(PREFIX + name, msgspec.to_builtins(read))
+    refresh(app)
+    return made
+
+
+def remove_destination(app: App, name: str) -> None:
+    """Remove a destination that was added. Its messages stay, and go to the destination that their URL then belongs to."""
+    if name in app.settings.destinations and app.documents.get(PREFIX + name) is None:
+        raise mp.UsageError(f"destination {name!r} is in the configuration; remove its table [notifications.destinations.{name}] there")
+    if not app.documents.remove(PREFIX + name):
+        raise mp.UsageError(f"there is no destination {name!r}")
+    refresh(app)
+
+
+def pause_destination(app: App, name: str, *, by: str, reason: str) -> None:
+    """Hold back all messages for a destination; no try is counted."""
+    app.pause(app.settings.route, STAGE, _lane(app, name), by=by, reason=reason)
+
+
+def begin_outage(app: App, name: str, *, until: str, drain: str | None, by: str, reason: str) -> None:
+    """The partner is down until then: its messages wait, uncounted, and are then sent at the rate `drain`."""
+    app.pause(app.settings.route, STAGE, _lane(app, name), by=by, reason=reason, until=until, drain=drain)
+
+
+def resume_destination(app: App, name: str, *, by: str, reason: str, drain: str | None = None) -> bool:
+    """End a pause or an outage, and close the breaker. False: there was neither."""
+    lane = _lane(app, name)
+    resumed = app.resume(app.settings.route, STAGE, lane, by=by, reason=reason, drain=drain)
+    return bool(app.close_breakers(app.settings.route, STAGE, lane, by=by, reason=reason)) or resumed
+
+
+def destination_views(app: App, names: list[str] | None = None) -> list[dict[str, Any]]:
+    """The destinations with their state: those that are registered, and unregistered ones that have had messages lately."""
+    refresh(app)
+    registry, figures = app.state.destinations, figures_of(app)
+    wanted = list(dict.fromkeys([*registry.all, *figures.destinations])) if names is None else names
+    lanes = {one.lane: one for one in app.lanes(app.settings.route, STAGE, wanted)}
+    now_ms = round(app.now().timestamp() * 1000)
+    chosen = [*wanted, *(lane for lane in lanes if lane not in wanted)] if names is None else wanted
+    return [_view(app, name, lanes[name], figures, now_ms) for name in chosen]
+
+
+def _view(app: App, name: str, lane: mp.LaneView, figures: Figures, now_ms: int) -> dict[str, Any]:
+    registry = app.state.destinations
+    found = registry.all.get(name)
+    counted = figures.destinations.get(name, DestinationFigures())
+    tries = tries_since(counted, now_ms)
+    fault = None if found is None else app.state.deliverer.fault(found)
+    return {
+        "name": name,
+        "url": None if found is None or found.prefix is None else str(registry.settings_of(name).url),
+        "registered": "ledger" if name in registry.added else "configuration" if found is not None else None,
+        "state": state_of(lane, tries, fault),
+        "fault": fault,
+        "paused": None if lane.paused is None else msgspec.to_builtins(lane.paused),
+        "breaker": None if lane.breaker is None else msgspec.to_builtins(lane.breaker),
+        "rate_per_second": lane.rate,
+        "concurrency": lane.concurrency,
+        "draining": lane.draining,
+        "waiting": lane.waiting,
+        "waiting_more": lane.more,
+        "in_progress": lane.in_progress,
+        "oldest_due_at": lane.oldest_due_at,
+        "tries": {
+            "succeeded": tries.succeeded,
+            "failed": tries.failed,
+            "success_rate": tries.success_rate,
+            "p50_s": tries.p50_s,
+            "p95_s": tries.p95_s,
+        },
+        "totals": {name: getattr(counted, name) for name in ("accepted", "delivered", "failed", "cancelled", "replayed")},
+        "last_success": counted.last_success,
+        "last_failure": counted.last_failure,
+        "last_error": counted.last_error or None,
+    }
+
+
+def state_of(lane: mp.LaneView, tries: TryFigures, fault: str | None) -> str:
+    """One word for a destination: `outage`, `paused`, `misconfigured`, `open` or `half-open` (its breaker), `failing`, `draining` or
+    `healthy`."""
+    if lane.paused is not None:
+        return "outage" if lane.paused.until is not None else "paused"
+    if fault is not None:
+        return "misconfigured"
+    if lane.breaker is not None:
+        return lane.breaker.state
+    if tries.success_rate is not None and tries.success_rate < 0.5:
+        return "failing"
+    return "draining" if lane.draining else "healthy"
+
+
+def _lane(app: App, name: str) -> str:
+    """The lane of a destination: its name; an unregistered one is named HOST:PORT."""
+    refresh(app)
+    if name not in app.state.destinations.all and ":" not in name:
+        known = ", ".join(sorted(app.state.destinations.all)) or "none"
+        raise mp.UsageError(f"there is no destination {name!r}; known are {known}, and HOST:PORT of unregistered targets")
+    return name

@@ -1,0 +1,79 @@
+"""Senders: which sender a caller may speak as, whose messages it may see, and how often a sender may send."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import milepost as mp
+from milepost.applications.notifications.message import MessageRefused
+from milepost.applications.notifications.operate.figures import Figures
+from milepost.applications.notifications.settings import NotificationsSettings
+
+ATTRIBUTE = "sender"
+"""The attribute of a key that names its sender: `milepost keys new shop --scope submit --attribute sender=shop`."""
+ANYONE = "*"
+"""A key with this sender may speak as anyone: a gateway that has checked its callers itself."""
+
+
+def check_sender(caller: mp.Caller, sender: str) -> None:
+    """Refuse a message if the caller may not speak as its sender. Without any keys, and with the scope `admin`, a caller may speak as
+    anyone."""
+    bound = caller.attributes.get(ATTRIBUTE)
+    if bound in (sender, ANYONE) or (bound is None and caller.may("admin")):
+        return
+    if bound is None:
+        text = f"Key {caller.name!r} speaks for no sender; make one with --attribute {ATTRIBUTE}=NAME"
+    else:
+        text = f"Invalid senderId: key {caller.name!r} speaks for {bound!r} alone"
+    raise MessageRefused("FORBIDDEN", text, status=403, sender=bound)
+
+
+def seen_sender(caller: mp.Caller) -> str | None:
+    """The sender whose messages alone the caller may see; None: it may see all."""
+    bound = caller.attributes.get(ATTRIBUTE)
+    return None if bound in (None, ANYONE) or caller.may("operate") else bound
+
+
+class SenderLimits:
+    """How often each sender may send, in this process. One that is not named in the settings has the usual rate, or none."""
+
+    def __init__(self, settings: NotificationsSettings, ticks: Callable[[], float] = time.monotonic) -> None:
+        self._ticks = ticks
+        self._usual = _rate(settings.sender_rate, "sender_rate")
+        self._own = {name: _rate(one.rate, f"senders.{name}.rate") for name, one in settings.senders.items()}
+        self._rates = mp.Rates()
+
+    def check(self, sender: str) -> None:
+        """Take one message of this sender; MessageRefused with 429 if it sends too often."""
+        rate = self._own.get(sender, self._usual)
+        wait_s = 0.0 if rate is None else self._rates.take(sender, rate, self._ticks())
+        if wait_s:
+            seconds = math.ceil(wait_s)
+            text = f"Sender {sender!r} sends too often; try again in {seconds} s"
+            raise MessageRefused("RATE_LIMITED", text, status=429, sender=sender, retry_after=seconds)
+
+
+def sender_views(figures: Figures, only: str | None = None) -> list[dict[str, Any]]:
+    """The figures of senders, by name. Times are in seconds: half of the messages, and 95 %, had their first try within them."""
+    return [
+        {
+            "sender": name,
+            "accepted": one.accepted,
+            "delivered": one.delivered,
+            "failed": one.failed,
+            "cancelled": one.cancelled,
+            "replayed": one.replayed,
+            "malformed": one.malformed,
+            "first_try_p50_s": one.histogram.within(0.5) if one.starts else None,
+            "first_try_p95_s": one.histogram.within(0.95) if one.starts else None,
+        }
+        for name, one in sorted(figures.senders.items())
+        if only is None or name == only
+    ]
+
+
+def _rate(text: str | float | None, place: str) -> mp.CallRate | None:
+    return None if text is None else mp.CallRate.of(text, f"[notifications] {place}")
