@@ -163,9 +163,9 @@ def context(command: click.Command, name: str, parent: click.Context | None = No
 # The Python surface ---------------------------------------------------------------------------------------------------------
 
 GROUPS = {
-    "Writing a route": ("Route", "Backoff", "Breaker", "Checks", "Limits", "span_ms"),
+    "Writing a route": ("Route", "Backoff", "Breaker", "Checks", "KeyColumn", "Limits", "span_ms"),
     "What a handler gets and says": ("Item", "Outcome", "Done", "NotYet", "HandedOver", "Retry", "Reject"),
-    "In your own program": ("Milepost", "open", "restore", "Operations", "LaneView"),
+    "In your own program": ("Milepost", "open", "restore", "Operations", "LaneView", "ListReport"),
     "Your own application": (
         "Application",
         "AppSettings",
@@ -222,7 +222,7 @@ def python_page() -> str:
         "# The Python surface",
         "`import milepost as mp`; these names are public. "
         "So are `milepost.subscribers` (`CallSubscriber`, `LogSubscriber`, `WebhookSubscriber`, `EmailSubscriber`, `open_subscriber`), "
-        "`milepost.subscribers.email` (see [Mail](mail.md)), `milepost.net` (see [The HTTP client](net.md)) and `milepost.testing` (see [Testing](../testing.md)).",
+        "`milepost.subscribers.email` (see [Mail](mail.md)), `milepost.blobs` (`open_blobs`, `open_inbox`), `milepost.net` (see [The HTTP client](net.md)) and `milepost.testing` (see [Testing](../testing.md)).",
         SPAN,
     ]
     for title, names in GROUPS.items():

@@ -38,11 +38,13 @@ if TYPE_CHECKING:
     from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
     from milepost.core.routes.backoff import Backoff, Checks
     from milepost.core.routes.breaker import Breaker
+    from milepost.core.routes.parsed_input import KeyColumn
     from milepost.core.routes.route import Limits, Route
     from milepost.core.status import Reason, Status
     from milepost.core.values.durations import span_ms
     from milepost.core.values.redaction import redacted
     from milepost.engine.health.checks import Finding
+    from milepost.engine.lists.reconcile import ListReport
     from milepost.engine.metrics.collector import Histogram
     from milepost.engine.views.lanes import LaneView
     from milepost.http.auth.rates import Rates
@@ -73,9 +75,11 @@ __all__ = [
     "HandedOver",
     "Histogram",
     "Item",
+    "KeyColumn",
     "LaneView",
     "LedgerError",
     "Limits",
+    "ListReport",
     "MalformedInput",
     "Metric",
     "Milepost",
@@ -127,12 +131,14 @@ _HOMES = {
     ),
     "core.item": ("Item", "key_parts"),
     "core.outcome": ("Done", "HandedOver", "NotYet", "Outcome", "Reject", "Retry"),
+    "core.routes.parsed_input": ("KeyColumn",),
     "core.routes.route": ("Limits", "Route"),
     "core.status": ("Reason", "Status"),
     "engine.health.checks": ("Finding",),
     "engine.metrics.collector": ("Histogram",),
     "engine.views.lanes": ("LaneView",),
     "http.auth.rates": ("Rates",),
+    "engine.lists.reconcile": ("ListReport",),
     "http.protocol.endpoint": ("Answer", "Call", "Caller"),
     "http.protocol.problems": ("Problem",),
     "operations": ("Operations",),

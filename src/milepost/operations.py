@@ -19,6 +19,7 @@ from milepost.engine.acts.bulk import act, close_breakers, confirm_outside, paus
 from milepost.engine.context import Context
 from milepost.engine.intake import Receipt, submit
 from milepost.engine.lists.reconcile import ListReport, submit_list
+from milepost.engine.lists.source import Bytes
 from milepost.engine.retention import PruneReport, prune
 from milepost.engine.views.items import check_route, each, groups, row_view, show, status
 from milepost.engine.views.key_parts import read_parts
@@ -71,7 +72,7 @@ class Operations:
     def submit_list(
         self,
         route: str,
-        path: str,
+        path: str | Bytes,
         *,
         name: str | None = None,
         full: bool = False,
@@ -84,7 +85,7 @@ class Operations:
         reason: str = "",
     ) -> ListReport:
         """Take in a file of items (txt, csv or jsonl), reconcile it with what is known, and record it, as `milepost submit`
-        does. `full` says that it is the whole master list, `no_header` that the first line of a CSV is an item already; with `dry_run`
+        does. `path` may be an open binary stream instead, with its `name`. `full` says that it is the whole master list, `no_header` that the first line of a CSV is an item already; with `dry_run`
         nothing is written. The answer has the `counts`, the first malformed lines with their numbers, and the first vanished keys. `not_before`: what is new does not start earlier.
         `replace_changed`: items that are known with other content are given that of the list, signed by `by` with a `reason`; with
         `rerun` also COMPLETED ones, which then run again."""

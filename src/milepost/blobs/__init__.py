@@ -1,7 +1,8 @@
-"""Blob stores: large values that are kept beside the ledger."""
+"""Blob stores: large values that are kept beside the ledger; and inboxes, into which others deliver files."""
 
 from __future__ import annotations
 
-from milepost.blobs.places import open_blobs
+from milepost.blobs.inbox import Inbox, InboxFile
+from milepost.blobs.places import open_blobs, open_inbox
 
-__all__ = ["open_blobs"]
+__all__ = ["Inbox", "InboxFile", "open_blobs", "open_inbox"]

@@ -1,4 +1,4 @@
-"""Blob store from its address: s3://BUCKET/PREFIX or a folder."""
+"""Blob store and inbox from their addresses: s3://BUCKET/PREFIX or a folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable
 
 from milepost.blobs.folder import FolderBlobs
+from milepost.blobs.inbox import FolderInbox, Inbox
 from milepost.blobs.nowhere import NoBlobs
+from milepost.core.errors import UsageError
 from milepost.ports.blobs import Blobs
 
 
@@ -23,3 +25,15 @@ def open_blobs(
         bucket, _, prefix = place.removeprefix("s3://").partition("/")
         return S3Blobs(bucket, prefix, region=region, endpoint=endpoint, left=left)
     return FolderBlobs(place)
+
+
+def open_inbox(place: str) -> Inbox:
+    """The inbox at this place: s3://BUCKET/PREFIX or a folder. boto3 uses its own configuration."""
+    if not place.startswith("s3://"):
+        return FolderInbox(place)
+    from milepost.blobs.s3_inbox import S3Inbox
+
+    bucket, _, prefix = place.removeprefix("s3://").partition("/")
+    if not bucket:
+        raise UsageError(f"{place!r} names no bucket; write s3://BUCKET/PREFIX")
+    return S3Inbox(bucket, prefix)

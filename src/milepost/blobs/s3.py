@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from typing import Any
 
 from milepost.blobs.folder import CHUNK, check_name
@@ -64,7 +64,7 @@ class S3Blobs:
     def _client_of(self, limits: Limits) -> Any:
         with self._making:
             if limits not in self._clients:
-                self._clients[limits] = _client(self._region, self._endpoint, limits)
+                self._clients[limits] = s3_client(self._region, self._endpoint, limits)
             return self._clients[limits]
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
@@ -116,19 +116,24 @@ class S3Blobs:
         check_name(name)
         return {"Bucket": self.bucket, "Key": f"{self.prefix}/{name}" if self.prefix else name}
 
-    @contextmanager
-    def _trouble(self, name: str, act: str) -> Iterator[None]:
+    def _trouble(self, name: str, act: str) -> AbstractContextManager[None]:
         """Raise botocore's errors as an OSError that names the blob and the operation."""
-        from botocore.exceptions import BotoCoreError, ClientError
+        return as_os_errors(f"the blob {name!r} in the bucket {self.bucket}", act)
 
-        try:
-            yield
-        except ClientError as error:
-            if error.response.get("Error", {}).get("Code") in _GONE:
-                raise FileNotFoundError(f"there is no blob {name!r} in the bucket {self.bucket}") from None
-            raise OSError(f"the blob {name!r} in the bucket {self.bucket} cannot be {act}: {error}") from error
-        except BotoCoreError as error:
-            raise OSError(f"the blob {name!r} in the bucket {self.bucket} cannot be {act}: {error}") from error
+
+@contextmanager
+def as_os_errors(subject: str, act: str, gone: frozenset[str] = _GONE) -> Iterator[None]:
+    """Raise botocore's errors as an OSError that names the object and the operation; FileNotFoundError for the codes in `gone`."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except ClientError as error:
+        if error.response.get("Error", {}).get("Code") in gone:
+            raise FileNotFoundError(f"there is no {subject.removeprefix('the ')}") from None
+        raise OSError(f"{subject} cannot be {act}: {error}") from error
+    except BotoCoreError as error:
+        raise OSError(f"{subject} cannot be {act}: {error}") from error
 
 
 def _parts_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -155,7 +160,8 @@ def _longest_s(limits: Limits) -> float:
     return tries * (connect_s + read_s) + PAUSES_S * (tries - 1) / 4
 
 
-def _client(region: str | None, endpoint: str | None, limits: Limits) -> Any:
+def s3_client(region: str | None, endpoint: str | None, limits: Limits) -> Any:
+    """A boto3 client of S3 with these limits; it repeats a request that may succeed later."""
     try:
         import boto3
         from botocore.config import Config

@@ -455,6 +455,13 @@ def objects(client: Client, name: str) -> Answers:
     part = s3.get_object(**place, Range="bytes=2-4", IfMatch=etag)
     yield part["Body"].read(), part["ContentRange"]
     yield said(s3.get_object, **place, Range="bytes=10-20")[0], said(s3.get_object, **place, IfMatch='"other"')[0]
+    copy = {"Bucket": name, "Key": "a/copy", "CopySource": place}
+    yield said(s3.copy_object, **copy, CopySourceIfMatch='"other"')[0]
+    s3.copy_object(**copy, CopySourceIfMatch=etag)
+    page = s3.list_objects_v2(Bucket=name, Prefix="a/", MaxKeys=1)
+    yield [one["Key"] for one in page["Contents"]], page["IsTruncated"]
+    page = s3.list_objects_v2(Bucket=name, Prefix="a/", MaxKeys=1, ContinuationToken=page["NextContinuationToken"])
+    yield [one["Key"] for one in page["Contents"]], page["IsTruncated"]
     upload = {**place, "UploadId": s3.create_multipart_upload(**place)["UploadId"]}
     parts = []
     for number, body in enumerate((b"x" * (5 << 20), b"end"), start=1):

@@ -12,8 +12,8 @@ import milepost as mp
 from milepost import net
 from milepost.applications.deposits.doi import DoiMistake, normalise
 from milepost.applications.deposits.files import FileStore
-from milepost.applications.deposits.mapping import map_record, missing_parts, table_of, title_of, to_json
-from milepost.applications.deposits.pace import Pace
+from milepost.applications.deposits.metadata_map import map_record, missing_parts, table_of, title_of, to_json
+from milepost.applications.deposits.pace import RequestPace
 from milepost.applications.deposits.settings import DepositsSettings
 
 GAP_S = 0.2
@@ -28,10 +28,10 @@ TIMEOUTS = net.Timeouts(connect=10, read=30, total=60)
 class MetadataStage:
     """Handler of the metadata stage. Every failure is a counted try: Crossref may get the record later."""
 
-    def __init__(self, settings: DepositsSettings, files: FileStore, pace: Pace | None = None) -> None:
+    def __init__(self, settings: DepositsSettings, files: FileStore, pace: RequestPace | None = None) -> None:
         self._settings, self._files = settings, files
         self._table = table_of(settings.mapping)
-        self._pace = pace or Pace(GAP_S)
+        self._pace = pace or RequestPace(GAP_S)
 
     @cached_property
     def _client(self) -> net.Client:

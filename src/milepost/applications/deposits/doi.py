@@ -8,14 +8,17 @@ from urllib.parse import unquote
 LONGEST = 1_000
 """Most characters of a DOI here: it is the key of an item."""
 
-_PLAIN = re.compile(r"10\.[0-9]{1,9}(?:\.[0-9]+)*/[!-~]*[!-+\-/-9<-~]")
-_PREFIX = re.compile(r"(?:info:doi/|urn:doi:|doi:\s*)", re.IGNORECASE)
+_PLAIN = re.compile(r"10\.[0-9]{1,9}(?:\.[0-9]+)*/[!-%'-~]*[0-9A-Za-z]")
+"""The usual case, which needs nothing but lower case."""
+_PREFIX = re.compile(r"info:doi/|urn:doi:|doi(?:\s*:\s*|\s+)", re.IGNORECASE)
 _URL = re.compile(r"(?:https?://)?(?:dx\.|www\.)?doi\.org/", re.IGNORECASE)
 _VALID = re.compile(r"10\.[0-9]{1,9}(?:\.[0-9]+)*/\S+")
-_INVISIBLE = "\ufeff\u200b\u200c\u200d\u2060\u00ad"
+_ENTITY = re.compile(r"&(lt|gt|amp|quot);", re.IGNORECASE)
+_ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"'}
+_INVISIBLE = dict.fromkeys(map(ord, "\ufeff\u200b\u200c\u200d\u2060\u00ad"))
 _QUOTES = "\"'“”‘’«»"
+_OPEN, _CLOSE = "(<[{", ")>]}"
 _LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
-_PAIRS = {")": "(", "]": "[", "}": "{", ">": "<"}
 
 
 class DoiMistake(ValueError):
@@ -25,8 +28,8 @@ class DoiMistake(ValueError):
 def normalise(text: str) -> str:
     """The one form of a DOI: without prefix, ASCII letters in lower case (a DOI ignores the case of those alone). Raises DoiMistake."""
     if _PLAIN.fullmatch(text) is not None and len(text) <= LONGEST:
-        return text.translate(_LOWER)
-    doi = _bare(text).translate(_LOWER)
+        return text.lower()
+    doi = _bare(text.translate(_INVISIBLE)).translate(_LOWER)
     if not doi:
         raise DoiMistake("it is empty")
     if len(doi) > LONGEST:
@@ -47,24 +50,26 @@ def is_doi(text: str) -> bool:
 
 def _bare(text: str) -> str:
     """The text without what surrounds a DOI: spaces, quotes, prefixes, the resolver's address, and a sentence's punctuation."""
-    doi = _trimmed(text)
-    before = None
-    while doi != before:
-        before = doi
-        doi = _trimmed(_PREFIX.sub("", doi, count=1) if _PREFIX.match(doi) else doi)
-        if url := _URL.match(doi):
-            # In a URL '?' and '#' begin other parts, and '%' an encoded character. A bare DOI may hold all three.
-            doi = _trimmed(unquote(re.split(r"[?#]", doi[url.end() :], maxsplit=1)[0]))
-    return doi
-
-
-def _trimmed(text: str) -> str:
     before = None
     while text != before:
         before = text
-        text = text.strip().strip(_INVISIBLE + _QUOTES).rstrip(".,;:")
-        if text and text[-1] in _PAIRS and text.count(text[-1]) > text.count(_PAIRS[text[-1]]):
-            text = text[:-1]
-        if text[:1] in ("<", "(", "[") and not text.startswith("10."):
+        text = _trimmed(_ENTITY.sub(lambda found: _ENTITIES[found[1].lower()], text))
+        if prefix := _PREFIX.match(text):
+            text = text[prefix.end() :]
+        elif url := _URL.match(text):
+            # In a URL '?' and '#' begin other parts, and '%' an encoded character. A bare DOI may hold all three.
+            text = unquote(re.split(r"[?#]", text[url.end() :], maxsplit=1)[0]).translate(_INVISIBLE)
+    return text
+
+
+def _trimmed(text: str) -> str:
+    """The text without spaces, quotes and final punctuation around it, and without a bracket that has no partner or encloses it."""
+    before = None
+    while text != before:
+        before = text
+        text = text.strip().strip(_QUOTES).rstrip(".,;:")
+        if text and text[0] in _OPEN:
             text = text[1:]
+        elif text and text[-1] in _CLOSE and text.count(text[-1]) > text.count(_OPEN[_CLOSE.index(text[-1])]):
+            text = text[:-1]
     return text

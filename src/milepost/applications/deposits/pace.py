@@ -1,4 +1,4 @@
-"""Pace of requests to a partner: the partner's own rate limits, shared by the threads of a process."""
+"""RequestPace of requests to a partner: the partner's own rate limits, shared by the threads of a process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def gap_s(headers: net.HeaderList) -> float | None:
     return min(SLOWEST, int(interval[1]) * _SECONDS[interval[2] or "s"] / int(limit))
 
 
-class Pace:
+class RequestPace:
     """Lets a request start every `gap` seconds. A partner that answers 429 stops all requests for a while and halves the pace."""
 
     def __init__(self, gap: float, *, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep) -> None:

@@ -9,6 +9,7 @@ import milepost as mp
 from milepost.applications.deposits.content import ContentStage
 from milepost.applications.deposits.crossref import MetadataStage
 from milepost.applications.deposits.deposit import deposit_of
+from milepost.applications.deposits.doi_list import FIELD, doi_column, parse_input
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.settings import CROSSREF, DepositsSettings
 from milepost.applications.deposits.submission import Submission, open_submission
@@ -22,7 +23,7 @@ CROSSREF_RATE = "10/s"
 def deposits_route(settings: DepositsSettings, submission: Submission | None = None) -> mp.Route:
     """The route of DOIs with these settings. The handlers connect to nothing before the first item."""
     files = FileStore(settings.files)
-    route = mp.Route(settings.route, key="doi")
+    route = mp.Route(settings.route, key=FIELD, parse=parse_input, key_column=doi_column)
     _stage(route, METADATA, settings)(MetadataStage(settings, files))
     _stage(route, CONTENT, settings)(ContentStage(settings, files))
     submit = SubmitStage(submission or open_submission(settings, files))

@@ -79,6 +79,8 @@ class DepositsSettings(mp.AppSettings, frozen=True):
     """"rounds": a failure waits for the next `milepost deposits run`. "continuous": `milepost up` tries again by itself, with backoff."""
     inbox: str = "inbox"
     """Folder, or s3://BUCKET/PREFIX, into which lists of DOIs are delivered."""
+    inbox_quiet: str = "2s"
+    """A file in a folder is taken in when it was last written to so long ago: its sender may not have finished."""
     full_lists: bool = True
     """Is each list the whole master list? Then DOIs that vanished from it are reported."""
     files: str = "files"

@@ -17,6 +17,14 @@ CORRELATION = "correlationId"
 Key = str | Sequence[str] | Callable[[Any], Any]
 
 
+class KeyColumn(Struct, frozen=True):
+    """The column of a delivered table that holds the keys: its place (from 0), the delimiter, and whether the first line has names."""
+
+    place: int
+    header: bool = False
+    delimiter: str = ","
+
+
 class ParsedInput(Struct, frozen=True, gc=False):
     """One submitted item, parsed."""
 
@@ -41,6 +49,16 @@ def key_in(content: Any, key: Key) -> str:
             raise MalformedInput(f"the route's key function failed on it: {type(error).__name__}: {error}") from error
         return _part({"key": value}, "key")
     return SEPARATOR.join(escape_part(_part(content, field)) for field in key)
+
+
+def parsed(content: Any, parse: Callable[[Any], Any]) -> Any:
+    """The input that a route's function makes of a submitted one; raises MalformedInput if it cannot."""
+    try:
+        return parse(content)
+    except MalformedInput:
+        raise
+    except Exception as error:
+        raise MalformedInput(f"the route's parse function failed on it: {type(error).__name__}: {error}") from error
 
 
 def carried(content: dict[str, Any], key: Sequence[str], field: str) -> tuple[Any, str | None]:

@@ -14,7 +14,7 @@ from milepost.core.item import Item
 from milepost.core.routes.backoff import Backoff, Checks
 from milepost.core.routes.breaker import Breaker
 from milepost.core.routes.mistakes import check_count, check_kind, check_name, check_shape, judge, parse_option, some_ms
-from milepost.core.routes.parsed_input import Key, ParsedInput, carried, key_in, start_in
+from milepost.core.routes.parsed_input import Key, KeyColumn, ParsedInput, carried, key_in, parsed, start_in
 from milepost.core.values.durations import Span, moment_ms, rate_per_second, span_ms
 
 Handler = Callable[..., Any]
@@ -136,6 +136,9 @@ class Route:
     example); if it is absent or empty, the item starts at once. `columns`: attributes that each row has where a ledger has a table of
     its own for the route (on AWS), for people and programs that read it: fields of the input, and attributes of Milepost that are
     otherwise left out while there is nothing to say (attempts, nextRetryAt, retryHistory, maxRetriesExceeded, maxRetriesExceededAt).
+    `parse`: makes the recorded input from a submitted one, so that different
+    ways to write one key make one item; it raises MalformedInput with the reason. `key_column`: finds the keys in a delivered list of text
+    lines (csv or txt), from its first lines; the other columns are then not read.
     """
 
     def __init__(
@@ -152,6 +155,8 @@ class Route:
         not_before: str | None = None,
         form: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None,
         columns: Sequence[str] = (),
+        parse: Callable[[Any], Any] | None = None,
+        key_column: Callable[[list[str]], KeyColumn | None] | None = None,
     ) -> None:
         check_name(name, "a route's name", "Route")
         self.name = name
@@ -185,6 +190,13 @@ class Route:
         if isinstance(columns, str) or not all(isinstance(name, str) and name for name in columns):
             raise RouteMistake(f"route {name!r}: columns is {columns!r}; give a list of names, such as ['senderId', 'attempts']")
         self.columns = tuple(columns)
+        for option, function, given in (("parse", parse, "input"), ("key_column", key_column, "lines")):
+            if function is not None:
+                check_shape(function, f"route {name!r}: {option}", given)
+        if key_column is not None and not isinstance(key, str):
+            raise RouteMistake(f"route {name!r}: key_column finds a key of one field; name that field as the key, or leave out key_column")
+        self.parse = parse
+        self.key_column = key_column
         self.follow_up: FollowUp | None = None
         self.closed: str | None = None
         """Why items of this route cannot be submitted; None if they can."""
@@ -341,10 +353,13 @@ class Route:
 
     def key_of(self, content: Any) -> str:
         """The item's key; raises MalformedInput with the field that is missing or empty."""
-        return key_in(content, self.key)
+        return key_in(content if self.parse is None else parsed(content, self.parse), self.key)
 
     def read(self, content: Any) -> ParsedInput:
         """The parsed input; raises MalformedInput if it is invalid."""
+        return self._read(content if self.parse is None else parsed(content, self.parse))
+
+    def _read(self, content: Any) -> ParsedInput:
         key = key_in(content, self.key)
         handed = ParsedInput(key, content) if self.carries is None else ParsedInput(key, *carried(content, self._fields, self.carries))
         if self.not_before is not None:
@@ -353,8 +368,11 @@ class Route:
 
     def read_all(self, contents: Iterable[Any]) -> list[ParsedInput]:
         """The parsed inputs; raises MalformedInput if one of them is invalid."""
+        parse = self.parse
+        if parse is not None:
+            contents = [parsed(content, parse) for content in contents]
         if self.carries is not None or self.not_before is not None:
-            return [self.read(content) for content in contents]
+            return [self._read(content) for content in contents]
         key = self.key
         return [ParsedInput(key_in(content, key), content) for content in contents]
 

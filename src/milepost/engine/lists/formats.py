@@ -63,7 +63,7 @@ def read_batches(slices: Slices, name: str, route: Route, format: str | None = N
         raise UsageError(f"there is no list format {format!r}; use one of {', '.join(_READERS)}")
     for first in slices:
         form = format or _EXTENSIONS.get(os.path.splitext(name)[1].lower()) or _sniff(first[1], name, route)
-        if form == "csv":
+        if form == "csv" or (form == "txt" and route.key_column is not None):
             yield from _read_csv(chain([first], slices), name, route, no_header)
         elif no_header and form == "jsonl":
             raise UsageError(f"{name} is jsonl, which has no header; leave out --no-header")
@@ -166,14 +166,29 @@ def _object(text: str) -> Any:
 
 
 class _Table(Struct, frozen=True):
-    """Columns of a CSV; `header` is the line number of the header, 0 if there is none."""
+    """Columns of a CSV; `header` is the line number of the header, 0 if there is none. `place`: the only column that is read, where the
+    route finds its keys itself; the other columns may differ in number."""
 
     names: list[str]
     delimiter: str
     header: int = 0
     note: str = ""
+    place: int | None = None
+
+    def contents(self, rows: list[list[str]]) -> list[dict[str, str]] | None:
+        """The contents of rows that are all valid; None: some row is not."""
+        names, place = self.names, self.place
+        if place is not None:
+            [name] = names
+            return [{name: row[place]} for row in rows] if all(len(row) > place for row in rows) else None
+        width = len(names)
+        return [dict(zip(names, row, strict=True)) for row in rows] if all(len(row) == width for row in rows) else None
 
     def content(self, row: list[str]) -> dict[str, str]:
+        if self.place is not None:
+            if len(row) <= self.place:
+                raise MalformedInput(f"it has {len(row)} columns; {self.names[0]!r} is in column {self.place + 1}")
+            return {self.names[0]: row[self.place]}
         if len(row) != len(self.names):
             raise MalformedInput(f"it has {len(row)} columns, expected {len(self.names)}: {', '.join(self.names)}")
         return dict(zip(self.names, row, strict=True))
@@ -183,7 +198,8 @@ def _read_csv(slices: Slices, name: str, route: Route, no_header: bool = False) 
     """One row per line, or several lines if quotes contain line breaks.
 
     The first line is a header with the route's key fields (any header if the key is a function); only then may the delimiter be ';' or a
-    tab. With `no_header` the columns are the key fields in order, then column2, column3, …
+    tab. With `no_header` the columns are the key fields in order, then column2, column3, … Where the route has a `key_column` function, that finds
+    header, delimiter and the one column that is read.
     """
     table: _Table | None = None
     opened: list[bytes] = []
@@ -211,11 +227,10 @@ def _rows_at_once(table: _Table, first: int, lines: list[bytes]) -> tuple[LineBa
         rows = list(csv.reader([line.decode() for line in lines], delimiter=table.delimiter, strict=True))
     except (UnicodeDecodeError, csv.Error):
         return None
-    names, width = table.names, len(table.names)
     # As many rows as lines means one row per line, because no row takes less than a line.
-    if len(rows) != len(lines) or any(len(row) != width for row in rows):
+    inputs = table.contents(rows) if len(rows) == len(lines) else None
+    if inputs is None:
         return None
-    inputs = [dict(zip(names, row, strict=True)) for row in rows]
     return LineBatch(list(range(first, first + len(lines))), inputs, lines, []), []
 
 
@@ -255,6 +270,8 @@ def _table(first: int, lines: list[bytes], name: str, route: Route, no_header: b
     if not filled:
         return None
     number, text = filled[0]
+    if route.key_column is not None:
+        return _key_table(name, number, [text for _, text in filled], route)
     header, fields = _header(text, route), _key_fields(route)
     if no_header and fields and header is not None:
         raise UsageError(f"{name}, line {number} is a header with {' and '.join(map(repr, fields))}; leave out --no-header")
@@ -272,6 +289,18 @@ def _table(first: int, lines: list[bytes], name: str, route: Route, no_header: b
     if width < len(fields):
         raise UsageError(f"{name} has {width} columns and no header, but the key of route {route.name!r} is {' + '.join(fields)}; add them")
     return _Table([*fields, *(f"column{place}" for place in range(len(fields) + 1, width + 1))], ",", note=_headless(fields, text))
+
+
+def _key_table(name: str, number: int, lines: list[str], route: Route) -> _Table:
+    """The table of which only the column with the keys is read, as the route finds it in the first lines."""
+    assert route.key_column is not None
+    found = route.key_column(lines)
+    fields = _key_fields(route)
+    if found is None:
+        raise UsageError(f"{name}: no column of its first {len(lines):,} lines holds {fields[0]!r} of route {route.name!r}")
+    column = f"{fields[0]!r} is in column {found.place + 1}"
+    note = f"the list has no header: {column}" if not found.header else column
+    return _Table(fields, found.delimiter, number if found.header else 0, note if found.place or not found.header else "", found.place)
 
 
 def _headless(fields: list[str], text: str) -> str:

@@ -9,6 +9,7 @@ import errno
 import os
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from itertools import islice
 
 import msgspec
@@ -26,7 +27,7 @@ from milepost.engine.intake import Receipt, check_open, start_ms, take_in
 from milepost.engine.lists.changes import ChangedLine, ReplaceChanged
 from milepost.engine.lists.formats import BadLine, LineBatch, bad_line, read_batches
 from milepost.engine.lists.keys import SortedKeys, missing, pack, unpack
-from milepost.engine.lists.source import Source, open_source
+from milepost.engine.lists.source import Bytes, Source, open_source
 from milepost.ports.documents import LIST, ListRecord, read_as
 
 SHOWN = 1_000
@@ -86,7 +87,7 @@ class ListReport(Struct, frozen=True, kw_only=True):
 def submit_list(
     ctx: Context,
     route: str,
-    path: str,
+    path: str | Bytes,
     *,
     name: str | None = None,
     format: str | None = None,
@@ -101,15 +102,17 @@ def submit_list(
     reason: str = "",
     on_progress: Progress | None = None,
 ) -> ListReport:
-    """Take in the list at `path` ("-": standard input), reconcile and record it. `full`: it is the complete list, so vanished keys can be
+    """Take in the list at `path` ("-": standard input; or an open stream, with its `name`), reconcile and record it. `full`: it is the complete list, so vanished keys can be
     reported. `no_header`: the first line of a CSV is an item. With `dry_run` nothing is written. UsageError if it cannot be read.
 
     `not_before`: earliest start of new items. `replace_changed`: known items with other content get that of the list, signed by `by` with
     a `reason`; with `rerun` also COMPLETED ones, which then run again. `failed_again`: keys that failed or were cancelled and whose rows
     were pruned are taken in again, signed in the same way."""
     ctx.plan(route)
-    with open_source(path) as source:
-        title = name or ("stdin" if path == "-" else os.path.basename(path))
+    if not isinstance(path, str) and not name:
+        raise UsageError("submit_list: give the name of a list that is a stream; its end, such as .csv, says the format")
+    with open_source(path) if isinstance(path, str) else nullcontext(Source(path, name or "")) as source:
+        title = name or ("stdin" if path == "-" else os.path.basename(source.name))
         return take_in_list(
             ctx,
             route,

@@ -81,15 +81,25 @@ class S3:
             raise AwsError("NoSuchKey", "The specified key does not exist.", 404)
         return found
 
+    def copy_object(self, params: dict[str, Any]) -> dict[str, Any]:
+        body, told = self._object(params["CopySource"])
+        if params.get("CopySourceIfMatch") not in (None, told["ETag"]):
+            raise AwsError("PreconditionFailed", "At least one of the pre-conditions you specified did not hold", 412)
+        return {"CopyObjectResult": self._put(self.bucket(params["Bucket"]), params["Key"], body, told["Metadata"])}
+
     def delete_object(self, params: dict[str, Any]) -> dict[str, Any]:
+        if "IfMatch" in params and self._object(params)[1]["ETag"] != params["IfMatch"]:
+            raise AwsError("PreconditionFailed", "At least one of the pre-conditions you specified did not hold", 412)
         self.bucket(params["Bucket"]).objects.pop(params["Key"], None)
         return {}
 
     def list_objects_v2(self, params: dict[str, Any]) -> dict[str, Any]:
         objects = self.bucket(params["Bucket"]).objects
-        names = sorted(name for name in objects if name.startswith(params.get("Prefix", "")))
-        found = [{"Key": name, "Size": len(objects[name][0]), "ETag": objects[name][1]["ETag"]} for name in names]
-        return {"KeyCount": len(found), "IsTruncated": False, **({"Contents": found} if found else {})}
+        after, most = params.get("ContinuationToken", ""), params.get("MaxKeys", 1_000)
+        names = sorted(name for name in objects if name.startswith(params.get("Prefix", "")) and name > after)
+        found = [{"Key": name, "Size": len(objects[name][0]), "ETag": objects[name][1]["ETag"]} for name in names[:most]]
+        more = {"NextContinuationToken": names[most - 1]} if len(names) > most else {}
+        return {"KeyCount": len(found), "IsTruncated": bool(more), **more, **({"Contents": found} if found else {})}
 
     # In parts -----------------------------------------------------------------------------------------------------------
     def create_multipart_upload(self, params: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,112 @@
+"""Intake of DOIs: lists that publishers deliver into the inbox are taken in, reconciled, reported and archived."""
+
+from __future__ import annotations
+
+import io
+import secrets
+from datetime import UTC, datetime
+from typing import BinaryIO
+
+import msgspec
+
+import milepost as mp
+from milepost.applications.deposits.settings import DepositsSettings
+from milepost.blobs import Inbox, InboxFile, open_inbox
+
+ARCHIVED, QUARANTINE = "archived", "quarantine"
+ENDINGS = (".csv", ".txt")
+BY = "deposits"
+SMALL = 65_536
+"""Files up to this size are looked at for blanks alone: a list without a line is a mistake of its sender."""
+
+
+class TakenList(msgspec.Struct, frozen=True):
+    """A list that was taken in. `archived` is its name in the inbox now; empty if another process has moved it."""
+
+    name: str
+    archived: str
+    report: mp.ListReport
+
+
+class RefusedList(msgspec.Struct, frozen=True):
+    """A file that is not a list of DOIs. `quarantined` is its name in the inbox now; empty where it stayed."""
+
+    name: str
+    quarantined: str
+    reason: str
+
+
+class IntakeReport(msgspec.Struct, frozen=True):
+    """What became of the files in the inbox."""
+
+    taken: list[TakenList] = []
+    refused: list[RefusedList] = []
+    """In quarantine, with the reason beside them."""
+    unread: list[RefusedList] = []
+    """Could not be read or moved now; the next intake tries again."""
+    ignored: list[str] = []
+    """Neither .csv nor .txt."""
+    growing: list[str] = []
+    """Written to within the last moments; the next intake takes them."""
+
+    @property
+    def new(self) -> int:
+        """DOIs that were not known."""
+        return sum(one.report.counts["new"] for one in self.taken)
+
+
+def take_in_lists(app: mp.Operations, settings: DepositsSettings, now: datetime | None = None) -> IntakeReport:
+    """Take in every list in the inbox. A file that is no list goes into quarantine, and the others are taken in. Raises MilepostError if
+    the inbox cannot be listed, or if the ledger is not available: then the file stays, and known DOIs are recognised next time."""
+    inbox = open_inbox(settings.inbox)
+    at = now or datetime.now(UTC)
+    try:
+        files = inbox.files(skip=(ARCHIVED, QUARANTINE))
+    except OSError as error:
+        raise mp.MilepostError(f"[deposits] inbox: {error}; make it, or name another") from error
+    report = IntakeReport()
+    quiet_s = mp.span_ms(settings.inbox_quiet, "inbox_quiet") / 1000
+    for file in files:
+        if not file.name.lower().endswith(ENDINGS):
+            report.ignored.append(file.name)
+        elif file.modified_at is not None and at.timestamp() - file.modified_at < quiet_s:
+            report.growing.append(file.name)
+        else:
+            _take_in(app, settings, inbox, file, at, report)
+    return report
+
+
+def _take_in(app: mp.Operations, settings: DepositsSettings, inbox: Inbox, file: InboxFile, at: datetime, report: IntakeReport) -> None:
+    try:
+        with inbox.open(file) as opened:
+            stream: BinaryIO = opened
+            if file.size <= SMALL:
+                content = opened.read()
+                stream = io.BytesIO(content)
+                if not content.strip():
+                    raise mp.UsageError(f"{file.name} has no lines")
+            taken = app.submit_list(settings.route, stream, name=file.name, full=settings.full_lists, by=BY)
+        name = archive_name(ARCHIVED, file.name, at, taken.id)
+        inbox.write(f"{name}.report.json", msgspec.json.format(msgspec.json.encode(taken), indent=2))
+        report.taken.append(TakenList(file.name, name if inbox.move(file, name) else "", taken))
+    except mp.LedgerError:
+        raise
+    except mp.UsageError as mistake:
+        report.refused.append(_quarantined(inbox, file, at, str(mistake)))
+    except (mp.MilepostError, OSError) as error:
+        report.unread.append(RefusedList(file.name, "", str(error)))
+
+
+def _quarantined(inbox: Inbox, file: InboxFile, at: datetime, reason: str) -> RefusedList:
+    name = archive_name(QUARANTINE, file.name, at, secrets.token_hex(8))
+    try:
+        inbox.write(f"{name}.reason.txt", f"{reason}\n".encode(errors="replace"))
+        return RefusedList(file.name, name if inbox.move(file, name) else "", reason)
+    except OSError as error:
+        return RefusedList(file.name, "", f"{reason} (and it cannot be moved: {error})")
+
+
+def archive_name(folder: str, name: str, at: datetime, id: str) -> str:
+    """The name of a file that was dealt with: in `folder`, with time and id, so that no delivery replaces an earlier one."""
+    place, _, last = name.rpartition("/")
+    return "/".join(part for part in (folder, place, f"{at:%Y%m%dT%H%M%SZ}-{id}-{last}") if part)

@@ -1,0 +1,71 @@
+"""A scene for tests of deposits: an inbox and a file store in a folder, a ledger, and a submission that notes what it was given."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import milepost as mp
+from milepost.applications.deposits.deposit import Deposit
+from milepost.applications.deposits.intake import IntakeReport, take_in_lists
+from milepost.applications.deposits.route import deposits_route
+from milepost.applications.deposits.settings import DepositsSettings, SubmitSettings
+
+SUBMIT = SubmitSettings(dspace="http://127.0.0.1:9/server", collection="123456789/2")
+
+
+@dataclass
+class NotedSubmission:
+    """A submission that succeeds at once, and notes each deposit."""
+
+    seen: list[Deposit] = field(default_factory=list)
+
+    def ready(self) -> None:
+        pass
+
+    def submit(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
+        self.seen.append(deposit)
+        return mp.Done({"handle": f"123456789/{len(self.seen)}"})
+
+    def verify(self, deposit: Deposit, item: mp.Item) -> mp.Outcome | None:
+        return None
+
+
+class DepositsScene:
+    """`scene.deliver(...)`, `scene.take_in()`, `scene.ledger.run(...)`, and then look."""
+
+    def __init__(self, folder: Path, ledger: str = "memory:", **settings: Any) -> None:
+        self.inbox, self.files = folder / "inbox", folder / "files"
+        self.inbox.mkdir(exist_ok=True)
+        given: dict[str, Any] = {"content": "http://127.0.0.1:9/pdf/{doi}", "mailto": "library@example.org", "submit": SUBMIT}
+        given |= {"inbox": str(self.inbox), "files": str(self.files), "inbox_quiet": "0s", "allow_cidrs": ("127.0.0.0/8",)}
+        self.settings = DepositsSettings(**(given | settings))
+        self.submission = NotedSubmission()
+        self.ledger = mp.open(ledger, routes=[deposits_route(self.settings, self.submission)])
+
+    def __enter__(self) -> DepositsScene:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ledger.close()
+
+    def deliver(self, name: str, content: str | bytes, age_s: float = 60) -> Path:
+        """A file that was written to the inbox so long ago."""
+        path = self.inbox / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        facts = path.stat()
+        os.utime(path, (facts.st_atime, facts.st_mtime - age_s))
+        return path
+
+    def take_in(self) -> IntakeReport:
+        return take_in_lists(self.ledger, self.settings)
+
+    def keys(self) -> list[str]:
+        return sorted(row["key"] for row in self.ledger.items("deposits", limit=100_000))
+
+    def archived(self) -> list[str]:
+        """The names of archived lists, without their reports."""
+        return sorted(path.name for path in (self.inbox / "archived").rglob("*") if path.suffix != ".json" and path.is_file())

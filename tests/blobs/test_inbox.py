@@ -1,0 +1,118 @@
+"""Inboxes: what others deliver is listed, read and moved, and nothing is ever overwritten or lost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from milepost.blobs import Inbox, open_inbox
+from milepost.blobs.inbox import FolderInbox
+from milepost.blobs.s3_inbox import S3Inbox
+from milepost.testing.aws_model import AwsModel
+
+Deliver = Callable[[str, bytes], None]
+
+
+@pytest.fixture(params=["folder", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Inbox, Deliver]]:
+    if request.param == "folder":
+
+        def deliver(name: str, content: bytes) -> None:
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # As most senders do: beside it first, then under its name.
+            aside = path.with_name(f".{path.name}.part")
+            aside.write_bytes(content)
+            aside.rename(path)
+
+        yield FolderInbox(tmp_path), deliver
+        return
+    client = AwsModel().client("s3")
+    client.create_bucket(Bucket="box")
+    yield S3Inbox("box", "/in/", client), lambda name, content: client.put_object(Bucket="box", Key=f"in/{name}", Body=content)
+
+
+def test_files_are_listed_by_name_without_hidden_ones_and_skipped_folders(place: tuple[Inbox, Deliver]) -> None:
+    inbox, deliver = place
+    for name in ("b.csv", "a.txt", "deep/c.csv", ".hidden", "archived/old.csv", "archived-not/d.csv", "deep/archived/e.csv"):
+        deliver(name, b"12345")
+    found = inbox.files(skip=("archived",))
+    assert [file.name for file in found] == ["a.txt", "archived-not/d.csv", "b.csv", "deep/archived/e.csv", "deep/c.csv"]
+    assert {file.size for file in found} == {5}
+
+
+def test_a_file_is_read_in_pieces(place: tuple[Inbox, Deliver]) -> None:
+    inbox, deliver = place
+    deliver("list.csv", b"x" * 1_000_000)
+    [file] = inbox.files()
+    with inbox.open(file) as stream:
+        assert stream.read(10) == b"x" * 10
+        assert len(stream.read()) == 999_990
+
+
+def test_a_moved_file_is_gone_and_replaces_none(place: tuple[Inbox, Deliver]) -> None:
+    inbox, deliver = place
+    deliver("list.csv", b"1")
+    [file] = inbox.files()
+    assert inbox.move(file, "archived/list.csv")
+    assert inbox.files(skip=("archived",)) == []
+    deliver("list.csv", b"2")
+    [file] = inbox.files(skip=("archived",))
+    with pytest.raises(FileExistsError):
+        inbox.move(file, "archived/list.csv")
+    [kept, stays] = inbox.files()
+    with inbox.open(kept) as stream:
+        assert stream.read() == b"1"
+    with inbox.open(stays) as stream:
+        assert stream.read() == b"2"
+
+
+def test_a_file_that_was_replaced_or_removed_is_not_moved(place: tuple[Inbox, Deliver]) -> None:
+    inbox, deliver = place
+    deliver("list.csv", b"1")
+    [file] = inbox.files()
+    deliver("list.csv", b"22")
+    assert not inbox.move(file, "archived/list.csv")
+    [newer] = inbox.files()
+    assert inbox.move(newer, "elsewhere.csv")
+    assert not inbox.move(newer, "again.csv")
+    assert [file.name for file in inbox.files()] == ["elsewhere.csv"]
+
+
+def test_a_report_is_written(place: tuple[Inbox, Deliver]) -> None:
+    inbox, _ = place
+    inbox.write("archived/list.json", b"{}")
+    assert [file.name for file in inbox.files()] == ["archived/list.json"]
+
+
+def test_a_place_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        open_inbox(str(tmp_path / "nowhere")).files()
+    with pytest.raises(OSError, match="box"):
+        S3Inbox("box", client=AwsModel().client("s3")).files()
+
+
+def test_more_objects_than_one_page_are_listed() -> None:
+    client = AwsModel().client("s3")
+    client.create_bucket(Bucket="box")
+    for number in range(1_001):
+        client.put_object(Bucket="box", Key=f"{number:05d}.csv", Body=b"")
+    assert len(S3Inbox("box", client=client).files()) == 1_001
+
+
+def test_a_file_system_without_links_still_overwrites_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*_: object) -> None:
+        raise PermissionError("links are not supported")
+
+    monkeypatch.setattr(os, "link", no_links)
+    inbox = FolderInbox(tmp_path)
+    (tmp_path / "list.csv").write_bytes(b"1")
+    (tmp_path / "taken.csv").write_bytes(b"2")
+    [file, _] = inbox.files()
+    with pytest.raises(FileExistsError):
+        inbox.move(file, "taken.csv")
+    assert inbox.move(file, "free.csv")
+    assert (tmp_path / "free.csv").read_bytes() == b"1"
