@@ -91,8 +91,7 @@ class Assets:
         route = make_route(evidence=evidence)
         for one in (route, *heads_for([route], None)):
             plan = Plan(one, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms)
-            plans[one.name] = register(ledger, plan, self.clock.now(), "bench")
-            ledger.prepare(plans[one.name])
+            plans[one.name] = ledger.prepare(register(ledger, plan, self.clock.now(), "bench"))
         self.plan = plans[ROUTE]
         self.ctx = Context(ledger, plans, self.clock, SystemChance(), self.blobs)
         self._stream = Stream(requests, ledger.store.control, ROUTE, self.names.rows(ROUTE), "bench")

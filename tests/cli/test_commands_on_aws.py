@@ -51,7 +51,7 @@ def test_status_counts_the_rows_of_a_small_route_whatever_the_counters_say(desk:
     assert "3 items: 3 PENDING" in desk.ok("status").flat
     monkeypatch.setattr("milepost.engine.views.items.COUNTED_AFRESH", 2)
     said = desk.ok("status").flat
-    assert "There are more than 2: the counters follow the rows, and have not caught up yet." in said
+    assert "There are more than 2: the counters are still catching up with the rows." in said
     desk.up()
     assert "Approximate: the counters are updated shortly after the rows." in desk.ok("status").flat
 
@@ -79,7 +79,7 @@ def test_looking(busy: Desk) -> None:
 def test_what_waits_for_a_worker_says_when_it_is_called_again(desk: Desk) -> None:
     desk.submit({"id": "A"})
     said = desk.ok("show", "parcels", "A").flat
-    assert "A worker is called to it. Should its message be lost, it is called again in 10 min" in said
+    assert "Its message is in the queue. If the message is lost, it is sent again in 10 min" in said
     assert "It runs" not in said
 
 
@@ -180,7 +180,7 @@ def test_pruning_says_why_rows_stay(busy: Desk) -> None:
     assert busy.ok("prune", "parcels", "--older-than", "0s", "--dry-run", "--json").json["items"] == 0
     said = busy.signed("prune", "parcels", "--older-than", "0s").flat
     assert "0 rows removed" in said
-    assert "rows stay until they have been sealed for 1 h" in said
+    assert "rows stay 1 h longer than requested" in said
     assert busy.show("B")["sealed"] is False
 
 

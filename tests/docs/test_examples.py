@@ -79,7 +79,7 @@ def test_a_repository_that_cannot_be_made_is_told_in_a_sentence(folder: Path) ->
     here = folder / "examples/postingest"
     for arguments in ("", "repository", "--help"):
         assert "usage: python make_repository.py FOLDER ID" in run(here, f"python make_repository.py {arguments} 2>&1", code=2)
-    assert "choose another folder" in run(here, "python make_repository.py queues.json p-1 2>&1", code=1)
+    assert "give another folder" in run(here, "python make_repository.py queues.json p-1 2>&1", code=1)
     assert not (here / "repository").exists()
 
 

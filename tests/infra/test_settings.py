@@ -50,7 +50,7 @@ def test_refused(arguments: list[str], tmp_path: Path, more: list[str], said: st
             "one = mp.Route('one')\n@one.stage('a', timeout='15m')\ndef a(item): ...",
             "its timeout is 900 s, and a function is ended after 900 s",
         ),
-        ("one = mp.Route('heads', evidence=True)\none.external('a')", "a route is called 'heads'"),
+        ("one = mp.Route('heads', evidence=True)\none.external('a')", "the route name 'heads' is reserved"),
         ("one = mp.Route('one')\none.external('a', queue='theirs')", "a queue's address is https://sqs."),
         ("one = mp.Route('a-b')\none.external('c')\ntwo = mp.Route('a')\ntwo.external('b-c')", "would both use the queue 'test-a-b-c'"),
     ],

@@ -129,10 +129,9 @@ def test_a_refused_answer_is_shown_wherever_people_look(desk: Desk) -> None:
     told = story(desk.ctx, desk.route.name, key_of())
     assert told is not None
     assert told.why == [
-        "It was answered in a way that does not confirm it: its answer was refused: "
-        "it covers 1 of 2 files; missing: two (in abc/def/0a1/v1/content)."
+        "The answer did not confirm it: its answer was refused: it covers 1 of 2 files; missing: two (in abc/def/0a1/v1/content)."
     ]
-    assert told.next[0].startswith("Its stage is offered again in ")
+    assert told.next[0].startswith("The stage is offered again in ")
     assert told.happened[-1].text.startswith("an answer for 'Scout' was refused: it covers 1 of 2 files")
     [asked], _ = nearest(desk.ctx, Query(route=desk.route.name), 5)
     assert "it covers 1 of 2 files" in asked.why

@@ -189,7 +189,7 @@ def test_a_stage_of_our_own_workers_is_claimed_by_no_other(shared: Visitor) -> N
 
 def test_a_remote_stage_takes_no_handler_and_nothing_that_only_a_handler_has() -> None:
     route = mp.Route("images")
-    with pytest.raises(RouteMistake, match="no handler of ours"):
+    with pytest.raises(RouteMistake, match="has no handler here"):
         route.stage("resize", remote=True)(lambda item: mp.Done())
     for options in ({"timeout": "5s"}, {"verify": lambda item: True}, {"claims": False}):
         with pytest.raises(RouteMistake, match="is remote"):

@@ -194,11 +194,11 @@ def test_of_too_many_names_the_one_unused_for_longest_is_forgotten() -> None:
 @pytest.mark.parametrize(
     ("name", "scopes", "routes", "message"),
     [
-        ("loader", ["read"], None, "there is a key 'loader' already"),
+        ("loader", ["read"], None, "key 'loader' already exists"),
         ("", ["read"], None, "invalid key name ''"),
         ("a\nb", ["read"], None, "invalid key name"),
         ("x", [], None, "a key needs a scope; scopes are read, submit"),
-        ("x", ["write"], None, "'write' is no scope"),
+        ("x", ["write"], None, "'write' is not a scope"),
         ("x", ["read"], ["nope"], "there is no route 'nope'"),
     ],
 )

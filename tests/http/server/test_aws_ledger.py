@@ -52,8 +52,8 @@ SEEN: dict[str, dict[str, list[str]]] = {
         "/items/parcels?list=monday": ["listed wrap queued"],
     },
     "/items/{route}/{key:path}": {
-        "/items/parcels/through": ["COMPLETED", "'deliver' confirmed from outside", "Each of its 4 lines follows from the one before"],
-        "/items/parcels/retrying": ["attempt 1 at 'wrap' failed", "no paper is left"],
+        "/items/parcels/through": ["COMPLETED", "'deliver' confirmed", "Each of its 4 lines follows from the one before"],
+        "/items/parcels/retrying": ["1 at 'wrap' failed", "no paper is left"],
     },
     "/find": {"/find?q=through": ["/items/parcels/through"], "/find?q=wai": ["/items/parcels?prefix=wai"]},
     "/export/{route}.{form}": {
@@ -61,7 +61,7 @@ SEEN: dict[str, dict[str, list[str]]] = {
         "/export/parcels.json?status=failed": ['"key":"away"', '"key":"heavy"'],
     },
     "/lists": {"/lists": ["monday full parcels", "1 new 1 in progress 1 malformed"]},
-    "/lists/{id}": {"/lists/LIST": ["the whole master list", "malformed 1 not taken in"]},
+    "/lists/{id}": {"/lists/LIST": ["the whole master list", "malformed 1 refused"]},
     "/events": {"/events": ["office", "confirmed parcels / through at deliver", "cancelled parcels / gone at weigh"]},
     "/acts": {"/acts": ["cancel", "1 item by key", "a test"]},
     "/acts/{id}": {"/acts/cancel-one": ["1 done"]},
@@ -89,6 +89,7 @@ SEEN: dict[str, dict[str, list[str]]] = {
     "/api/v1/routes/{route}/evidence/{key:path}": {f"{ROUTE}/evidence/through": ['"status":"COMPLETED"', "milepost.evidence-end/1"]},
     "/api/v1/routes/{route}/volumes/{volume:path}": {f"{ROUTE}/volumes/V1?scan=true": ['"items":[]']},
     "/api/v1/routes/{route}/holds": {f"{ROUTE}/holds": ['"holds":[]']},
+    "/api/v1/routes/{route}/breakers": {f"{ROUTE}/breakers": ['"breakers":[]']},
     "/api/v1/routes/{route}/limits": {f"{ROUTE}/limits": ['"limits":[]']},
     "/api/v1/lists": {"/api/v1/lists": ['"name":"monday"']},
     "/api/v1/lists/{id}": {"/api/v1/lists/LIST": ['"malformed":1']},
@@ -153,12 +154,12 @@ def test_looking_costs_few_requests_and_no_page_that_moves_reads_the_rows(scene:
     monkeypatch.setattr("milepost.http.state.ttl_cache.KEEP_S", 600.0)
     counted.of("/")
     overview, live = counted.of("/"), counted.of("/system", **{"x-live": "1"})
-    assert (overview.total(), live.total()) == (11, 4)
+    assert (overview.total(), live.total()) == (12, 5)
     assert {asked.split()[0] for asked in overview} == {"query"}
     twice = {asked: n for asked, n in overview.items() if n > 1}
     # The routes that are counted are looked up for counts and for causes; what a filter would cost is told from the counts.
     assert twice == {"query counted": 2, "query count#parcels": 2}
-    assert counted.of("/items/parcels").total() == 6
+    assert counted.of("/items/parcels").total() == 7
     assert counted.of("/items/parcels/offered") == {"batch_get_item": 2, "query": 1, "query hold": 1}
     for address in ("/events", "/acts", "/lists", "/system"):
         assert {
@@ -278,7 +279,7 @@ def test_what_was_set_aside_goes_back_or_is_thrown_away(scene: Scene) -> None:
     queues.set_aside("row", {"route": "parcels", "row": {"id": "ghost"}}, "it has no input")
     [ghost] = [one for one in scene.call("GET", "/api/v1/quarantine").body["set_aside"] if one["kind"] == "row"]
     [answer] = scene.call("POST", "/api/v1/quarantine/replay", {"ids": [ghost["id"]], **WHY}).body["replayed"]
-    assert (answer["done"], "the row of ghost is gone" in answer["why"]) == (False, True)
+    assert (answer["done"], "the row of ghost no longer exists" in answer["why"]) == (False, True)
     assert scene.call("POST", "/api/v1/quarantine/drop", {"ids": [ghost["id"]], **WHY}).body == {"dropped": [ghost["id"]]}
 
 

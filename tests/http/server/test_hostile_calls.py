@@ -97,7 +97,7 @@ def test_a_body_that_cannot_be_is_the_callers_mistake(shared_door: Visitor, body
 def test_half_a_character_is_called_that(shared_door: Visitor, kind: str) -> None:
     for text in (b"\\ud800", b"\\uDBFFx", b"\\\\\\ud800"):
         answer = send(shared_door, ITEMS, b'{"id": "' + text + b'"}', kind)
-        assert b"is half of a pair, and stands for no character alone" in answer.raw
+        assert b"is half of a surrogate pair and no character by itself" in answer.raw
     cut = send(shared_door, ITEMS, b'{"id": "\\\\ud800', kind)
     assert b"half of a pair" not in cut.raw, "a backslash that stands for itself"
     assert b"truncated" in cut.raw

@@ -61,7 +61,7 @@ def test_a_completed_item_is_run_again_and_one_for_later_is_started(door: Visito
     expect(dialog).to_be_hidden()
     expect(page.locator(".timeline")).to_contain_text("run again from 'deliver'")
     page.goto(f"{door.url}/items/parcels/L-1")
-    expect(page.locator(".story")).to_contain_text("It is to start at 'weigh'")
+    expect(page.locator(".story")).to_contain_text("Scheduled to start at 'weigh'")
     page.get_by_role("button", name="Reschedule…").click()
     expect(dialog).to_contain_text("1 of 1 would be done.")
     dialog.get_by_label("Why?").fill("it is urgent")

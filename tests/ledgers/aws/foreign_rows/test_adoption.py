@@ -163,7 +163,7 @@ def test_quarantine_is_looked_at_without_taking_anything_away(desk: Desk, put: P
     assert desk("quarantine", "show", "nothing").code == 1
     assert desk("quarantine", "drop", one["id"]).code == 2
     assert desk("quarantine", "drop", *SIGNED).code == 2
-    assert desk.signed("quarantine", "drop", one["id"]).out == "1 entry thrown away.\n"
+    assert desk.signed("quarantine", "drop", one["id"]).out == "1 entry deleted.\n"
     assert desk("quarantine", "drop", one["id"], *SIGNED).code == 1
     assert len(desk.ok("quarantine", "list", "--json").json["set_aside"]) == 1
 
@@ -180,7 +180,7 @@ def test_what_still_cannot_be_used_stays(desk: Desk, put: Put, client: Callable[
     assert "the row of lost#b no longer exists" in answer.flat
     [left] = desk.ok("quarantine", "list", "--json").json["set_aside"]
     assert left["content"]["row"]["assetId"] == "lost"
-    assert desk.signed("quarantine", "drop", "--all").out == "1 entry thrown away.\n"
+    assert desk.signed("quarantine", "drop", "--all").out == "1 entry deleted.\n"
     assert [act["verb"] for act in desk.ok("acts", "--json").json["acts"]] == ["drop", "replay"]
 
 

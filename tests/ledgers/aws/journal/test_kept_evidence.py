@@ -189,7 +189,7 @@ def test_without_a_place_for_it_evidence_is_refused_at_the_start(monkeypatch: py
     monkeypatch.setattr(composition, "open_blobs", lambda *_: NoBlobs("set MILEPOST_BLOBS"))
     route = Route("parcels", evidence=True)
     route.external("delivered")
-    with pytest.raises(ConfigMistake, match="no blob store is configured: set MILEPOST_BLOBS"):
+    with pytest.raises(ConfigMistake, match="evidence needs a blob store: set MILEPOST_BLOBS"):
         open_context(f"dynamodb://{REGION}/{prefix}?endpoint={endpoint}", [route])
 
 
