@@ -9,13 +9,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench import aws, http, net, ocfl, pages, report, waiting
+from bench import aws, http, net, notifications, ocfl, pages, report, waiting
 from bench.parts import Bench
 from bench.report import Results
 from bench.sqlite import Section, Sizes
 
 ROOT = Path(__file__).resolve().parent.parent
 HERE = Path(__file__).resolve().parent
+SECTIONS = ("sqlite", "aws", "ocfl", "waiting", "http", "pages", "net", "notifications")
 
 
 def arguments() -> argparse.Namespace:
@@ -33,9 +34,9 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--only",
-        choices=("sqlite", "aws", "ocfl", "waiting", "http", "pages", "net"),
-        help="only this section: speed on SQLite, requests and units on AWS, assets in an OCFL repository, many assets that wait, HTTP, or "
-        "requests that go out",
+        choices=SECTIONS,
+        help="only this section: speed on SQLite, requests and units on AWS, assets in an OCFL repository, many assets that wait, HTTP, "
+        "requests that go out, or notifications",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures there")
     a = parser.parse_args()
@@ -58,7 +59,8 @@ def main() -> None:
     submits: dict[str, Any] = {}
     shown: dict[str, Any] = {}
     sent: dict[str, Any] = {}
-    wanted = (a.only,) if a.only else ("sqlite", "aws", "ocfl", "waiting", "http", "pages", "net")
+    delivered: dict[str, Any] = {}
+    wanted = (a.only,) if a.only else SECTIONS
     try:
         if "sqlite" in wanted:
             Section(folder, results, bench.part, bench.say, dbos_python(bench, a)).run(sizes_of(a))
@@ -72,6 +74,8 @@ def main() -> None:
             shown = pages.run(folder, quick=a.quick, say=bench.say)
         if "net" in wanted:
             sent = net.run(bench.part, quick=a.quick, say=bench.say)
+        if "notifications" in wanted:
+            delivered = notifications.run(folder, bench.part, quick=a.quick, say=bench.say)
         if "aws" in wanted:
             figures = aws.run(folder, quick=a.quick, say=bench.say)
     finally:
@@ -88,10 +92,20 @@ def main() -> None:
         print(pages.text(shown))
     if "net" in wanted:
         print(net.text(sent))
+    if "notifications" in wanted:
+        print(notifications.text(delivered))
     if "aws" in wanted:
         print(aws.text(figures))
     if a.json:
-        sections = {"aws": aws.as_json(figures), "ocfl": found, "waiting": delays, "http": submits, "pages": shown, "net": sent}
+        sections = {
+            "aws": aws.as_json(figures),
+            "ocfl": found,
+            "waiting": delays,
+            "http": submits,
+            "pages": shown,
+            "net": sent,
+            "notifications": delivered,
+        }
         a.json.write_text(json.dumps({**report.as_json(results), **sections}, indent=2) + "\n")
 
 

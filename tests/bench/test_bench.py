@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import importlib
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench import compare, http, net, report
+from bench import compare, http, net, notifications, report
 from bench.bars import BARS
 from bench.page import PARTS, Run, written
 from bench.report import Case, Results
@@ -88,3 +89,16 @@ def test_requests_that_go_out_are_measured_in_every_mode() -> None:
     assert {mode for mode in net.MODES if "aiohttp" not in mode} <= found["modes"].keys()
     assert all(facts["rate"] > 0 for facts in found["modes"].values())
     assert all(net.MODES[mode] in net.text(found) for mode in found["modes"])
+
+
+def test_notifications_are_measured_in_every_part(tmp_path: Path) -> None:
+    numbers = {"accept-memory": 0.2, "accept": 0.2, "wrk": 1}
+    for name in notifications.TITLES:
+        if name == "wrk" and shutil.which("wrk") is None:
+            continue
+        folder = tmp_path / name
+        folder.mkdir()
+        words = [name, str(folder), "200", "0.5"] if name == "half-load" else [name, str(folder), str(numbers.get(name, 400))]
+        facts = notifications.measure(words)
+        assert facts["rate"] > 0
+        assert facts.get("p99_ms", 1) > 0
