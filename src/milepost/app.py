@@ -20,9 +20,9 @@ from milepost.core.values.durations import Span, span_ms
 from milepost.engine.events.follow_ups import follow_up_routes
 from milepost.evidence.signing import read_signer
 from milepost.operations import Operations
-from milepost.ports.answers import RestoreReport
 from milepost.ports.runner import Chance, Clock
 from milepost.ports.subscriber import Subscriber
+from milepost.ports.upkeep import RestoreReport
 from milepost.route_files import load_application
 from milepost.runners.threads import ThreadRunner
 from milepost.station import Station

@@ -18,10 +18,10 @@ from milepost.core.routes.route import Route
 from milepost.engine.context import Context
 from milepost.engine.heads.route import heads_for
 from milepost.engine.views.neighbours import attach_all
-from milepost.ports.answers import Progress, RestoreReport
 from milepost.ports.blobs import Blobs
 from milepost.ports.ledger import MISSING_CAPABILITIES, Ledger
 from milepost.ports.runner import Chance, Clock
+from milepost.ports.upkeep import Progress, RestoreReport
 from milepost.runners.clock import SystemChance, SystemClock
 
 DEFAULT_LEDGER = "sqlite:///milepost.db"

@@ -25,8 +25,8 @@ from milepost.engine.views.items import check_route, each, groups, row_view, sho
 from milepost.engine.views.key_parts import read_parts
 from milepost.engine.views.lanes import LaneView, lane_views
 from milepost.engine.views.queries import statuses_of
-from milepost.ports.answers import BackupReport
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
+from milepost.ports.upkeep import BackupReport
 
 
 class Operations:

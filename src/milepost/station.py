@@ -72,11 +72,11 @@ class Station:
         self._settled = 0
         # The idle check reads one row here, and many partitions on AWS. (Not a multiple of the worker's interval, or the check would always
         # coincide with its work.)
-        self._idle_every = 0.53 if ctx.ledger.timing.offer_life_ms else 0.05
+        self._idle_every = 0.53 if ctx.ledger.work_queues else 0.05
 
     def _shared(self, worker: Worker) -> Service:
         """The worker, with pauses during submit calls. On AWS it needs none, because a turn there mostly waits for the network."""
-        if self.ctx.ledger.timing.offer_life_ms:
+        if self.ctx.ledger.work_queues:
             return worker
         return SharedTurns(worker, self.ctx.accepts, self.ctx.clock, self.stopping.is_set)
 

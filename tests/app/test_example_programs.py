@@ -18,7 +18,7 @@ from tests import standins
 from tests.project import ROOT
 
 import milepost as mp
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 
 pytestmark = pytest.mark.wire
 

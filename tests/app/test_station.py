@@ -31,7 +31,8 @@ from milepost.engine.context import Context
 from milepost.engine.views.items import live_processes, processes
 from milepost.engine.work.execute import run_async, run_plain
 from milepost.ports.documents import PROCESS
-from milepost.ports.ledger import Ledger, Query
+from milepost.ports.items import Query
+from milepost.ports.ledger import Ledger
 from milepost.runners.clock import SystemClock
 from milepost.runners.handler_pool import AsyncHandlerPool, ThreadHandlerPool
 from milepost.runners.threads import ThreadRunner

@@ -13,7 +13,7 @@ import pytest
 import milepost as mp
 from milepost.core.errors import LedgerDamaged, LedgerFull, UsageError
 from milepost.core.status import Status
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 
 TIMEOUT = 60
 LOAD = 120

@@ -23,7 +23,7 @@ from milepost.engine.health.doctor import doctor
 from milepost.engine.lists.reconcile import records
 from milepost.engine.views.late_items import overdue
 from milepost.ports.documents import HOLD
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 from milepost.runners.clock import SystemClock
 from milepost.testing import audit
 from milepost.testing.audit import every_item

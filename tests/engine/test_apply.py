@@ -12,7 +12,7 @@ from milepost.core.status import TERMINAL, Reason, Status
 from milepost.engine.acts.bulk import act, confirm_outside
 from milepost.engine.apply import GONE, OUTDATED, RESTLESS, apply_all
 from milepost.engine.routes.versions import apply_route
-from milepost.ports.ledger import DeliveredLines
+from milepost.ports.retention import DeliveredLines
 
 SIGNED: dict[str, Any] = {"by": "ops", "reason": "checked by hand"}
 

@@ -21,7 +21,8 @@ from milepost.engine.context import Context
 from milepost.engine.intake import Receipt, submit, take_in
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
-from milepost.ports.ledger import KnownKey, Ledger, NewItem
+from milepost.ports.items import KnownKey, NewItem
+from milepost.ports.ledger import Ledger
 from milepost.testing.clock import SeededChance, VirtualClock
 
 

@@ -25,7 +25,7 @@ from milepost.engine.views.items import each, show
 from milepost.engine.views.story import story
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 from milepost.station import Station
 
 CONTENT = "UPDATE content SET body = x'7b' WHERE item = 1"
@@ -193,7 +193,7 @@ def test_what_cannot_even_be_failed_is_set_aside() -> None:
 
 
 def mp_refused() -> object:
-    from milepost.ports.ledger import Refused
+    from milepost.ports.items import Refused
 
     return Refused("no room")
 

@@ -16,7 +16,8 @@ from milepost.engine import resend as resend_module
 from milepost.engine.acts.bulk import confirm_outside, pause, resume
 from milepost.engine.resend import Resender, ResendSummary
 from milepost.engine.routes.versions import apply_route
-from milepost.ports.ledger import Ledger, Query, QueryPage
+from milepost.ports.items import Query, QueryPage
+from milepost.ports.ledger import Ledger
 from milepost.testing.clock import VirtualClock
 
 

@@ -23,7 +23,8 @@ from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.parked_events import release
 from milepost.engine.intake import submit
 from milepost.engine.retention import PruneReport, prune
-from milepost.ports.ledger import ClaimRequest, Ledger
+from milepost.ports.items import ClaimRequest
+from milepost.ports.ledger import Ledger
 from milepost.testing.clock import SeededChance, VirtualClock
 
 DAY = 86_400_000

@@ -16,7 +16,8 @@ from milepost.core.routes.route import Route
 from milepost.core.status import Reason
 from milepost.engine.context import Context
 from milepost.engine.routes.versions import register
-from milepost.ports.ledger import ClaimRequest, Ledger, NewItem
+from milepost.ports.items import ClaimRequest, NewItem
+from milepost.ports.ledger import Ledger
 from milepost.testing.clock import SeededChance, VirtualClock
 
 ROUTE = "parcels"

@@ -18,7 +18,8 @@ from milepost.engine.intake import submit
 from milepost.engine.retention import PruneReport, prune
 from milepost.evidence.files import entry_of, header, write_file
 from milepost.evidence.signing import Signer
-from milepost.ports.ledger import Ledger, Query
+from milepost.ports.items import Query
+from milepost.ports.ledger import Ledger
 from milepost.testing import drain
 from milepost.testing.clock import SeededChance, VirtualClock
 

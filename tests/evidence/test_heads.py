@@ -54,7 +54,7 @@ def test_one_a_day_each_bound_to_the_one_before_and_told_to_everybody(scene: Sce
 
 
 def heads_query() -> Any:
-    from milepost.ports.ledger import Query
+    from milepost.ports.items import Query
 
     return Query(route=HEADS)
 

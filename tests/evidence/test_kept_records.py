@@ -18,7 +18,8 @@ from milepost.engine.context import Context
 from milepost.engine.evidence.records import all_evidence, keeper
 from milepost.engine.retention import prune
 from milepost.evidence.record import SEAL_SCHEMA, blob_name, differences, kept
-from milepost.ports.ledger import DeliveredLines, Leaving, Query
+from milepost.ports.items import Query
+from milepost.ports.retention import DeliveredLines, Leaving
 
 
 class FullDisk(MemoryBlobs):

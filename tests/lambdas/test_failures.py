@@ -17,7 +17,7 @@ from milepost.core.status import FAILED
 from milepost.engine.events.deliver import EventRelay as Teller
 from milepost.lambdas import start, worker
 from milepost.ports.documents import HOLD, LIMIT, ROUTE
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 from milepost.testing.aws_model import Faults
 
 SLOW = (

@@ -30,7 +30,9 @@ from milepost.core.values.refusal import Refusal
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as
-from milepost.ports.ledger import ClaimRequest, Conflict, DeliveredLines, KnownKey, Ledger
+from milepost.ports.items import ClaimRequest, Conflict, KnownKey
+from milepost.ports.ledger import Ledger
+from milepost.ports.retention import DeliveredLines
 from milepost.testing.audit import audit, every_item
 from milepost.testing.clock import SeededChance, VirtualClock
 from milepost.testing.contract.acts.rename import renamed_plan

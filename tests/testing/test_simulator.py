@@ -11,7 +11,7 @@ from tests.seeds import seeds
 
 import milepost as mp
 from milepost.ledgers.memory import MemoryLedger
-from milepost.ports.ledger import Conflict
+from milepost.ports.items import Conflict
 from milepost.testing import SeededChance, SimRunner, Simulator, VirtualClock, assert_item, audit, drain
 from milepost.testing.simulator import SimulationReport
 

@@ -8,8 +8,7 @@ import msgspec
 
 from milepost.core.errors import UsageError
 from milepost.engine.context import Context
-from milepost.ports.answers import Document
-from milepost.ports.documents import APPLICATION
+from milepost.ports.documents import APPLICATION, Document
 
 LARGEST = 200_000
 """Bytes of a document as JSON: it is stored as one value in every ledger."""

@@ -12,7 +12,7 @@ from milepost.core.errors import UsageError
 
 if TYPE_CHECKING:
     from milepost.engine.context import Context
-    from milepost.ports.ledger import Query
+    from milepost.ports.items import Query
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -29,7 +29,7 @@ from milepost.engine.heads.daily import DAY_MS, day_of, publish
 from milepost.engine.lists.reconcile import take_in_list
 from milepost.engine.lists.source import Source
 from milepost.engine.resend import Resender
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 from milepost.ports.subscriber import Subscriber
 
 ROUTE = archive.name

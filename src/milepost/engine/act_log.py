@@ -18,7 +18,7 @@ from milepost.core.values.refusal import SAID_BEFORE, Refusal
 from milepost.engine.context import Context
 from milepost.engine.views.items import SIGNED
 from milepost.ports.documents import ACT, Act, read_as
-from milepost.ports.ledger import Query, Refused
+from milepost.ports.items import Query, Refused
 
 BATCH = 1000
 SHOWN = 100

@@ -13,7 +13,7 @@ from milepost.core.outcome import Done
 from milepost.core.status import Status
 from milepost.core.values.refusal import Refusal, RefusalKind
 from milepost.engine.context import Context
-from milepost.ports.ledger import Conflict, Refused
+from milepost.ports.items import Conflict, Refused
 
 Decision = Callable[[Item], Change | Refusal | None]
 """Decide on an item as it is now: a change, a refusal, or None if nothing is to be written."""

@@ -18,7 +18,7 @@ from milepost.core.values.durations import Moment, iso, moment_ms
 from milepost.core.values.json import SHALLOW, check_depth
 from milepost.engine.act_log import signed
 from milepost.engine.context import Context
-from milepost.ports.ledger import KnownKey, NewItem, Refused, Same
+from milepost.ports.items import KnownKey, NewItem, Refused, Same
 
 BATCH = 1_000
 

@@ -22,7 +22,7 @@ from milepost.engine.context import Context
 from milepost.engine.failed_tries import warn_of_failed_try
 from milepost.engine.routes.backfill import step
 from milepost.ports.documents import BACK_FILL, HOLD
-from milepost.ports.ledger import Query, Refused
+from milepost.ports.items import Query, Refused
 
 PAGE = 500
 PAGES = 20
@@ -81,7 +81,7 @@ class Resender:
         end_pauses(self._ctx)
         held = set(self._ctx.ledger.read(HOLD))
         for plan in self._ctx.plans.values():
-            for number, query in enumerate(_searches(plan, self._ctx.clock.now(), self._ctx.ledger.timing.offer_life_ms > 0)):
+            for number, query in enumerate(_searches(plan, self._ctx.clock.now(), self._ctx.ledger.work_queues)):
                 for items in self._pages((plan.name, number), query, pages, summary):
                     self._look_at(items, plan, held, summary)
             self._call_again(plan, held, pages, summary)

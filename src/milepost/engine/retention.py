@@ -17,7 +17,8 @@ from milepost.engine.evidence.records import keeper
 from milepost.engine.heads.daily import summed_up_to
 from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.views.items import counted, each
-from milepost.ports.ledger import DeliveredLines, Query
+from milepost.ports.items import Query
+from milepost.ports.retention import DeliveredLines
 
 BATCH = 1000
 SAFE = frozenset({Status.COMPLETED})

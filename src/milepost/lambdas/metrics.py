@@ -8,7 +8,7 @@ from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
 from milepost.core.routes.plan import Plan
 from milepost.core.status import LIVE
-from milepost.ports.ledger import Count
+from milepost.ports.feed import Count
 
 NAMESPACE = "Milepost"
 HOUR_MS = 3_600_000

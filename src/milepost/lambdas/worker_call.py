@@ -22,7 +22,7 @@ from milepost.lambdas.start import LambdaContext, Opened, log
 from milepost.ledgers.aws.claim.received_messages import Answered, Calls
 from milepost.ledgers.aws.queues.messages import SqsMessage
 from milepost.ledgers.aws.requests.deadline import CALL
-from milepost.ports.ledger import ClaimRequest
+from milepost.ports.items import ClaimRequest
 from milepost.ports.runner import JobResult
 from milepost.runners.threads import ThreadRunner
 

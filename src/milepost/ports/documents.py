@@ -5,7 +5,7 @@ Holds, limits and breakers are named by the scope that they apply to (see `core.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +16,11 @@ ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, 
     "route", "hold", "limit", "breaker", "process", "cursor", "parked", "act", "list", "moved", "moving", "head", "back-fill", "key",
     "session", "probe", "application",
 )  # fmt: skip
+
+
+class Document(Struct, frozen=True):
+    value: Any
+    version: int
 
 
 class RouteVersion(Struct, frozen=True):
@@ -223,3 +228,18 @@ class Session(Struct, frozen=True):
 def read_as(kind: type[T], value: Any) -> T:
     """A document's value as its type."""
     return msgspec.convert(value, kind)
+
+
+class LedgerDocuments(Protocol):
+    """A document is written whole; with `expect`, of several writers that saw the same version one succeeds."""
+
+    def read(self, kind: str) -> dict[str, Document]:
+        """All control documents of a kind, by name."""
+
+    def read_one(self, kind: str, name: str) -> Document | None:
+        """One control document; None: it does not exist. One small read, however many documents the kind has."""
+
+    def write(self, kind: str, name: str, value: Any, expect: int | None = None) -> bool:
+        """Write one document (None removes it). `expect` is its required version, 0 for absent; False: it differs. Each write raises the
+        version by one. The ledger chooses a new document's first version, but never one that a document of this name had before, even if
+        that was removed: so an old version is never mistaken for a new one."""

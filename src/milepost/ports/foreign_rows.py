@@ -78,3 +78,15 @@ class Outside(Protocol):
 
     def adopt(self, plan: Plan, keys: Sequence[str], now: int, *, by: str, why: str) -> list[Adopted]:
         """Adopt these rows, each at the stage that it names, with its completed stages."""
+
+
+class LedgerForeignRows(Protocol):
+    """Content of other programs never becomes an item unnoticed: it is adopted, or it is in quarantine with the reason."""
+
+    @property
+    def outside(self) -> Outside | None:
+        """Access to foreign rows; None: no other program can write to this ledger."""
+
+    @property
+    def quarantine(self) -> QuarantineStore:
+        """The quarantine of content that cannot be used."""

@@ -11,7 +11,8 @@ from milepost.core.history import Line, origin, verify_chain
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status, allowed
-from milepost.ports.ledger import Ledger, Query
+from milepost.ports.items import Query
+from milepost.ports.ledger import Ledger
 
 SENT_ELSEWHERE = frozenset({Reason.OPERATOR_RETRY, Reason.MOVED, Reason.BACK_FILL, Reason.RERUN, Reason.REPLACED, Reason.NOTED})
 """Reasons with which people send an item to a stage that is not simply the next."""

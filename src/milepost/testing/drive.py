@@ -11,7 +11,7 @@ from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import Span, iso, short_span, span_ms
 from milepost.engine.context import Context
 from milepost.engine.work.idle import all_delivered
-from milepost.ports.ledger import Query, Refused
+from milepost.ports.items import Query, Refused
 from milepost.ports.subscriber import Subscriber
 from milepost.station import Station
 from milepost.testing.clock import VirtualClock

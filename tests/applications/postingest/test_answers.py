@@ -15,7 +15,7 @@ from milepost.core.status import Status
 from milepost.engine.health.doctor import doctor
 from milepost.engine.views.late_items import nearest
 from milepost.engine.views.story import story
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 
 GIVEN = {"filePaths": ["o/a", "o/b", "o/c"]}
 WHOLE = {path: ["L1"] for path in GIVEN["filePaths"]}

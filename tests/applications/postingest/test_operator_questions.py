@@ -19,7 +19,7 @@ from milepost.engine.routes.versions import apply_route
 from milepost.engine.views.items import status
 from milepost.engine.views.late_items import LateItem, late_item_view, nearest, overdue, share
 from milepost.engine.views.snapshot import snapshots
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 
 QUEUES = [
     {"queueAlias": "CC", "queueOrder": 1, "resendAfter": "4d"},

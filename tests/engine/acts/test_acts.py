@@ -16,7 +16,8 @@ from milepost.engine.act_log import act_view, all_acts
 from milepost.engine.acts.bulk import act, confirm_outside, go_on, limit, pause, resume
 from milepost.engine.intake import submit
 from milepost.ports.documents import ACT, HOLD, LIMIT, Act, read_as
-from milepost.ports.ledger import DeliveredLines, Query
+from milepost.ports.items import Query
+from milepost.ports.retention import DeliveredLines
 
 SIGNED: dict[str, Any] = {"by": "ops", "reason": "checked by hand"}
 FAILED = Query(route=ROUTE, statuses=frozenset({Status.REJECTED}))

@@ -23,7 +23,7 @@ from milepost.engine.views.items import show
 from milepost.engine.views.late_items import overdue
 from milepost.engine.views.story import story
 from milepost.engine.work.settle import settle
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 from milepost.ports.runner import JobResult
 
 SIGNED: dict[str, Any] = {"by": "ops", "reason": "checked by hand"}

@@ -14,7 +14,7 @@ from milepost.engine.events.cursors import delivered, forget_subscriber, silent
 from milepost.engine.events.deliver import EventRelay
 from milepost.engine.routes.versions import apply_route
 from milepost.ports.documents import CURSOR, PARKED
-from milepost.ports.ledger import DeliveredLines
+from milepost.ports.retention import DeliveredLines
 
 SIGNED = {"by": "ops", "reason": "they have moved"}
 

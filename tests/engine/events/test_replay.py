@@ -16,7 +16,7 @@ from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.parked_events import parked_for, release
 from milepost.engine.events.replay import moment_ms, place_before, replay
 from milepost.engine.retention import prune
-from milepost.ports.ledger import HistoryEntry
+from milepost.ports.feed import HistoryEntry
 
 SIGNED = {"by": "ops", "reason": "they lost a day"}
 

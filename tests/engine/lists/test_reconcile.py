@@ -34,7 +34,8 @@ from milepost.engine.lists.source import Source, open_source
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.documents import LIST
-from milepost.ports.ledger import KnownKey, Ledger, NewItem
+from milepost.ports.items import KnownKey, NewItem
+from milepost.ports.ledger import Ledger
 from milepost.testing.clock import SeededChance, VirtualClock
 
 

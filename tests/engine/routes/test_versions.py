@@ -17,7 +17,7 @@ from milepost.engine.routes import versions
 from milepost.engine.routes.versions import Applied, apply_route, compare, exact_census, outdated, register, stranded
 from milepost.ports.documents import ROUTE as ROUTES
 from milepost.ports.documents import RouteVersion, read_as
-from milepost.ports.ledger import Conflict
+from milepost.ports.items import Conflict
 
 SIGNED: dict[str, Any] = {"by": "ops", "reason": "the new year's route"}
 

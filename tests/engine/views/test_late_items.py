@@ -12,7 +12,7 @@ from milepost.engine.acts.bulk import confirm_outside
 from milepost.engine.views import snapshot
 from milepost.engine.views.late_items import each_overdue, overdue
 from milepost.engine.views.snapshot import StageView, snapshots
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 from milepost.testing.clock import START
 
 

@@ -14,7 +14,8 @@ from milepost.core.status import TERMINAL
 from milepost.core.values.durations import iso
 from milepost.engine.views import items
 from milepost.engine.views.snapshot import snapshots
-from milepost.ports.ledger import DeliveredLines, Query
+from milepost.ports.items import Query
+from milepost.ports.retention import DeliveredLines
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from milepost.core.status import TERMINAL, Reason
 from milepost.engine.acts.bulk import confirm_outside
 from milepost.engine.views.story import Story, story
 from milepost.ports.documents import HOLD
-from milepost.ports.ledger import DeliveredLines
+from milepost.ports.retention import DeliveredLines
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from milepost.engine.intake import submit
 from milepost.engine.routes.versions import register
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ports.documents import PROCESS, Process
-from milepost.ports.ledger import ClaimRequest
+from milepost.ports.items import ClaimRequest
 from milepost.testing.clock import SeededChance, VirtualClock
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.engine.world import ROUTE, Faulty, World
 
 from milepost.core.item import Item, Row
@@ -11,7 +12,8 @@ from milepost.engine.acts.bulk import act, confirm_outside
 from milepost.engine.resend import Resender
 from milepost.engine.work.settle import SettleResult, give_back, settle
 from milepost.ports.documents import ROUTE as ROUTE_KIND
-from milepost.ports.ledger import DeliveredLines, Query
+from milepost.ports.items import Query
+from milepost.ports.retention import DeliveredLines
 from milepost.ports.runner import JobResult
 from milepost.testing.audit import audit
 
@@ -37,6 +39,19 @@ def test_a_batch_of_outcomes_is_written_each_by_its_own_rule(world: World) -> No
     assert world.row("reject").status is Status.REJECTED
     line = world.ledger.history(ROUTE, "retry")[-1].line
     assert (line.by, line.since, line.attempt and line.attempt.response_ms) == ("host:1", by_key["retry"].row.claimed_at, 5)
+
+
+def test_an_unexpected_error_of_a_batch_is_logged_and_each_outcome_written_alone(faulty: World, caplog: pytest.LogCaptureFixture) -> None:
+    assert isinstance(faulty.ledger, Faulty)
+
+    def broken() -> None:
+        raise TypeError("a ledger with a defect")
+
+    faulty.add("a", "b")
+    faulty.ledger.before("apply", broken)
+    assert settle(faulty.ctx, [said(item, Done()) for item in faulty.claim("weigh")]) == SettleResult(written=2)
+    assert "cannot write 2 outcomes at once" in caplog.text
+    assert "a ledger with a defect" in caplog.text, "with its traceback"
 
 
 def test_nothing_to_settle_touches_no_ledger(faulty: World) -> None:

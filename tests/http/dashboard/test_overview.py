@@ -27,7 +27,7 @@ from milepost.http.dashboard import failures
 from milepost.http.dashboard.failures import failed_by_group
 from milepost.ledgers.aws.names import ResourceNames
 from milepost.ports.documents import CURSOR, Cursor
-from milepost.ports.ledger import Group
+from milepost.ports.feed import Group
 from milepost.station import Station
 from milepost.subscribers import CallSubscriber
 from milepost.testing import VirtualClock

@@ -27,7 +27,7 @@ from milepost.http.dashboard.charts.durations import durations
 from milepost.http.dashboard.pages import events
 from milepost.http.dashboard.pages.acts import ActNames, in_words
 from milepost.ports.documents import ACT, PROCESS, Act, Process
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 from milepost.station import Station
 from milepost.subscribers import CallSubscriber
 from milepost.testing import VirtualClock

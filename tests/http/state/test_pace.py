@@ -23,7 +23,7 @@ from milepost.http.state.pace import (
     forecast,
     pace,
 )
-from milepost.ports.ledger import Count
+from milepost.ports.feed import Count
 
 NOW = 473_000 * HOUR + 20 * MINUTE
 QUIET = [(0, 0)] * HOURS

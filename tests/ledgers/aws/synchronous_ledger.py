@@ -21,7 +21,7 @@ from milepost.ledgers.aws.retention.row_end import finish
 from milepost.ledgers.aws.store import AwsStore, StoreSettings
 from milepost.ledgers.aws.stream.records import Stream
 from milepost.ledgers.aws.tables.conditional_write import Update
-from milepost.ports.ledger import ClaimRequest, ClaimResult
+from milepost.ports.items import ClaimRequest, ClaimResult
 from milepost.testing.clock import SeededChance
 
 PROMPT = StoreSettings(fresh_ms=0, longest_delay_s=0, resend_delay_ms=0, notice_ms=0)

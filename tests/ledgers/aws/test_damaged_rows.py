@@ -16,7 +16,8 @@ from milepost.engine.context import Context
 from milepost.engine.work.settle import settle
 from milepost.ledgers.aws.claim.paused_lanes import hold, resume
 from milepost.ledgers.aws.store import SEALED_FOR_MS
-from milepost.ports.ledger import DeliveredLines, Query
+from milepost.ports.items import Query
+from milepost.ports.retention import DeliveredLines
 from milepost.ports.runner import JobResult
 
 LONG = "x" * 9000

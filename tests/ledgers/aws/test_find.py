@@ -6,7 +6,7 @@ from tests.applications.postingest.aws_scene import ASSET, OTHER, opener
 
 from milepost.core.decide import accept
 from milepost.core.item import digest_of
-from milepost.ports.ledger import NewItem, Query
+from milepost.ports.items import NewItem, Query
 
 
 def test_all_batches_of_an_asset_stand_together(endpoint: str, prefix: str) -> None:

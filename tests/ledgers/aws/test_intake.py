@@ -19,7 +19,7 @@ from milepost.ledgers.aws.intake import LOOKED_UP_S
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.store import Sealing
-from milepost.ports.ledger import KnownKey, NewItem
+from milepost.ports.items import KnownKey, NewItem
 
 NOW = 1_794_770_000_000
 CONTENT = {"id": "a"}

@@ -21,7 +21,7 @@ from milepost.engine.transfer.verify import compare
 from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ports.documents import HOLD, PROCESS, Process
-from milepost.ports.ledger import ClaimRequest
+from milepost.ports.items import ClaimRequest
 from milepost.route_files import load_routes
 
 SOURCE = "sqlite:///milepost.db"

@@ -19,7 +19,7 @@ from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.ledgers.sqlite.find import find
 from milepost.ledgers.sqlite.ledger import SqliteLedger
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 from milepost.testing import VirtualClock
 
 HOUR = 3_600_000

@@ -24,7 +24,7 @@ from milepost.engine.intake import submit
 from milepost.ledgers.sqlite.rows import changes as writing
 from milepost.ledgers.sqlite.rows import fence
 from milepost.ports.documents import HOLD, LIMIT, ROUTE
-from milepost.ports.ledger import ClaimRequest, Conflict, Query, Refused
+from milepost.ports.items import ClaimRequest, Conflict, Query, Refused
 from milepost.testing.clock import VirtualClock
 
 STAGES = ("a", "b", "c")

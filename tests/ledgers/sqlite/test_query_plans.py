@@ -25,7 +25,7 @@ from milepost.engine.resend import Resender
 from milepost.engine.work import idle
 from milepost.ledgers.sqlite.file.store import SqliteFile
 from milepost.ledgers.sqlite.ledger import SqliteLedger
-from milepost.ports.ledger import ClaimRequest, Query
+from milepost.ports.items import ClaimRequest, Query
 from milepost.station import Station
 from milepost.testing import SimRunner, VirtualClock
 

@@ -45,7 +45,7 @@ def prune(
     from milepost.core.values.durations import short_span, span_ms
     from milepost.engine.retention import prune as let_go
     from milepost.engine.views.queries import statuses_of
-    from milepost.ports.ledger import Query
+    from milepost.ports.items import Query
 
     span = span_ms(older_than, "--older-than")
     who, why = check_signed(by, reason, dry_run=dry_run)

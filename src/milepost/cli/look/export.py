@@ -110,7 +110,7 @@ def _plain_items(
 
 
 def _named(ctx: Context, route: str, keys: tuple[str, ...]) -> Iterator[Item]:
-    from milepost.ports.ledger import Refused
+    from milepost.ports.items import Refused
 
     for key, item in zip(keys, ctx.ledger.get([(route, key) for key in keys]), strict=True):
         if item is None:

@@ -49,7 +49,7 @@ def demo(items: int, folder: Path, page: bool, stay: bool | None) -> int:
     from milepost.composition import open_context
     from milepost.demo.archive import Catalogue, archive
     from milepost.demo.parcels import parcels
-    from milepost.ports.ledger import Query
+    from milepost.ports.items import Query
 
     url, catalogue = f"sqlite:///{_fresh(folder)}", Catalogue(folder / "catalogue.jsonl")
     _past(url, catalogue, min(ASSETS, items + items // 2))

@@ -30,7 +30,7 @@ from milepost.engine.evidence.restore import bring_back, can_bring_back
 from milepost.engine.failed_tries import warn_of_failed_try
 from milepost.engine.routes.backfill import begin_rerun
 from milepost.ports.documents import ACT, BREAKER, HOLD, LIMIT, Act, read_as
-from milepost.ports.ledger import Query, Refused
+from milepost.ports.items import Query, Refused
 
 __all__ = ["ActReport", "act", "close_breakers", "confirm_outside", "go_on", "limit", "pause", "resume"]
 

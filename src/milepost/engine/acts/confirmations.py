@@ -13,7 +13,7 @@ from milepost.core.status import Reason, Status
 from milepost.core.values.refusal import RefusalKind
 from milepost.engine.acts.bulk import take_confirmation
 from milepost.engine.context import Context
-from milepost.ports.ledger import KnownKey, Refused
+from milepost.ports.items import KnownKey, Refused
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
 from milepost.engine.intake import check_open
 from milepost.ports.foreign_rows import Adopted, Outside, QuarantineEntry, Stray
-from milepost.ports.ledger import Refused
+from milepost.ports.items import Refused
 
 BATCH = 100
 SHOWN = 100

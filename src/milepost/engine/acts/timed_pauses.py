@@ -15,7 +15,7 @@ from milepost.core.values.durations import iso, rate_per_second
 from milepost.engine.act_log import record
 from milepost.engine.context import Context
 from milepost.ports.documents import HOLD, LIMIT, read_as
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 
 
 def check_drain(plan: Plan, stage: str | None, drain: str | float | None) -> None:

@@ -12,7 +12,7 @@ from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
 from milepost.engine.events import parked_events
 from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_as
-from milepost.ports.ledger import DeliveredLines
+from milepost.ports.retention import DeliveredLines
 
 
 class ParkedView(Struct, frozen=True):

@@ -15,7 +15,7 @@ from milepost.engine.events import parked_events
 from milepost.engine.events.parked_events import EventEntry, Ref, Space
 from milepost.engine.routes.versions import outdated
 from milepost.ports.documents import CURSOR, Cursor, read_as
-from milepost.ports.ledger import HistoryEntry
+from milepost.ports.feed import HistoryEntry
 from milepost.ports.subscriber import Subscriber
 
 PAGE = 500

@@ -12,7 +12,7 @@ from milepost.core.errors import UsageError
 from milepost.core.events import Event, cloud_event
 from milepost.engine.context import Context
 from milepost.engine.events.parked_events import entries_of
-from milepost.ports.ledger import HistoryEntry
+from milepost.ports.feed import HistoryEntry
 
 PAGE = 500
 PAGES = 20

@@ -14,7 +14,7 @@ from milepost.core.values.redaction import redacted_text
 from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
 from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_as
-from milepost.ports.ledger import HistoryEntry
+from milepost.ports.feed import HistoryEntry
 
 RETRY = Backoff(base="1s", factor=2, cap="1h", jitter=0.25)
 NEVER = 0

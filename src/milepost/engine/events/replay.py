@@ -14,7 +14,7 @@ from milepost.engine.context import Context
 from milepost.engine.events.parked_events import cursor_of
 from milepost.engine.views.items import unreadable
 from milepost.ports.documents import CURSOR
-from milepost.ports.ledger import HistoryEntry
+from milepost.ports.feed import HistoryEntry
 
 PROBE = 100
 """Lines read to find one that exists and can be read: the first ones may have been pruned or damaged."""

@@ -15,7 +15,9 @@ from milepost.engine.context import Context
 from milepost.engine.views.items import each
 from milepost.evidence.record import blob_name, differences, evidence, kept, seal_record
 from milepost.ports.blobs import Blobs
-from milepost.ports.ledger import HistoryEntry, Keep, KnownKey, Leaving, Query, Refused
+from milepost.ports.feed import HistoryEntry
+from milepost.ports.items import KnownKey, Query, Refused
+from milepost.ports.retention import Keep, Leaving
 
 SEALS = 500
 

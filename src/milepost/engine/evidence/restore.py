@@ -17,7 +17,8 @@ from milepost.core.status import Reason, Status
 from milepost.engine.context import Context
 from milepost.engine.evidence.records import evidence_of
 from milepost.evidence.record import SCHEMA
-from milepost.ports.ledger import KnownKey, Ledger
+from milepost.ports.items import KnownKey
+from milepost.ports.ledger import Ledger
 
 NO_INPUT = "its input is no longer recorded, or is not the submitted one"
 

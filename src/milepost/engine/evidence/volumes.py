@@ -12,7 +12,7 @@ from milepost.engine.evidence.records import sealed_evidence
 from milepost.engine.views.items import each
 from milepost.evidence.record import SCHEMA
 from milepost.evidence.reported_files import paths_on
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 
 
 class OnVolume(Struct, frozen=True):

@@ -27,8 +27,8 @@ from milepost.engine.heads.trees import Prover, Sum, go_on, let_go
 from milepost.engine.views.items import each
 from milepost.evidence.heads import Head, head_of
 from milepost.evidence.signing import Signer
-from milepost.ports.documents import HEAD, read_as
-from milepost.ports.ledger import Document, NewItem, Query
+from milepost.ports.documents import HEAD, Document, read_as
+from milepost.ports.items import NewItem, Query
 
 LAST, BEGUN = "last", "begun"
 DAY_MS = 86_400_000

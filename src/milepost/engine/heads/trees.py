@@ -22,7 +22,7 @@ from milepost.core.history import link
 from milepost.engine.context import Context
 from milepost.evidence.heads import Head, proof_of
 from milepost.evidence.merkle import leaf, levels, path, root
-from milepost.ports.ledger import HistoryEntry
+from milepost.ports.feed import HistoryEntry
 
 PAGE = 1000
 PART = 1024

@@ -26,8 +26,8 @@ from milepost.engine.routes.versions import FINISHED, outdated
 from milepost.engine.views.items import ALIVE_MS, SIGNED, chain_broken_at, chain_fault, counted, live_processes, processes, route_names
 from milepost.engine.views.snapshot import Snapshot, snapshots
 from milepost.engine.views.timestamps import Watch
-from milepost.ports.documents import BACK_FILL, HOLD, PARKED, ROUTE, BackFill, Parked, Process, RouteVersion, read_as
-from milepost.ports.ledger import Document, Query
+from milepost.ports.documents import BACK_FILL, HOLD, PARKED, ROUTE, BackFill, Document, Parked, Process, RouteVersion, read_as
+from milepost.ports.items import Query
 
 OK, WARN, BAD = "ok", "warn", "bad"
 DOCTOR, READY, OVERVIEW = "doctor", "ready", "overview"
@@ -292,7 +292,7 @@ def _waiting(look: Look, route: str) -> int:
 def _station(look: Look) -> Iterator[CheckResult]:
     """Functions on AWS report less often than a process that they are alive."""
     at, _ = look.last_runs.get("worker", (0, ""))
-    if not look.alive and not (look.ctx.ledger.timing.offer_life_ms and look.now - at <= HEARD_MS):
+    if not look.alive and not (look.ctx.ledger.work_queues and look.now - at <= HEARD_MS):
         yield _ok("process", "", part="station", unready="nobody is at work; start 'milepost up'")
 
 

@@ -11,7 +11,7 @@ from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import short_span
 from milepost.engine.context import Context
 from milepost.ports.documents import ROUTE, RouteVersion, read_as
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 
 LATE_MS = 5 * 60_000
 """Work that has been due for this long and was not taken up is worth a word."""

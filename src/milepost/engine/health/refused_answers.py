@@ -13,7 +13,7 @@ from milepost.engine.context import Context
 from milepost.engine.health.overdue import SAMPLE
 from milepost.engine.views.items import counted
 from milepost.ports.documents import ROUTE, RouteVersion, read_as
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 
 AWAITED = frozenset({Status.WAITING, Status.QUEUED})
 

@@ -29,8 +29,9 @@ from milepost.engine.context import Context
 from milepost.engine.evidence.restore import bring_back, can_bring_back
 from milepost.engine.routes.backfill_progress import finished_items, hindrance, left, sent, to_be_sent
 from milepost.engine.views.items import SIGNED
-from milepost.ports.documents import BACK_FILL, ROUTE, BackFill, RouteVersion, read_as
-from milepost.ports.ledger import Document, Ledger, Query
+from milepost.ports.documents import BACK_FILL, ROUTE, BackFill, Document, RouteVersion, read_as
+from milepost.ports.items import Query
+from milepost.ports.ledger import Ledger
 
 PORTION = 500
 SAVED_MS = 65_000

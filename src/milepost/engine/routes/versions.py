@@ -21,7 +21,8 @@ from milepost.engine.routes.backfill import begin, finished_before, refuse_secon
 from milepost.engine.routes.backfill_progress import Preview, preview
 from milepost.engine.views.items import SIGNED, counted
 from milepost.ports.documents import ROUTE, RouteVersion, read_as
-from milepost.ports.ledger import Ledger, Query
+from milepost.ports.items import Query
+from milepost.ports.ledger import Ledger
 
 PAGE = 1000
 EXAMPLES = 3

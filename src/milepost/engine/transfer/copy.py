@@ -39,7 +39,8 @@ from milepost.ports.documents import (
     Parked,
     read_as,
 )
-from milepost.ports.ledger import HistoryEntry, Query
+from milepost.ports.feed import HistoryEntry
+from milepost.ports.items import Query
 
 LINES = 500
 ITEMS = 200

@@ -16,7 +16,8 @@ from milepost.engine.context import Context
 from milepost.engine.routes.versions import compare
 from milepost.engine.views.items import clock_time, counted, each, live_processes
 from milepost.ports.documents import CURSOR, HOLD, MOVED, MOVING, ROUTE, Cursor, Moved, Moving, RouteVersion, read_as
-from milepost.ports.ledger import Ledger, Query
+from milepost.ports.items import Query
+from milepost.ports.ledger import Ledger
 
 MOVER = "the move"
 """Name that holds routes and subscribers in the target ledger during a transfer."""

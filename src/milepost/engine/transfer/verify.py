@@ -11,7 +11,8 @@ from milepost.core.item import Content, Item, canonical_json, digest_of
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.views.items import chain_broken_at, counted
-from milepost.ports.ledger import HistoryEntry, Query, Refused
+from milepost.ports.feed import HistoryEntry
+from milepost.ports.items import Query, Refused
 
 PAGE = 200
 SHOWN = 100

@@ -19,7 +19,8 @@ from milepost.core.values.durations import iso, short_span
 from milepost.engine.breakers import breaker_views
 from milepost.engine.context import Context
 from milepost.ports.documents import LIST, PROCESS, ROUTE, ListRecord, Process, RouteVersion, read_as
-from milepost.ports.ledger import HistoryEntry, KnownKey, Query, Refused
+from milepost.ports.feed import HistoryEntry
+from milepost.ports.items import KnownKey, Query, Refused
 
 log = logging.getLogger(__name__)
 

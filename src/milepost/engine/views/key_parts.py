@@ -12,7 +12,7 @@ from milepost.core.item import SEPARATOR, KeyPart, escape_part
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.engine.context import Context
 from milepost.engine.views.items import each
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 
 SEALS = 5_000
 """Seals read at a time."""

@@ -14,7 +14,7 @@ from milepost.core.values.durations import iso
 from milepost.engine.breakers import BreakerView, breaker_views
 from milepost.engine.context import Context
 from milepost.ports.documents import HOLD, LIMIT, read_as
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 
 COUNTED = 1_000
 """Waiting items of a lane that are counted; above it, `more` is true."""

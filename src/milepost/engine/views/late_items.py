@@ -21,8 +21,8 @@ from milepost.core.values.durations import iso
 from milepost.engine.breakers import open_breakers
 from milepost.engine.context import Context
 from milepost.engine.views.items import each, row_view
-from milepost.ports.documents import HOLD, read_as
-from milepost.ports.ledger import Document, Query
+from milepost.ports.documents import HOLD, Document, read_as
+from milepost.ports.items import Query
 
 LOOK = 10_000
 """Most items of a stage that are read to find the first in order."""

@@ -7,7 +7,7 @@ from functools import partial
 from milepost.core.item import Item
 from milepost.engine.context import Context
 from milepost.engine.views.items import each
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 
 
 def attach_all(ctx: Context) -> None:

@@ -12,7 +12,8 @@ from milepost.engine.context import Context
 from milepost.engine.views.items import check_route, lists
 from milepost.engine.views.items import status as status_of
 from milepost.engine.views.key_parts import read_parts
-from milepost.ports.ledger import Query, ScanCost
+from milepost.ports.items import Query
+from milepost.ports.upkeep import ScanCost
 
 LISTS = 5
 WARN_ROWS, CONFIRM_ROWS = 1_000, 100_000

@@ -7,7 +7,10 @@ from typing import Any, TypeVar, cast
 
 from milepost.core.item import Item
 from milepost.engine.context import Context
-from milepost.ports.ledger import Count, Document, Group, HistoryEntry, Ledger, Refused
+from milepost.ports.documents import Document
+from milepost.ports.feed import Count, Group, HistoryEntry
+from milepost.ports.items import Refused
+from milepost.ports.ledger import Ledger
 
 T = TypeVar("T")
 

@@ -14,7 +14,8 @@ from milepost.core.status import FAILED, LIVE, TERMINAL, Status
 from milepost.engine.context import Context
 from milepost.engine.views.items import route_names, stage_names
 from milepost.ports.documents import HOLD
-from milepost.ports.ledger import Count, Group, Query
+from milepost.ports.feed import Count, Group
+from milepost.ports.items import Query
 
 NEAR = 2 * HOUR
 """Below this age the hourly counters are too coarse, and a few rows are read."""

@@ -24,7 +24,8 @@ from milepost.engine.context import Context
 from milepost.engine.views.items import SIGNED, chain_broken_at, chain_fault, clock_time, list_name, live_processes, stage_names, unreadable
 from milepost.engine.views.timestamps import Watch
 from milepost.ports.documents import HOLD, read_as
-from milepost.ports.ledger import HistoryEntry, KnownKey, Refused
+from milepost.ports.feed import HistoryEntry
+from milepost.ports.items import KnownKey, Refused
 
 
 class StoryLine(Struct, frozen=True):

@@ -24,7 +24,7 @@ from milepost.engine.apply import OUTDATED
 from milepost.engine.context import Context
 from milepost.engine.work.settle import give_back, recorded, settle
 from milepost.ports.documents import LIMIT, read_as
-from milepost.ports.ledger import ClaimRequest, ClaimResult
+from milepost.ports.items import ClaimRequest, ClaimResult
 from milepost.ports.runner import JobResult
 
 CONTROLS_MS = 1_000

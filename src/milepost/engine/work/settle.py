@@ -18,7 +18,7 @@ from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry
 from milepost.engine.apply import count_refused, follow_up
 from milepost.engine.context import Context
 from milepost.engine.failed_tries import warn_of_failed_try
-from milepost.ports.ledger import ClaimRequest, ClaimResult, Conflict, Refused
+from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, Refused
 from milepost.ports.runner import JobResult
 
 TRIES = 5
@@ -82,8 +82,10 @@ def _write(ctx: Context, rans: Sequence[JobResult], asks: Sequence[ClaimRequest]
         raise
     except Exception as error:
         if len(rans) > 1:
+            log.exception("cannot write %d outcomes at once; each is now written alone", len(rans))
             return [answer for ran in rans for answer in _write(ctx, [ran])[0]], []
         ran = rans[0]
+        log.exception("%s/%s: the outcome at %r cannot be recorded: a failed try is counted", ran.item.route, ran.item.key, ran.item.stage)
         wrong = Retry(f"the outcome cannot be recorded: {error}", category="WRONG_ANSWER", unknown=True)
         return _decide_and_apply(ctx, [JobResult(ran.item, wrong, ran.response_ms, failed_alone=ran.failed_alone)])
 

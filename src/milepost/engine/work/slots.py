@@ -10,7 +10,7 @@ from milepost.core.item import Item
 from milepost.core.outcome import Done
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
-from milepost.ports.ledger import ClaimRequest
+from milepost.ports.items import ClaimRequest
 from milepost.ports.runner import HandlerPool, Job, JobResult
 
 MOST_IN_HAND = 1000

@@ -16,7 +16,7 @@ from milepost.engine.work.execute import ready, run_async, run_plain
 from milepost.engine.work.settle import give_back, settle
 from milepost.engine.work.slots import StageSlots, rooms_after_a_settle
 from milepost.ports.documents import HOLD, LIMIT, read_as
-from milepost.ports.ledger import ClaimRequest, ClaimResult
+from milepost.ports.items import ClaimRequest, ClaimResult
 from milepost.ports.runner import JobResult, Runner
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from milepost.engine.views.snapshot import Snapshot, snapshots
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 
 ENDPOINTS = Endpoints()
 READS = 50

@@ -12,7 +12,8 @@ from milepost.core.counters import HOUR
 from milepost.core.status import FAILED
 from milepost.engine.context import Context
 from milepost.engine.views.snapshot import Snapshot
-from milepost.ports.ledger import Group, Query
+from milepost.ports.feed import Group
+from milepost.ports.items import Query
 
 CAUSES = 8
 LOOK = 500

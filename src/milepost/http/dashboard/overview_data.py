@@ -21,7 +21,8 @@ from milepost.http.dashboard.charts.svg import stack
 from milepost.http.dashboard.failures import Cause, causes
 from milepost.http.state.pace import Forecast, PausedPart, Sample, Samples, by_hour, by_minute, forecast, pace
 from milepost.ports.documents import HOLD, ROUTE, RouteVersion, read_as
-from milepost.ports.ledger import Count, Group, Query
+from milepost.ports.feed import Count, Group
+from milepost.ports.items import Query
 
 LANES, LOOK = 10, 1000
 """So many paused lanes are looked into, and so many of the items that wait in each are counted."""

@@ -13,7 +13,7 @@ from msgspec import Struct
 from milepost.core.counters import HOUR
 from milepost.core.status import FAILED, Status
 from milepost.core.values.durations import iso, short_span
-from milepost.ports.ledger import Count
+from milepost.ports.feed import Count
 
 HOURS = 48
 RECENT = 6

@@ -24,7 +24,7 @@ from milepost.ledgers.aws.tables.item_rows import content_of, is_ours
 from milepost.ledgers.aws.tables.keys import Image
 from milepost.ledgers.aws.tables.readable_rows import SPOILT, readable
 from milepost.ledgers.aws.tables.row_faults import why_unreadable
-from milepost.ports.ledger import Conflict, Refused
+from milepost.ports.items import Conflict, Refused
 
 Ref = tuple[str, str]
 UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)

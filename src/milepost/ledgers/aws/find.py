@@ -17,7 +17,8 @@ from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ledgers.aws.tables.readable_rows import row_or_refused, whole
 from milepost.ports.documents import ROUTE
-from milepost.ports.ledger import Query, QueryPage, Refused, ScanCost
+from milepost.ports.items import Query, QueryPage, Refused
+from milepost.ports.upkeep import ScanCost
 
 PAGE = 1000
 

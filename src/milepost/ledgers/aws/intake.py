@@ -16,7 +16,7 @@ from milepost.ledgers.aws.tables.conditional_write import put_of
 from milepost.ledgers.aws.tables.item_rows import entered_at, is_ours
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ledgers.aws.tables.readable_rows import SPOILT
-from milepost.ports.ledger import KnownKey, NewItem, Refused
+from milepost.ports.items import KnownKey, NewItem, Refused, add_unknown
 
 LOOKED_UP_S = 60.0
 """How long a key is assumed to have no seal; much shorter than the time between seal and removal (`store.SEALED_FOR_MS`)."""
@@ -41,24 +41,7 @@ def add(store: AwsStore, plan: Plan, new_items: Sequence[NewItem], now: int) -> 
     """Put each row if its key has neither a row nor a seal."""
     layout = store.know(plan)
     seals = store.seals(plan.name, _doubtful(store, plan.name, [new_item.change.after.key for new_item in new_items]))
-    first: dict[str, NewItem] = {}
-    for new_item in new_items:
-        first.setdefault(new_item.change.after.key, new_item)
-    seals = {key: seal for key, seal in seals.items() if not first[key].passes(seal)}
-    fresh = [new_item for key, new_item in first.items() if key not in seals]
-    written = store.requests.each([partial(_put, store, layout, new_item) for new_item in fresh])
-    known: dict[str, KnownKey | Refused | None] = {
-        **seals,
-        **{one.change.after.key: answer for one, answer in zip(fresh, written, strict=True)},
-    }
-    answers: list[KnownKey | Refused | None] = []
-    for new_item in new_items:
-        row = new_item.change.after
-        answers.append(known[row.key])
-        if known[row.key] is None:
-            # The same key again in this batch is a known key from here on.
-            known[row.key] = KnownKey(row.key, row.status, row.input_digest, row.stage, row.list_id, False, None, row.head)
-    return answers
+    return add_unknown(new_items, seals, lambda fresh: store.requests.each([partial(_put, store, layout, new_item) for new_item in fresh]))
 
 
 def _doubtful(store: AwsStore, route: str, keys: Sequence[str]) -> list[str]:

@@ -31,31 +31,13 @@ from milepost.ledgers.aws.tables.create import make_common, make_route
 from milepost.ledgers.aws.tables.keys import Layout
 from milepost.ledgers.aws.tables.readable_rows import whole
 from milepost.ledgers.aws.transfer import take_over
-from milepost.ports.answers import BackupReport, Progress
 from milepost.ports.blobs import Blobs
-from milepost.ports.ledger import (
-    ClaimRequest,
-    ClaimResult,
-    Conflict,
-    Count,
-    DeliveredLines,
-    Document,
-    Group,
-    HistoryEntry,
-    Keep,
-    KnownKey,
-    NewItem,
-    Pruned,
-    Query,
-    QueryPage,
-    Refused,
-    Same,
-    ScanCost,
-    Timing,
-    TransferResult,
-    compare,
-)
+from milepost.ports.documents import Document
+from milepost.ports.feed import Count, Group, HistoryEntry
+from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare
+from milepost.ports.retention import DeliveredLines, Keep, Pruned
 from milepost.ports.runner import Chance, Clock, Service
+from milepost.ports.upkeep import BackupReport, Progress, ScanCost, TransferResult
 
 FORM = "dynamodb://REGION/PREFIX, for a stand-in with ?endpoint=http://127.0.0.1:PORT"
 
@@ -79,6 +61,7 @@ class AwsLedger:
     """One deployment (a region and a prefix) as used by one process."""
 
     missing_capabilities = frozenset({"backup", "pulse", "proof of death", "fair lanes", "exact counts", "one step"})
+    work_queues, row_expiry = True, True
 
     def __init__(self, requests: Requests, prefix: str, blobs: Blobs, *, settings: StoreSettings | None = None, make: bool = False) -> None:
         settings = settings or StoreSettings()

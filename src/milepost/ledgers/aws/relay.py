@@ -36,7 +36,7 @@ from milepost.ledgers.aws.tables.item_rows import content_of, is_ours, links_of,
 from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
 from milepost.ledgers.aws.tables.row_faults import row_fault, why_unreadable
 from milepost.ledgers.aws.tables.values import has_blobs, plain
-from milepost.ports.ledger import Refused
+from milepost.ports.items import Refused
 
 STALE_MS = 60_000
 """For a record older than this the row is read again before anything is offered."""

@@ -17,7 +17,7 @@ from milepost.ledgers.aws.journal.journal import JournalEntry
 from milepost.ledgers.aws.store import AwsStore, Sealing
 from milepost.ledgers.aws.tables.item_rows import copied_of, correlation_of, life_of, links_of, offered_by
 from milepost.ledgers.aws.tables.keys import Image, Layout
-from milepost.ports.ledger import KnownKey
+from milepost.ports.items import KnownKey
 
 OUTSIDE = Author("outside")
 

@@ -24,8 +24,8 @@ from milepost.ledgers.aws.tables.documents import Control
 from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
 from milepost.ledgers.aws.tables.values import Values
 from milepost.ports.blobs import Blobs
-from milepost.ports.documents import HOLD, LIMIT, ROUTE, read_as
-from milepost.ports.ledger import Document, KnownKey
+from milepost.ports.documents import HOLD, LIMIT, ROUTE, Document, read_as
+from milepost.ports.items import KnownKey
 
 LAYOUT = "layout"
 SEALED_FOR_MS = 3_600_000

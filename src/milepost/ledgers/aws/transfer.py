@@ -20,7 +20,9 @@ from milepost.ledgers.aws.tables.conditional_write import is_plain, place_of
 from milepost.ledgers.aws.tables.item_rows import attributes, input_of, is_ours, links_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ledgers.aws.tables.readable_rows import readable
-from milepost.ports.ledger import HistoryEntry, KnownKey, TransferResult
+from milepost.ports.feed import HistoryEntry
+from milepost.ports.items import KnownKey
+from milepost.ports.upkeep import TransferResult
 
 COMPARED_WITHIN_MS = 7 * 86_400_000
 """Minimum life of a transferred row: a move may take days, and all rows are compared at its end."""

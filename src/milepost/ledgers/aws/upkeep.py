@@ -19,7 +19,7 @@ from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ledgers.aws.tables.readable_rows import readable
 from milepost.ports.documents import BREAKER, HOLD, read_as
-from milepost.ports.ledger import KnownKey
+from milepost.ports.items import KnownKey
 
 SAMPLE = 100
 

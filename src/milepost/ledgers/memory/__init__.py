@@ -27,36 +27,19 @@ from milepost.ledgers.memory.quarantine import MemoryQuarantine
 from milepost.ledgers.memory.rename import rename_stage
 from milepost.ledgers.memory.retention import prune
 from milepost.ledgers.memory.state import MemoryRecord, State, encode
-from milepost.ports.answers import BackupReport, Progress
-from milepost.ports.documents import BREAKER, read_as
-from milepost.ports.ledger import (
-    ClaimRequest,
-    ClaimResult,
-    Conflict,
-    Count,
-    DeliveredLines,
-    Document,
-    Group,
-    HistoryEntry,
-    Keep,
-    KnownKey,
-    NewItem,
-    Pruned,
-    Query,
-    QueryPage,
-    Refused,
-    Same,
-    Timing,
-    TransferResult,
-    compare,
-)
+from milepost.ports.documents import BREAKER, Document, read_as
+from milepost.ports.feed import Count, Group, HistoryEntry
+from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare
+from milepost.ports.retention import DeliveredLines, Keep, Pruned
 from milepost.ports.runner import Service
+from milepost.ports.upkeep import BackupReport, Progress, TransferResult
 
 
 class MemoryLedger:
     """A ledger in one process's memory, behind one lock; `memory:`."""
 
     missing_capabilities = frozenset({"backup", "take over"})
+    work_queues, row_expiry = False, False
     outside = None
 
     def __init__(self) -> None:
@@ -167,7 +150,7 @@ class MemoryLedger:
         with self._lock:
             record = self._state.records.get((route, key))
             if record is None:
-                lives = [gone for gone in self._state.dead_workers if (gone.row.route, gone.row.key) == (route, key)]
+                lives = [gone for gone in self._state.departed if (gone.row.route, gone.row.key) == (route, key)]
                 record = lives[-1] if lives else None
             lines = [] if record is None else list(record.lines)
             return [self._with_payload(line) for line in lines] if payloads else lines

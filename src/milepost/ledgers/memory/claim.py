@@ -12,7 +12,7 @@ from milepost.core.item import Item
 from milepost.core.routes.route import Limits
 from milepost.core.status import Status
 from milepost.ledgers.memory.state import Bucket, MemoryRecord, State
-from milepost.ports.ledger import ClaimRequest, ClaimResult, Refused
+from milepost.ports.items import ClaimRequest, ClaimResult, Refused
 
 
 def claim_one(state: State, ask: ClaimRequest, now: int, jitter: float) -> ClaimResult:

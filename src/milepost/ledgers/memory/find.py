@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from milepost.core.item import Row
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 
 
 def matches(row: Row, query: Query) -> bool:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from milepost.core.routes.plan import Plan
 from milepost.ledgers.memory.state import State
 from milepost.ports.foreign_rows import Adopted, QuarantineEntry
-from milepost.ports.ledger import Refused
+from milepost.ports.items import Refused
 
 
 class MemoryQuarantine:

@@ -6,7 +6,8 @@ from collections import Counter
 
 from milepost.core.status import Status
 from milepost.ledgers.memory.state import State
-from milepost.ports.ledger import DeliveredLines, Keep, KnownKey, Leaving, Pruned
+from milepost.ports.items import KnownKey
+from milepost.ports.retention import DeliveredLines, Keep, Leaving, Pruned
 
 
 def prune(
@@ -32,20 +33,20 @@ def prune(
             row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head, row.content_digest, row.life
         )
         state.seals[row.route, row.key] = seal
-        state.dead_workers.append(state.records.pop((row.route, row.key)))
+        state.departed.append(state.records.pop((row.route, row.key)))
     gone = [
         record
-        for record in state.dead_workers
+        for record in state.departed
         if record.row.route == route
         and record.row.entered_at < ended_before
         and delivered.covers(route, record.row.key, record.lines[-1].seq)
     ]
     for record in gone[:limit]:
-        state.dead_workers.remove(record)
+        state.departed.remove(record)
         for line in record.lines:
             del state.lines[line.seq]
             state.offered.pop(line.seq, None)
-    waiting = {(record.row.route, record.row.key) for record in state.dead_workers}
+    waiting = {(record.row.route, record.row.key) for record in state.departed}
     old = [
         ref
         for ref, seal in state.seals.items()

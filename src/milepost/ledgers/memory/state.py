@@ -18,8 +18,9 @@ from milepost.core.routes.breaker import Breaker
 from milepost.core.status import Status
 from milepost.core.values.durations import rate_per_second
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as
+from milepost.ports.feed import HistoryEntry
 from milepost.ports.foreign_rows import QuarantineEntry
-from milepost.ports.ledger import HistoryEntry, KnownKey, Refused
+from milepost.ports.items import KnownKey, Refused
 
 Ref = tuple[str, str]
 encode = msgspec.json.encode
@@ -102,7 +103,7 @@ class State:
         self.records: dict[Ref, MemoryRecord] = {}
         self.lanes: dict[tuple[str, str], set[str]] = {}
         self.seals: dict[Ref, KnownKey] = {}
-        self.dead_workers: list[MemoryRecord] = []
+        self.departed: list[MemoryRecord] = []
         """Items whose rows have left while their lines are still here."""
         self.lines: dict[int, HistoryEntry] = {}
         self.offered: dict[int, bytes] = {}

@@ -16,7 +16,7 @@ from milepost.ledgers.sqlite.rows.changes import CounterDeltas, write_changes
 from milepost.ledgers.sqlite.rows.codec import items_of
 from milepost.ledgers.sqlite.rows.due_rows import live_rows
 from milepost.ledgers.sqlite.rows.names import NameNumbers
-from milepost.ports.ledger import ClaimRequest, ClaimResult, Refused
+from milepost.ports.items import ClaimRequest, ClaimResult, Refused
 
 DUE_BEFORE = f"SELECT count(*) FROM ({live_rows('1', 'due_at <= ?2')} LIMIT ?3)"
 

@@ -20,7 +20,7 @@ from milepost.ledgers.sqlite.rows.codec import CODES, COLUMNS, UNREADABLE, clock
 from milepost.ledgers.sqlite.rows.due_rows import live_rows
 from milepost.ledgers.sqlite.rows.like_rows import CLAIM, CLAIM_LIKE, FEW
 from milepost.ledgers.sqlite.rows.names import NameNumbers
-from milepost.ports.ledger import ClaimRequest, ClaimResult, Refused
+from milepost.ports.items import ClaimRequest, ClaimResult, Refused
 
 MANY_LANES = 32
 PROCESSING = CODES[Status.PROCESSING]

@@ -6,7 +6,7 @@ import sqlite3
 from typing import Any
 
 from milepost.ledgers.sqlite.rows.codec import decode, encode
-from milepost.ports.ledger import Document
+from milepost.ports.documents import Document
 
 REMOVED = "removed"
 """Internal kind: one row per kind of document with the highest version of a removed document. A new document begins above it, so

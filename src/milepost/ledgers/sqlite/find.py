@@ -10,7 +10,7 @@ from milepost.core.status import LIVE, Status
 from milepost.ledgers.sqlite.rows.codec import CODES, COLUMNS, HANDED_OVER, items_of, rows_of
 from milepost.ledgers.sqlite.rows.due_rows import FREE, HELD
 from milepost.ledgers.sqlite.rows.names import NameNumbers
-from milepost.ports.ledger import Query, QueryPage, Refused
+from milepost.ports.items import Query, QueryPage, Refused
 
 WINDOW = 200_000
 """Maximum rows of the table that one page may skip: keeps every read transaction short."""

@@ -26,28 +26,24 @@ from milepost.ledgers.sqlite.rows.codec import COLUMNS, LOOK_AT, rows_of
 from milepost.ledgers.sqlite.rows.fence import fenced
 from milepost.ledgers.sqlite.rows.names import NameNumbers
 from milepost.ledgers.sqlite.rows.new_items import write_new
-from milepost.ports.answers import BackupReport, Progress
-from milepost.ports.ledger import (
+from milepost.ports.documents import Document
+from milepost.ports.feed import Count, Group, HistoryEntry
+from milepost.ports.items import (
     ClaimRequest,
     ClaimResult,
     Conflict,
-    Count,
-    DeliveredLines,
-    Document,
-    Group,
-    HistoryEntry,
-    Keep,
     KnownKey,
     NewItem,
-    Pruned,
     Query,
     QueryPage,
     Refused,
     Same,
     Timing,
-    TransferResult,
+    add_unknown,
 )
+from milepost.ports.retention import DeliveredLines, Keep, Pruned
 from milepost.ports.runner import Service
+from milepost.ports.upkeep import BackupReport, Progress, TransferResult
 
 T = TypeVar("T")
 
@@ -57,6 +53,7 @@ class SqliteLedger:
 
     timing = Timing(0, 0)
     missing_capabilities = frozenset({"take over"})
+    work_queues, row_expiry = False, False
     outside = None
 
     def __init__(self, path: str) -> None:
@@ -98,34 +95,28 @@ class SqliteLedger:
             names.route(connection, plan.name)
             keys = [new_item.change.after.key for new_item in new_items]
             sealed = list(read.seals(connection, names, plan.name, keys))
-            known = dict(zip(sealed, read.known(connection, names, plan.name, sealed), strict=True)) if sealed else {}
-            first: dict[str, NewItem] = {}
-            answers: list[KnownKey | Refused | None] = []
-            for new_item, key in zip(new_items, keys, strict=True):
-                there = known.get(key)
-                if key in first:
-                    twin = first[key].change.after
-                    there = KnownKey(key, twin.status, twin.input_digest, twin.stage, twin.list_id)
-                elif there is None or new_item.passes(there):
-                    there, first[key] = None, new_item
-                answers.append(there)
-            # Whether the others have a row is not looked up: the write itself shows it.
-            tally, fresh = CounterDeltas(), list(first.values())
-            others: dict[str, KnownKey | Refused | None] = {}
-            if alone:
+            found = read.known(connection, names, plan.name, sealed) if sealed else []
+            known = {one.key: one for one in found if one is not None}
+            tally = CounterDeltas()
+
+            def write(fresh: list[NewItem]) -> list[KnownKey | Refused | None]:
+                # Whether they have a row is not looked up: the write itself shows it.
                 taken: list[str] = []
+                refused: dict[int, Refused] = {}
 
-                def write(one: list[NewItem]) -> None:
-                    taken.extend(one[place].change.after.key for place in write_new(connection, names, one, tally))
+                def write_new_items(some: list[NewItem]) -> None:
+                    taken.extend(some[place].change.after.key for place in write_new(connection, names, some, tally))
 
-                refused = one_by_one(connection, names, fresh, write)
-                others = {fresh[place].change.after.key: answer for place, answer in refused.items()}
-            else:
-                taken = [fresh[place].change.after.key for place in write_new(connection, names, fresh, tally)]
+                if alone:
+                    refused = one_by_one(connection, names, fresh, write_new_items)
+                else:
+                    write_new_items(fresh)
+                there = dict(zip(taken, read.known(connection, names, plan.name, taken), strict=True)) if taken else {}
+                return [refused.get(place) or there.get(new_item.change.after.key) for place, new_item in enumerate(fresh)]
+
+            answers = add_unknown(new_items, known, write)
             tally.write(connection, names)
-            if taken:
-                others |= zip(taken, read.known(connection, names, plan.name, taken), strict=True)
-            return [others.get(key, answer) for key, answer in zip(keys, answers, strict=True)] if others else answers
+            return answers
 
         return self._write_rows(run)
 

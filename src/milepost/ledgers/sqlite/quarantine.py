@@ -12,7 +12,7 @@ from milepost.ledgers.sqlite.file.store import TransactionRunner
 from milepost.ledgers.sqlite.rows.codec import COLUMNS, LOOK_AT, items_of, rows_of
 from milepost.ledgers.sqlite.rows.names import NameNumbers
 from milepost.ports.foreign_rows import Adopted, QuarantineEntry
-from milepost.ports.ledger import Refused
+from milepost.ports.items import Refused
 
 NEVER = 253_402_300_799_000
 """Due time of a quarantined row: the end of the year 9999. So it stays in the index, and `find` finds it."""

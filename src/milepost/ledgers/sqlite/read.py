@@ -12,7 +12,8 @@ from milepost.core.status import Status
 from milepost.ledgers.sqlite.rows.codec import COLUMNS, STATUSES, UNREADABLE, chunks, decode, decode_rest, items_of, json_text, rows_of
 from milepost.ledgers.sqlite.rows.like_rows import OWN_DIGEST, digests_of
 from milepost.ledgers.sqlite.rows.names import NameNumbers
-from milepost.ports.ledger import Count, Group, HistoryEntry, KnownKey, Refused, Same, compare
+from milepost.ports.feed import Count, Group, HistoryEntry
+from milepost.ports.items import KnownKey, Refused, Same, compare
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from milepost.ledgers.sqlite.file.store import TransactionRunner
 from milepost.ledgers.sqlite.read import history
 from milepost.ledgers.sqlite.rows.codec import CODES, COLUMNS, STATUSES, UNREADABLE, chunks, decode_rest, items_of, rows_of
 from milepost.ledgers.sqlite.rows.names import NameNumbers
-from milepost.ports.ledger import DeliveredLines, Keep, Leaving, Pruned
+from milepost.ports.retention import DeliveredLines, Keep, Leaving, Pruned
 
 Numbers = list[tuple[int]]
 

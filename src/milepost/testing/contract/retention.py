@@ -12,7 +12,8 @@ from milepost.core.item import digest_of
 from milepost.core.operators import cancel, retry
 from milepost.core.outcome import Reject
 from milepost.core.status import TERMINAL, Reason, Status
-from milepost.ports.ledger import Conflict, DeliveredLines, Keep, KnownKey, Leaving, NewItem, Pruned
+from milepost.ports.items import Conflict, KnownKey, NewItem
+from milepost.ports.retention import DeliveredLines, Keep, Leaving, Pruned
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
 

@@ -17,7 +17,8 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Limits, Route
 from milepost.core.values.refusal import Refusal
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as
-from milepost.ports.ledger import ClaimRequest, ClaimResult, Conflict, KnownKey, Ledger, NewItem, Refused
+from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Refused
+from milepost.ports.ledger import Ledger
 from milepost.testing.audit import audit
 from milepost.testing.clock import SeededChance, VirtualClock
 
@@ -114,7 +115,7 @@ class World:
     @property
     def called(self) -> bool:
         """Are workers called by messages here? Then others see to what needs no worker, and a worker asks at an even pace."""
-        return self.ledger.timing.offer_life_ms > 0
+        return self.ledger.work_queues
 
     def moved_on(self, claimed: ClaimResult) -> None:
         """Nothing was given; one row was moved on, by this claim or by whoever sees to such rows."""

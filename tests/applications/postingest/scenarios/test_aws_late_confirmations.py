@@ -22,7 +22,7 @@ from milepost.engine.intake import submit
 from milepost.engine.work.settle import settle
 from milepost.ledgers.aws.repair.repair import Repair
 from milepost.ledgers.memory import MemoryLedger
-from milepost.ports.ledger import ClaimRequest
+from milepost.ports.items import ClaimRequest
 from milepost.ports.runner import JobResult
 from milepost.testing.clock import SeededChance, VirtualClock
 

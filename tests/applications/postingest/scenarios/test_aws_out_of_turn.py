@@ -13,7 +13,7 @@ from milepost.core.due import Lease
 from milepost.core.outcome import Done, Retry
 from milepost.core.routes.route import Route
 from milepost.engine.work.settle import settle
-from milepost.ports.ledger import ClaimRequest
+from milepost.ports.items import ClaimRequest
 from milepost.ports.runner import JobResult
 
 

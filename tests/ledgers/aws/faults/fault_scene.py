@@ -40,7 +40,7 @@ from milepost.ledgers.aws.retention.row_end import finish
 from milepost.ledgers.aws.store import SEALED_FOR_MS, StoreSettings
 from milepost.ledgers.aws.stream.records import Stream, StreamRecord
 from milepost.ledgers.aws.tables.counter_cells import CounterTally
-from milepost.ports.ledger import ClaimRequest
+from milepost.ports.items import ClaimRequest
 from milepost.ports.runner import JobResult
 from milepost.testing.audit import audit, every_item
 from milepost.testing.clock import SeededChance, VirtualClock

@@ -15,7 +15,7 @@ from milepost.core.status import Reason, Status
 from milepost.ledgers.aws.journal.journal import BLOCK, JOURNAL, REACH, Journal, JournalEntry
 from milepost.ledgers.aws.journal.lines import JournalBatch, images_of
 from milepost.ledgers.aws.tables.keys import Image
-from milepost.ports.ledger import HistoryEntry
+from milepost.ports.feed import HistoryEntry
 
 
 @pytest.fixture

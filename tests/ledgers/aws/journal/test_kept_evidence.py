@@ -22,7 +22,7 @@ from milepost.engine.context import Context
 from milepost.engine.evidence.records import evidence_of, keeper
 from milepost.evidence.record import blob_name, differences
 from milepost.ledgers.aws.journal.lines import line_key
-from milepost.ports.ledger import DeliveredLines
+from milepost.ports.retention import DeliveredLines
 from milepost.testing.contract.world import World, sample_route
 
 

@@ -19,7 +19,7 @@ from milepost.engine.events.parked_events import entries_of
 from milepost.engine.intake import submit
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.repair.repair import Repair
-from milepost.ports.ledger import HistoryEntry
+from milepost.ports.feed import HistoryEntry
 from milepost.testing.audit import audit, every_item, problems
 
 T = TypeVar("T")

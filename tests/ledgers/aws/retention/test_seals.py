@@ -13,7 +13,7 @@ from milepost.core.outcome import Reject
 from milepost.core.status import TERMINAL
 from milepost.ledgers.aws.journal.journal import Journal
 from milepost.ledgers.aws.row_duties import seal_for
-from milepost.ports.ledger import DeliveredLines
+from milepost.ports.retention import DeliveredLines
 
 
 @pytest.fixture

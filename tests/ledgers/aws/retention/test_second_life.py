@@ -12,7 +12,7 @@ from milepost.core.routes.route import Route
 from milepost.core.status import TERMINAL
 from milepost.engine.context import Context
 from milepost.engine.views.items import chain_broken_at
-from milepost.ports.ledger import DeliveredLines
+from milepost.ports.retention import DeliveredLines
 from milepost.testing.clock import SeededChance
 from milepost.testing.contract.world import World
 

@@ -20,7 +20,9 @@ from milepost.ledgers.aws.tables.counter_cells import CounterTally
 from milepost.ledgers.aws.tables.counters import Counters
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.memory.state import MemoryRecord
-from milepost.ports.ledger import Count, DeliveredLines, Group, Query
+from milepost.ports.feed import Count, Group
+from milepost.ports.items import Query
+from milepost.ports.retention import DeliveredLines
 from milepost.testing.contract.world import World, sample_route
 
 NOW = 1_700_000_000_000

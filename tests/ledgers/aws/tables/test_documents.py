@@ -9,7 +9,7 @@ import pytest
 from tests.ledgers.aws.table_scene import Died, Process, Scene, writes
 
 from milepost.ledgers.aws.tables.documents import Control
-from milepost.ports.ledger import Document
+from milepost.ports.documents import Document
 
 
 @pytest.fixture

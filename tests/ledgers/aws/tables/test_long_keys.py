@@ -21,7 +21,7 @@ from milepost.ledgers.aws.quarantine.quarantine import look, replay
 from milepost.ledgers.aws.tables.keys import Layout
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 from milepost.testing.clock import SeededChance
 from milepost.testing.contract.world import World
 

@@ -19,7 +19,7 @@ from milepost.core.due import FRAGILE
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status
 from milepost.engine.intake import submit
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 from milepost.testing.audit import audit
 
 ITEMS = 600

@@ -20,7 +20,8 @@ from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ledgers.sqlite.file import backup
 from milepost.ledgers.sqlite.file.backup import back_up, examine, restore
 from milepost.ledgers.sqlite.file.store import blobs_folder
-from milepost.ports.ledger import MISSING_CAPABILITIES, Query
+from milepost.ports.items import Query
+from milepost.ports.ledger import MISSING_CAPABILITIES
 
 KEYS = [f"L-{number}" for number in range(300)]
 

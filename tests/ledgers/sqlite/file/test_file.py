@@ -23,7 +23,8 @@ from milepost.core.status import LIVE, TERMINAL, Status
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ledgers.sqlite.file import schema
 from milepost.ledgers.sqlite.file.store import LONGEST_PAUSE_S
-from milepost.ports.ledger import DeliveredLines, NewItem, Query
+from milepost.ports.items import NewItem, Query
+from milepost.ports.retention import DeliveredLines
 from milepost.testing.audit import audit
 from milepost.testing.contract.world import World
 

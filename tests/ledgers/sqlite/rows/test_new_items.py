@@ -20,7 +20,9 @@ from milepost.core.status import TERMINAL
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ledgers.sqlite.rows import new_items
-from milepost.ports.ledger import DeliveredLines, KnownKey, Ledger, NewItem, Refused, Same
+from milepost.ports.items import KnownKey, NewItem, Refused, Same
+from milepost.ports.ledger import Ledger
+from milepost.ports.retention import DeliveredLines
 from milepost.testing.audit import audit
 from milepost.testing.clock import VirtualClock
 from milepost.testing.contract.world import World, sample_route
@@ -49,6 +51,7 @@ def arrivals(draw: st.DrawFn) -> list[dict[str, Any]]:
             "correlation_id": st.sampled_from(["c", "é" * 40_000, "n\0ul"]),
             "size": st.sampled_from([0, 3, 1_000]),
             "over": st.booleans(),
+            "large": st.booleans(),
             "by": st.sampled_from(["ada", "bob"]),
         },
     )
@@ -59,7 +62,11 @@ def arrivals(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 def new_item(world: World, ledger: Ledger, more: dict[str, Any]) -> NewItem:
     key = more["key"]
-    content = {"id": key, "lane": more.get("lane", ""), "filled": "f" * (2 * LARGEST if key == LARGE else more.get("size", 0))}
+    content = {
+        "id": key,
+        "lane": more.get("lane", ""),
+        "filled": "f" * (2 * LARGEST if key == LARGE or more.get("large") else more.get("size", 0)),
+    }
     (known,) = ledger.peek("parcels", [key])
     over = known.head if known is not None and known.sealed and more.get("over") else None
     change = accept(
@@ -89,6 +96,7 @@ def held(ledger: Ledger) -> Any:
 @pytest.mark.parametrize("make_route", [sample_route, external_route])
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(batches=st.lists(arrivals(), min_size=1, max_size=4), ending=st.sets(st.sampled_from(KEYS)), few=st.sampled_from([1, 4, 100]))
+@example(batches=[[{"key": "k0", "large": True}, {"key": "k0"}, {"key": "k0"}]], ending=set(), few=100)  # twins of a refused one
 @example(
     batches=[[{"key": "k0"}], [{"key": "k0", "over": True}, {"key": "k0"}]], ending={"k0"}, few=100
 )  # a twin of one that passes a seal

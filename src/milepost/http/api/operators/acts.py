@@ -17,7 +17,7 @@ from milepost.http.protocol.endpoint import END, Answer, Call, Endpoints
 from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import ACT, Act, read_as
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 
 ENDPOINTS = Endpoints()
 ACTS = "/api/v1/routes/{route}/acts"

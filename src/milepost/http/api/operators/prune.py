@@ -15,7 +15,7 @@ from milepost.http.api.find import afford
 from milepost.http.auth.author import check_reason, named
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.state.state import ServerState
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 
 ENDPOINTS = Endpoints()
 

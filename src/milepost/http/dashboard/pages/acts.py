@@ -19,7 +19,7 @@ from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import Act
-from milepost.ports.ledger import Group
+from milepost.ports.feed import Group
 
 ENDPOINTS = Endpoints(pages=True)
 SHOWN = 100

@@ -20,7 +20,7 @@ from milepost.http.dashboard.pages.items import filled
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 
 ENDPOINTS = Endpoints(pages=True)
 COLUMNS = ("key", "stage", "status", "attempts", "lane", "due_at", "created_at", "entered_at", "updated_at", "ended_at", "correlation_id")

@@ -18,7 +18,7 @@ from milepost.http.dashboard.render import KINDS, page, seen_routes
 from milepost.http.dashboard.timeline import timeline, written
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.state.state import ServerState
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 
 ENDPOINTS = Endpoints(pages=True)
 ALIKE, LOOKS = 10, 6

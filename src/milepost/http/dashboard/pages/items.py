@@ -25,7 +25,7 @@ from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.protocol.problems import ProblemError
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import HOLD
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 
 ENDPOINTS = Endpoints(pages=True)
 SHOWN = 100

@@ -16,7 +16,7 @@ from milepost.ledgers.aws.breakers import record_of, release_probes, take_probes
 from milepost.ledgers.aws.claim.tokens import take
 from milepost.ledgers.aws.queues.messages import SqsMessage
 from milepost.ledgers.aws.store import AwsStore
-from milepost.ports.ledger import ClaimRequest
+from milepost.ports.items import ClaimRequest
 
 
 class Admitted(Struct):

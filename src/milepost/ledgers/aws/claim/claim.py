@@ -31,7 +31,7 @@ from milepost.ledgers.aws.tables.item_rows import is_ours, item_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ledgers.aws.tables.readable_rows import readable, whole
 from milepost.ledgers.aws.tables.row_faults import why_unreadable
-from milepost.ports.ledger import ClaimRequest, ClaimResult, Conflict, Refused
+from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, Refused
 
 LOOK_MS = 250
 """How often a worker looks whether a wait at an idle queue has brought something; that costs no request."""

@@ -22,7 +22,8 @@ from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.keys import Layout
 from milepost.ledgers.aws.tables.readable_rows import readable
-from milepost.ports.ledger import Document, Refused
+from milepost.ports.documents import Document
+from milepost.ports.items import Refused
 
 HOLDING = "holding"
 """Lanes that have, or had, rows standing apart."""

@@ -17,7 +17,7 @@ from milepost.ledgers.aws.claim.claim import MOST_COPIES, SOON_MS, MessageClaims
 from milepost.ledgers.aws.queues.messages import SqsMessage, read
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.keys import Image, Layout
-from milepost.ports.ledger import ClaimRequest
+from milepost.ports.items import ClaimRequest
 
 
 class Answered(Struct):

@@ -33,7 +33,7 @@ from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.requests.client import ConditionFailed, Requests
 from milepost.ledgers.aws.tables.keys import Image
 from milepost.ledgers.aws.tables.values import Values
-from milepost.ports.ledger import HistoryEntry
+from milepost.ports.feed import HistoryEntry
 
 __all__ = ["BLOCK", "JOURNAL", "REACH", "Journal", "JournalEntry"]
 

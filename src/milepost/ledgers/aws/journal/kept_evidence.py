@@ -13,7 +13,8 @@ from milepost.evidence.record import kept
 from milepost.ledgers.aws.tables.item_rows import content_of, correlation_of, is_ours, life_of, links_of, offered_by, row_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ledgers.aws.tables.readable_rows import SPOILT
-from milepost.ports.ledger import HistoryEntry, Leaving
+from milepost.ports.feed import HistoryEntry
+from milepost.ports.retention import Leaving
 
 if TYPE_CHECKING:
     from milepost.ledgers.aws.store import AwsStore, Sealing

@@ -14,7 +14,7 @@ from milepost.ledgers.aws.tables.conditional_write import place_of
 from milepost.ledgers.aws.tables.item_rows import correlation_of
 from milepost.ledgers.aws.tables.keys import Image
 from milepost.ledgers.aws.tables.values import Values
-from milepost.ports.ledger import HistoryEntry
+from milepost.ports.feed import HistoryEntry
 
 LONGEST_ITEM = 2048
 """Maximum bytes of a DynamoDB hash key."""

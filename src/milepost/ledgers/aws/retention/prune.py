@@ -22,7 +22,7 @@ from milepost.ledgers.aws.store import SEALED_FOR_MS, AwsStore, seal_of
 from milepost.ledgers.aws.tables.item_rows import copied_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ledgers.aws.tables.readable_rows import SPOILT, readable
-from milepost.ports.ledger import DeliveredLines, Keep, Leaving, Pruned
+from milepost.ports.retention import DeliveredLines, Keep, Leaving, Pruned
 
 PAGE = 100
 

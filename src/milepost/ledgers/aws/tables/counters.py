@@ -33,7 +33,7 @@ from milepost.ledgers.aws.tables.counter_cells import (
     unchanged,
 )
 from milepost.ledgers.aws.tables.keys import Image
-from milepost.ports.ledger import Count, Group
+from milepost.ports.feed import Count, Group
 
 Snapshot = dict[Cell, str]
 """The token of the last write of each cell."""

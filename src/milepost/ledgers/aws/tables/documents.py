@@ -13,7 +13,7 @@ import msgspec
 from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.requests.client import ConditionFailed, Requests
 from milepost.ledgers.aws.tables.keys import Image
-from milepost.ports.ledger import Document
+from milepost.ports.documents import Document
 
 LONGEST_NAME = 1024
 """Maximum bytes of a DynamoDB range key."""

@@ -10,7 +10,7 @@ from milepost.core.item import Item, Row
 from milepost.ledgers.aws.tables.item_rows import content_of, is_ours, row_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ledgers.aws.tables.row_faults import why_unreadable
-from milepost.ports.ledger import Refused
+from milepost.ports.items import Refused
 
 if TYPE_CHECKING:
     from milepost.ledgers.aws.store import AwsStore

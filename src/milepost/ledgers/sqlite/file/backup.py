@@ -24,7 +24,7 @@ from milepost.ledgers.sqlite.errors import BUSY, primary_code, said_in_ours
 from milepost.ledgers.sqlite.file import schema
 from milepost.ledgers.sqlite.file.liveness import Liveness
 from milepost.ledgers.sqlite.file.store import blobs_folder
-from milepost.ports.answers import BackupReport, Progress, RestoreReport
+from milepost.ports.upkeep import BackupReport, Progress, RestoreReport
 
 PAGES = 512
 """Pages copied between two progress reports."""

@@ -13,7 +13,7 @@ from milepost.ledgers.sqlite.errors import ROW_REFUSED, translated
 from milepost.ledgers.sqlite.rows.codec import CODES, INPUT, PAYLOAD, RESULT, UPDATE, encode, json_text, shared
 from milepost.ledgers.sqlite.rows.like_rows import FEW, HISTORY_LIKE, UPDATE_LIKE, digests_of
 from milepost.ledgers.sqlite.rows.names import NameNumbers
-from milepost.ports.ledger import Refused
+from milepost.ports.items import Refused
 
 HISTORY = "INSERT INTO history (item, previous, body) VALUES (?, ?, ?)"
 KINDS = {"input": INPUT, "payload": PAYLOAD, "result": RESULT}

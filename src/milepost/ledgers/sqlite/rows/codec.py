@@ -12,7 +12,7 @@ from msgspec import Struct
 from milepost.core.item import Content, Failure, Item, Row
 from milepost.core.status import Status
 from milepost.ledgers.sqlite.rows.names import NameNumbers
-from milepost.ports.ledger import Refused
+from milepost.ports.items import Refused
 
 STATUSES: tuple[Status, ...] = tuple(Status)
 CODES: dict[Status, int] = {status: code for code, status in enumerate(STATUSES)}

@@ -17,7 +17,7 @@ from milepost.ledgers.sqlite.rows.changes import HISTORY, CounterDeltas
 from milepost.ledgers.sqlite.rows.codec import INPUT, encode, json_text, shared
 from milepost.ledgers.sqlite.rows.like_rows import DIGEST, FEW
 from milepost.ledgers.sqlite.rows.names import NameNumbers
-from milepost.ports.ledger import NewItem
+from milepost.ports.items import NewItem
 
 PORTION = 1 << 20
 """Approximate bytes packed into one value, so that a batch of large inputs is never in memory twice."""

@@ -9,7 +9,9 @@ from milepost.core.outcome import Done, Reject
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
 from milepost.ports.documents import HOLD, LIMIT
-from milepost.ports.ledger import Conflict, DeliveredLines, Ledger, Query
+from milepost.ports.items import Conflict, Query
+from milepost.ports.ledger import Ledger
+from milepost.ports.retention import DeliveredLines
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World, sample_route
 

@@ -9,7 +9,8 @@ from milepost.core.operators import cancel, replace, rerun, reschedule
 from milepost.core.outcome import Done, Reject
 from milepost.core.status import TERMINAL, Status
 from milepost.core.values.refusal import Refusal
-from milepost.ports.ledger import Conflict, DeliveredLines
+from milepost.ports.items import Conflict
+from milepost.ports.retention import DeliveredLines
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
 

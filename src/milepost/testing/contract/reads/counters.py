@@ -6,7 +6,8 @@ from milepost.core.decide import decide
 from milepost.core.operators import cancel, move, retry, skip
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
 from milepost.core.status import Status
-from milepost.ports.ledger import Group, Ledger
+from milepost.ports.feed import Group
+from milepost.ports.ledger import Ledger
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World, sample_route
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from milepost.core.item import KeyPart
 from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
 from milepost.core.status import FAILED, Status
-from milepost.ports.ledger import Query
+from milepost.ports.items import Query
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
 

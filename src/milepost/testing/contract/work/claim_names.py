@@ -19,7 +19,8 @@ from milepost.engine.context import Context
 from milepost.engine.resend import Resender
 from milepost.engine.work.remote import Remote, ShownLease, Wish
 from milepost.engine.work.settle import recorded, settle
-from milepost.ports.ledger import Conflict, Ledger
+from milepost.ports.items import Conflict
+from milepost.ports.ledger import Ledger
 from milepost.ports.runner import JobResult
 from milepost.testing.clock import SeededChance
 from milepost.testing.contract.base import Promises

@@ -15,7 +15,8 @@ from milepost.core.item import digest_of
 from milepost.core.operators import cancel, skip
 from milepost.core.outcome import Done
 from milepost.core.status import Status
-from milepost.ports.ledger import ClaimRequest, Conflict, KnownKey, Ledger, Refused
+from milepost.ports.items import ClaimRequest, Conflict, KnownKey, Refused
+from milepost.ports.ledger import Ledger
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import LEASE, World
 

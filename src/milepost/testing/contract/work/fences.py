@@ -10,7 +10,8 @@ from milepost.core.due import FRAGILE
 from milepost.core.item import Item
 from milepost.core.outcome import Done, Retry
 from milepost.core.status import Reason, Status
-from milepost.ports.ledger import Conflict, Ledger
+from milepost.ports.items import Conflict
+from milepost.ports.ledger import Ledger
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import LEASE, World
 

@@ -8,7 +8,8 @@ from milepost.core.item import Item
 from milepost.core.outcome import Done
 from milepost.core.status import Status
 from milepost.ports.documents import HOLD
-from milepost.ports.ledger import ClaimResult, Conflict, Ledger, Refused
+from milepost.ports.items import ClaimResult, Conflict, Refused
+from milepost.ports.ledger import Ledger
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
 

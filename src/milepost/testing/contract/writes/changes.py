@@ -7,7 +7,7 @@ from milepost.core.decide import decide, given_back, late
 from milepost.core.operators import cancel, retry, skip
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
 from milepost.core.status import Reason, Status
-from milepost.ports.ledger import Conflict
+from milepost.ports.items import Conflict
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from milepost.ports.ledger import Document, Ledger
+from milepost.ports.documents import Document
+from milepost.ports.ledger import Ledger
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
 

@@ -9,7 +9,8 @@ from milepost.core.errors import RouteChanged
 from milepost.core.item import Put, digest_of
 from milepost.core.outcome import Done
 from milepost.core.status import Reason, Status
-from milepost.ports.ledger import KnownKey, Ledger, Same
+from milepost.ports.items import KnownKey, Same
+from milepost.ports.ledger import Ledger
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World, sample_route
 

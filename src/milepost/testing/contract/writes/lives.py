@@ -9,7 +9,8 @@ from milepost.core.outcome import Done, Retry
 from milepost.core.routes.route import Route
 from milepost.core.status import TERMINAL
 from milepost.evidence.record import differences, evidence
-from milepost.ports.ledger import DeliveredLines, Ledger
+from milepost.ports.ledger import Ledger
+from milepost.ports.retention import DeliveredLines
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.retention import prune
 from milepost.testing.contract.world import World

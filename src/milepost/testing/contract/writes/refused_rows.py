@@ -12,7 +12,8 @@ from milepost.core.item import Content, Item, Row, digest_of
 from milepost.core.operators import cancel
 from milepost.core.outcome import Done, NotYet
 from milepost.core.status import Reason, Status
-from milepost.ports.ledger import Ledger, NewItem, Query, Refused
+from milepost.ports.items import KnownKey, NewItem, Query, Refused
+from milepost.ports.ledger import Ledger
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
 
@@ -58,6 +59,17 @@ class RefusedRowsContract(Promises):
         assert isinstance(refused, Refused)
         assert ledger.peek("parcels", ["a", "b", "c"])[1] is None
         assert ledger.add(world.plan, [world.new_item("b")], world.now) == [None]
+        world.audit()
+
+    def test_the_twin_of_a_refused_item_is_recorded(self, ledger: Ledger) -> None:
+        world = World(ledger)
+        change = world.new_item("a").change
+        large = NewItem(replace(change, after=replace(change.after, list_id="x" * self.refused_size(ledger))), {"id": "a"})
+        refused, written, known = ledger.add(world.plan, [large, world.new_item("a"), world.new_item("a")], world.now)
+        assert isinstance(refused, Refused)
+        assert written is None
+        assert isinstance(known, KnownKey)
+        assert not known.sealed
         world.audit()
 
     @pytest.mark.parametrize("what", ["content", "row"])

@@ -1,0 +1,67 @@
+"""Feed: the history lines of all items in the order written, and the counters that are kept with them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from milepost.core.history import Line, decode_line
+from milepost.core.status import Status
+
+
+class HistoryEntry(Struct, frozen=True):
+    """A history line as stored. `seq` is its place in the order of all lines of the ledger."""
+
+    seq: int
+    route: str
+    key: str
+    correlation_id: str
+    previous: bytes
+    body: bytes
+    payload: Any = None
+    """The payload that this line offered to an external stage: stored with the line, so later changes do not affect it."""
+
+    @property
+    def line(self) -> Line:
+        return decode_line(self.body)
+
+
+class Count(Struct, frozen=True):
+    route: str
+    stage: str
+    status: Status
+    hour: int
+    """Hour, since 1970, in which these items entered their stage, or ended."""
+    n: int
+
+
+class Group(Struct, frozen=True):
+    """A group of similar errors. `now` items have it at present; `total` items ever had it."""
+
+    route: str
+    stage: str
+    group: str
+    category: str
+    sample: str
+    now: int
+    total: int
+    first_at: int
+    last_at: int
+
+
+class LedgerFeed(Protocol):
+    """Each line has one place in the feed, for good: a reader that continues after a place misses no line and reads none twice."""
+
+    def feed(self, after: int, limit: int) -> list[HistoryEntry]:
+        """Lines of all items in the order written, after the place `after`, with the payloads they offered."""
+
+    def last_seq(self) -> int:
+        """The place of the newest line."""
+
+    def counts(self, route: str | None = None) -> list[Count]:
+        """Maintained counters, never a scan. They are written with the rows and agree with them, except on a ledger that lacks "exact
+        counts": there they follow with a short delay, and no decision may use them."""
+
+    def groups(self, route: str | None = None) -> list[Group]:
+        """Groups of similar errors that an item has or had."""

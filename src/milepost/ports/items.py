@@ -1,0 +1,273 @@
+"""Items of a ledger: accept, claim, settle, read and find them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from milepost.core.change import Change
+from milepost.core.due import Lease
+from milepost.core.item import Item, KeyPart, Row
+from milepost.core.routes.plan import Plan
+from milepost.core.status import Status
+from milepost.ports.feed import HistoryEntry
+
+
+class Timing(Struct, frozen=True):
+    """Grace before an offer and life of an offer on this ledger; copied into a plan's stages when the plan is made."""
+
+    grace_ms: int
+    offer_life_ms: int
+    resend_delay_ms: int = 0
+    """Delay after the due time before the resender acts, so that it does not race a message in flight."""
+    stay_ms: int = 0
+    """Minimum time that an ended item's row stays after its seal is written, for pruning too."""
+
+
+class KnownKey(Struct, frozen=True, gc=False):
+    """The ledger's answer for a known key: from its row, or from the seal that outlives the row."""
+
+    key: str
+    status: Status
+    input_digest: bytes
+    stage: str = ""
+    list_id: str | None = None
+    sealed: bool = False
+    ended_at: int | None = None
+    head: bytes = b""
+    content_digest: bytes | None = None
+    """Digest of the present input, if an operator has replaced the first one."""
+    life: int = 0
+    """The life of the key (see `core.item.Row.life`)."""
+
+    @property
+    def current_digest(self) -> bytes:
+        """Digest to compare a repeated input of this key with."""
+        return self.content_digest or self.input_digest
+
+
+class Same(Struct, frozen=True, gc=False):
+    """The key has a row whose content has the given digest: the item's status and stage."""
+
+    status: Status
+    stage: str
+
+
+def compare(known: Sequence[KnownKey | None], digests: Sequence[bytes]) -> list[KnownKey | Same | None]:
+    """The answer of `Ledger.recognise`, made from that of `Ledger.peek`."""
+    return [
+        one if one is None or one.sealed or one.current_digest != digest else Same(one.status, one.stage)
+        for one, digest in zip(known, digests, strict=True)
+    ]
+
+
+class NewItem(Struct, frozen=True, gc=False):
+    """An item to be added: its first change (see `core.decide.accept`) and its input."""
+
+    change: Change
+    input: Any
+    over: bytes | None = None
+    """The head of a seal that does not prevent adding the key: an operator submits it again although it has ended."""
+
+    def passes(self, there: KnownKey) -> bool:
+        """Whether it may be added although the key is known."""
+        return there.sealed and self.over is not None and there.head == self.over
+
+
+def add_unknown(
+    new_items: Sequence[NewItem],
+    known: Mapping[str, KnownKey],
+    write: Callable[[list[NewItem]], Sequence[KnownKey | Refused | None]],
+) -> list[KnownKey | Refused | None]:
+    """The answers of `LedgerItems.add`, by a `write` that takes items with different keys. Keys that are `known`, such as sealed ones,
+    are not written. Of several items with one key, the first that the storage does not refuse is written; the later ones are known."""
+    answers: list[KnownKey | Refused | None] = [None] * len(new_items)
+    places: Sequence[int] = range(len(new_items))
+    while places:
+        first: dict[str, int] = {}
+        later: list[int] = []
+        for place in places:
+            new_item = new_items[place]
+            key = new_item.change.after.key
+            if key in first:
+                later.append(place)
+            elif (there := known.get(key)) is not None and not new_item.passes(there):
+                answers[place] = there
+            else:
+                first[key] = place
+        for place, answer in zip(first.values(), write([new_items[place] for place in first.values()]), strict=True):
+            answers[place] = answer
+        refused: list[int] = []
+        for place in later:
+            ahead = new_items[first[new_items[place].change.after.key]].change.after
+            answer = answers[first[ahead.key]]
+            if isinstance(answer, Refused):
+                refused.append(place)
+            else:
+                answers[place] = answer or KnownKey(
+                    ahead.key, ahead.status, ahead.input_digest, ahead.stage, ahead.list_id, head=ahead.head
+                )
+        places = refused
+    return answers
+
+
+class ClaimRequest(Struct, frozen=True):
+    """One stage's request for work. `want` counts items; `batch` is the number of items per handler call, for the rate; `held` is how
+    many items this process has claimed, by lane; `spent` are extra calls since the last claim, by lane. An item that lost two workers
+    is fragile: only a request for `fragile` items gets it, and only one at a time."""
+
+    plan: Plan
+    stage: str
+    want: int
+    lease: Lease
+    batch: int = 1
+    held: dict[str, int] = {}
+    spent: dict[str, int] = {}
+    fragile: bool = False
+
+
+class Refused(Struct, frozen=True):
+    """The storage refuses one row or cannot read it: it is too large, damaged, or has an unsupported value. The row is unchanged, and
+    other rows are not affected. `reason` says why, for people."""
+
+    reason: str
+    key: str = ""
+    """The item's key, where the position of the answer does not show it."""
+    row: Row | None = None
+    """The item's row, as far as it is readable: enough to cancel the item."""
+
+
+class ClaimResult(Struct, frozen=True):
+    """The answer to a ClaimRequest: items claimed under its lease, each with its ticket where there is one; how many others moved without
+    a worker; and the earliest time at which another request can return more (None: only after a change)."""
+
+    items: list[Item]
+    moved: int = 0
+    next_at: int | None = None
+    outdated: bool = False
+    """The ledger has a newer version of the route: this process must stand by."""
+    fragile: bool = False
+    """Fragile items are due and were skipped."""
+    lost: int = 0
+    """Expired leases that were found."""
+    refused: list[Refused] = []
+    """Due rows that could not be read or written. None is claimed: each has become a counted failure of its item or is in quarantine, so
+    that it is not due again at once."""
+
+
+class Conflict(Struct, frozen=True):
+    """A change lost its race. `current` is the present row, None if there is none."""
+
+    current: Row | None
+    outdated: bool = False
+
+
+class Query(Struct, frozen=True, kw_only=True):
+    """A search for rows; all given conditions must hold. Pages have one fixed order; `after` is the `next` of the last page."""
+
+    route: str
+    prefix: str | None = None
+    """Prefix of the key."""
+    parts: tuple[KeyPart, ...] = ()
+    """Parts that the key must have, on a route whose key has several fields."""
+    statuses: frozenset[Status] | None = None
+    stages: frozenset[str] | None = None
+    lane: str | None = None
+    group: str | None = None
+    lists: frozenset[str] | None = None
+    """Items from one of these lists."""
+    entered_before: int | None = None
+    changed_before: int | None = None
+    due_before: int | None = None
+    overdue_before: int | None = None
+    handed_over: bool = False
+    """Only items whose work was handed over to a partner that has not answered."""
+    in_queue: bool = True
+    """Include items whose message waits in a queue for a worker; False leaves them out where the ledger can (see `lost_calls`)."""
+    with_content: bool = False
+    exact: bool = False
+    """For decisions: no row that was written before the call is missed. Where an index lags behind, the whole route is read."""
+    after: Any = None
+    limit: int = 1000
+
+
+class QueryPage(Struct, frozen=True):
+    items: list[Item]
+    next: Any = None
+    """Pass it as `after` to continue; None: this was the last page."""
+    refused: list[Refused] = []
+    """Unreadable rows of this page."""
+
+
+class LedgerItems(Protocol):
+    """A key is accepted once; a change is written only if the ledger still holds its `before`; every answer stands at the place of its
+    question. A lost race is the value `Conflict`, a row that the storage cannot take or read the value `Refused`."""
+
+    timing: Timing
+    work_queues: bool
+    """Messages in a queue call the workers. False: the row itself is the queue, and a due row is found by its index."""
+
+    def prepare(self, plan: Plan) -> Plan:
+        """Take up the plan: what is read and offered from now on goes by it. Returns the plan to give to every other verb: the same
+        one, or one with what the ledger knows about its stages, such as how long a partner's queue keeps an offer."""
+
+    def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
+        """What is known of each key, from rows and seals, in the order given."""
+
+    def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[KnownKey | Same | None]:
+        """As `peek`, but Same where the item has a row and content with the given digest (one per key). For a list that is delivered again
+        this holds for almost all keys, and a ledger may answer it faster."""
+
+    def invalid_keys(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
+        """Keys that are invalid on this ledger, such as too long ones, each with the reason."""
+
+    def add(self, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
+        """Record new items: row, content, first line and counters at once. None: recorded; KnownKey: it existed before (nothing written),
+        unless it is a seal that the new item may pass; Refused: the storage refuses it (the others are recorded). Raises RouteChanged if
+        the ledger has another version of the route."""
+
+    def claim(self, asks: Sequence[ClaimRequest], now: int, jitter: float) -> list[ClaimResult]:
+        """Claim due items of open lanes for a worker, oldest due first, within rates and pauses, by `core.due.look`."""
+
+    def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | Refused | None]:
+        """Write each change if the ledger still holds its `before` (see `core.change.holds`). None: written; Conflict: the row has changed
+        since; Refused: the storage refuses this row, so that the same change can never be written. Each change is atomic, and none
+        affects another. `versions` are the route versions that the decisions used."""
+
+    def apply_and_claim(
+        self, changes: Sequence[Change], now: int, versions: dict[str, int], asks: Sequence[ClaimRequest], jitter: float
+    ) -> tuple[list[Conflict | Refused | None], list[ClaimResult]]:
+        """`apply` followed by `claim` with no other write between: an item that a change brings to a stage can be claimed there at once,
+        after the items already due there. A ledger that lacks "one step" makes two writes."""
+
+    def extend(self, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
+        """Extend the leases; False: that lease has ended. `tickets` are those of the claims (`Item.ticket`), in the order of `rows`."""
+
+    def drop_tickets(self, tickets: Sequence[Any]) -> None:
+        """Discard the tickets (`Item.ticket`) of claims that have ended. Never raises: a ticket that stays only brings a worker to a row
+        that needs no work."""
+
+    def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
+        """Items with their content, by (route, key). None: there is no row; Refused: the row cannot be read."""
+
+    def find(self, query: Query) -> QueryPage:
+        """Matching rows, page by page. Each row matches as of the time its page was read; none comes twice. A row that matches the whole
+        time is missed only where an index lags behind the rows, which `Query.exact` excludes. Unreadable matching rows are in
+        `QueryPage.refused`."""
+
+    def history(self, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
+        """One item's lines, oldest first; with `payloads`, also the payloads they offered. An unreadable line is returned as stored (see
+        `core.history.decode_line`)."""
+
+    def next_due(self, plans: Iterable[Plan]) -> int | None:
+        """The earliest due time of items that our own workers could claim (handler stages, open lanes)."""
+
+    def missing_calls(self, plan: Plan, now: int) -> dict[str, int]:
+        """Number of items, by handler stage, that are past their offer life and have no message in the stage's queue; stages without such
+        items are left out. Empty where the row itself is the queue."""
+
+    def lost_calls(self, plan: Plan, now: int, limit: int) -> list[Item]:
+        """Some of those items, the longest offered first, without content: they need a new message. A backlog whose messages exist is never
+        among them. Empty: there are no more at present."""
