@@ -17,6 +17,7 @@ from milepost.engine.heads.daily import HeadKeeper
 from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.presence import Heartbeat
 from milepost.engine.resend import Resender
+from milepost.engine.retention import Retention
 from milepost.engine.routes.backfill import waiting
 from milepost.engine.share import SharedTurns
 from milepost.engine.work.idle import all_delivered, nothing_due
@@ -63,6 +64,8 @@ class Station:
         self._resends = "resender" in wanted
         if self._resends:
             run.append(Resender(ctx))
+            if Retention.needed(ctx):
+                run.append(Retention(ctx))
             if HEADS in ctx.plans:
                 run.append(HeadKeeper(ctx, signer))
         beside = ctx.ledger.services(ctx.plans, ctx.clock, ctx.chance, self.holder)

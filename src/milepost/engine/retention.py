@@ -1,13 +1,16 @@
-"""Retention: prune rows that ended long ago, and history lines that are no longer needed. Seals stay."""
+"""Retention: remove rows that ended long ago, by an operator's prune or by the route's `keep`, and lines no longer needed. Seals stay."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 
 from msgspec import Struct, field
 
-from milepost.core.errors import UsageError
+from milepost.core.counters import HOUR
+from milepost.core.errors import LedgerBusy, LedgerError, LedgerFull, UsageError
+from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
 from milepost.core.values.durations import short_span
 from milepost.engine.act_log import enter, finish, signed
@@ -18,9 +21,11 @@ from milepost.engine.heads.daily import summed_up_to
 from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.views.items import counted, each
 from milepost.ports.items import Query
-from milepost.ports.retention import DeliveredLines
+from milepost.ports.retention import DeliveredLines, Pruned
 
 BATCH = 1000
+EVERY = 60.0
+log = logging.getLogger(__name__)
 SAFE = frozenset({Status.COMPLETED})
 """Default statuses to prune: failed and cancelled items still need an operator."""
 
@@ -85,34 +90,37 @@ def prune(
     chosen = SAFE if statuses is None else statuses
     if not chosen <= TERMINAL:
         raise UsageError(f"{', '.join(sorted(chosen - TERMINAL))}: only ended items can be pruned: {', '.join(sorted(TERMINAL))} or failed")
-    covered, newest, summed = delivered(ctx), ledger.last_seq(), summed_up_to(ctx)
+    received, newest, covered = delivered(ctx), ledger.last_seq(), _covered(ctx)
     ended_before = now - older_than_ms
-    report = PruneReport(dry_run=dry_run, kept_back=newest - covered.up_to, stay_ms=ledger.timing.stay_ms)
+    report = PruneReport(dry_run=dry_run, kept_back=newest - received.up_to, stay_ms=ledger.timing.stay_ms)
     report.parked = sum(parked == route for parked, _ in covered.parked)
-    if summed is not None and summed < covered.up_to:
-        # A line that is removed before a head covers it could never be proved.
-        report.unsummed = covered.up_to - summed
-        covered = DeliveredLines(summed, covered.parked)
+    report.unsummed = max(0, received.up_to - covered.up_to)
     if dry_run:
         _preview(ctx, route, chosen, ended_before - ledger.timing.stay_ms, report)
         return report
     signed(by, reason)
     act = enter(ctx, "prune", route, by, reason, {"older_than": f"{older_than_ms}ms", "statuses": sorted(chosen)})
-    remember = plan.route.remember_ms
-    forget_before = None if remember is None else now - remember
-    keep = keeper(ctx.blobs) if plan.route.evidence else None
     left: Counter[str] = Counter()
-    while True:
-        pruned = ledger.prune(route, chosen, ended_before, forget_before, covered, BATCH, keep)
+    more = True
+    while more:
+        pruned = _prune_some(ctx, plan, chosen, ended_before, covered, BATCH)
+        more = pruned.more
         left.update({status.value: n for status, n in pruned.statuses.items()})
         report.items += pruned.items
         report.forgotten += pruned.forgotten
         if on_progress is not None:
             on_progress(report.items)
-        if not pruned.more:
-            report.statuses = dict(left)
-            finish(ctx, act, report.items)
-            return report
+    report.statuses = dict(left)
+    finish(ctx, act, report.items)
+    return report
+
+
+def _prune_some(ctx: Context, plan: Plan, statuses: frozenset[Status], ended_before: int, covered: DeliveredLines, limit: int) -> Pruned:
+    """Remove one batch of the route's rows, delivered lines and old seals. Evidence of a row is kept before it leaves."""
+    route = plan.route
+    forget_before = None if route.remember_ms is None else ctx.clock.now() - route.remember_ms
+    keep = keeper(ctx.blobs) if route.evidence else None
+    return ctx.ledger.prune(route.name, statuses, ended_before, forget_before, covered, limit, keep)
 
 
 def _preview(ctx: Context, route: str, chosen: frozenset[Status], ended_before: int, report: PruneReport) -> None:
@@ -122,3 +130,84 @@ def _preview(ctx: Context, route: str, chosen: frozenset[Status], ended_before: 
     report.statuses = {status.value: n for status, n in found.items() if status in chosen}
     report.others = {status.value: n for status, n in found.items() if status not in chosen}
     report.items = sum(report.statuses.values())
+
+
+def _covered(ctx: Context) -> DeliveredLines:
+    """Lines that may leave: every subscriber has received them, and a daily head, if there are any, covers them. A line that is removed
+    before a head covers it could never be proved."""
+    received, summed = delivered(ctx), summed_up_to(ctx)
+    return received if summed is None else DeliveredLines(min(summed, received.up_to), received.parked)
+
+
+class Retention:
+    """Removes ended rows once their route's `keep` is over, and forgets seals by its `remember`, on ledgers whose rows do not leave by
+    themselves. Several may run at once.
+
+    Rows leave by whole hours, in which the counters know how many there are: so a turn without old rows reads no row at all.
+    """
+
+    name = "retention"
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._hour = -1
+        """The hour for which nothing is left to do."""
+        self.failed = False
+        """Rows of a route could not leave in the last run."""
+
+    @staticmethod
+    def needed(ctx: Context) -> bool:
+        """Does a route of this process let rows leave that the ledger itself does not remove?"""
+        return not ctx.ledger.row_expiry and any(_leaves(plan) for plan in ctx.plans.values())
+
+    def turn(self) -> float:
+        hour = self._ctx.clock.now() // HOUR
+        if hour == self._hour:
+            return EVERY
+        if self.run_once():
+            return 0.0
+        if not self.failed:
+            self._hour = hour
+        return EVERY
+
+    def run_once(self) -> bool:
+        """Remove one batch of each route; returns whether there may be more. A route whose evidence cannot be kept now does not stop the
+        others."""
+        covered, more = _covered(self._ctx), False
+        self.failed = False
+        for plan in self._ctx.plans.values():
+            if not _leaves(plan):
+                continue
+            try:
+                pruned = self._remove_some(plan, covered)
+            except (LedgerBusy, LedgerFull):
+                raise
+            except LedgerError as error:
+                log.error("rows of %s cannot leave now: %s", plan.name, error)
+                self.failed = True
+                continue
+            more |= pruned.more
+            if pruned.items or pruned.forgotten:
+                log.info("%s: %d rows removed, %d seals forgotten", plan.name, pruned.items, pruned.forgotten)
+        return more
+
+    def _remove_some(self, plan: Plan, covered: DeliveredLines) -> Pruned:
+        keep_ms = plan.route.keep_ms
+        ended_before = 0 if keep_ms is None else (self._ctx.clock.now() - keep_ms) // HOUR * HOUR
+        old = _old(self._ctx, plan.name, ended_before)
+        return _prune_some(self._ctx, plan, frozenset(old), ended_before, covered, min(BATCH, old.total()) or BATCH)
+
+
+def _leaves(plan: Plan) -> bool:
+    return plan.route.keep_ms is not None or plan.route.remember_ms is not None
+
+
+def _old(ctx: Context, route: str, ended_before: int) -> Counter[Status]:
+    """How many rows ended before this full hour, by status; where counters lag, any number of them."""
+    if "exact counts" in ctx.ledger.missing_capabilities:
+        return Counter(dict.fromkeys(TERMINAL, BATCH))
+    found: Counter[Status] = Counter()
+    for count in ctx.ledger.counts(route):
+        if count.status in TERMINAL and count.hour * HOUR < ended_before and count.n:
+            found[count.status] += count.n
+    return found

@@ -46,6 +46,15 @@ def test_roles_that_never_ran_or_not_for_long(world: World) -> None:
     assert found.next == "milepost up"
 
 
+def test_beside_a_process_without_workers_only_a_worker_is_to_be_started() -> None:
+    world = World()
+    world.process(holder="up --no-work", roles={"resender": world.clock.now(), "relay": world.clock.now()})
+    cures = {found.what: found.next for found in _found(world, "role", "warn")}
+    assert cures == {"no worker has had a good run here yet": "milepost work"}
+    world.add("A")
+    assert [found.next for found in _found(world, "process", "warn")] == ["milepost work"]
+
+
 def test_processes_that_went_silent_with_work_in_hand_overrun_or_are_outdated(world: World) -> None:
     world.process(holder="gone", ago_ms=300_000, in_hand=3)
     world.process(holder="left", ago_ms=600_000)

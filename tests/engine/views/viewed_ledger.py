@@ -67,5 +67,5 @@ class World:
     def process(self, *, ago_ms: int = 0, holder: str = "host-a:1", **more: Any) -> None:
         """A process that was heard of so long ago, all its roles at that moment."""
         at = self.clock.now() - ago_ms
-        roles = dict.fromkeys(("worker", "resender", "relay"), at)
-        self.ledger.write(PROCESS, holder, Process(holder, "host-a", 1, at, at, roles, **more))
+        more.setdefault("roles", dict.fromkeys(("worker", "resender", "relay"), at))
+        self.ledger.write(PROCESS, holder, Process(holder, "host-a", 1, at, at, **more))

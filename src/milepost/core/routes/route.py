@@ -127,8 +127,8 @@ class Stage(Struct, frozen=True, kw_only=True):
 class Route:
     """The ordered stages of one kind of item. `key` is a field of the input, several fields, or a function of it.
 
-    `remember`: how long an ended item's key stays known (None: for good). `keep`: how long an ended row stays where rows leave
-    automatically (None: until it is pruned; 0: it leaves as soon as its last event is delivered). `dialect`: names that other programs
+    `remember`: how long an ended item's key stays known (None: for good). `keep`: how long an ended row stays (None: until
+    an operator prunes it; 0: it leaves within about an hour). `dialect`: names that other programs
     read and write, as in the design documents ("seed") or in today's systems ("today"). `carries`: the one field of a submitted item
     that is its input; the only other fields are those of the key and `correlationId`. `skips=False`: no operator may skip a stage
     whose work was not done. `evidence=True`: results and the whole history of an item are kept for good, beside the ledger, when its

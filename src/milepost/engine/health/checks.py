@@ -21,6 +21,7 @@ from milepost.engine.events.cursors import live_cursors, silent
 from milepost.engine.health.overdue import LATE_MS, SAMPLE, WAITING, late_at, worked_stages
 from milepost.engine.health.refused_answers import AWAITED, external_stages, refused_at
 from milepost.engine.presence import HEARD_MS, last_runs
+from milepost.engine.retention import Retention
 from milepost.engine.routes.backfill_progress import hindrance, left, sent
 from milepost.engine.routes.versions import FINISHED, outdated
 from milepost.engine.views.items import ALIVE_MS, SIGNED, chain_broken_at, chain_fault, counted, live_processes, processes, route_names
@@ -261,13 +262,19 @@ def _at_work(look: Look) -> Iterator[CheckResult]:
     waiting = sum(_waiting(look, route) for route in look.seen) if not _worker_heard(look) else 0
     if waiting:
         what = f"nobody is at work, and {counted(waiting, 'item')} {'waits' if waiting == 1 else 'wait'} for a worker"
-        yield _warn("process", what, "milepost up", headline=_sentence(what))
+        yield _warn("process", what, _start(look, "worker"), headline=_sentence(what))
     else:
         yield _calm("process", _many(len(look.alive)) if look.alive else "nothing waits for a worker")
 
 
 def _many(alive: int) -> str:
     return f"{alive:,} {'process' if alive == 1 else 'processes'} at work"
+
+
+def _start(look: Look, role: str) -> str:
+    """The command that runs this role. Beside 'milepost up --no-work' only a worker is missing."""
+    beside = any("resender" in process.roles for process in look.alive)
+    return "milepost work" if role == "worker" and beside else "milepost up"
 
 
 def _worker_heard(look: Look) -> bool:
@@ -306,13 +313,14 @@ def _standing_by(look: Look) -> Iterator[CheckResult]:
 
 
 def _roles(look: Look) -> Iterator[CheckResult]:
-    for role in sorted({*ROLES, *look.last_runs}):
+    needed = {*ROLES, Retention.name} if Retention.needed(look.ctx) else {*ROLES}
+    for role in sorted({*needed, *look.last_runs}):
         at, holder = look.last_runs.get(role, (0, ""))
         shown = _resender(look, at) if role == "resender" else {}
         if not at:
-            yield _warn("role", f"no {role} has had a good run here yet", "milepost up", **shown)
+            yield _warn("role", f"no {role} has had a good run here yet", _start(look, role), **shown)
         elif look.now - at > HEARD_MS:
-            yield _warn("role", f"the last good run of a {role} was {look.watch.when(at)}, by {holder}", "milepost up", **shown)
+            yield _warn("role", f"the last good run of a {role} was {look.watch.when(at)}, by {holder}", _start(look, role), **shown)
         else:
             yield _ok("role", f"the last good run of a {role} was {look.watch.when(at)}, by {holder}", **shown)
 

@@ -55,6 +55,8 @@ def _ended(
 ) -> dict[int, bytes]:
     """The numbers and heads of rows that may leave."""
     # "+route" makes SQLite read the table itself: in the order of numbers the oldest come first.
+    if not statuses:
+        return {}
     search = _search(statuses).replace("i.route", "+i.route") + " ORDER BY i.id LIMIT ?"
     return dict(connection.execute(search, (names.routes.get(route), ended_before, limit)).fetchall())
 
