@@ -23,6 +23,8 @@ def test_the_demo_ends_by_itself_and_its_next_steps_work(bare: Shell) -> None:
     assert "Created an archive of 36 assets with two days of invented history." in said
     assert re.search(r"^Dashboard: http://127\.0\.0\.1:\d+$", said, re.MULTILINE)
     assert "Submitted 24 parcels" in said
+    assert "Submitted 24 notifications to ten partners" in said
+    assert "breaker" not in said
     assert "parcels: 0/24 ended" in said
     assert "of 24 parcels delivered in" in said
     assert "arrive every second" not in said
@@ -35,6 +37,8 @@ def test_the_demo_ends_by_itself_and_its_next_steps_work(bare: Shell) -> None:
     inside.ok("up", "--until-idle", "0")
     routes = inside.ok("status", "--json").json["routes"]
     assert (routes["parcels"]["total"], routes["archive"]["total"]) == (24, 36)
+    ended = routes["notifications"]["statuses"]
+    assert (ended["COMPLETED"], ended["REJECTED"]) == (23, 1), "every partner was there again in time"
 
 
 def heard(process: subprocess.Popen[str], found: Callable[[str], object]) -> str:

@@ -1,5 +1,5 @@
-"""`milepost demo`: 2,000 parcels through three stages with partners that fail, and an archive with an invented past so that the
-dashboard has data from the start."""
+"""`milepost demo`: 2,000 parcels through three stages, 400 notifications to ten partners of which some fail, and an archive with an
+invented past so that the dashboard has data from the start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,7 @@ from milepost.core.errors import MilepostError
 from milepost.core.status import FAILED
 
 if TYPE_CHECKING:
+    from milepost.application.declaration import ConfiguredApplication
     from milepost.demo.archive import Catalogue
     from milepost.engine.context import Context
     from milepost.engine.views.snapshot import Snapshot
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 SETTINGS = """ledger = "sqlite:///milepost.db"
 routes = ["milepost.demo.parcels:parcels", "milepost.demo.archive:archive"]
 subscribers = ["milepost.demo.archive:catalogue"]
+applications = ["notifications"]
 """
+NOTIFICATIONS = 400
 ASSETS = 3000
 IDLE_S = 6.0
 """Idle time that ends the demo. A parcel is retried after at most five seconds, so every retry is waited for."""
@@ -40,32 +43,49 @@ EVERY_S = 0.4
 @click.option("--page/--no-page", default=True, help="Serve the dashboard or not.  [default: page]")
 @click.option("--stay/--no-stay", default=None, help="Keep running when all are completed, or end.  [default: stay at a terminal]")
 def demo(items: int, folder: Path, page: bool, stay: bool | None) -> int:
-    """Watch it work: 2,000 parcels, and partners that fail.
+    """Watch it work: 2,000 parcels, 400 notifications, and partners that fail.
 
     The dashboard is open from the start. The terminal shows a live view (plain lines if piped), then a summary and commands to try:
     about 15 seconds. At a terminal the dashboard then stays open, with a few new parcels a second, until Ctrl-C. The ledger stays in
     FOLDER; the next demo replaces it.
     """
+    from milepost.application.installation import install
     from milepost.composition import open_context
     from milepost.demo.archive import Catalogue, archive
     from milepost.demo.parcels import parcels
+    from milepost.demo.partners import partners
     from milepost.ports.items import Query
 
-    url, catalogue = f"sqlite:///{_fresh(folder)}", Catalogue(folder / "catalogue.jsonl")
-    _past(url, catalogue, min(ASSETS, items + items // 2))
-    ctx = open_context(url, [parcels, archive])
-    try:
-        with opened(ctx, Where(HOST, PORT, asked=False) if page else None, "demo", "--no-page") as at:
-            if at is not None:
-                click.echo(f"Dashboard: {at}\n")
-                _look(at)
-            terminal = sys.stdin.isatty() and sys.stdout.isatty()
-            _run(ctx, catalogue, items, at, stay=stays(stay, page=at is not None, terminal=terminal))
-        failed = ctx.ledger.find(Query(route="parcels", statuses=FAILED, limit=1)).items
-    finally:
-        ctx.ledger.close()
+    with partners() as port:
+        url, catalogue = f"sqlite:///{_fresh(folder, port)}", Catalogue(folder / "catalogue.jsonl")
+        _past(url, catalogue, min(ASSETS, items + items // 2))
+        notifications = _notifications(port)
+        ctx = open_context(url, [parcels, archive, *notifications.routes])
+        try:
+            install(ctx, [notifications])
+            where = Where(HOST, PORT, asked=False) if page else None
+            with opened(ctx, where, "demo", "--no-page", applications=[notifications]) as at:
+                if at is not None:
+                    click.echo(f"Dashboard: {at}\n")
+                    _look(at)
+                terminal = sys.stdin.isatty() and sys.stdout.isatty()
+                staying = stays(stay, page=at is not None, terminal=terminal)
+                _run(ctx, catalogue, notifications, items, port, at, stay=staying)
+            failed = ctx.ledger.find(Query(route="parcels", statuses=FAILED, limit=1)).items
+        finally:
+            ctx.ledger.close()
     _try_next(folder, failed[0].key if failed else "P-0001")
     return 0
+
+
+def _notifications(port: int) -> ConfiguredApplication[Any]:
+    """The notifications application with the partners at this port as its destinations."""
+    import tomllib
+
+    from milepost.demo.partners import settings
+    from milepost.route_files import load_application
+
+    return load_application("notifications").configured(tomllib.loads(settings(port))["notifications"], environment={})
 
 
 def stays(wished: bool | None, *, page: bool, terminal: bool) -> bool:
@@ -83,14 +103,16 @@ def _look(at: str) -> None:
     connection.close()
 
 
-def _fresh(folder: Path) -> Path:
-    """Path of a new ledger; removes the ledger of an earlier demo."""
+def _fresh(folder: Path, port: int) -> Path:
+    """Path of a new ledger, beside a milepost.toml for partners at this port; removes the ledger of an earlier demo."""
+    from milepost.demo.partners import settings
+
     path = folder / "milepost.db"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for old in (*folder.glob("milepost.db*"), *folder.glob("catalogue.jsonl")):
             shutil.rmtree(old) if old.is_dir() else old.unlink()
-        (folder / "milepost.toml").write_text(SETTINGS, encoding="utf-8")
+        (folder / "milepost.toml").write_text(SETTINGS + settings(port), encoding="utf-8")
     except OSError as error:
         raise MilepostError(f"the demo cannot write to {folder}: {error.strerror}; choose another --folder") from None
     return path
@@ -113,28 +135,37 @@ def _past(url: str, catalogue: Catalogue, assets: int) -> None:
     click.echo(f"Created an archive of {counted(assets, 'asset')} with two days of invented history.")
 
 
-def _run(ctx: Context, catalogue: Catalogue, items: int, at: str | None, *, stay: bool) -> None:
-    """Submit the parcels, run them in the background, show them in the foreground, print a summary; then stay until stopped, if asked.
+def _run(
+    ctx: Context, catalogue: Catalogue, notifications: ConfiguredApplication[Any], items: int, port: int, at: str | None, *, stay: bool
+) -> None:
+    """Submit parcels and notifications, run them in the background, show them in the foreground, print a summary; then stay until stopped, if asked.
 
     Ctrl-C stops both; running work is finished.
     """
     import logging
 
+    from milepost.application.installation import services
     from milepost.cli.look.watch import look
     from milepost.cli.work.foreground import stop_on_signal
     from milepost.demo.parcels import parcel
+    from milepost.demo.partners import FAILS, HANGS, notification
     from milepost.engine import failed_tries
     from milepost.engine.intake import submit
+    from milepost.ledgers.sqlite import admission
     from milepost.station import Station
 
-    # The demo's partners fail on purpose. The live view counts failed tries; a log line for each would break it.
-    logging.getLogger(failed_tries.__name__).setLevel(logging.ERROR)
+    # The demo's partners fail on purpose. The live view counts failed tries and the dashboard shows breakers; log lines would break the view.
+    for noisy in (failed_tries, admission):
+        logging.getLogger(noisy.__name__).setLevel(logging.ERROR)
     began = monotonic()
     submit(ctx, "parcels", map(parcel, range(1, items + 1)))
     click.echo(f"Submitted {items:,} parcels in {monotonic() - began:.2f} s, to be weighed, cleared and delivered.")
-    click.echo("The scale is sometimes busy, customs is slow, and deliveries to the west often fail.\n")
-    station = Station(ctx, subscribers=[catalogue])
-    more = More(ctx, station, items) if stay else None
+    click.echo("The scale is sometimes busy, customs is slow, and deliveries to the west often fail.")
+    messages = min(NOTIFICATIONS, items)
+    submit(ctx, "notifications", (notification(number, port) for number in range(messages)))
+    click.echo(f"Submitted {messages:,} notifications to ten partners: {HANGS} hangs and {FAILS} fails for a while.\n")
+    station = Station(ctx, subscribers=[catalogue], services=services(ctx, [notifications]))
+    more = More(ctx, station, items, messages, port) if stay else None
     completed = threading.Event() if more is None else more.completed
     failed: list[BaseException] = []
 
@@ -168,20 +199,24 @@ def _run(ctx: Context, catalogue: Catalogue, items: int, at: str | None, *, stay
 
 
 class More:
-    """Tick callback: sets `completed` when the first parcels are completed; while `wanted` is set, submits one parcel per call."""
+    """Tick callback: sets `completed` when the first items are completed; while `wanted` is set, submits a parcel and a few notifications
+    per call."""
 
-    def __init__(self, ctx: Context, station: Station, last: int) -> None:
+    def __init__(self, ctx: Context, station: Station, last: int, messages: int, port: int) -> None:
         self.completed, self.wanted = threading.Event(), threading.Event()
         self.came = 0
-        self._ctx, self._station, self._last = ctx, station, last
+        self._ctx, self._station, self._last, self._messages, self._port = ctx, station, last, messages, port
 
     def __call__(self) -> None:
         from milepost.demo.parcels import parcel
+        from milepost.demo.partners import PARTNERS, notification
         from milepost.engine.intake import submit
 
         if self.wanted.is_set():
             self.came += 1
             submit(self._ctx, "parcels", [parcel(self._last + self.came)])
+            first, self._messages = self._messages, self._messages + len(PARTNERS)
+            submit(self._ctx, "notifications", [notification(number, self._port) for number in range(first, self._messages)])
         elif not self.completed.is_set() and self._station.idle(round(IDLE_S * 1000)):
             self.completed.set()
 
@@ -204,6 +239,7 @@ def _try_next(folder: Path, key: str) -> None:
         ("the story of one item", f"show parcels {key}"),
         ("failures by kind", "groups"),
         ("overdue items of the archive, and why", "list archive --overdue"),
+        ("notifications that a partner refused", "list notifications --status failed"),
         ("dry run, then for real:", "retry parcels --status failed --dry-run"),
         ("", "retry parcels --status failed --by you --reason 'west is fixed'"),
         ("run the retried parcels", "work --until-idle"),
