@@ -302,7 +302,7 @@ def _not_yet(row: Row, stage: Stage, outcome: NotYet, now: int, jitter: float, f
     else:
         after = max(SHORTEST_LOOK_MS, span_ms(outcome.after, "after"))
     fields |= FREE
-    fields |= {"look_at": row.not_earlier(now + after), "looks": row.looks + 1, "handed_over": False, "unknown": False}
+    fields |= {"look_at": row.not_earlier(now + after), "looks": row.looks + 1, "handed_over": False, "unknown": outcome.unknown}
     note = cut_note(outcome.note)
     fields |= {"undecided": None, "note": note}
     if row.looks == 0 or note != row.note:

@@ -30,6 +30,9 @@ class NotYet(Struct, frozen=True, tag="not-yet", omit_defaults=True):
 
     after: float | int | str | None = None
     note: str | None = None
+    unknown: bool = False
+    """True if it is still not known whether an earlier attempt did the work: the next look runs the stage's `verify` first. A probe
+    that cannot tell yet returns it."""
 
     def __post_init__(self) -> None:
         if self.after is not None:

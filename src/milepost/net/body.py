@@ -59,10 +59,11 @@ class FileBody:
 
 @dataclass(frozen=True)
 class FormPart:
-    """One field of a multipart form: a text, bytes, or a file with the name that the receiver sees."""
+    """One field of a multipart form: a text as bytes, or a body that is sent piece by piece, such as a file, with the name that the
+    receiver sees."""
 
     name: str
-    content: bytes | FileBody
+    content: bytes | RequestBody
     filename: str | None = None
     content_type: str | None = None
 

@@ -1,0 +1,259 @@
+"""Client of DSpace's REST API: collections by handle, items, bundles, bitstreams, and search by DOI."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from milepost import net
+from milepost.applications.deposits.dspace.errors import DSpaceRefused, DSpaceUnavailable, DSpaceUnreadable
+from milepost.applications.deposits.dspace.search import Normalise, has_doi, query_for
+from milepost.applications.deposits.dspace.session import DSpaceSession
+
+ORIGINAL = "ORIGINAL"
+"""The bundle of an item's own files."""
+PAGE = 100
+MOST_PAGES = 20
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+Metadata = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Values by metadata field, as DSpace 7 and later writes them: {"dc.title": [{"value": "…"}]}."""
+
+
+@dataclass(frozen=True)
+class DSpaceItem:
+    """An item of the repository."""
+
+    uuid: str
+    handle: str | None
+    last_modified: str | None
+    discoverable: bool
+    withdrawn: bool
+    metadata: dict[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class DSpaceBitstream:
+    """A file of an item, with the checksum that DSpace computed."""
+
+    uuid: str
+    name: str
+    size: int | None
+    checksum: str | None
+    algorithm: str | None
+
+
+class DSpace:
+    """The calls that a deposit makes, on a session. `normalise` gives the DOI in a metadata value, or None."""
+
+    def __init__(self, session: DSpaceSession, normalise: Normalise, *, administrator: bool = True) -> None:
+        self.session = session
+        self._normalise = normalise
+        self._administrator = administrator
+        """Searches see private and withdrawn items too; it needs a login with that right."""
+        self._collections: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self.session.close()
+
+    # Collections and items --------------------------------------------------------------------------------------------------
+    def collection(self, handle: str) -> str:
+        """The UUID of the collection with this handle, asked once. Raises DSpaceRefused if the handle is unknown or of another kind."""
+        with self._lock:
+            known = self._collections.get(handle)
+        if known is not None:
+            return known
+        found = self.session.get("/pid/find", {"id": handle}, allowed=(200, 302, 404, 501))
+        if found.status in (404, 501):
+            raise DSpaceRefused(f"DSpace knows no collection {handle!r}; check [deposits.submit] collection", http_status=found.status)
+        if found.status == 302:
+            # Only the path of the redirect counts: behind a proxy its host and scheme are often wrong.
+            place = urlsplit(found.headers.get("Location") or "").path
+            kind, _, uuid = place.rpartition("/core/")[2].partition("/")
+            if not _UUID.fullmatch(uuid):
+                raise DSpaceUnreadable(f"DSpace's answer for handle {handle!r} leads to no object", http_status=302)
+            found = self.session.get(f"/core/{quote(kind)}/{uuid}")
+        content = _object(found, "an object")
+        if content.get("type") != "collection":
+            raise DSpaceRefused(
+                f"the handle {handle!r} is of a {content.get('type')!r}, not of a collection; check [deposits.submit] collection"
+            )
+        uuid = _uuid(content)
+        with self._lock:
+            self._collections[handle] = uuid
+        return uuid
+
+    def create(self, collection: str, name: str, metadata: Metadata, *, discoverable: bool) -> DSpaceItem:
+        """A new item in the collection. Not idempotent: after an error that is `unknown`, search before another try.
+
+        Every flag is sent: DSpace takes an omitted one for false, refuses an item that is not archived, and hides one that is not
+        discoverable.
+        """
+        filled = {
+            key: [{"language": None, "authority": None, "confidence": -1, **entry} for entry in entries]
+            for key, entries in metadata.items()
+        }
+        body = {
+            "name": name,
+            "metadata": filled,
+            "inArchive": True,
+            "discoverable": discoverable,
+            "withdrawn": False,
+            "type": "item",
+        }
+        path = f"/core/items?owningCollection={collection}"
+        answer = self.session.write("POST", path, _json(body), content_type="application/json", allowed=(201,))
+        return _item(_object(answer, "the item", unknown=True), unknown=True)
+
+    def item(self, uuid: str) -> DSpaceItem:
+        """An item as it is now."""
+        return _item(_object(self.session.get(f"/core/items/{uuid}"), "the item"))
+
+    def publish(self, uuid: str) -> DSpaceItem:
+        """Make an item discoverable: searches show it from then on."""
+        patch = [{"op": "replace", "path": "/discoverable", "value": True}]
+        answer = self.session.write("PATCH", f"/core/items/{uuid}", _json(patch), content_type="application/json", allowed=(200,))
+        return _item(_object(answer, "the item"))
+
+    def delete(self, uuid: str) -> None:
+        """Delete an item with its files. One that is gone already is fine."""
+        self.session.write("DELETE", f"/core/items/{uuid}", allowed=(204, 404))
+
+    # Files ------------------------------------------------------------------------------------------------------------------
+    def bundle(self, item: str, name: str = ORIGINAL) -> str:
+        """The UUID of the item's bundle with this name, made if there is none."""
+        found = self._bundle(item, name)
+        if found is not None:
+            return found
+        body = _json({"name": name, "metadata": {}})
+        path = f"/core/items/{item}/bundles"
+        answer = self.session.write("POST", path, body, content_type="application/json", allowed=(201, 400))
+        if answer.status == 201:
+            return _uuid(_object(answer, "the bundle"))
+        # Made by another try meanwhile: DSpace refuses a second one of that name.
+        found = self._bundle(item, name)
+        if found is None:
+            raise DSpaceRefused(f"DSpace makes no bundle {name} for item {item}", http_status=400)
+        return found
+
+    def _bundle(self, item: str, name: str) -> str | None:
+        for one in self._pages(f"/core/items/{item}/bundles", "bundles"):
+            if one.get("name") == name:
+                return _uuid(one)
+        return None
+
+    def bitstreams(self, bundle: str) -> list[DSpaceBitstream]:
+        """The files of a bundle."""
+        return [_bitstream(one) for one in self._pages(f"/core/bundles/{bundle}/bitstreams", "bitstreams")]
+
+    def upload(self, bundle: str, name: str, content: net.RequestBody) -> DSpaceBitstream:
+        """Add a file to a bundle; it is read while it is sent. Compare the answer's checksum with your own: DSpace does not."""
+        parts = [
+            net.FormPart("file", content, filename=name, content_type="application/pdf"),
+            net.FormPart("properties", _json({"name": name, "metadata": {}})),
+        ]
+        answer = self.session.write("POST", f"/core/bundles/{bundle}/bitstreams", net.MultipartForm(parts), allowed=(200, 201))
+        return _bitstream(_object(answer, "the bitstream", unknown=True))
+
+    # Search -----------------------------------------------------------------------------------------------------------------
+    def find(self, doi: str, spellings: Iterable[str] = ()) -> list[DSpaceItem]:
+        """The items whose metadata has exactly this DOI, as far as the index knows: it may be up to a minute behind. Raises DSpaceError
+        where the search fails; that never means that there is none."""
+        query = {"query": query_for(doi, spellings), "dsoType": "item", "size": str(PAGE)}
+        if self._administrator:
+            query["configuration"] = "administrativeView"
+        found: dict[str, DSpaceItem] = {}
+        for page in range(MOST_PAGES):
+            content = _object(self.session.get("/discover/search/objects", {**query, "page": str(page)}), "a search result")
+            result = _path(content, "_embedded", "searchResult")
+            if not isinstance(result, dict):
+                raise DSpaceUnreadable("DSpace's answer to a search has no searchResult")
+            objects = _path(result, "_embedded", "objects")
+            for one in objects if isinstance(objects, list) else ():
+                item = _path(one, "_embedded", "indexableObject")
+                if isinstance(item, dict) and has_doi(item.get("metadata"), doi, self._normalise):
+                    known = _item(item)
+                    found[known.uuid] = known
+            if not _more(result, page):
+                return list(found.values())
+        raise DSpaceUnavailable(
+            f"a search for {doi} has more than {MOST_PAGES * PAGE:,} hits; it cannot be told whether DSpace has the item"
+        )
+
+    def _pages(self, path: str, name: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for page in range(MOST_PAGES):
+            content = _object(self.session.get(path, {"size": str(PAGE), "page": str(page)}), f"a list of {name}")
+            entries = _path(content, "_embedded", name)
+            found += [one for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
+            if not _more(content, page):
+                break
+        return found
+
+
+def _more(content: dict[str, Any], page: int) -> bool:
+    pages = _path(content, "page", "totalPages")
+    return isinstance(pages, int) and page + 1 < pages
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()
+
+
+def _object(answer: net.Response, what: str, *, unknown: bool = False) -> dict[str, Any]:
+    try:
+        content = answer.json()
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise DSpaceUnreadable(f"DSpace's answer {answer.status} is not {what} as JSON", http_status=answer.status, unknown=unknown)
+    return content
+
+
+def _path(content: Any, *names: str) -> Any:
+    for name in names:
+        content = content.get(name) if isinstance(content, dict) else None
+    return content
+
+
+def _uuid(content: Mapping[str, Any], *, unknown: bool = False) -> str:
+    uuid = content.get("uuid")
+    if not isinstance(uuid, str) or not _UUID.fullmatch(uuid):
+        raise DSpaceUnreadable("DSpace's answer has no UUID", unknown=unknown)
+    return uuid
+
+
+def _item(content: Mapping[str, Any], *, unknown: bool = False) -> DSpaceItem:
+    metadata = content.get("metadata")
+    return DSpaceItem(
+        _uuid(content, unknown=unknown),
+        _text(content.get("handle")),
+        _text(content.get("lastModified")),
+        content.get("discoverable") is True,
+        content.get("withdrawn") is True,
+        metadata if isinstance(metadata, dict) else {},
+    )
+
+
+def _bitstream(content: Mapping[str, Any]) -> DSpaceBitstream:
+    size = content.get("sizeBytes")
+    checksum = content.get("checkSum")
+    checksum = checksum if isinstance(checksum, dict) else {}
+    return DSpaceBitstream(
+        _uuid(content),
+        _text(content.get("name")) or "",
+        size if isinstance(size, int) else None,
+        _text(checksum.get("value")),
+        _text(checksum.get("checkSumAlgorithm")),
+    )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,58 @@
+"""Errors of the DSpace client. None of them holds a password, a token or a part of an answer's body beyond its message.
+
+DSpaceError
+├── DSpaceLoginFailed     DSpace refuses the user and password
+├── DSpaceForbidden       the user lacks the right to do it
+├── DSpaceRefused         DSpace refuses the request: 400, 404, 422, …
+├── DSpaceUnavailable     DSpace cannot be reached now, is too slow, or answers 5xx or 429
+└── DSpaceUnreadable      the answer is not what the API promises
+"""
+
+from __future__ import annotations
+
+import milepost as mp
+
+
+class DSpaceError(mp.MilepostError):
+    """A call to DSpace failed. A handler may raise it: `permanent`, `retry_after`, `http_status` and `unknown` are the hints that a
+    stage reads. `unknown`: DSpace may have carried out the request nevertheless."""
+
+    category = "DSPACE"
+    permanent = False
+
+    def __init__(self, message: str, *, http_status: int | None = None, retry_after: float | None = None, unknown: bool = False) -> None:
+        super().__init__(message)
+        self.http_status = http_status
+        self.retry_after = retry_after
+        self.unknown = unknown
+
+
+class DSpaceLoginFailed(DSpaceError):
+    """DSpace refuses the user and password."""
+
+    category = "DSPACE_LOGIN"
+
+
+class DSpaceForbidden(DSpaceError):
+    """The user lacks the right to do it; another try would not help."""
+
+    category = "DSPACE_FORBIDDEN"
+    permanent = True
+
+
+class DSpaceRefused(DSpaceError):
+    """DSpace refuses the request as it is."""
+
+    category = "DSPACE_REFUSED"
+
+
+class DSpaceUnavailable(DSpaceError):
+    """DSpace cannot be reached now, is too slow, or answers 5xx or 429."""
+
+    category = "DSPACE_UNAVAILABLE"
+
+
+class DSpaceUnreadable(DSpaceError):
+    """The answer is not what the API promises."""
+
+    category = "DSPACE_UNREADABLE"

@@ -1,0 +1,1 @@
+"""The DSpace Submission Service: its messages, its results, and a stand-in."""
