@@ -163,7 +163,7 @@ class HttpStandIn:
             return fault, self.answer(request)
 
 
-def spoil(kind: FaultKind, connection: socket.socket, body: bytes, closing: threading.Event) -> None:
+def spoil(kind: str, connection: socket.socket, body: bytes, closing: threading.Event) -> None:
     """Answer in a way that no client can accept; ends when `closing` is set at the latest."""
     whole = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
     if kind == "hang":
@@ -181,16 +181,20 @@ def spoil(kind: FaultKind, connection: socket.socket, body: bytes, closing: thre
         connection.close()
 
 
-class _Server(ThreadingHTTPServer):
+class LoopbackServer(ThreadingHTTPServer):
+    """A server on loopback with a thread for each connection, which ends at once when it is closed."""
+
     daemon_threads = False
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], standin: HttpStandIn) -> None:
-        self.standin = standin
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.accepted = 0
+        """How many connections have been made to it."""
         self._open: set[socket.socket] = set()
-        super().__init__(address, _Handler)
+        super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        self.accepted += 1
         self._open.add(request)
         super().process_request(request, client_address)
 
@@ -206,6 +210,12 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Print nothing about a client that has closed its connection."""
+
+
+class _Server(LoopbackServer):
+    def __init__(self, address: tuple[str, int], standin: HttpStandIn) -> None:
+        self.standin = standin
+        super().__init__(address, _Handler)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -7,18 +7,22 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from milepost.app import Milepost
 from milepost.core.decide import accept
 from milepost.core.item import Content, Item, digest_of
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
+from milepost.core.routes.backoff import Backoff
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route, Stage
 from milepost.engine.work.execute import run_async, run_plain
 from milepost.ports.runner import JobResult
+from milepost.testing import VirtualClock, assert_item, drain
 from milepost.testing.seeded_runner import VirtualLoop
 
 
@@ -373,3 +377,24 @@ def test_plain_handlers_run_in_the_thread_that_calls() -> None:
     seen = []
     run(stage_of(lambda item: seen.append(threading.current_thread()) or Done()), items())
     assert seen == [threading.current_thread()]
+
+
+def test_a_probe_that_cannot_tell_yet_is_asked_again_and_counts_no_attempt() -> None:
+    """Nothing is done before the probe has said that it is not done."""
+    clock = VirtualClock()
+    looks: list[int] = []
+    route = Route("parcels")
+
+    def probe(item: Item) -> NotYet | None:
+        looks.append(clock.now())
+        return NotYet(after="15m", unknown=True, note="the index is behind") if len(looks) < 3 else None
+
+    @route.stage("post", verify=probe, retry=Backoff(attempts=2, base="1m", jitter=0))
+    def post(item: Item) -> Outcome:
+        return Retry("no answer", unknown=True) if item.attempt == 1 else Done()
+
+    with Milepost("memory:", routes=[route], clock=clock) as system:
+        system.submit("parcels", {"id": "P-1"})
+        drain(system, clock)
+        assert_item(system, "parcels", "P-1", status="COMPLETED")
+    assert [(later - earlier) // 60_000 for earlier, later in pairwise(looks)] == [15, 15]

@@ -73,6 +73,17 @@ class FileStore:
         """The content of a metadata file."""
         return msgspec.json.decode(b"".join(self.read(file)))
 
+    def find(self, doi: str, suffix: str) -> bytes | None:
+        """The content of a small file of this DOI; None if it is not there."""
+        try:
+            return b"".join(self._blobs.read(file_name(doi, suffix)))
+        except FileNotFoundError:
+            return None
+
+    def remove_of(self, doi: str, suffix: str) -> None:
+        """Remove a file of this DOI, if it is there."""
+        self._blobs.remove(file_name(doi, suffix))
+
     def remove(self, name: str) -> None:
         """Remove the file of this name, if it is there."""
         self._blobs.remove(name)

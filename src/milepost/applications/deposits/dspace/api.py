@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from milepost import net
-from milepost.applications.deposits.dspace.errors import DSpaceRefused, DSpaceUnavailable, DSpaceUnreadable
+from milepost.applications.deposits.dspace.errors import CollectionUnknown, DSpaceRefused, DSpaceUnavailable, DSpaceUnreadable
 from milepost.applications.deposits.dspace.search import Normalise, has_doi, query_for
 from milepost.applications.deposits.dspace.session import DSpaceSession
 
@@ -65,14 +65,14 @@ class DSpace:
 
     # Collections and items --------------------------------------------------------------------------------------------------
     def collection(self, handle: str) -> str:
-        """The UUID of the collection with this handle, asked once. Raises DSpaceRefused if the handle is unknown or of another kind."""
+        """The UUID of the collection with this handle, asked once. Raises CollectionUnknown if the handle is unknown or of another kind."""
         with self._lock:
             known = self._collections.get(handle)
         if known is not None:
             return known
         found = self.session.get("/pid/find", {"id": handle}, allowed=(200, 302, 404, 501))
         if found.status in (404, 501):
-            raise DSpaceRefused(f"DSpace knows no collection {handle!r}; check [deposits.submit] collection", http_status=found.status)
+            raise CollectionUnknown(f"DSpace knows no collection {handle!r}; check [deposits.submit] collection", http_status=found.status)
         if found.status == 302:
             # Only the path of the redirect counts: behind a proxy its host and scheme are often wrong.
             place = urlsplit(found.headers.get("Location") or "").path
@@ -82,7 +82,7 @@ class DSpace:
             found = self.session.get(f"/core/{quote(kind)}/{uuid}")
         content = _object(found, "an object")
         if content.get("type") != "collection":
-            raise DSpaceRefused(
+            raise CollectionUnknown(
                 f"the handle {handle!r} is of a {content.get('type')!r}, not of a collection; check [deposits.submit] collection"
             )
         uuid = _uuid(content)

@@ -4,6 +4,8 @@ DSpaceError
 ├── DSpaceLoginFailed     DSpace refuses the user and password
 ├── DSpaceForbidden       the user lacks the right to do it
 ├── DSpaceRefused         DSpace refuses the request: 400, 404, 422, …
+├── CollectionUnknown     DSpace knows no collection with the handle that the settings name
+├── ChecksumMismatch      DSpace has stored other bytes than were sent
 ├── DSpaceUnavailable     DSpace cannot be reached now, is too slow, or answers 5xx or 429
 └── DSpaceUnreadable      the answer is not what the API promises
 """
@@ -41,9 +43,22 @@ class DSpaceForbidden(DSpaceError):
 
 
 class DSpaceRefused(DSpaceError):
-    """DSpace refuses the request as it is."""
+    """DSpace refuses the request as it is; another try would not help."""
 
     category = "DSPACE_REFUSED"
+    permanent = True
+
+
+class CollectionUnknown(DSpaceError):
+    """DSpace knows no collection with the handle that the settings name. People put that right: it is no fault of the item's."""
+
+    category = "NO_COLLECTION"
+
+
+class ChecksumMismatch(DSpaceError):
+    """DSpace has stored other bytes than were sent."""
+
+    category = "CHECKSUM_MISMATCH"
 
 
 class DSpaceUnavailable(DSpaceError):

@@ -110,7 +110,7 @@ class DSpaceStandIn(HttpStandIn):
         self.collections = {collection: str(uuid4())}
         self.wrong_checksum = False
         """Answer uploads with a checksum that is not that of the file."""
-        self._xsrf = secrets.token_hex(8)
+        self._tokens: set[str] = set()
         self._logins: dict[str, float] = {}
         self._handles = 100
 
@@ -141,7 +141,7 @@ class DSpaceStandIn(HttpStandIn):
     def rotate_token(self) -> None:
         """Make every CSRF token that was given out invalid."""
         with self.lock:
-            self._xsrf = secrets.token_hex(8)
+            self._tokens.clear()
 
     def end_logins(self) -> None:
         """Make every login invalid, as a logout elsewhere does."""
@@ -156,7 +156,6 @@ class DSpaceStandIn(HttpStandIn):
         if path == "/security/csrf":
             return self._with_token(StandInAnswer(204))
         if request.method != "GET" and not self._token_fits(request):
-            self._xsrf = secrets.token_hex(8)
             return self._with_token(_problem(403, "Access is denied. Invalid CSRF token.", request.path))
         if path == "/authn/login" and request.method == "POST":
             return self._log_in(request)
@@ -172,10 +171,13 @@ class DSpaceStandIn(HttpStandIn):
 
     def _token_fits(self, request: StandInRequest) -> bool:
         cookies = dict(part.strip().partition("=")[::2] for part in (request.headers.get("Cookie") or "").split(";"))
-        return request.headers.get("X-XSRF-TOKEN") == cookies.get("DSPACE-XSRF-COOKIE") == self._xsrf
+        token = request.headers.get("X-XSRF-TOKEN")
+        return token == cookies.get("DSPACE-XSRF-COOKIE") and token in self._tokens
 
     def _with_token(self, answer: StandInAnswer) -> StandInAnswer:
-        headers = (("DSPACE-XSRF-TOKEN", self._xsrf), ("Set-Cookie", f"DSPACE-XSRF-COOKIE={self._xsrf}; Path=/server; HttpOnly"))
+        token = secrets.token_hex(8)
+        self._tokens.add(token)
+        headers = (("DSPACE-XSRF-TOKEN", token), ("Set-Cookie", f"DSPACE-XSRF-COOKIE={token}; Path=/server; HttpOnly"))
         return StandInAnswer(answer.status, answer.content, (*answer.headers, *headers))
 
     def _log_in(self, request: StandInRequest) -> StandInAnswer:
@@ -184,7 +186,6 @@ class DSpaceStandIn(HttpStandIn):
         renews = not form and self._logged_in(request)
         if not renews and (form.get("user"), form.get("password")) != (self.user, self.password):
             return _problem(401, "Authentication failed", request.path)
-        self._xsrf = secrets.token_hex(8)
         expires = self.clock() + self.login_s
         claims = base64.urlsafe_b64encode(json.dumps({"exp": int(expires), "id": secrets.token_hex(4)}).encode()).decode().rstrip("=")
         bearer = f"Bearer e30.{claims}.c3RhbmRpbg"

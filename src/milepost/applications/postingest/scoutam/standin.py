@@ -10,21 +10,20 @@ from __future__ import annotations
 import argparse
 import json
 import signal
-import socket
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import milepost as mp
-from milepost.applications.postingest.scoutam.faults import ALWAYS, BODIES, Fault, Kind, spoil
+from milepost.applications.postingest.scoutam.faults import ALWAYS, BODIES, Fault, Kind
+from milepost.testing.http_standin import LoopbackServer, spoil
 
 USER, PASSWORD = "milepost", "milepost"
 LOGIN = "login"
@@ -161,33 +160,10 @@ def derived(path: str, archived: bool) -> dict[str, Any]:
     return {"archdone": archived, "copies": copies, "checksum": digest if archived else None}
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = False
-    request_queue_size = 128
-
+class _Server(LoopbackServer):
     def __init__(self, address: tuple[str, int], standin: StandIn) -> None:
         self.standin = standin
-        self.accepted = 0
-        self._open: set[socket.socket] = set()
         super().__init__(address, _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self.accepted += 1
-        self._open.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        self._open.discard(request)
-        super().shutdown_request(request)
-
-    def cut(self) -> None:
-        """End the connections that clients keep, so that no thread waits for their next request."""
-        for request in list(self._open):
-            with suppress(OSError):
-                request.shutdown(socket.SHUT_RDWR)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that has hung up is nothing to print."""
 
 
 class _Handler(BaseHTTPRequestHandler):

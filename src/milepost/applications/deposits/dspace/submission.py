@@ -1,0 +1,217 @@
+"""Submission to a DSpace server itself: item, bundle, bitstream, checks, and the probe for an item that is there already."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import milepost as mp
+from milepost.applications.deposits.deposit import Deposit
+from milepost.applications.deposits.doi import DoiMistake, normalise
+from milepost.applications.deposits.dspace.api import DSpace, DSpaceBitstream, DSpaceItem, Metadata
+from milepost.applications.deposits.dspace.errors import ChecksumMismatch, DSpaceError
+from milepost.applications.deposits.dspace.search import has_doi
+from milepost.applications.deposits.dspace.session import DSpaceSession
+from milepost.applications.deposits.files import FileStore, StoredFile
+from milepost.applications.deposits.record import SubmissionRecords, next_step
+from milepost.applications.deposits.settings import DepositsSettings, check_settings
+
+APART_S = 120.0
+"""Between the two searches that must not find an item before it is made again: more than DSpace's index is behind."""
+DOI_FIELD = "dc.relation.isversionof"
+"""Where a DOI is put if the metadata does not name it: a deposit that cannot be found again could be made twice."""
+
+
+class BlobBody:
+    """A stored file as the body of a request, read while it is sent."""
+
+    content_type = None
+
+    def __init__(self, files: FileStore, file: StoredFile) -> None:
+        self._files, self._file = files, file
+
+    @property
+    def length(self) -> int:
+        """How many bytes the file has."""
+        return self._file.size
+
+    def pieces(self) -> Iterator[bytes]:
+        yield from self._files.read(self._file)
+
+
+class DSpaceSubmission:
+    """Deposits through DSpace's REST API.
+
+    An item is made hidden from searches, gets its PDF, and is published when DSpace's checksum is that of the file. If a step fails, the
+    half-made item is deleted; if that fails too, the next try finds it by its DOI and completes it.
+    """
+
+    def __init__(
+        self,
+        settings: DepositsSettings,
+        files: FileStore,
+        *,
+        environment: Mapping[str, str] | None = None,
+        now: Callable[[], float] = time.time,
+        apart_s: float = APART_S,
+        timeout: float | None = None,
+    ) -> None:
+        self._settings, self._files = settings, files
+        self._environment = os.environ if environment is None else environment
+        self._now, self._apart_s = now, apart_s
+        self._timeout = timeout
+        self._records = SubmissionRecords(files)
+
+    @cached_property
+    def dspace(self) -> DSpace:
+        """The client, made at the first use."""
+        return open_dspace(self._settings, self._environment, self._settings.submit.dspace or "", now=self._now, timeout=self._timeout)
+
+    def ready(self) -> None:
+        """Raises mp.ConfigMistake if a setting or a secret is missing."""
+        check_settings(self._settings, self._environment)
+
+    def submit(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
+        """Deposit once, unless DSpace has the item."""
+        return attempted(lambda: self._found(deposit) or self._make(deposit))
+
+    def verify(self, deposit: Deposit, item: mp.Item) -> mp.Outcome | None:
+        """Done with the item that DSpace has; None when it is certain that DSpace has none."""
+        found = self._found(deposit)
+        if found is not None:
+            return found
+        step = next_step(self._records.get(deposit.doi), self._now(), apart_s=self._apart_s)
+        if step.step == "again":
+            self._records.remove(deposit.doi)
+            return None
+        self._records.put(deposit.doi, step.record)
+        return mp.NotYet(after=step.after_s, unknown=True, note=step.why)
+
+    def _found(self, deposit: Deposit) -> mp.Outcome | None:
+        """The outcome for an item that DSpace has already; a half-made one is completed first."""
+        items = self.dspace.find(deposit.doi)
+        if not items:
+            return None
+        outcome = found_outcome(deposit, items)
+        if outcome is not None:
+            return outcome
+        hidden = next(one for one in items if not one.discoverable)
+        return self._complete(deposit, hidden)
+
+    def _make(self, deposit: Deposit) -> mp.Outcome:
+        collection = self.dspace.collection(self._settings.submit.collection)
+        metadata = findable(self._files.read_json(deposit.metadata), deposit.doi)
+        return self._complete(deposit, self.dspace.create(collection, deposit.title or deposit.doi, metadata, discoverable=False))
+
+    def _complete(self, deposit: Deposit, item: DSpaceItem) -> mp.Outcome:
+        """Give a hidden item its PDF, check it, and publish it. An item that cannot be completed is deleted."""
+        try:
+            bundle = self.dspace.bundle(item.uuid)
+            wanted = deposit.content
+            stored = next((one for one in self.dspace.bitstreams(bundle) if one.name == wanted.bitstream), None)
+            if stored is None:
+                stored = self.dspace.upload(bundle, wanted.bitstream, BlobBody(self._files, wanted))
+            if not same_file(stored, wanted):
+                sizes = f"DSpace has stored {stored.size} bytes with checksum {stored.checksum}"
+                raise ChecksumMismatch(f"{sizes}; the PDF has {wanted.size} bytes and MD5 {wanted.md5}")
+        except (DSpaceError, OSError) as error:
+            return self._undo(item, error)
+        try:
+            published = self.dspace.publish(item.uuid)
+        except DSpaceError as error:
+            # It is whole, and may be public by now: the next try finds it and publishes it if need be.
+            return failed(f"the item could not be published: {error}", error, {"uuid": item.uuid, "handle": item.handle}, left=True)
+        return mp.Done(deposited(published, [stored]))
+
+    def _undo(self, item: DSpaceItem, error: DSpaceError | OSError) -> mp.Outcome:
+        """Delete a half-made item. Where that fails its UUID is kept with the error, and the next try begins with a search."""
+        details: dict[str, Any] = {"uuid": item.uuid, "handle": item.handle}
+        try:
+            self.dspace.delete(item.uuid)
+        except DSpaceError as fault:
+            details["left_behind"] = str(fault)
+        return failed(f"the item could not be completed: {error}", error, details, left="left_behind" in details)
+
+
+def failed(said: str, error: DSpaceError | OSError, details: dict[str, Any] | None = None, *, left: bool) -> mp.Outcome:
+    """The outcome of an error. `left`: DSpace may have an item of this try; the next one begins with a search. A request that was refused
+    would be refused again: people have to put right what is wrong with it."""
+    if isinstance(error, OSError):
+        return mp.Retry(said, category="FILE_UNREADABLE", details=details, unknown=left)
+    if error.permanent and not left:
+        return mp.Reject(said, category=error.category, details=details, http_status=error.http_status)
+    return mp.Retry(said, after=error.retry_after, category=error.category, details=details, http_status=error.http_status, unknown=left)
+
+
+def attempted(act: Callable[[], mp.Outcome]) -> mp.Outcome:
+    """The outcome of an act, or of the error that it raises."""
+    try:
+        return act()
+    except DSpaceError as error:
+        return failed(str(error), error, left=error.unknown)
+    except OSError as error:
+        return failed(f"a file of the deposit cannot be read: {error}", error, left=False)
+
+
+def open_dspace(
+    settings: DepositsSettings,
+    environment: Mapping[str, str],
+    url: str,
+    *,
+    now: Callable[[], float] = time.time,
+    timeout: float | None = None,
+) -> DSpace:
+    """A client of the DSpace server at `url`, with the user and password that the environment has, or without."""
+    submit = settings.submit
+    user, password = environment.get(submit.user_env), environment.get(submit.password_env)
+    limit = {} if timeout is None else {"timeout": timeout}
+    session = DSpaceSession(url, user or None, password, allow_cidrs=settings.allow_cidrs, now=now, **limit)
+    return DSpace(session, doi_or_none, administrator=bool(user))
+
+
+def found_outcome(deposit: Deposit, items: list[DSpaceItem]) -> mp.Outcome | None:
+    """The outcome for items that have the deposit's DOI; None: the only one is half-made."""
+    public = [one for one in items if one.discoverable and not one.withdrawn]
+    if public:
+        return mp.Done({**deposited(public[0], []), "found": True, "others": [one.handle or one.uuid for one in public[1:]]})
+    withdrawn = [one for one in items if one.withdrawn]
+    if withdrawn:
+        return mp.Reject(
+            f"DSpace has withdrawn the item {withdrawn[0].handle or withdrawn[0].uuid} of this DOI; reinstate it there, then mark the DOI as"
+            " deposited, or abandon it",
+            category="WITHDRAWN",
+            details={"handle": withdrawn[0].handle},
+        )
+    return None
+
+
+def deposited(item: DSpaceItem, files: list[DSpaceBitstream]) -> dict[str, Any]:
+    """The output of the submit stage for an item in DSpace."""
+    stored = [{"name": one.name, "uuid": one.uuid, "checksum": one.checksum, "algorithm": one.algorithm} for one in files]
+    return {"handle": item.handle, "uuid": item.uuid, "last_modified": item.last_modified, "files": stored, "via": "dspace"}
+
+
+def same_file(stored: DSpaceBitstream, sent: StoredFile) -> bool:
+    """Has DSpace stored the bytes that were sent? Its checksum is MD5; where it gives none, the size must do."""
+    if stored.checksum is not None and (stored.algorithm or "MD5").upper() == "MD5":
+        return stored.checksum.lower() == sent.md5
+    return stored.size == sent.size
+
+
+def findable(metadata: Any, doi: str) -> Metadata:
+    """The metadata with the DOI in one of the fields that a search looks at."""
+    if has_doi(metadata, doi, doi_or_none):
+        found: Metadata = metadata
+        return found
+    return {**metadata, DOI_FIELD: [*metadata.get(DOI_FIELD, ()), {"value": f"https://doi.org/{doi}"}]}
+
+
+def doi_or_none(text: str) -> str | None:
+    """The DOI in a metadata value; None if it is none."""
+    try:
+        return normalise(text)
+    except DoiMistake:
+        return None
