@@ -37,13 +37,18 @@ class RateSettings(mp.AppSettings, frozen=True):
 
 class DssSettings(mp.AppSettings, frozen=True):
     """The DSpace Submission Service: `queue` takes submit messages, `results` brings result messages (each a name or a URL). `system` and
-    `source` are SubmissionSystem and SubmissionSource. `metadata` is the form of the metadata file that the service reads."""
+    `source` are SubmissionSystem and SubmissionSource. `metadata` is the form of the metadata file that the service reads.
+
+    A deposit without a result after `answer_within` is reported as stuck, and DSpace is searched. `apart` is the time between the two
+    searches that must not find it before it is sent again."""
 
     queue: str
     results: str
     system: str
     source: str
     metadata: Literal["old", "dspace8"] = "old"
+    answer_within: str = "2d"
+    apart: str = "15m"
 
 
 class SubmitSettings(mp.AppSettings, frozen=True):

@@ -24,5 +24,11 @@ class Submission(Protocol):
 
 
 def open_submission(settings: DepositsSettings, files: FileStore) -> Submission:
-    """The submission that [deposits.submit] asks for."""
-    raise mp.ConfigMistake("milepost.toml: [deposits.submit]: this version has no submission yet")
+    """The submission that [deposits.submit] asks for. It connects to nothing before the first item."""
+    if settings.submit.dss is not None:
+        from milepost.applications.deposits.dss.submission import DssSubmission
+
+        return DssSubmission(settings, files)
+    from milepost.applications.deposits.dspace.submission import DSpaceSubmission
+
+    return DSpaceSubmission(settings, files)

@@ -129,7 +129,7 @@ class DSpace:
     # Files ------------------------------------------------------------------------------------------------------------------
     def bundle(self, item: str, name: str = ORIGINAL) -> str:
         """The UUID of the item's bundle with this name, made if there is none."""
-        found = self._bundle(item, name)
+        found = self.find_bundle(item, name)
         if found is not None:
             return found
         body = _json({"name": name, "metadata": {}})
@@ -138,12 +138,13 @@ class DSpace:
         if answer.status == 201:
             return _uuid(_object(answer, "the bundle"))
         # Made by another try meanwhile: DSpace refuses a second one of that name.
-        found = self._bundle(item, name)
+        found = self.find_bundle(item, name)
         if found is None:
             raise DSpaceRefused(f"DSpace makes no bundle {name} for item {item}", http_status=400)
         return found
 
-    def _bundle(self, item: str, name: str) -> str | None:
+    def find_bundle(self, item: str, name: str = ORIGINAL) -> str | None:
+        """The UUID of the item's bundle with this name; None if there is none."""
         for one in self._pages(f"/core/items/{item}/bundles", "bundles"):
             if one.get("name") == name:
                 return _uuid(one)
@@ -152,6 +153,11 @@ class DSpace:
     def bitstreams(self, bundle: str) -> list[DSpaceBitstream]:
         """The files of a bundle."""
         return [_bitstream(one) for one in self._pages(f"/core/bundles/{bundle}/bitstreams", "bitstreams")]
+
+    def files(self, item: str) -> list[DSpaceBitstream]:
+        """The item's own files."""
+        bundle = self.find_bundle(item)
+        return [] if bundle is None else self.bitstreams(bundle)
 
     def upload(self, bundle: str, name: str, content: net.RequestBody) -> DSpaceBitstream:
         """Add a file to a bundle; it is read while it is sent. Compare the answer's checksum with your own: DSpace does not."""

@@ -11,8 +11,9 @@ from typing import Any
 import milepost as mp
 from milepost.applications.deposits.deposit import Deposit
 from milepost.applications.deposits.doi import DoiMistake, normalise
-from milepost.applications.deposits.dspace.api import DSpace, DSpaceBitstream, DSpaceItem, Metadata
+from milepost.applications.deposits.dspace.api import DSpace, DSpaceItem, Metadata
 from milepost.applications.deposits.dspace.errors import ChecksumMismatch, DSpaceError
+from milepost.applications.deposits.dspace.existing import deposited, hidden, is_half_made, judge, same_file
 from milepost.applications.deposits.dspace.search import has_doi
 from milepost.applications.deposits.dspace.session import DSpaceSession
 from milepost.applications.deposits.files import FileStore, StoredFile
@@ -91,20 +92,22 @@ class DSpaceSubmission:
         return mp.NotYet(after=step.after_s, unknown=True, note=step.why)
 
     def _found(self, deposit: Deposit) -> mp.Outcome | None:
-        """The outcome for an item that DSpace has already; a half-made one is completed first."""
+        """The outcome for an item that DSpace has already; our own half-made one is completed first."""
         items = self.dspace.find(deposit.doi)
-        if not items:
-            return None
-        outcome = found_outcome(deposit, items)
-        if outcome is not None:
+        outcome = judge(self.dspace, deposit, items)
+        if outcome is not None or not items:
             return outcome
-        hidden = next(one for one in items if not one.discoverable)
-        return self._complete(deposit, hidden)
+        metadata = self._metadata(deposit)
+        ours = next((one for one in items if is_half_made(one, self.dspace.files(one.uuid), metadata, deposit.content.bitstream)), None)
+        return hidden(items[0]) if ours is None else self._complete(deposit, ours)
+
+    def _metadata(self, deposit: Deposit) -> Metadata:
+        return findable(self._files.read_json(deposit.metadata), deposit.doi)
 
     def _make(self, deposit: Deposit) -> mp.Outcome:
         collection = self.dspace.collection(self._settings.submit.collection)
-        metadata = findable(self._files.read_json(deposit.metadata), deposit.doi)
-        return self._complete(deposit, self.dspace.create(collection, deposit.title or deposit.doi, metadata, discoverable=False))
+        made = self.dspace.create(collection, deposit.title or deposit.doi, self._metadata(deposit), discoverable=False)
+        return self._complete(deposit, made)
 
     def _complete(self, deposit: Deposit, item: DSpaceItem) -> mp.Outcome:
         """Give a hidden item its PDF, check it, and publish it. An item that cannot be completed is deleted."""
@@ -170,35 +173,6 @@ def open_dspace(
     limit = {} if timeout is None else {"timeout": timeout}
     session = DSpaceSession(url, user or None, password, allow_cidrs=settings.allow_cidrs, now=now, **limit)
     return DSpace(session, doi_or_none, administrator=bool(user))
-
-
-def found_outcome(deposit: Deposit, items: list[DSpaceItem]) -> mp.Outcome | None:
-    """The outcome for items that have the deposit's DOI; None: the only one is half-made."""
-    public = [one for one in items if one.discoverable and not one.withdrawn]
-    if public:
-        return mp.Done({**deposited(public[0], []), "found": True, "others": [one.handle or one.uuid for one in public[1:]]})
-    withdrawn = [one for one in items if one.withdrawn]
-    if withdrawn:
-        return mp.Reject(
-            f"DSpace has withdrawn the item {withdrawn[0].handle or withdrawn[0].uuid} of this DOI; reinstate it there, then mark the DOI as"
-            " deposited, or abandon it",
-            category="WITHDRAWN",
-            details={"handle": withdrawn[0].handle},
-        )
-    return None
-
-
-def deposited(item: DSpaceItem, files: list[DSpaceBitstream]) -> dict[str, Any]:
-    """The output of the submit stage for an item in DSpace."""
-    stored = [{"name": one.name, "uuid": one.uuid, "checksum": one.checksum, "algorithm": one.algorithm} for one in files]
-    return {"handle": item.handle, "uuid": item.uuid, "last_modified": item.last_modified, "files": stored, "via": "dspace"}
-
-
-def same_file(stored: DSpaceBitstream, sent: StoredFile) -> bool:
-    """Has DSpace stored the bytes that were sent? Its checksum is MD5; where it gives none, the size must do."""
-    if stored.checksum is not None and (stored.algorithm or "MD5").upper() == "MD5":
-        return stored.checksum.lower() == sent.md5
-    return stored.size == sent.size
 
 
 def findable(metadata: Any, doi: str) -> Metadata:

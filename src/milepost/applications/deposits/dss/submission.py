@@ -1,0 +1,140 @@
+"""Submission through the DSpace Submission Service: a message to its queue; the result message is the outcome of the stage."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import milepost as mp
+from milepost.applications.deposits.deposit import Deposit
+from milepost.applications.deposits.dspace.api import DSpace
+from milepost.applications.deposits.dspace.existing import deposited, hidden, judge, same_file
+from milepost.applications.deposits.dspace.submission import attempted, open_dspace
+from milepost.applications.deposits.dss.messages import queue_url, submit_message
+from milepost.applications.deposits.files import FileStore
+from milepost.applications.deposits.record import SubmissionRecord, SubmissionRecords, next_step
+from milepost.applications.deposits.settings import DepositsSettings, DssSettings, check_settings
+
+
+class DssSubmission:
+    """Deposits through the service. A DOI is handed over until its result comes.
+
+    DSpace is searched before each message. After a silence, a lost process or an unknown send, a message follows only when DSpace has not
+    had the item twice, some time apart, and the service can no longer read the last message.
+    """
+
+    def __init__(
+        self,
+        settings: DepositsSettings,
+        files: FileStore,
+        *,
+        sqs: Any = None,
+        environment: Mapping[str, str] | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        assert settings.submit.dss is not None
+        self._settings, self._files = settings, files
+        self._dss: DssSettings = settings.submit.dss
+        self._environment = os.environ if environment is None else environment
+        self._now = now
+        self._given_sqs = sqs
+        self._records = SubmissionRecords(files)
+        self._apart_s = mp.span_ms(self._dss.apart, "[deposits.submit] dss.apart") / 1000
+
+    @cached_property
+    def dspace(self) -> DSpace:
+        """The server that is searched."""
+        return open_dspace(self._settings, self._environment, self._settings.submit.search or "", now=self._now)
+
+    @cached_property
+    def sqs(self) -> Any:
+        """boto3's client of SQS."""
+        return open_sqs() if self._given_sqs is None else self._given_sqs
+
+    @cached_property
+    def _queue(self) -> str:
+        return queue_url(self.sqs, self._dss.queue)
+
+    @cached_property
+    def _retention_s(self) -> float:
+        """How long the service's queue keeps a message."""
+        answer = self.sqs.get_queue_attributes(QueueUrl=self._queue, AttributeNames=["MessageRetentionPeriod"])
+        return float(answer["Attributes"]["MessageRetentionPeriod"])
+
+    def ready(self) -> None:
+        """Raises mp.ConfigMistake if a setting, a secret or boto3 is missing."""
+        check_settings(self._settings, self._environment)
+        _ = self.sqs
+
+    def submit(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
+        """Send one message, unless DSpace has the item; the deposit is then handed over."""
+        return attempted(lambda: self._found(deposit) or self._send(deposit, item))
+
+    def verify(self, deposit: Deposit, item: mp.Item) -> mp.Outcome | None:
+        """Done with the item that DSpace has; None when it is certain that none was made and none will be."""
+        found = self._found(deposit)
+        if found is not None:
+            self._records.remove(deposit.doi)
+            return found
+        step = next_step(self._records.get(deposit.doi), self._now(), apart_s=self._apart_s, readable_s=self._retention_s)
+        if step.step == "again":
+            return None
+        self._records.put(deposit.doi, step.record)
+        return mp.NotYet(after=step.after_s, unknown=True, note=step.why)
+
+    def _found(self, deposit: Deposit) -> mp.Outcome | None:
+        items = self.dspace.find(deposit.doi)
+        outcome = judge(self.dspace, deposit, items)
+        if outcome is not None or not items:
+            return outcome
+        files = self.dspace.files(items[0].uuid)
+        if any(same_file(file, deposit.content) for file in files):
+            return mp.Done({**deposited(items[0], files), "found": True, "same_file": True, "others": []})
+        return hidden(items[0])
+
+    def _send(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
+        message = submit_message(deposit, self._dss, self._settings.submit.collection)
+        sent_at = self._now()
+        try:
+            url, retention_s = self._queue, self._retention_s
+        except Exception as error:
+            return mp.Retry(f"the queue {self._dss.queue} cannot be reached: {error}", category="DSS_QUEUE")
+        # Before the message: a process that dies after sending it leaves the record behind.
+        self._records.put(deposit.doi, SubmissionRecord(sent_at))
+        try:
+            answer = self.sqs.send_message(QueueUrl=url, MessageBody=message.body, MessageAttributes=message.attributes)
+        except Exception as error:
+            return mp.Retry(f"the message to {self._dss.queue} failed: {error}", category="DSS_QUEUE", unknown=not _refused(error))
+        within = mp.span_ms(self._dss.answer_within, "[deposits.submit] dss.answer_within") / 1000
+        if item.attempt >= self._settings.attempts.submit:
+            # After the last try people deposit by hand: by then the service must not be able to read the message any more.
+            within = max(within, retention_s + self._apart_s)
+        return mp.HandedOver(within=within, note=f"sent to the submission service as message {answer.get('MessageId', '')}")
+
+
+def _refused(error: Exception) -> bool:
+    """Did SQS answer that it has not taken the message? Any other error leaves that open."""
+    from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ParamValidationError
+
+    if isinstance(error, (EndpointConnectionError, NoCredentialsError, ParamValidationError)):
+        return True
+    return isinstance(error, ClientError) and error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500) < 500
+
+
+def open_sqs() -> Any:
+    """boto3's client of SQS, with deadlines; region, endpoint and credentials are found as everywhere with boto3."""
+    try:
+        import boto3
+        from botocore.config import Config
+        from botocore.exceptions import NoRegionError
+    except ImportError:
+        raise mp.ConfigMistake("the submission service needs boto3, which is not installed: pip install 'milepost[aws]'") from None
+    # A message that is sent twice can make two items: boto3 must not send again by itself.
+    config = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=30)
+    try:
+        return boto3.client("sqs", config=config)
+    except NoRegionError:
+        raise mp.ConfigMistake("AWS_DEFAULT_REGION is not set; expected the region of the service's queues, such as us-east-1") from None
