@@ -109,24 +109,27 @@ class Operations:
         outcome: Outcome | None = None,
         force: bool = False,
         reason: str = "",
+        awaited: bool = False,
     ) -> Row:
         """An outside answer for a stage: a confirmation, or any outcome; the row as it then is. The same said again changes
         nothing. Raises ActRefused if it cannot be taken: no such item or stage, a value that confirms nothing, … With `force`
-        an operator confirms the stage whatever the value covers, and must give the `reason`."""
+        an operator confirms the stage whatever the value covers, and must give the `reason`. With `awaited` a failure counts only while
+        the stage awaits an answer (it was handed over, or a worker has it); else it is only noted, so that a failure that is reported
+        twice counts once."""
         if force:
             report = act(self.context, "confirm", route, keys=[key], by=by, reason=reason, stage=stage, outcome=Done(value), force=True)
             for _, why in report.refused:
                 raise ActRefused(f"{route}/{key}: {why}")
             [item] = self.context.ledger.get([(route, key)])
             if not isinstance(item, Item):
-                raise ActRefused(f"{route}/{key}: it was confirmed, and its row has left")
+                raise ActRefused(f"{route}/{key}: it was confirmed, and its row has left", "gone")
             return item.row
-        answer = confirm_outside(self.context, route, key, stage, outcome or Done(value), by)
+        answer = confirm_outside(self.context, route, key, stage, outcome or Done(value), by, awaited=awaited)
         if isinstance(answer, Refusal) and answer.kind in SAID_BEFORE:
             item = self.context.ledger.get([(route, key)])[0]
             answer = item.row if isinstance(item, Item) else answer
         if isinstance(answer, Refusal):
-            raise ActRefused(f"{route}/{key}: {answer}")
+            raise ActRefused(f"{route}/{key}: {answer}", answer.kind)
         return answer
 
     def rerun(self, route: str, key: str, *, by: str, reason: str, stage: str | None = None, as_new: bool = False) -> Row:
@@ -196,13 +199,15 @@ class Operations:
         parts: Iterable[str] = (),
         group: str | None = None,
         stage: str | None = None,
+        as_new: bool = False,
         dry_run: bool = False,
     ) -> ActReport:
         """Retry, skip, cancel, resend or rerun (`verb`) the items with these `keys`, or, without keys, all that match, as the command of
         that name does. The report counts what was done and names the items that were refused, with the reason. `stage`: where retry
-        and rerun start. With `dry_run` nothing is changed."""
+        and rerun start. `as_new`: retry and rerun give the work a new work_id, and do not ask first whether it is done already. With
+        `dry_run` nothing is changed."""
         query = None if keys is not None else _query(self.context, route, statuses, stages, lane, prefix, parts, group)
-        return act(self.context, verb, route, keys=keys, query=query, by=by, reason=reason, stage=stage, dry_run=dry_run)
+        return act(self.context, verb, route, keys=keys, query=query, by=by, reason=reason, stage=stage, as_new=as_new, dry_run=dry_run)
 
     def pause(
         self,

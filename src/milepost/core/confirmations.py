@@ -38,9 +38,11 @@ def confirm(
     act: str | None = None,
     operator: bool = False,
     force: bool = False,
+    awaited: bool = False,
 ) -> Change | Refusal:
     """The write for an outside outcome of a stage, or why there is none. `operator`: an operator gave it, and is responsible for it.
-    `force`: an operator confirms the item's stage whatever the answer covers; the line then has the reason of the refusal.
+    `force`: an operator confirms the item's stage whatever the answer covers; the line then has the reason of the refusal. `awaited`: a
+    failure counts only while the stage awaits its answer, else it is noted.
 
     At the item's stage it is applied, unless a worker has claimed the item: then it is kept and takes precedence over the worker's
     outcome. For a later stage it is kept until the item gets there. The first valid one wins; a different later one is noted.
@@ -84,6 +86,8 @@ def confirm(
         if row.stage in row.kept:
             return _again(row.kept[row.stage], given, item, now, author)
         return change(row, Reason.KEPT, now, row.status, {"kept": {**row.kept, stage_name: given}}, Author(**author))
+    if awaited and not row.handed_over and not isinstance(outcome, Done):
+        return change(row, Reason.NOTED, now, row.status, {}, Author(**author), note={"for": stage_name, "not awaited": given})
     return decide(item, outcome, plan, now, jitter, outside=True, forced=forced, **author)
 
 

@@ -50,7 +50,12 @@ class RouteChanged(MilepostError):
 
 
 class ActRefused(MilepostError):
-    """An act on an item cannot be carried out; nothing was changed."""
+    """An act on an item cannot be carried out; nothing was changed but perhaps a note in its history. `kind` is a stable code of the
+    reason, such as "gone" (there is no such item), "ended", "confirms-nothing" or "impossible"."""
+
+    def __init__(self, message: str, kind: str = "impossible") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class EventRefused(MilepostError):

@@ -28,5 +28,20 @@ def deposit_of(item: mp.Item) -> Deposit:
     return Deposit(item.key, metadata.get("title", ""), _stored(metadata["file"]), _stored(content["file"]))
 
 
+def accepts_deposit(value: Any, payload: Any) -> bool:
+    """Does this answer from outside say that the deposit is in DSpace? It names the handle, which is None where DSpace still reviews the
+    item. A file's checksum must be that of the PDF in `payload`, the output of the content stage; raises ValueError where it is not."""
+    if not isinstance(value, dict) or "handle" not in value:
+        raise ValueError('give the handle of the item: {"handle": "1721.1/400778"}')
+    sent = payload.get("file") if isinstance(payload, dict) else None
+    if isinstance(sent, dict):
+        for file in value.get("files") or ():
+            named = file.get("name") in (None, sent.get("bitstream"))
+            checksum = file.get("checksum")
+            if named and checksum and str(file.get("algorithm")).upper() == "MD5" and checksum.lower() != sent.get("md5"):
+                raise ValueError(f"the checksum of {file.get('name')} in DSpace is {checksum}; the PDF that was sent has {sent.get('md5')}")
+    return True
+
+
 def _stored(value: Any) -> StoredFile:
     return msgspec.convert(value, StoredFile)

@@ -8,7 +8,7 @@ from typing import Any
 import milepost as mp
 from milepost.applications.deposits.content import ContentStage
 from milepost.applications.deposits.crossref import MetadataStage
-from milepost.applications.deposits.deposit import deposit_of
+from milepost.applications.deposits.deposit import accepts_deposit, deposit_of
 from milepost.applications.deposits.doi_list import FIELD, doi_column, parse_input
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.settings import CROSSREF, DepositsSettings
@@ -26,11 +26,18 @@ def deposits_route(settings: DepositsSettings, submission: Submission | None = N
     route = mp.Route(settings.route, key=FIELD, parse=parse_input, key_column=doi_column)
     _stage(route, METADATA, settings)(MetadataStage(settings, files))
     _stage(route, CONTENT, settings)(ContentStage(settings, files))
-    submit = SubmitStage(submission or open_submission(settings, files))
-    _stage(route, SUBMIT, settings, verify=submit.verify)(submit)
+    add_submit(route, settings, submission or open_submission(settings, files))
     if settings.clean != "never":
         route.then(clean_route(settings, files), clean_input)
     return route
+
+
+def add_submit(route: mp.Route, settings: DepositsSettings, submission: Submission) -> None:
+    """Add the submit stage: it submits, asks DSpace before a repeat whose predecessor's result is unknown, and takes results."""
+    dss = settings.submit.dss
+    submit = SubmitStage(submission)
+    checks = mp.Checks(every="15m", up_to="6h", overdue=None if dss is None else dss.answer_within)
+    _stage(route, SUBMIT, settings, verify=submit.verify, accepts=accepts_deposit, checks=checks)(submit)
 
 
 class SubmitStage:

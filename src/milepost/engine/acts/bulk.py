@@ -319,14 +319,16 @@ def _absent(ctx: Context, route: str, key: str) -> Refusal:
     return Refusal(RefusalKind.GONE, f"it has ended ({known.status}{when}) and its row was pruned; only its seal is left")
 
 
-def confirm_outside(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> Row | Refusal:
+def confirm_outside(
+    ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None, awaited: bool = False
+) -> Row | Refusal:
     """Apply a partner's confirmation of one item's stage; returns the row as it then is, or why it was refused. A confirmation that is
-    invalid, or too late because the item has ended, is noted once in the history."""
-    return take_confirmation(ctx, route, key, stage, outcome, by, why)[0]
+    invalid, or too late because the item has ended, is noted once in the history. `awaited`: so is a failure that no stage awaits."""
+    return take_confirmation(ctx, route, key, stage, outcome, by, why, awaited)[0]
 
 
 def take_confirmation(
-    ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None
+    ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None, awaited: bool = False
 ) -> tuple[Row | Refusal, Reason | None]:
     """As `confirm_outside`, with the reason of the history line that it decided on, if any."""
     plan = ctx.plan(route)
@@ -344,7 +346,7 @@ def take_confirmation(
     def decision(now_there: Item) -> Change | Refusal:
         nonlocal refused, reason
         now = ctx.clock.now()
-        word = confirmations.confirm(now_there, stage, outcome, plan, now, ctx.chance.jitter(), by=by, why=why)
+        word = confirmations.confirm(now_there, stage, outcome, plan, now, ctx.chance.jitter(), by=by, why=why, awaited=awaited)
         refused = None
         if isinstance(word, Refusal) and word.kind is RefusalKind.ENDED:
             refused, word = word, confirmations.too_late(now_there, stage, outcome, now, by=by, why=why)

@@ -14,10 +14,10 @@ from milepost.applications.deposits.doi import DoiMistake, normalise
 from milepost.applications.deposits.dspace.api import DSpace, DSpaceItem, Metadata
 from milepost.applications.deposits.dspace.errors import ChecksumMismatch, DSpaceError
 from milepost.applications.deposits.dspace.existing import deposited, hidden, is_half_made, judge, same_file
+from milepost.applications.deposits.dspace.record import SubmissionRecords, next_step
 from milepost.applications.deposits.dspace.search import has_doi
 from milepost.applications.deposits.dspace.session import DSpaceSession
 from milepost.applications.deposits.files import FileStore, StoredFile
-from milepost.applications.deposits.record import SubmissionRecords, next_step
 from milepost.applications.deposits.settings import DepositsSettings, check_settings
 
 APART_S = 120.0
@@ -83,6 +83,7 @@ class DSpaceSubmission:
         """Done with the item that DSpace has; None when it is certain that DSpace has none."""
         found = self._found(deposit)
         if found is not None:
+            self._records.remove(deposit.doi)
             return found
         step = next_step(self._records.get(deposit.doi), self._now(), apart_s=self._apart_s)
         if step.step == "again":

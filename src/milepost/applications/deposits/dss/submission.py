@@ -12,10 +12,10 @@ import milepost as mp
 from milepost.applications.deposits.deposit import Deposit
 from milepost.applications.deposits.dspace.api import DSpace
 from milepost.applications.deposits.dspace.existing import deposited, hidden, judge, same_file
+from milepost.applications.deposits.dspace.record import SubmissionRecord, SubmissionRecords, next_step
 from milepost.applications.deposits.dspace.submission import attempted, open_dspace
 from milepost.applications.deposits.dss.messages import queue_url, submit_message
 from milepost.applications.deposits.files import FileStore
-from milepost.applications.deposits.record import SubmissionRecord, SubmissionRecords, next_step
 from milepost.applications.deposits.settings import DepositsSettings, DssSettings, check_settings
 
 

@@ -1,0 +1,158 @@
+"""Listener for results of the DSpace Submission Service: each result becomes the outcome of its DOI's submit stage.
+
+A message is deleted last, after the ledger has its content. A result that comes twice, or late, changes only the history.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+import milepost as mp
+from milepost.applications.deposits.dspace.record import SubmissionRecords
+from milepost.applications.deposits.dss.messages import queue_url
+from milepost.applications.deposits.dss.results import DepositedResult, UnusableResult, outcome_of, read_result
+from milepost.applications.deposits.dss.submission import open_sqs
+from milepost.applications.deposits.files import FileStore
+from milepost.applications.deposits.settings import DepositsSettings, DssSettings
+
+BATCH = 10
+WAIT_S = 2
+"""Long poll: without it SQS may answer "empty" while messages remain."""
+VISIBILITY_S = 120
+MOST = 10_000
+"""Messages in one turn."""
+SET_ASIDE = "set-aside/"
+MOST_SET_ASIDE = 500
+"""With more than this, messages that cannot be used stay in the queue: someone has to look first."""
+LONGEST_BODY = 50_000
+SUBMIT = "submit"
+BY = "submission service"
+
+Became = Literal["deposited", "failed", "noted", "set_aside", "left"]
+log = logging.getLogger(__name__)
+
+
+class ResultsTally(msgspec.Struct):
+    """Counts of one turn: each message is received, and one of the others."""
+
+    received: int = 0
+    deposited: int = 0
+    failed: int = 0
+    """Error results. One that no DOI awaits is noted in its history, and counts no try."""
+    noted: int = 0
+    """Error results of DOIs that are deposited or abandoned: they changed only the history."""
+    set_aside: int = 0
+    """Messages that are no results of ours; `set_aside(app)` lists them."""
+    left: int = 0
+    """Messages that could not be handled now; they come again."""
+
+
+class ResultListener:
+    """Reads the results queue and applies what it finds. Any number of them may run at once."""
+
+    def __init__(self, app: mp.AppContext[DepositsSettings], sqs: Any = None) -> None:
+        dss = app.settings.submit.dss
+        if dss is None:
+            raise mp.UsageError("deposits go to DSpace itself: there is no submission service whose results could be read")
+        self._app = app
+        self._dss: DssSettings = dss
+        self._route = app.settings.route
+        self._sqs = open_sqs() if sqs is None else sqs
+        self._records = SubmissionRecords(FileStore(app.settings.files))
+
+    def turn(self, most: int = MOST) -> ResultsTally:
+        """Apply the results that are there, at most so many."""
+        url = queue_url(self._sqs, self._dss.results)
+        tally = ResultsTally()
+        while tally.received < most:
+            answer = self._sqs.receive_message(
+                QueueUrl=url,
+                MaxNumberOfMessages=min(BATCH, most - tally.received),
+                WaitTimeSeconds=WAIT_S,
+                VisibilityTimeout=VISIBILITY_S,
+                MessageAttributeNames=["All"],
+            )
+            messages = answer.get("Messages") or ()
+            if not messages:
+                break
+            for message in messages:
+                became = self._handle(url, message)
+                tally.received += 1
+                setattr(tally, became, getattr(tally, became) + 1)
+        if tally.received:
+            log.info("results of the submission service", extra=msgspec.to_builtins(tally))
+        return tally
+
+    def _handle(self, url: str, message: Mapping[str, Any]) -> Became:
+        """One message by itself: an error leaves it in the queue and stops no other."""
+        try:
+            became = self._apply(message)
+            if became != "left":
+                self._sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        except Exception:
+            log.exception("a result of the submission service is left in the queue", extra={"message": message.get("MessageId")})
+            return "left"
+        return became
+
+    def _apply(self, message: Mapping[str, Any]) -> Became:
+        result = read_result(message, self._dss.source)
+        if isinstance(result, UnusableResult):
+            return self._set_aside(message, result.reason)
+        outcome = outcome_of(result)
+        try:
+            row = self._app.confirm(self._route, result.doi, SUBMIT, outcome=outcome, by=BY, awaited=True)
+        except mp.ActRefused as refusal:
+            if refusal.kind == "confirms-nothing" and isinstance(outcome, mp.Done):
+                return self._mismatch(result.doi, outcome, str(refusal))
+            if refusal.kind == "gone":
+                return self._set_aside(message, f"there is no such deposit: {refusal}")
+            if refusal.kind == "ended":
+                return "noted"
+            raise
+        if isinstance(result, DepositedResult):
+            self._records.remove(result.doi)
+            return "deposited"
+        return "noted" if row.status is mp.Status.COMPLETED else "failed"
+
+    def _mismatch(self, doi: str, outcome: mp.Done, why: str) -> Became:
+        """DSpace has the item with another file than was sent: people have to look, since another try would make a second item."""
+        details = {"handle": outcome.output["handle"], "files": outcome.output["files"]}
+        rejected = mp.Reject(
+            f"DSpace has the item {details['handle']}, but with another file than was sent ({why}); correct it there, then mark the DOI as"
+            " deposited",
+            category="CHECKSUM_MISMATCH",
+            details=details,
+        )
+        try:
+            self._app.confirm(self._route, doi, SUBMIT, outcome=rejected, by=BY)
+        except mp.ActRefused as refusal:
+            if refusal.kind != "ended":
+                raise
+            return "noted"
+        return "failed"
+
+    def _set_aside(self, message: Mapping[str, Any], reason: str) -> Became:
+        """Keep a message that cannot be used, with the reason. It is deleted from the queue afterwards."""
+        documents = self._app.documents
+        if len(documents.find(SET_ASIDE)) >= MOST_SET_ASIDE:
+            log.error("more than %d results are set aside; this one stays in the queue: %s", MOST_SET_ASIDE, reason)
+            return "left"
+        labels = {name: label.get("StringValue") for name, label in (message.get("MessageAttributes") or {}).items()}
+        content = {"reason": reason, "attributes": labels, "body": str(message.get("Body", ""))[:LONGEST_BODY]}
+        documents.put(f"{SET_ASIDE}{message['MessageId']}", content)
+        log.warning("a message of the results queue is set aside: %s", reason, extra={"message": message["MessageId"]})
+        return "set_aside"
+
+
+def set_aside(app: mp.AppContext[DepositsSettings]) -> dict[str, dict[str, Any]]:
+    """The messages that were set aside, by message id: reason, attributes and body."""
+    return {name.removeprefix(SET_ASIDE): document.value for name, document in app.documents.find(SET_ASIDE).items()}
+
+
+def drop_set_aside(app: mp.AppContext[DepositsSettings], message: str) -> bool:
+    """Remove a message that was set aside. False: there is none with this id."""
+    return app.documents.remove(SET_ASIDE + message)
