@@ -150,7 +150,8 @@ def test_cancel_ends_and_a_worker_finds_its_lease_gone() -> None:
     held = claimed(new_item(PLAN), PLAN)
     row = done(held, operators.cancel(held, PLAN, START, **WHO)).row
     assert (row.status, row.lease, row.due_at) == (Status.CANCELLED, None, None)
-    assert "already ended" in refused(operators.cancel(ended(), PLAN, START, **WHO))
+    assert "already ended" in refused(operators.cancel(completed(), PLAN, START, **WHO))
+    assert done(ended(), operators.cancel(ended(), PLAN, START, **WHO)).row.status is Status.CANCELLED, "a failed one, too"
 
 
 def test_a_cancelled_item_can_be_started_again() -> None:

@@ -148,9 +148,10 @@ def skip(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
 
 
 def cancel(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
-    """Off the route. A worker that still holds the item will find its outcome refused."""
+    """Off the route: a failed item, too, so that it is on no list of failures any more. A worker that still holds the item will find its
+    outcome refused."""
     row = item.row
-    if row.terminal:
+    if row.terminal and row.status not in FAILED:
         return impossible(f"it has already ended ({row.status})")
     cancelled = end(row, Reason.CANCELLED, now, Status.CANCELLED, Author(**author), row.error)
     return also(cancelled, unknown=row.unknown or row.status is Status.PROCESSING)

@@ -135,6 +135,7 @@ EDGES: tuple[Edge, ...] = (
     _edge(LIVE, S.MAX_RETRIES_EXCEEDED, [R.EXHAUSTED], "outside"),
     _edge(LIVE, S.REJECTED, [R.REJECTED], "outside"),
     _edge(LIVE, S.CANCELLED, [R.CANCELLED], "operator"),
+    _edge(FAILED, S.CANCELLED, [R.CANCELLED], "operator"),
     _edge(LIVE, S.PENDING, [R.MOVED, R.OPERATOR_RETRY], "operator"),
     _edge(FAILED, S.PENDING, [R.CONFIRMED], "outside or operator"),
     _edge(FAILED, S.COMPLETED, [R.CONFIRMED], "outside or operator"),

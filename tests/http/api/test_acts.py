@@ -55,9 +55,10 @@ def test_a_preview_changes_nothing_and_needs_no_reason(failed: Visitor) -> None:
 
 
 def test_each_item_is_done_or_refused_by_itself(failed: Visitor) -> None:
+    assert act(failed, "cancel", keys=["a"]).body["done"] == 1
     report = act(failed, "cancel", keys=["fine", "a", "nobody"]).body
     assert (report["matched"], report["done"], report["refused_count"]) == (3, 1, 2)
-    assert dict(report["refused"]) == {"a": "it has already ended (REJECTED)", "nobody": "there is no item with this key"}
+    assert dict(report["refused"]) == {"a": "it has already ended (CANCELLED)", "nobody": "there is no item with this key"}
     assert row(failed, "fine")["status"] == "CANCELLED"
 
 

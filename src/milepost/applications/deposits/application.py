@@ -9,7 +9,12 @@ import milepost as mp
 from milepost.applications.deposits.route import deposits_route
 from milepost.applications.deposits.settings import DepositsSettings, check_settings
 
-application = mp.Application("deposits", DepositsSettings, summary="DOIs of a master list, each deposited once.")
+application = mp.Application(
+    "deposits",
+    DepositsSettings,
+    summary="DOIs of a master list, each deposited once.",
+    commands="milepost.applications.deposits.commands",
+)
 
 
 @application.routes
@@ -26,3 +31,36 @@ def settings_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]
         yield mp.Finding("bad", "deposits", str(mistake), "set them, and run 'milepost deposits run' again")
     else:
         yield mp.Finding("ok", "deposits", "settings and secrets are complete")
+
+
+@application.service("results", every="1m")
+def results(app: mp.AppContext[DepositsSettings]) -> None:
+    """Apply the results of the submission service."""
+    from milepost.applications.deposits.dss.service import ResultListener
+
+    if app.settings.submit.dss is not None:
+        ResultListener(app).turn()
+
+
+@application.service("late-deposits", every="15m")
+def late_deposits(app: mp.AppContext[DepositsSettings]) -> None:
+    """Complete DOIs that failed with an unknown result and are in DSpace."""
+    from milepost.applications.deposits.stuck.late import find_late_deposits
+
+    find_late_deposits(app)
+
+
+@application.check("stuck")
+def stuck_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
+    """Has a submission had no result for too long? Are messages of the results queue set aside?"""
+    from milepost.applications.deposits.dss.service import set_aside
+    from milepost.applications.deposits.stuck.report import stuck_deposits
+
+    stuck = stuck_deposits(app)
+    if stuck:
+        cure = "look at the submission service; 'milepost deposits stuck' lists them, and DSpace is searched before any is sent again"
+        yield mp.Finding("warn", "deposits", f"{len(stuck)} submissions have had no result for too long", cure)
+    aside = set_aside(app)
+    if aside:
+        cure = "'milepost deposits set-aside' shows them with the reason"
+        yield mp.Finding("warn", "deposits", f"{len(aside)} messages of the results queue could not be used", cure)

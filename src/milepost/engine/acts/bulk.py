@@ -17,7 +17,7 @@ from milepost.core.item import Content, Item, Row
 from milepost.core.outcome import Done, Outcome, outcome_from_builtins, outcome_to_builtins
 from milepost.core.routes.mistakes import check_count
 from milepost.core.routes.plan import Plan
-from milepost.core.status import Reason, Status
+from milepost.core.status import LIVE, Reason, Status
 from milepost.core.values.difference import difference
 from milepost.core.values.durations import Moment, iso, moment_ms, rate_per_second
 from milepost.core.values.refusal import Refusal, RefusalKind
@@ -69,6 +69,8 @@ def act(
     history line that it writes, and the same call with that id continues it. With `dry_run` nothing is written and no name is needed.
     `stage`: where retry sends an item back to, which stage confirm confirms, or where rerun starts.
 
+    cancel by query leaves failed items alone, unless the query names their status.
+
     `force`: confirm even if the answer does not cover the stage's whole payload; the history says so.
 
     replace takes the new `content` of one item; with `here` it starts again at its current stage, with `rerun` also if it is COMPLETED.
@@ -77,6 +79,8 @@ def act(
     plan = _checked(ctx, verb, route, stage, as_new, outcome, force)
     if verb == "rerun" and query is not None and query.statuses is None:
         query = replace(query, statuses=frozenset({Status.COMPLETED}))
+    if verb == "cancel" and query is not None and query.statuses is None:
+        query = replace(query, statuses=LIVE)
     chosen = select(route, keys, query)
     new = _check_more(plan, verb, chosen, content, here, rerun, not_before, pace)
     if not dry_run:

@@ -194,6 +194,8 @@ class DSpaceSession:
     def _error(self, method: str, answer: net.Response) -> Exception:
         status, said = answer.status, message_of(answer)
         text = f"DSpace answered {status}{f': {said}' if said else ''}"
+        if status < 400:
+            return DSpaceUnreadable(f"{text}, which is not what the API promises", http_status=status, unknown=method != "GET")
         if status == 401:
             return DSpaceLoginFailed(text, http_status=status)
         if status == 403:

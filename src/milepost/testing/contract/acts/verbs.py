@@ -184,6 +184,13 @@ class ActsContract(Promises):
         assert world.take("p1").key == "p1"
         world.audit()
 
+    def test_a_failed_item_can_be_cancelled(self, world: World) -> None:
+        world.add("p1")
+        world.settle(world.take("p1"), Reject("no"))
+        assert world.apply(cancel(world.item("p1"), world.plan, world.now, **WHO)) is None
+        assert world.row("p1").status is Status.CANCELLED
+        world.audit()
+
     def test_an_item_for_later_can_be_cancelled(self, world: World) -> None:
         world.add("p1", not_before=world.now + HOUR)
         assert world.apply(cancel(world.item("p1"), world.plan, world.now, **WHO)) is None

@@ -1,0 +1,7 @@
+"""Commands of deposits, `milepost deposits COMMAND`; the command line alone imports them."""
+
+from __future__ import annotations
+
+from milepost.applications.deposits.commands import acts
+
+__all__ = ["acts"]

@@ -1,0 +1,54 @@
+"""Search for deposits that failed with an unknown result: their last try may have succeeded."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import milepost as mp
+from milepost.applications.deposits.acts import FAILED, DepositsApp, may_be_deposited
+from milepost.applications.deposits.dspace.api import DSpace
+from milepost.applications.deposits.dspace.existing import deposited
+from milepost.applications.deposits.dspace.submission import open_dspace
+from milepost.applications.deposits.route import SUBMIT
+
+MOST = 200
+BY = "search in DSpace"
+log = logging.getLogger(__name__)
+
+
+def find_late_deposits(app: DepositsApp, dspace: DSpace | None = None, environment: Mapping[str, str] | None = None) -> list[str]:
+    """Search DSpace for DOIs that failed at the submit stage with an unknown result, and complete those that it has. The DOIs that were
+    found. Without this a DOI would be on the list for manual deposits although its last try has succeeded."""
+    settings = app.settings
+    url = settings.submit.dspace or settings.submit.search
+    if url is None:
+        return []
+    rows = [
+        row for row in app.items(settings.route, statuses=FAILED, stages=(SUBMIT,), limit=MOST) if may_be_deposited(row["error"], SUBMIT)
+    ]
+    if not rows:
+        return []
+    client = dspace or open_dspace(settings, os.environ if environment is None else environment, url)
+    try:
+        return [row["key"] for row in rows if _complete(app, client, row["key"])]
+    finally:
+        if dspace is None:
+            client.close()
+
+
+def _complete(app: DepositsApp, dspace: DSpace, doi: str) -> bool:
+    item = next((one for one in dspace.find(doi) if one.discoverable and not one.withdrawn), None)
+    files = [] if item is None else dspace.files(item.uuid)
+    if item is None or not files:
+        return False
+    value: dict[str, Any] = {**deposited(item, files), "found": True}
+    try:
+        app.confirm(app.settings.route, doi, SUBMIT, value, by=BY)
+    except mp.ActRefused as refusal:
+        log.warning("%s is in DSpace as %s, but stays failed: %s", doi, item.handle or item.uuid, refusal)
+        return False
+    log.info("%s is in DSpace as %s: its last try had succeeded", doi, item.handle or item.uuid)
+    return True

@@ -1,0 +1,184 @@
+"""Deposits to DSpace itself: whatever DSpace does, each DOI has one item there or an error that people see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.applications.deposits.submit_scene import SubmitScene, pdf_of, submit_scene
+
+DOI = "10.1002/abcd.20417"
+
+
+@pytest.fixture(params=["sqlite", "aws"])
+def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SubmitScene]:
+    with submit_scene(tmp_path, request.param) as made:
+        yield made
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Iterator[SubmitScene]:
+    """On the ledger in memory, for tests that no ledger makes a difference to."""
+    with submit_scene(tmp_path, "memory") as made:
+        yield made
+
+
+def whole(scene: SubmitScene, doi: str = DOI) -> None:
+    """DSpace has one public item of the DOI with its PDF."""
+    [item] = scene.dspace.having(doi)
+    assert item.discoverable
+    assert [file.content for file in item.files] == [pdf_of(doi)]
+
+
+def test_a_doi_is_deposited_with_its_pdf(scene: SubmitScene) -> None:
+    scene.take_in(DOI)
+    whole(scene)
+    view = scene.view(DOI)
+    [item] = scene.dspace.having(DOI)
+    assert view["status"] == "COMPLETED"
+    result = view["results"]["submit"]
+    assert (result["handle"], result["last_modified"]) == (item.handle, item.last_modified)
+    assert result["files"][0]["checksum"] == view["results"]["content"]["file"]["md5"]
+
+
+@pytest.mark.parametrize("kind", ["reset", "cut", "html"])
+def test_an_item_whose_answer_was_lost_is_found_and_completed(scene: SubmitScene, kind: str) -> None:
+    scene.dspace.fail(kind, where="POST */core/items", times=1, acted=True)  # type: ignore[arg-type]
+    scene.take_in(DOI)
+    scene.work("2d")
+    whole(scene)
+    assert scene.state(DOI)[1] == "COMPLETED"
+    assert scene.dspace.count("POST */core/items") == 1
+
+
+def test_an_item_that_was_never_made_is_made_after_two_searches(scene: SubmitScene) -> None:
+    scene.dspace.fail("reset", where="POST */core/items", times=1)
+    scene.take_in(DOI)
+    assert scene.state(DOI) == ("submit", "RETRY_SCHEDULED", 1)
+    scene.work("2d")
+    whole(scene)
+    assert "not-yet" in scene.reasons(DOI)
+    assert scene.dspace.count("POST */core/items") == 2
+
+
+def test_the_index_is_behind_when_the_first_search_is_made(scene: SubmitScene) -> None:
+    """A process dies after DSpace has made the item, and another one begins at once."""
+    scene.dspace.index_lag = 60
+    scene.dspace.fail("reset", where="POST */core/items", times=1, acted=True)
+    scene.take_in(DOI)
+    scene.ledger.act("retry", "deposits", keys=[DOI], by="ops", reason="at once")
+    scene.work("2d")
+    whole(scene)
+    assert scene.dspace.count("POST */core/items") == 1
+
+
+@pytest.mark.parametrize("where", ["POST */bundles", "POST */bitstreams"])
+@pytest.mark.parametrize("kind", ["status", "reset"])
+def test_a_half_made_item_is_deleted(quick: SubmitScene, where: str, kind: str) -> None:
+    quick.dspace.fail(kind, where=where, times=1)  # type: ignore[arg-type]
+    quick.take_in(DOI)
+    assert quick.dspace.having(DOI) == []
+    assert quick.view(DOI)["error"]["category"] == "DSPACE_UNAVAILABLE"
+    quick.work("2d")
+    whole(quick)
+
+
+def test_a_half_made_item_that_cannot_be_deleted_is_completed_by_the_next_try(quick: SubmitScene) -> None:
+    quick.dspace.fail("status", 500, where="POST */bitstreams", times=1)
+    quick.dspace.fail("status", 503, where="DELETE *", times=1)
+    quick.take_in(DOI)
+    [left] = quick.dspace.having(DOI)
+    assert not left.discoverable, "no search of readers shows it"
+    assert quick.view(DOI)["error"]["details"]["uuid"] == left.uuid
+    quick.work("2d")
+    whole(quick)
+    assert quick.dspace.having(DOI) == [left]
+
+
+def test_a_wrong_checksum_is_a_failed_try_and_the_item_goes(quick: SubmitScene) -> None:
+    quick.dspace.wrong_checksum = True
+    quick.take_in(DOI)
+    assert quick.dspace.having(DOI) == []
+    assert quick.view(DOI)["error"]["category"] == "CHECKSUM_MISMATCH"
+    quick.dspace.wrong_checksum = False
+    quick.work("2d")
+    whole(quick)
+
+
+def test_a_publication_whose_answer_was_lost(quick: SubmitScene) -> None:
+    quick.dspace.fail("reset", where="PATCH *", times=1, acted=True)
+    quick.take_in(DOI)
+    quick.work("2d")
+    whole(quick)
+    assert quick.dspace.count("POST */core/items") == 1
+
+
+def test_a_doi_that_dspace_has_already_is_not_deposited_again(quick: SubmitScene) -> None:
+    quick.take_in(DOI)
+    [item] = quick.dspace.having(DOI)
+    with_upper_case = DOI.upper()
+    quick.take_in("10.1002/other")
+    quick.dspace.items[item.uuid].metadata["dc.identifier.doi"] = [{"value": with_upper_case}]
+    quick.ledger.rerun("deposits", DOI, by="ops", reason="a test", stage="submit")
+    quick.work("1d")
+    whole(quick)
+    assert quick.view(DOI)["results"]["submit"]["found"] is True
+
+
+def test_a_hidden_item_of_a_librarian_is_left_alone(quick: SubmitScene) -> None:
+    theirs = quick.dspace.put(
+        {"dc.identifier.doi": [{"value": DOI}], "dc.title": [{"value": "under embargo"}]}, discoverable=False
+    )
+    quick.take_in(DOI)
+    assert (quick.state(DOI)[1], quick.view(DOI)["error"]["category"]) == ("REJECTED", "HIDDEN_ITEM")
+    assert quick.dspace.having(DOI) == [theirs]
+    assert (theirs.discoverable, theirs.files) == (False, [])
+
+
+def test_a_withdrawn_item_and_one_without_a_file_need_people(quick: SubmitScene) -> None:
+    withdrawn = quick.dspace.put({"dc.identifier.doi": [{"value": DOI}]})
+    withdrawn.withdrawn = True
+    quick.dspace.put({"dc.identifier.doi": [{"value": "10.1002/bare"}]})
+    quick.take_in(DOI, "10.1002/bare")
+    assert quick.view(DOI)["error"]["category"] == "WITHDRAWN"
+    assert quick.view("10.1002/bare")["error"]["category"] == "INCOMPLETE_ITEM"
+
+
+def test_a_search_that_fails_stops_the_deposit(quick: SubmitScene) -> None:
+    quick.dspace.fail("status", 500, where="GET */discover/*", times=1)
+    quick.take_in(DOI)
+    assert quick.dspace.items == {}
+    quick.work("2d")
+    whole(quick)
+
+
+def test_a_denied_right_is_permanent(quick: SubmitScene) -> None:
+    quick.dspace.fail("status", 403, where="POST */core/items", body={"message": "Access is denied"})
+    quick.take_in(DOI)
+    assert (quick.state(DOI)[1], quick.view(DOI)["error"]["category"]) == ("REJECTED", "DSPACE_FORBIDDEN")
+    assert quick.dspace.count("POST */core/items") == 1
+
+
+def test_a_server_that_is_down_ends_after_the_threshold(quick: SubmitScene) -> None:
+    quick.dspace.fail("status", 503, where="POST */authn/login")
+    quick.take_in(DOI)
+    quick.work("10d")
+    assert quick.state(DOI) == ("submit", "MAX_RETRIES_EXCEEDED", 3)
+
+
+def test_an_unknown_collection_is_told_with_the_setting(tmp_path: Path) -> None:
+    with submit_scene(tmp_path, "memory", collection="1/404") as scene:
+        scene.take_in(DOI)
+        error = scene.view(DOI)["error"]
+        assert error["category"] == "NO_COLLECTION"
+        assert "[deposits.submit] collection" in error["message"]
+
+
+def test_a_missing_file_is_a_failed_try(quick: SubmitScene) -> None:
+    quick.dspace.fail("status", 503, where="POST */authn/login", times=1)
+    quick.take_in(DOI)
+    quick.files.remove(quick.view(DOI)["results"]["content"]["file"]["name"])
+    quick.work("10d")
+    assert quick.state(DOI)[1] == "MAX_RETRIES_EXCEEDED"
+    assert quick.dspace.having(DOI) == []
