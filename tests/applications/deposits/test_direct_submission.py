@@ -127,9 +127,7 @@ def test_a_doi_that_dspace_has_already_is_not_deposited_again(quick: SubmitScene
 
 
 def test_a_hidden_item_of_a_librarian_is_left_alone(quick: SubmitScene) -> None:
-    theirs = quick.dspace.put(
-        {"dc.identifier.doi": [{"value": DOI}], "dc.title": [{"value": "under embargo"}]}, discoverable=False
-    )
+    theirs = quick.dspace.put({"dc.identifier.doi": [{"value": DOI}], "dc.title": [{"value": "under embargo"}]}, discoverable=False)
     quick.take_in(DOI)
     assert (quick.state(DOI)[1], quick.view(DOI)["error"]["category"]) == ("REJECTED", "HIDDEN_ITEM")
     assert quick.dspace.having(DOI) == [theirs]

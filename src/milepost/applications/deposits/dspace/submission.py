@@ -13,7 +13,7 @@ from milepost.applications.deposits.deposit import Deposit
 from milepost.applications.deposits.doi import DoiMistake, normalise
 from milepost.applications.deposits.dspace.api import DSpace, DSpaceItem, Metadata
 from milepost.applications.deposits.dspace.errors import ChecksumMismatch, DSpaceError
-from milepost.applications.deposits.dspace.existing import deposited, hidden, is_half_made, judge, same_file
+from milepost.applications.deposits.dspace.found_items import deposited, hidden, is_half_made, judge, same_file
 from milepost.applications.deposits.dspace.record import SubmissionRecords, next_step
 from milepost.applications.deposits.dspace.search import has_doi
 from milepost.applications.deposits.dspace.session import DSpaceSession

@@ -11,7 +11,7 @@ from typing import Any
 import milepost as mp
 from milepost.applications.deposits.deposit import Deposit
 from milepost.applications.deposits.dspace.api import DSpace
-from milepost.applications.deposits.dspace.existing import deposited, hidden, judge, same_file
+from milepost.applications.deposits.dspace.found_items import deposited, hidden, judge, same_file
 from milepost.applications.deposits.dspace.record import SubmissionRecord, SubmissionRecords, next_step
 from milepost.applications.deposits.dspace.submission import attempted, open_dspace
 from milepost.applications.deposits.dss.messages import queue_url, submit_message

@@ -10,7 +10,7 @@ from typing import Any
 import milepost as mp
 from milepost.applications.deposits.acts import FAILED, DepositsApp, may_be_deposited
 from milepost.applications.deposits.dspace.api import DSpace
-from milepost.applications.deposits.dspace.existing import deposited
+from milepost.applications.deposits.dspace.found_items import deposited
 from milepost.applications.deposits.dspace.submission import open_dspace
 from milepost.applications.deposits.route import SUBMIT
 
