@@ -11,19 +11,16 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
-from milepost.core.admission.controls import NO_LIMIT, scope
+from milepost.core.admission.controls import scope
 from milepost.core.due import Lease
 from milepost.core.errors import ConfigMistake, LedgerError
 from milepost.core.item import Item
 from milepost.engine.work.execute import ready, run_async, run_plain
-from milepost.engine.work.settle import give_back, settle
-from milepost.engine.work.slots import StageSlots
+from milepost.engine.work.slots import StageSlots, settle_finished
 from milepost.lambdas.start import LambdaContext, Opened, log
 from milepost.ledgers.aws.claim.received_messages import Answered, Calls
 from milepost.ledgers.aws.queues.messages import SqsMessage
 from milepost.ledgers.aws.requests.deadline import CALL
-from milepost.ports.items import ClaimRequest
-from milepost.ports.runner import JobResult
 from milepost.runners.threads import ThreadRunner
 
 RESERVE_MS = 15_000
@@ -59,13 +56,6 @@ class StageContainer:
         slots = self.slots
         self.slots = StageSlots(slots.plan, slots.stage, self._runner.pool(slots.stage, slots.width, run_plain, run_async, self.woken.set))
 
-    def widen(self, now: int) -> None:
-        """Apply a limit of the stage that was changed at run time."""
-        width = self.opened.store.limits(now).get(self.name, NO_LIMIT).concurrency or self.slots.stage.concurrency
-        if width != self.slots.width:
-            self.slots.width = width
-            self.slots.pool.resize(width)
-
 
 class Shift:
     """One call."""
@@ -79,8 +69,6 @@ class Shift:
         # A handler with a timeout is started only while all of it is left; but the whole time of a call is always enough to start one.
         self._needed = min(self._reserve + (station.slots.stage.timeout_ms or 0), left * 3 // 4)
         self._again: Again = {}
-        self._finished: list[JobResult] = []
-        """Finished and not written yet."""
         self.counts: Counter[str] = Counter()
         self.correlation_ids: list[str] = []
         """Number of claimed items."""
@@ -88,7 +76,7 @@ class Shift:
 
     def run(self, messages: Sequence[SqsMessage]) -> Again:
         with suppress(LedgerError), CALL.within(self._left() / 1000):
-            self._station.widen(self._ctx.clock.now())
+            self._station.slots.set_width(self._station.opened.store.limits(self._ctx.clock.now()))
         fragile: list[SqsMessage] = []
         todo = list(messages)
         while todo:
@@ -112,9 +100,8 @@ class Shift:
         if not self._may_start():
             self._come_again(messages, SOON_S)
             return Answered()
-        spent, slots.spent = slots.spent, {}
         lease = Lease(ctx.chance.token(), self._station.opened.holder, self._until)
-        ask = ClaimRequest(slots.plan, slots.stage.name, len(messages), lease, slots.stage.batch, dict(slots.lanes), spent, fragile)
+        ask = slots.ask(lease, len(messages), fragile=fragile)
         try:
             with CALL.within(self._left() / 1000):
                 answered = self._station.calls.answer(ask, messages, ctx.clock.now(), ctx.chance.jitter())
@@ -126,9 +113,7 @@ class Shift:
         self.counts["claimed"] += len(answered.items)
         self.counts["moved"] += answered.moved
         self.correlation_ids += [item.correlation_id for item in answered.items]
-        if answered.items:
-            slots.take_in_hand(answered.items)
-            slots.pool.put(slots.jobs(answered.items))
+        slots.start(ctx, answered.items)
         return answered
 
     def _wait_for(self, answered: Answered) -> bool:
@@ -175,22 +160,19 @@ class Shift:
     def _settle(self) -> int:
         """Write the outcomes of finished items; returns how many."""
         slots = self._station.slots
-        self._finished += slots.pool.take()
-        if not self._finished:
+        finished = len(slots.collect())
+        if not finished:
             return 0
         try:
             with CALL.within(max(self._left(), self._reserve // 3) / 1000):
-                summary = settle(self._ctx, self._finished)
+                result = settle_finished(self._ctx, [slots])
         except LedgerError as error:
             log.error("cannot write outcomes now: %s", error)
             return 0
-        rans, self._finished = self._finished, []
-        self.outdated = self.outdated or bool(summary.undecided)
+        self.outdated = self.outdated or bool(result.undecided)
         for kind in ("written", "refused", "undecided"):
-            self.counts[kind] += getattr(summary, kind)
-        slots.learn(rans, self._ctx.clock.now())
-        slots.let_go([ran.item for ran in rans])
-        return len(rans)
+            self.counts[kind] += getattr(result, kind)
+        return finished
 
     def _cut_off(self) -> None:
         """Give back items that still run or could not be written: whether their partner has done the work is not known."""
@@ -204,17 +186,14 @@ class Shift:
 
     def _give_back(self, items: list[Item], why: str, *, unknown: bool = False) -> None:
         """Give items back: the relay sends new messages for them at once."""
-        if not items:
-            return
         try:
             # The remaining time after that is for the messages.
             with CALL.within((self._call.get_remaining_time_in_millis() - self._reserve // 3) / 1000):
-                self.counts["given_back"] += give_back(self._ctx, items, why, unknown=unknown)
+                self.counts["given_back"] += self._station.slots.give_back(self._ctx, items, why, unknown=unknown)
         except LedgerError as error:
             log.error("cannot give items back: %s", error)
             self._items_again(items)
         self._items_again([item for item in items if item.row.lease is None])
-        self._station.slots.let_go(items)
 
     # Redelivery ---------------------------------------------------------------------------------------------------------
     def _items_again(self, items: Sequence[Item]) -> None:
@@ -239,6 +218,6 @@ class Shift:
             times.append(self._call.get_remaining_time_in_millis() - self._needed + 1)
         if until is not None:
             times.append(until - self._ctx.clock.now())
-        if self._finished:
+        if self._station.slots.finished:
             times.append(WAIT_MS)
         return max(0.001, min(times) / 1000)

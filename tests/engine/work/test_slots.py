@@ -96,10 +96,10 @@ def test_an_ask_counts_the_items_of_a_lane_that_stay_in_hand() -> None:
         SimpleNamespace(lane=lane, row=SimpleNamespace(key=str(number), lease="lease"))
         for number, lane in enumerate(["north"] * 3 + ["south"])
     ]
-    slots.take_in_hand(items)
+    slots.hold(items)
     slots.finished = [JobResult(item, Done(), 0) for item in items[1:]]
     assert slots.ask(Lease("token", "host-1", 1_000), 10).held == {"north": 1, "south": 0}
-    slots.let_go(items[1:])
+    slots.release(items[1:])
     slots.finished = []
     assert slots.ask(Lease("token", "host-1", 1_000), 10).held == {"north": 1, "south": 0}
 

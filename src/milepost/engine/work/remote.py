@@ -13,7 +13,7 @@ from hmac import compare_digest
 
 from msgspec import Struct
 
-from milepost.core.admission.controls import Limit, scope
+from milepost.core.admission.controls import Limit
 from milepost.core.due import FRAGILE, Lease
 from milepost.core.errors import RouteChanged
 from milepost.core.item import Item, digest_of
@@ -22,9 +22,9 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.engine.apply import OUTDATED
 from milepost.engine.context import Context
+from milepost.engine.work.held_items import HeldItems, HeldRef, held_ref, limits_in_force
 from milepost.engine.work.settle import give_back, recorded, settle
-from milepost.ports.documents import LIMIT, read_as
-from milepost.ports.items import ClaimRequest, ClaimResult
+from milepost.ports.items import ClaimResult
 from milepost.ports.runner import JobResult
 
 CONTROLS_MS = 1_000
@@ -64,11 +64,38 @@ class ShownLease(Struct, frozen=True):
     lease: str
 
 
-class HeldItem(Struct):
-    """One item that a worker holds."""
+class RemoteHand(HeldItems):
+    """The items of one stage that a remote worker holds, each until its lease ends. A late one is remembered for a while: its lease may
+    be extended if no other worker has taken the item, and its outcome is noted."""
 
-    item: Item
-    until: int
+    def __init__(self, plan: Plan, stage: Stage) -> None:
+        super().__init__(plan, stage)
+        self.until: dict[HeldRef, int] = {}
+        self.late: dict[HeldRef, Item] = {}
+
+    def hold_until(self, items: Sequence[Item], until: int) -> None:
+        """Take items in hand, again if they are late, and set the end of their leases."""
+        self.hold([item for item in items if held_ref(item) not in self.in_hand])
+        for item in items:
+            self.until[held_ref(item)] = until
+            self.late.pop(held_ref(item), None)
+
+    def expire(self, now: int) -> None:
+        """Release the items whose leases have ended; they are late."""
+        for ref, item in list(self.in_hand.items()):
+            if self.until[ref] <= now:
+                self.release([item])
+                self.late[ref] = item
+
+    def end(self, ref: HeldRef) -> None:
+        """It is settled, given back or forgotten."""
+        if ref in self.in_hand:
+            self.release([self.in_hand[ref]])
+        self.late.pop(ref, None)
+        del self.until[ref]
+
+    def item(self, ref: HeldRef) -> Item:
+        return self.in_hand[ref] if ref in self.in_hand else self.late[ref]
 
 
 class RemoteSettlement(Struct, frozen=True):
@@ -84,46 +111,52 @@ class Remote:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._lock = threading.Lock()
-        self._hands: dict[str, dict[Ref, HeldItem]] = {}
-        """By worker."""
-        self._holders: dict[Ref, str] = {}
+        self._hands: dict[str, dict[tuple[str, str], RemoteHand]] = {}
+        """By worker, then by route and stage."""
+        self._held: dict[Ref, RemoteHand] = {}
         self._settled: OrderedDict[Ref, RemoteSettlement] = OrderedDict()
         self._fragile: set[tuple[str, str]] = set()
         """Stages with waiting items that two workers were lost with."""
-        self._limits: dict[str, int] = {}
+        self._limits: dict[str, Limit] = {}
         self._controls_at = 0
 
     def claim(self, wish: Wish) -> Given:
         """Claim items for a worker, within pauses, rates, lanes and its limit. An item that two workers were lost with is given only to a worker
         that holds nothing else, and alone."""
-        now, stage, place = self._ctx.clock.now(), wish.stage, (wish.plan.name, wish.stage.name)
-        in_hand = self._in_hand(wish.holder, now)
-        here = [item for item in in_hand if (item.route, item.stage) == place]
-        want = min(wish.want, self._width(place, stage, now) * stage.batch - len(here))
+        now, place = self._ctx.clock.now(), (wish.plan.name, wish.stage.name)
+        self._read_controls(now)
+        with self._lock:
+            hand, hands = self._hand(wish.holder, wish.plan, wish.stage), self._hands[wish.holder]
+            for each in hands.values():
+                each.expire(now)
+            in_hand = [item for each in hands.values() for item in each.in_hand.values()]
+        hand.set_width(self._limits)
+        want = min(wish.want, hand.width * wish.stage.batch - len(hand.in_hand))
         if want <= 0 or any(item.row.losses >= FRAGILE for item in in_hand):
             return Given([])
-        lanes: dict[str, int] = {}
-        for item in here if stage.lane is not None else ():
-            lanes[item.lane] = lanes.get(item.lane, 0) + 1
         answer = ClaimResult([])
         if not in_hand and place in self._fragile:
-            answer = self._ask(wish, want, lanes, now, fragile=True)
+            answer = self._ask(wish, hand, want, now, fragile=True)
         if not answer.items:
-            answer = self._ask(wish, want, lanes, now)
+            answer = self._ask(wish, hand, want, now)
             if not answer.items and answer.fragile and not in_hand:
-                answer = self._ask(wish, want, lanes, now, fragile=True)
+                answer = self._ask(wish, hand, want, now, fragile=True)
         return Given(answer.items, now + wish.lease_ms, answer.next_at, empty_handed=not in_hand)
 
     def extend(self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], lease_ms: int) -> list[int | None]:
         """New end of each lease; None if it is no longer valid."""
         now = self._ctx.clock.now()
         found = self._find(plan, stage, shown, now)
-        until, held = now + lease_ms, list(found.values())
-        rows, tickets = [one.item.row for one in held], [one.item.ticket for one in held]
-        answers = self._ctx.ledger.extend(rows, until, now, tickets) if held else []
-        for one, holds in zip(held, answers, strict=True):
-            one.until = until if holds else min(one.until, now)
-        kept = {ref for ref, holds in zip(found, answers, strict=True) if holds}
+        until, items = now + lease_ms, list(found.values())
+        rows, tickets = [item.row for item in items], [item.ticket for item in items]
+        answers = self._ctx.ledger.extend(rows, until, now, tickets) if items else []
+        kept = {ref: item for (ref, item), holds in zip(found.items(), answers, strict=True) if holds}
+        with self._lock:
+            for ref, item in found.items():
+                hand = self._held.get(ref)
+                if hand is not None:
+                    # If the lease has ended, the item is late from now on.
+                    hand.hold_until([item], until if ref in kept else min(hand.until[held_ref(item)], now))
         return [until if _ref(plan, one) in kept else None for one in shown]
 
     def settle(self, plan: Plan, stage: Stage, outcomes: Sequence[tuple[ShownLease, Outcome]]) -> list[bool]:
@@ -135,8 +168,8 @@ class Remote:
         rans: dict[Ref, tuple[JobResult, bytes]] = {}
         for (ref, said), (_, outcome) in zip(reports, outcomes, strict=True):
             if ref in found and ref not in rans:
-                row = found[ref].item.row
-                rans[ref] = JobResult(found[ref].item, outcome, max(0, now - (row.claimed_at or now))), said
+                item = found[ref]
+                rans[ref] = JobResult(item, outcome, max(0, now - (item.row.claimed_at or now))), said
         refused = settle(self._ctx, [ran for ran, _ in rans.values()]).refused
         written = {ref: not refused or self._written(ran) for ref, (ran, _) in rans.items()}
         with self._lock:
@@ -152,7 +185,7 @@ class Remote:
     def give_back(self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], why: str, *, unknown: bool = False) -> int:
         """Give items back unfinished, without counting an attempt; returns how many were still held under these leases."""
         found = self._find(plan, stage, shown, self._ctx.clock.now())
-        given = give_back(self._ctx, [held.item for held in found.values()], why, unknown=unknown)
+        given = give_back(self._ctx, list(found.values()), why, unknown=unknown)
         with self._lock:
             for ref in found:
                 self._end(ref, RemoteSettlement(b"", False))
@@ -168,70 +201,64 @@ class Remote:
         [there] = self._ctx.ledger.get([ref[:2]])
         return isinstance(there, Item) and recorded(self._ctx, there.row, ref[2], outcome)
 
-    def _ask(self, wish: Wish, want: int, lanes: dict[str, int], now: int, *, fragile: bool = False) -> ClaimResult:
+    def _ask(self, wish: Wish, hand: RemoteHand, want: int, now: int, *, fragile: bool = False) -> ClaimResult:
         plan, stage, ctx = wish.plan, wish.stage, self._ctx
         lease = Lease(ctx.chance.token(), wish.holder, now + wish.lease_ms)
-        ask = ClaimRequest(plan, stage.name, want, lease, stage.batch, lanes, {}, fragile)
-        [answer] = ctx.ledger.claim([ask], now, ctx.chance.jitter())
+        [answer] = ctx.ledger.claim([hand.ask(lease, want, fragile=fragile)], now, ctx.chance.jitter())
         if answer.outdated:
             raise RouteChanged(f"route {plan.name!r}: {OUTDATED}; restart the server with the current route")
-        if answer.items or answer.lost:
-            ctx.observer.claimed(plan.name, stage.name, len(answer.items), answer.lost)
         with self._lock:
             if answer.fragile:
                 self._fragile.add((plan.name, stage.name))
             elif fragile:
                 self._fragile.discard((plan.name, stage.name))
-            for item in answer.items:
-                self._hold((item.route, item.key, lease.token), HeldItem(item, lease.until))
+            hand = self._hand(wish.holder, plan, stage)
+            hand.take(ctx, answer.items, answer.lost, answer.refused)
+            hand.hold_until(answer.items, lease.until)
+            self._held |= {(item.route, item.key, lease.token): hand for item in answer.items}
         return answer
 
-    def _hold(self, ref: Ref, held: HeldItem) -> None:
-        holder = held.item.row.holder or ""
-        self._holders[ref] = holder
-        self._hands.setdefault(holder, {})[ref] = held
+    def _hand(self, holder: str, plan: Plan, stage: Stage) -> RemoteHand:
+        return self._hands.setdefault(holder, {}).setdefault((plan.name, stage.name), RemoteHand(plan, stage))
 
-    def _let_go(self, ref: Ref) -> None:
-        holder = self._holders.pop(ref)
-        hand = self._hands[holder]
-        del hand[ref]
-        if not hand:
-            del self._hands[holder]
-
-    def _end(self, ref: Ref, settled: RemoteSettlement) -> None:
-        if ref in self._holders:
-            self._let_go(ref)
-            self._settled[ref] = settled
+    def _end(self, ref: Ref, settled: RemoteSettlement | None = None) -> None:
+        """The item is settled, given back, or forgotten (None)."""
+        hand = self._held.pop(ref, None)
+        if hand is not None:
+            hand.end(ref[1:])
+            if settled is not None:
+                self._settled[ref] = settled
         if len(self._settled) > REPEATS:
             self._settled.popitem(last=False)
 
-    def _in_hand(self, holder: str, now: int) -> list[Item]:
+    def _read_controls(self, now: int) -> None:
+        """Read the limits, and forget leases that ended long ago and workers that hold nothing."""
+        if self._controls_at <= now < self._controls_at + CONTROLS_MS:
+            return
+        self._controls_at = now
+        self._limits = limits_in_force(self._ctx)
         with self._lock:
-            return [held.item for held in self._hands.get(holder, {}).values() if held.until > now]
+            for ref in [ref for ref, hand in self._held.items() if hand.until[ref[1:]] < now - LATE_MS]:
+                self._end(ref)
+            self._hands = {
+                holder: kept for holder, hands in self._hands.items() if (kept := {at: hand for at, hand in hands.items() if hand.until})
+            }
 
-    def _width(self, place: tuple[str, str], stage: Stage, now: int) -> int:
-        """Concurrent calls allowed for a worker: from an operator's limit, else from the route file."""
-        if not self._controls_at <= now < self._controls_at + CONTROLS_MS:
-            self._controls_at = now
-            limits = {name: read_as(Limit, document.value) for name, document in self._ctx.ledger.read(LIMIT).items()}
-            self._limits = {name: limit.concurrency for name, limit in limits.items() if limit.concurrency is not None}
-            with self._lock:
-                for ref in [ref for hand in self._hands.values() for ref, held in hand.items() if held.until < now - LATE_MS]:
-                    self._let_go(ref)
-        return self._limits.get(scope(*place), stage.concurrency)
-
-    def _find(self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], now: int) -> dict[Ref, HeldItem]:
+    def _find(self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], now: int) -> dict[Ref, Item]:
         """Items held under these leases at the stage. A lease that is unknown here may be on the row."""
         refs = dict.fromkeys(_ref(plan, one) for one in shown)
         with self._lock:
-            missing = [ref for ref in refs if ref not in self._holders and ref not in self._settled]
+            missing = [ref for ref in refs if ref not in self._held and ref not in self._settled]
         items = self._ctx.ledger.get([ref[:2] for ref in missing]) if missing else []
         with self._lock:
             for ref, item in zip(missing, items, strict=True):
-                if isinstance(item, Item) and item.row.lease is not None and compare_digest(item.row.lease.encode(), ref[2].encode()):
-                    self._hold(ref, HeldItem(item, item.row.look_at or now))
-            held = {ref: self._hands[self._holders[ref]][ref] for ref in refs if ref in self._holders}
-        return {ref: one for ref, one in held.items() if one.item.stage == stage.name}
+                if not isinstance(item, Item) or item.stage != stage.name or item.row.lease is None:
+                    continue
+                if compare_digest(item.row.lease.encode(), ref[2].encode()):
+                    self._held[ref] = self._hand(item.row.holder or "", plan, stage)
+                    self._held[ref].hold_until([item], item.row.look_at or now)
+            held = {ref: self._held[ref].item(ref[1:]) for ref in refs if ref in self._held}
+        return {ref: item for ref, item in held.items() if item.stage == stage.name}
 
 
 def _ref(plan: Plan, shown: ShownLease) -> Ref:

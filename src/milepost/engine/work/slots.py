@@ -1,16 +1,19 @@
-"""Slots of a stage in one process: how many items to claim, and how to group them into jobs."""
+"""Slots of a stage in one process: how many items to claim, how to group them into jobs, and how they leave the handler pool."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from milepost.core.due import Lease
+from milepost.core.admission.controls import Limit
 from milepost.core.item import Item
 from milepost.core.outcome import Done
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
-from milepost.ports.items import ClaimRequest
+from milepost.engine.context import Context
+from milepost.engine.work.held_items import HeldItems
+from milepost.engine.work.settle import SettleResult, give_back, settle
+from milepost.ports.items import ClaimRequest, Refused
 from milepost.ports.runner import HandlerPool, Job, JobResult
 
 MOST_IN_HAND = 1000
@@ -20,20 +23,14 @@ QUICK_IN_HAND = 2 * MOST_IN_HAND
 """Most items that all quick stages of a process hold together."""
 
 
-class StageSlots:
+class StageSlots(HeldItems):
     """One stage in one process: its handler pool, held items, and pace."""
 
     def __init__(self, plan: Plan, stage: Stage, pool: HandlerPool) -> None:
-        self.plan = plan
-        self.stage = stage
+        super().__init__(plan, stage)
         self.pool = pool
-        self.width = stage.concurrency
-        self.in_hand: dict[tuple[str, str | None], Item] = {}
-        """By key and lease: an item that was lost here and claimed again is two calls, each with its own end."""
         self.finished: list[JobResult] = []
         """Results that are not settled yet."""
-        self.lanes: dict[str, int] = {}
-        self.spent: dict[str, int] = {}
         self.next_at: int | None = 0
         self.mean_ms: float | None = None
         self.pace: float | None = None
@@ -70,27 +67,40 @@ class StageSlots:
         # Until the pace is known, a few per slot.
         return int(min(beside_each_other, 8 * self._least() if self.pace is None else self.pace))
 
-    def ask(self, lease: Lease, want: int, *, fragile: bool = False) -> ClaimRequest:
-        spent, self.spent = self.spent, {}
-        return ClaimRequest(self.plan, self.stage.name, want, lease, self.stage.batch, self._held(), spent, fragile)
+    def set_width(self, limits: Mapping[str, Limit]) -> bool:
+        changed = super().set_width(limits)
+        if changed:
+            self.pool.resize(self.width)
+        return changed
 
-    def _held(self) -> dict[str, int]:
+    def _busy_lanes(self) -> dict[str, int]:
         """Unfinished items per lane, as `staying` counts them."""
         if self.stage.lane is None:
             return {}
         finished = Counter(ran.item.lane for ran in self.finished)
         return {lane: max(0, count - finished[lane]) for lane, count in self.lanes.items()}
 
-    def take_in_hand(self, items: list[Item]) -> None:
-        self.in_hand.update(((item.row.key, item.row.lease), item) for item in items)
-        if self.stage.lane is not None:
-            for item in items:
-                self.lanes[item.lane] = self.lanes.get(item.lane, 0) + 1
+    def start(self, ctx: Context, items: list[Item], lost: int = 0, refused: Sequence[Refused] = ()) -> None:
+        """Take claimed items in hand, and run them in the pool."""
+        self.take(ctx, items, lost, refused)
+        if items:
+            self.pool.put(self.jobs(items))
 
-    def let_go(self, items: list[Item]) -> None:
-        for item in items:
-            if self.in_hand.pop((item.row.key, item.row.lease), None) is not None and self.stage.lane is not None:
-                self.lanes[item.lane] -= 1
+    def collect(self) -> list[JobResult]:
+        """The results that are not settled yet, with those that the pool has now."""
+        self.finished += self.pool.take()
+        return self.finished
+
+    def recall(self, ctx: Context, why: str, unwanted: Callable[[Item], bool] | None = None) -> int:
+        """Give back items whose calls have not started: all, or the unwanted ones."""
+        return self.give_back(ctx, self.pool.recall(unwanted), why)
+
+    def cut_off(self, ctx: Context, why: str) -> int:
+        """Give back all items that still run or are not settled: whether their partner has done the work is not known."""
+        left = list(self.in_hand.values())
+        if left:
+            self.pool.cancel()
+        return self.give_back(ctx, left, why, unknown=True)
 
     def learn(self, rans: list[JobResult], now: int) -> None:
         """Update the pace from finished jobs."""
@@ -143,3 +153,23 @@ def rooms_after_a_settle(all_slots: Sequence[StageSlots]) -> list[tuple[StageSlo
         spare = 0
     rooms = [n + spare if slots.quick else slots.room(n) for slots, n in zip(all_slots, coming, strict=True)]
     return [(slots, min(room, QUICK_IN_HAND)) for slots, room in zip(all_slots, rooms, strict=True) if room > 0]
+
+
+def settle_finished(
+    ctx: Context, all_slots: Sequence[StageSlots], asks: Sequence[ClaimRequest] = (), *, stopping: bool = False
+) -> SettleResult:
+    """Settle the collected results of these stages in one write, and claim in the same step. If the ledger cannot be reached, they stay
+    collected for the next try. `stopping`: calls that the program cancelled are given back instead."""
+    rans = [ran for slots in all_slots for ran in slots.finished]
+    if stopping:
+        cancelled = [ran.item for ran in rans if ran.cancelled]
+        rans = [ran for ran in rans if not ran.cancelled]
+        give_back(ctx, cancelled, "the program cancelled the handler's task while it was stopping", unknown=True)
+    result = settle(ctx, rans, asks)
+    now = ctx.clock.now()
+    for slots in all_slots:
+        finished, slots.finished = slots.finished, []
+        if finished:
+            slots.learn(finished, now)
+            slots.release([ran.item for ran in finished])
+    return result

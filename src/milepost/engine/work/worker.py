@@ -6,18 +6,18 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from milepost.core.admission.breakers import BreakerRecord
-from milepost.core.admission.controls import Limit, is_held, scope
+from milepost.core.admission.controls import is_held, scope
 from milepost.core.due import Lease
 from milepost.core.item import Item
 from milepost.core.outcome import Retry
 from milepost.engine.breakers import open_breakers
 from milepost.engine.context import Context
 from milepost.engine.work.execute import ready, run_async, run_plain
-from milepost.engine.work.settle import give_back, settle
-from milepost.engine.work.slots import StageSlots, rooms_after_a_settle
-from milepost.ports.documents import HOLD, LIMIT, read_as
+from milepost.engine.work.held_items import limits_in_force
+from milepost.engine.work.slots import StageSlots, rooms_after_a_settle, settle_finished
+from milepost.ports.documents import HOLD
 from milepost.ports.items import ClaimRequest, ClaimResult
-from milepost.ports.runner import JobResult, Runner
+from milepost.ports.runner import Runner
 
 log = logging.getLogger(__name__)
 
@@ -116,26 +116,15 @@ class Worker:
 
     def _settle(self) -> bool:
         """Settle what has finished, and claim in the same write where the ledger can. Has it claimed?"""
-        for slots in self.all_slots:
-            slots.finished += slots.pool.take()
-        rans = [ran for slots in self.all_slots for ran in slots.finished]
-        if not rans:
+        finished = {slots: rans for slots in self.all_slots if (rans := slots.collect())}
+        if not finished:
             return False
-        if self._draining_until is not None:
-            rans = self._give_back_cancelled(rans)
-        now = self.ctx.clock.now()
+        if any(slots.stage.has_breaker and any(type(ran.outcome) is Retry for ran in rans) for slots, rans in finished.items()):
+            self._controls_at = 0  # a breaker may have opened: what has not begun is not to be tried
+        now, done = self.ctx.clock.now(), sum(map(len, finished.values()))
         asking = self._asking_with_a_settle()
-        asks = self._asks(asking, now)
-        # If the ledger cannot be reached, they are here for the next turn.
-        claims = settle(self.ctx, rans, asks).claims if rans else []
-        self.finished += len(rans)
-        for slots in self.all_slots:
-            finished, slots.finished = slots.finished, []
-            if finished:
-                if slots.stage.has_breaker and any(type(ran.outcome) is Retry for ran in finished):
-                    self._controls_at = 0  # its breaker may have opened: what has not begun is not to be tried
-                slots.learn(finished, now)
-                slots.let_go([ran.item for ran in finished])
+        claims = settle_finished(self.ctx, self.all_slots, self._asks(asking, now), stopping=self._draining_until is not None).claims
+        self.finished += done
         if claims:
             self._take([slots for slots, _ in asking], claims, now)
         return bool(claims)
@@ -152,13 +141,6 @@ class Worker:
         lease = Lease(self.ctx.chance.token(), self.holder, now + self.lease_ms)
         return [slots.ask(lease, room, fragile=fragile) for slots, room in asking]
 
-    def _give_back_cancelled(self, rans: list[JobResult]) -> list[JobResult]:
-        """Give back the items whose calls the program cancelled while it was stopping; the other results."""
-        cancelled = [ran.item for ran in rans if ran.cancelled]
-        if cancelled:
-            give_back(self.ctx, cancelled, "the program cancelled the handler's task while it was stopping", unknown=True)
-        return [ran for ran in rans if not ran.cancelled]
-
     def _keep_leases(self, now: int) -> None:
         """Everything in hand is leased for the same span; all leases are moved on together, long before they run out."""
         if _early(self._extend_at, now, self.lease_ms):
@@ -173,38 +155,22 @@ class Worker:
         if _early(self._controls_at, now, CONTROLS_MS):
             return
         self._controls_at = now + CONTROLS_MS
-        limits, holds = self.ctx.ledger.read(LIMIT), set(self.ctx.ledger.read(HOLD))
+        limits, holds = limits_in_force(self.ctx), set(self.ctx.ledger.read(HOLD))
         breakers = open_breakers(self.ctx) if any(slots.stage.has_breaker for slots in self.all_slots) else {}
         for slots in self.all_slots:
-            document = limits.get(scope(slots.plan.name, slots.stage.name))
-            limit = read_as(Limit, document.value) if document else Limit()
-            width = limit.concurrency or slots.stage.concurrency
-            if width != slots.width:
-                slots.width = width
-                slots.pool.resize(width)
+            if slots.set_width(limits):
                 slots.next_at = now
             self._return_unstarted(slots, holds, breakers, now)
 
     def _return_unstarted(self, slots: StageSlots, holds: set[str], breakers: Mapping[str, BreakerRecord], now: int) -> None:
         """Give back what cannot be started here soon after all: its lane is paused now, or the calls have become slow."""
         if holds:
-            paused = slots.pool.recall(lambda item: is_held(holds, item.route, item.stage, item.lane))
-            self._give_back(slots, paused, "it is paused")
+            slots.recall(self.ctx, "it is paused", lambda item: is_held(holds, item.route, item.stage, item.lane))
         if breakers:
-            shut_out = slots.pool.recall(lambda item: _shut_out(breakers, item))
-            self._give_back(slots, shut_out, "the breaker of its lane has opened")
+            slots.recall(self.ctx, "the breaker of its lane has opened", lambda item: _shut_out(breakers, item))
         oldest = slots.pool.oldest()
         if oldest is not None and (oldest.row.claimed_at or now) < now - LONGEST_WAIT_MS:
-            self._give_back(slots, slots.pool.recall(), "it could not be started soon enough")
-
-    def _give_back(self, slots: StageSlots, items: list[Item], why: str) -> None:
-        if not items:
-            return
-        try:
-            give_back(self.ctx, items, why)
-        finally:
-            # Nobody here will run them. Were the ledger not told, they come back when their leases run out.
-            slots.let_go(items)
+            slots.recall(self.ctx, "it could not be started soon enough")
 
     def _claim(self, now: int) -> None:
         if self._alone:
@@ -262,14 +228,8 @@ class Worker:
             slots.next_at = now if answer.items and answer.next_at is None else answer.next_at
             if answer.fragile and slots not in self._fragile:
                 self._fragile.append(slots)
-            for refused in answer.refused:
-                log.error("%s/%s cannot be worked on at %r: %s", slots.plan.name, refused.key, slots.stage.name, refused.reason)
-            if answer.items or answer.lost:
-                self.ctx.observer.claimed(slots.plan.name, slots.stage.name, len(answer.items), answer.lost)
-            if answer.items:
-                self.taken += len(answer.items)
-                slots.take_in_hand(answer.items)
-                slots.pool.put(slots.jobs(answer.items))
+            self.taken += len(answer.items)
+            slots.start(self.ctx, answer.items, answer.lost, answer.refused)
 
     def _stand_by(self, route: str) -> None:
         """The ledger holds a newer version of the route: nothing of it is claimed here any more. Said once."""
@@ -290,16 +250,11 @@ class Worker:
 
     def _give_back_unstarted(self) -> None:
         for slots in self.all_slots:
-            self._give_back(slots, slots.pool.recall(), "the worker is stopping")
+            slots.recall(self.ctx, "the worker is stopping")
 
     def _cut_off(self) -> None:
-        """Let go of what still runs: whether its partner has done the work is not known."""
         for slots in self.all_slots:
-            left = list(slots.in_hand.values())
-            if left:
-                slots.pool.cancel()
-                give_back(self.ctx, left, "the worker stopped before the handler had answered", unknown=True)
-                slots.let_go(left)
+            slots.cut_off(self.ctx, "the worker stopped before the handler had answered")
 
     def _rest(self, now: int) -> float:
         """Until the next thing that has a time; a finished job or a change in the ledger comes sooner by itself."""
