@@ -15,12 +15,12 @@ from milepost.application.settings import AppSettings, S, read_settings
 from milepost.core.errors import UsageError
 from milepost.core.routes.route import Route
 from milepost.core.values.durations import Span, span_ms
+from milepost.engine.metrics.collector import Histogram
 
 if TYPE_CHECKING:
     from milepost.application.context import AppContext, SharedSubmits
     from milepost.engine.context import Context
     from milepost.engine.health.checks import Finding
-    from milepost.engine.metrics.collector import Histogram
     from milepost.http.protocol.endpoint import Answer
     from milepost.http.protocol.problems import Problem
 

@@ -43,7 +43,7 @@ EVERY_S = 0.4
 @click.option("--page/--no-page", default=True, help="Serve the dashboard or not.  [default: page]")
 @click.option("--stay/--no-stay", default=None, help="Keep running when all are completed, or end.  [default: stay at a terminal]")
 def demo(items: int, folder: Path, page: bool, stay: bool | None) -> int:
-    """Watch it work: 2,000 parcels, 400 notifications, and partners that fail.
+    """Watch it work: 2,000 parcels, 400 messages.
 
     The dashboard is open from the start. The terminal shows a live view (plain lines if piped), then a summary and commands to try:
     about 15 seconds. At a terminal the dashboard then stays open, with a few new parcels a second, until Ctrl-C. The ledger stays in
