@@ -186,9 +186,11 @@ GROUPS = {
         "redacted",
         "key_parts",
     ),
+    "Commands of your own application": ("json_option", "signed", "check_signed", "print_json", "print_table"),
     "Where items are, and why": ("Status", "Reason"),
 }
 SPECIAL = {
+    "json_option": "A decorator of a command: adds `--json`, given to it as `as_json`.",
     "ANYWHERE": '`allow_cidrs` that opens every address, `("0.0.0.0/0", "::/0")`: for hosts that the operator alone names.',
     "Outcome": "`Done | NotYet | HandedOver | Retry | Reject`: what a handler returns. Raising an exception is a `Retry`.",
     "span_ms": "`span_ms(value, subject)`: a `Span` in milliseconds; `subject` names it in the `UsageError` if it cannot be one.",

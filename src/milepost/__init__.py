@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from milepost.application.declaration import Application, Metric, Page, Redirect
     from milepost.application.documents import AppDocuments
     from milepost.application.settings import AppSettings
+    from milepost.cli.options import check_signed, json_option, signed
+    from milepost.cli.out import print_json, print_table
     from milepost.core.admission.rates import CallRate
     from milepost.core.errors import (
         ActRefused,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
         LedgerError,
         MalformedInput,
         MilepostError,
+        NotFound,
         RouteChanged,
         RouteMistake,
         UsageError,
@@ -42,10 +45,10 @@ if TYPE_CHECKING:
     from milepost.core.routes.route import Limits, Route
     from milepost.core.status import Reason, Status
     from milepost.core.values.durations import span_ms
+    from milepost.core.values.histogram import Histogram
     from milepost.core.values.redaction import redacted
     from milepost.engine.health.checks import Finding
     from milepost.engine.lists.reconcile import ListReport
-    from milepost.engine.metrics.collector import Histogram
     from milepost.engine.views.lanes import LaneView
     from milepost.http.auth.rates import Rates
     from milepost.http.protocol.endpoint import Answer, Call, Caller
@@ -84,6 +87,7 @@ __all__ = [
     "Metric",
     "Milepost",
     "MilepostError",
+    "NotFound",
     "NotYet",
     "Operations",
     "Outcome",
@@ -99,11 +103,16 @@ __all__ = [
     "RouteMistake",
     "Status",
     "UsageError",
+    "check_signed",
     "correlation_id",
+    "json_option",
     "key_parts",
     "open",
+    "print_json",
+    "print_table",
     "redacted",
     "restore",
+    "signed",
     "span_ms",
 ]
 
@@ -113,9 +122,12 @@ _HOMES = {
     "application.declaration": ("Application", "Metric", "Page", "Redirect"),
     "application.documents": ("AppDocuments",),
     "application.settings": ("AppSettings",),
+    "cli.options": ("check_signed", "json_option", "signed"),
+    "cli.out": ("print_json", "print_table"),
     "core.routes.backoff": ("Backoff", "Checks"),
     "core.routes.breaker": ("Breaker",),
     "core.values.durations": ("span_ms",),
+    "core.values.histogram": ("Histogram",),
     "core.values.redaction": ("redacted",),
     "core.admission.rates": ("CallRate",),
     "core.errors": (
@@ -125,6 +137,7 @@ _HOMES = {
         "LedgerError",
         "MalformedInput",
         "MilepostError",
+        "NotFound",
         "RouteChanged",
         "RouteMistake",
         "UsageError",
@@ -135,7 +148,6 @@ _HOMES = {
     "core.routes.route": ("Limits", "Route"),
     "core.status": ("Reason", "Status"),
     "engine.health.checks": ("Finding",),
-    "engine.metrics.collector": ("Histogram",),
     "engine.views.lanes": ("LaneView",),
     "http.auth.rates": ("Rates",),
     "engine.lists.reconcile": ("ListReport",),

@@ -15,8 +15,9 @@ from milepost.core.outcome import Done, Outcome
 from milepost.core.values.durations import Moment, Span, moment_ms, span_ms
 from milepost.core.values.refusal import SAID_BEFORE, Refusal
 from milepost.engine.act_log import ActReport
-from milepost.engine.acts.bulk import act, close_breakers, confirm_outside, pause, resume
+from milepost.engine.acts.bulk import act, close_breakers, confirm_outside, drain, pause, resume
 from milepost.engine.context import Context
+from milepost.engine.health.readiness import unready
 from milepost.engine.intake import Receipt, submit
 from milepost.engine.lists.reconcile import ListReport, submit_list
 from milepost.engine.lists.source import Bytes
@@ -237,6 +238,16 @@ class Operations:
     ) -> bool:
         """End a pause; False: there was none. `drain`: the rate for the items that have waited, if not the one that the pause has."""
         return resume(self.context, route, stage, lane, by=by, reason=reason, drain=drain)
+
+    def drain(self, route: str, stage: str, lane: str | None, rate: str | float, *, by: str, reason: str) -> None:
+        """Start the items that wait in a stage or lane now, or enter it within a second, at this rate at most; when they have been started, the
+        usual limits apply again."""
+        drain(self.context, route, stage, lane, rate, by=by, reason=reason)
+
+    def unready(self) -> list[tuple[str, str]]:
+        """What keeps this process from working, as (part, why): the ledger cannot be written to, no worker runs, … Empty: it is ready. The
+        texts name no item, file or host."""
+        return [(one.part, one.why) for one in unready(self.context)]
 
     def close_breakers(self, route: str, stage: str, lane: str | None = None, *, by: str, reason: str) -> list[str]:
         """Close the open breaker of a lane, or those of all lanes of a stage, so that their items are started at once; the scopes of those

@@ -15,7 +15,7 @@ from milepost.application.settings import AppSettings, S, read_settings
 from milepost.core.errors import UsageError
 from milepost.core.routes.route import Route
 from milepost.core.values.durations import Span, span_ms
-from milepost.engine.metrics.collector import Histogram
+from milepost.core.values.histogram import Histogram
 
 if TYPE_CHECKING:
     from milepost.application.context import AppContext, SharedSubmits

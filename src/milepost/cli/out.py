@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
 from typing import IO, TYPE_CHECKING, Any, Protocol
@@ -89,6 +89,15 @@ def table(*columns: str, right: Sequence[str] = ()) -> Table:
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold", no_wrap=column in right)
     return made
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> None:
+    """Print rows as a table without a frame; None is shown as '-'. Columns in `right` are aligned right, for numbers. When piped, each row
+    stays on one line."""
+    made = table(*columns, right=right)
+    for row in rows:
+        made.add_row(*("-" if value is None else safe(value) for value in row))
+    show_table(made)
 
 
 def _text(value: Any) -> str:

@@ -3,7 +3,8 @@
 MilepostError
 ├── UsageError              the call itself is wrong (command line exit code 2)
 │   ├── RouteMistake        a route is written wrongly; raised while it is being imported
-│   └── ConfigMistake       milepost.toml, --ledger or --routes say something that cannot be
+│   ├── ConfigMistake       milepost.toml, --ledger or --routes say something that cannot be
+│   └── NotFound            what the call names does not exist
 ├── MalformedInput          one item's input cannot be taken in (the others can)
 ├── RouteChanged            this process's route differs from the one the ledger holds
 ├── EventRefused            a subscriber will never accept this event
@@ -35,6 +36,10 @@ class RouteMistake(UsageError):
 
 class ConfigMistake(UsageError):
     """The configuration says something that cannot be."""
+
+
+class NotFound(UsageError):
+    """What the call names does not exist; over HTTP the status is 404."""
 
 
 class MalformedInput(MilepostError):

@@ -7,8 +7,8 @@ from tests.engine.world import ROUTE, World
 from tests.http.api.exposition_reader import Exposition
 
 from milepost.core.errors import EventRefused
+from milepost.core.values.histogram import Histogram
 from milepost.engine.events.deliver import EventRelay
-from milepost.engine.metrics.collector import Histogram
 from milepost.engine.metrics.exposition import Family, exposition
 from milepost.engine.metrics.gauges import ledger_families
 

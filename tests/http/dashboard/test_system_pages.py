@@ -18,10 +18,11 @@ import milepost as mp
 from milepost.core.errors import EventRefused
 from milepost.core.status import FAILED
 from milepost.core.values.durations import iso
+from milepost.core.values.histogram import Histogram
 from milepost.engine.act_log import all_acts, record
 from milepost.engine.acts.bulk import act, limit, pause
 from milepost.engine.events.feed import page_back
-from milepost.engine.metrics.collector import Histogram, MetricFigures
+from milepost.engine.metrics.collector import MetricFigures
 from milepost.engine.retention import prune
 from milepost.http.dashboard.charts.durations import durations
 from milepost.http.dashboard.pages import events

@@ -1,11 +1,12 @@
-"""Notifications as an application: its settings, its route, POST /message and the health check of its destinations."""
+"""Notifications as an application: its settings, its route, POST /message, and the parts with which it is operated."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from pathlib import Path
 
 import milepost as mp
 from milepost.applications.notifications.accept import ANSWERS, accept, answer_of_problem, largest_request
+from milepost.applications.notifications.operate.parts import add_parts
 from milepost.applications.notifications.settings import NotificationsSettings
 from milepost.applications.notifications.state import NotificationsState
 
@@ -14,6 +15,8 @@ application = mp.Application(
     NotificationsSettings,
     summary="Messages to partners' HTTP APIs.",
     state=NotificationsState,
+    templates=Path(__file__).parent / "operate" / "templates",
+    commands="milepost.applications.notifications.operate.commands",
 )
 
 
@@ -40,14 +43,4 @@ application.endpoint(
 )(accept)
 
 
-@application.check("destinations")
-def destinations(app: mp.AppContext[NotificationsSettings]) -> Iterator[mp.Finding]:
-    """Are the secrets of all destinations there? Without them their messages wait."""
-    faults = 0
-    for found in app.state.destinations.all.values():
-        fault = app.state.deliverer.fault(found)
-        if fault is not None:
-            faults += 1
-            yield mp.Finding("bad", "notifications", f"messages to {found.name} wait: {fault}", "set it; they are sent by themselves")
-    if not faults:
-        yield mp.Finding("ok", "notifications", f"{len(app.state.destinations.all)} destinations are configured")
+add_parts(application)

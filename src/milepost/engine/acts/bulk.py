@@ -23,7 +23,7 @@ from milepost.core.values.durations import Moment, iso, moment_ms, rate_per_seco
 from milepost.core.values.refusal import Refusal, RefusalKind
 from milepost.engine.act_log import ActReport, Selection, begin, check_same, has_line, record, recorded, select, selection_of, signed
 from milepost.engine.acts.replacement import NewContent, read_content, replaced
-from milepost.engine.acts.timed_pauses import begin_drain, check_drain
+from milepost.engine.acts.timed_pauses import DRAIN_AHEAD_MS, begin_drain, check_drain
 from milepost.engine.apply import Decision, apply_all, unreadable
 from milepost.engine.context import Context
 from milepost.engine.evidence.restore import bring_back, can_bring_back
@@ -32,7 +32,7 @@ from milepost.engine.routes.backfill import begin_rerun
 from milepost.ports.documents import ACT, BREAKER, HOLD, LIMIT, Act, read_as
 from milepost.ports.items import Query, Refused
 
-__all__ = ["ActReport", "act", "close_breakers", "confirm_outside", "go_on", "limit", "pause", "resume"]
+__all__ = ["ActReport", "act", "close_breakers", "confirm_outside", "drain", "go_on", "limit", "pause", "resume"]
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of items handled and the approximate total, if known."""
@@ -429,6 +429,15 @@ def resume(
     if pace is not None:
         begin_drain(ctx, name, pace, by=by, reason=f"backlog of a pause: {reason}")
     return True
+
+
+def drain(ctx: Context, route: str, stage: str, lane: str | None, rate: str | float, *, by: str, reason: str) -> None:
+    """Work off what waits in a stage or lane, or enters it within a second, at this rate; then its usual limits apply again."""
+    name = _scope(ctx, route, stage, lane)
+    signed(by, reason)
+    check_drain(ctx.plan(route), stage, rate)
+    begin_drain(ctx, name, rate, by=by, reason=reason, ahead_ms=DRAIN_AHEAD_MS)
+    record(ctx, "limit", route, by, reason, {"scope": name, "rate": rate, "drain": True})
 
 
 def limit(

@@ -17,6 +17,9 @@ from milepost.engine.context import Context
 from milepost.ports.documents import HOLD, LIMIT, read_as
 from milepost.ports.items import Query
 
+DRAIN_AHEAD_MS = 1_000
+"""A drain that an operator starts also covers the items that the operator then sends there, such as by a bulk act."""
+
 
 def check_drain(plan: Plan, stage: str | None, drain: str | float | None) -> None:
     """Raise a UsageError if a backlog here cannot be drained at this pace."""
@@ -29,9 +32,9 @@ def check_drain(plan: Plan, stage: str | None, drain: str | float | None) -> Non
         raise UsageError(f"stage {stage!r} of route {plan.name!r} is external: it has no handler to slow down")
 
 
-def begin_drain(ctx: Context, name: str, drain: str | float, *, by: str, reason: str) -> None:
-    """Limit a stage or lane, named by its scope, to this pace until the items that wait there now have been claimed. A lower limit that it
-    has already stays."""
+def begin_drain(ctx: Context, name: str, drain: str | float, *, by: str, reason: str, ahead_ms: int = 0) -> None:
+    """Limit a stage or lane, named by its scope, to this pace until the items that wait there now, or enter it within `ahead_ms`, have been
+    claimed. A lower limit that it has already stays."""
     route, stage, lane = _parts(name)
     now = ctx.clock.now()
     while True:
@@ -41,7 +44,7 @@ def begin_drain(ctx: Context, name: str, drain: str | float, *, by: str, reason:
         present = Controls((), {name: normal}, {}).rate(route, ctx.plan(route).by_name[stage], lane)
         if present is not None and present.per_second <= rate_per_second(drain, "drain"):
             return
-        slowed = replace(normal, rate=drain, drains=now, normal_rate=normal.rate, by=by, reason=reason, at=now)
+        slowed = replace(normal, rate=drain, drains=now + ahead_ms, normal_rate=normal.rate, by=by, reason=reason, at=now)
         if ctx.ledger.write(LIMIT, name, slowed, expect=0 if held is None else held.version):
             return
 
@@ -74,7 +77,9 @@ def _end_drains(ctx: Context) -> int:
 
 
 def _backlog(ctx: Context, name: str, since: int) -> bool:
-    """Does an item that waited there at that time still wait?"""
+    """Does an item that waited there at that time still wait, or is that time yet to come?"""
+    if ctx.clock.now() < since:
+        return True
     route, stage, lane = _parts(name)
     waiting = Query(route=route, stages=frozenset({stage}), lane=lane, limit=1)
     fresh = replace(waiting, statuses=frozenset({Status.PENDING, Status.QUEUED}), entered_before=since + 1)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import accumulate
 
 from msgspec import Struct
 
 from milepost.core.outcome import Done
+from milepost.core.values.histogram import Histogram
 from milepost.ports.observer import Observer
 from milepost.ports.runner import JobResult
 
@@ -27,30 +26,6 @@ LONG = (0.1, 1.0, 10.0, 60.0, 300.0, 1_800.0, 3_600.0, 21_600.0, 86_400.0, 604_8
 """Upper bounds in seconds: of calls, and of an item's time at a stage, which may be months."""
 
 Labels = tuple[str, ...]
-
-
-class Histogram(Struct):
-    """How often a value was at most each of the bounds; the last count is of those above all."""
-
-    bounds: tuple[float, ...]
-    counts: list[int]
-    total: float = 0.0
-
-    @classmethod
-    def empty(cls, bounds: tuple[float, ...]) -> Histogram:
-        return cls(bounds, [0] * (len(bounds) + 1))
-
-    def add(self, value: float, n: int = 1) -> None:
-        self.counts[bisect_left(self.bounds, value)] += n
-        self.total += value * n
-
-    def within(self, part: float) -> float | None:
-        """The least of the bounds that so great a part of the values did not pass; None: that part passed them all."""
-        wanted = part * sum(self.counts)
-        for bound, so_far in zip(self.bounds, accumulate(self.counts), strict=False):
-            if so_far >= wanted:
-                return bound
-        return None
 
 
 class MetricFigures(Struct):

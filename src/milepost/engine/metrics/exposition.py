@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from milepost.engine.metrics.collector import Histogram, Labels
+from milepost.core.values.histogram import Histogram
+from milepost.engine.metrics.collector import Labels
 
 PLAIN = "text/plain; version=0.0.4; charset=utf-8"
 OPEN = "application/openmetrics-text; version=1.0.0; charset=utf-8"

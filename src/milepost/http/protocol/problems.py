@@ -15,6 +15,7 @@ from milepost.core.errors import (
     LedgerReadOnly,
     MalformedInput,
     MilepostError,
+    NotFound,
     RouteChanged,
     UsageError,
 )
@@ -60,6 +61,7 @@ TITLES: dict[str, tuple[int, str]] = {
     "not-allowed": (403, "The key does not allow this"),
     "not-local": (403, "Without keys only this machine may call"),
     "bad-origin": (403, "The request did not come from this page"),
+    "not-found": (404, "There is no such thing"),
     "unknown-path": (404, "There is nothing here"),
     "unknown-route": (404, "There is no such route"),
     "unknown-stage": (404, "There is no such stage"),
@@ -109,6 +111,8 @@ def problem_of(error: MilepostError) -> Problem:
         return problem("busy", str(error))
     if isinstance(error, (LedgerFull, LedgerReadOnly, LedgerMoved, LedgerError)):
         return problem("unavailable", str(error))
+    if isinstance(error, NotFound):
+        return problem("not-found", str(error))
     if isinstance(error, UsageError):
         return problem("wrong-value", str(error))
     return problem("failed", str(error))

@@ -54,7 +54,7 @@ def remove_destination(app: App, name: str) -> None:
     if name in app.settings.destinations and app.documents.get(PREFIX + name) is None:
         raise mp.UsageError(f"destination {name!r} is in the configuration; remove its table [notifications.destinations.{name}] there")
     if not app.documents.remove(PREFIX + name):
-        raise mp.UsageError(f"there is no destination {name!r}")
+        raise mp.NotFound(f"there is no destination {name!r}")
     refresh(app)
 
 
@@ -140,5 +140,5 @@ def _lane(app: App, name: str) -> str:
     refresh(app)
     if name not in app.state.destinations.all and ":" not in name:
         known = ", ".join(sorted(app.state.destinations.all)) or "none"
-        raise mp.UsageError(f"there is no destination {name!r}; known are {known}, and HOST:PORT of unregistered targets")
+        raise mp.NotFound(f"there is no destination {name!r}; known are {known}, and HOST:PORT of unregistered targets")
     return name

@@ -8,7 +8,8 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from milepost.core.values.durations import short_span
-from milepost.engine.metrics.collector import Histogram, MetricFigures
+from milepost.core.values.histogram import Histogram
+from milepost.engine.metrics.collector import MetricFigures
 from milepost.http.dashboard.charts.svg import spread
 
 

@@ -1,0 +1,309 @@
+"""API of notifications beside POST /message: messages, replays, dead letters, destinations, senders and health, in Milepost's own shape."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, NoReturn
+
+from msgspec import Meta, Struct, field
+
+import milepost as mp
+from milepost.applications.notifications.operate.collector import figures_of
+from milepost.applications.notifications.operate.dead_letters import DeadLetters, ReplayReport, dead_letters, replay_all
+from milepost.applications.notifications.operate.messages import (
+    MessageFilter,
+    cancel_message,
+    find_messages,
+    read_record,
+    replay_message,
+)
+from milepost.applications.notifications.operate.registry import (
+    begin_outage,
+    destination_views,
+    pause_destination,
+    put_destination,
+    remove_destination,
+    resume_destination,
+)
+from milepost.applications.notifications.operate.senders import seen_sender, sender_views
+from milepost.applications.notifications.settings import DestinationSettings, NotificationsSettings
+
+BASE = "/api/v1/notifications"
+HEALTH_S = 2.0
+"""How long /health waits for the ledger."""
+
+App = mp.AppContext[NotificationsSettings]
+Application = mp.Application[NotificationsSettings]
+Why = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"\S")]
+
+
+class MessagesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which messages. All that is given must hold. `status` may be repeated, and may be `failed` or `live`; times are of acceptance."""
+
+    sender: str | None = None
+    destination: str | None = None
+    status: list[str] = []
+    message_id: str | None = field(default=None, name="messageId")
+    cause: str | None = None
+    created_from: str | None = None
+    created_before: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class MessageList(Struct, frozen=True):
+    messages: list[dict[str, Any]]
+    more: bool
+    """There are more than `limit`."""
+
+
+class MessageAct(Struct, frozen=True, forbid_unknown_fields=True):
+    """`key` is the message's, as the list shows it."""
+
+    key: str
+    reason: Why
+
+
+class ReplayOne(Struct, frozen=True, forbid_unknown_fields=True):
+    """`changes` may replace the method, the headers and the body of the message."""
+
+    key: str
+    reason: Why
+    changes: dict[str, Any] = {}
+
+
+class ReplayMany(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which dead letters are sent again; `dry_run` changes nothing and needs no reason. `pace` is the rate for each destination, such as
+    `10/s`, beside its own limits."""
+
+    sender: str | None = None
+    destination: str | None = None
+    status: list[str] = []
+    cause: str | None = None
+    created_from: str | None = None
+    created_before: str | None = None
+    reason: str = ""
+    dry_run: bool = False
+    pace: str | None = None
+
+
+class DestinationList(Struct, frozen=True):
+    destinations: list[dict[str, Any]]
+
+
+class SenderList(Struct, frozen=True):
+    senders: list[dict[str, Any]]
+
+
+class DestinationAct(Struct, frozen=True, forbid_unknown_fields=True):
+    reason: Why
+    drain: str | None = None
+    """The rate at which the messages that have waited are sent, such as `10/s`."""
+
+
+class OutageRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """`until`: a time such as `2027-01-31T18:00:00Z`, or a span from now such as `2h`."""
+
+    until: str
+    reason: Why
+    drain: str | None = None
+
+
+class PartHealth(Struct, frozen=True):
+    part: str
+    why: str
+
+
+class HealthAnswer(Struct, frozen=True):
+    """`healthy`, or `unhealthy` with the parts that are not well."""
+
+    status: str
+    service: str
+    timestamp: str
+    parts: list[PartHealth]
+
+
+def list_messages(app: App, call: mp.Call) -> mp.Answer:
+    """Without their content. A key that speaks for a sender, and may not operate, sees that sender's messages alone."""
+    asked: MessagesQuery = call.query
+    sender = seen_sender(call.caller) or asked.sender
+    wanted = MessageFilter(
+        sender=sender,
+        destination=asked.destination,
+        status=tuple(asked.status),
+        message_id=asked.message_id,
+        cause=asked.cause,
+        created_from=asked.created_from,
+        created_before=asked.created_before,
+    )
+    found = find_messages(app, wanted, asked.limit + 1)
+    return mp.Answer(MessageList(found[: asked.limit], len(found) > asked.limit))
+
+
+def show_message(app: App, call: mp.Call) -> mp.Answer:
+    """The record of a message: its content, its tries and what became of it. Headers that hold secrets are redacted."""
+    found = read_record(app, call.path["key"])
+    only = seen_sender(call.caller)
+    if found is None or (only is not None and found["senderId"] != only):
+        _not_there(call.path["key"])
+    return mp.Answer(found)
+
+
+def cancel(app: App, call: mp.Call) -> mp.Answer:
+    """A message that has had no try is taken back. Once a try has begun, this is refused: the partner may have it."""
+    _own(app, call, call.body.key)
+    cancel_message(app, call.body.key, by=call.caller.name, reason=call.body.reason)
+    return mp.Answer(read_record(app, call.body.key))
+
+
+def replay_one(app: App, call: mp.Call) -> mp.Answer:
+    """The message gets a new series of tries; its earlier history is kept. One that was delivered is sent again as the same work."""
+    body: ReplayOne = call.body
+    replay_message(app, body.key, by=call.caller.name, reason=body.reason, changes=body.changes)
+    return mp.Answer(read_record(app, body.key))
+
+
+def replay_many(app: App, call: mp.Call) -> mp.Answer:
+    """All dead letters that match are sent again. Look first with `dry_run`. A second replay does not double: what is being sent again is
+    no dead letter any more."""
+    body: ReplayMany = call.body
+    if not body.dry_run and not body.reason.strip():
+        raise mp.UsageError("reason: a replay needs a reason, or dry_run: true for a preview")
+    wanted = MessageFilter(
+        sender=body.sender,
+        destination=body.destination,
+        status=tuple(body.status),
+        cause=body.cause,
+        created_from=body.created_from,
+        created_before=body.created_before,
+    )
+    report = replay_all(app, wanted, by=call.caller.name, reason=body.reason or "preview", dry_run=body.dry_run, pace=body.pace)
+    return mp.Answer(report)
+
+
+def show_dead_letters(app: App, call: mp.Call) -> mp.Answer:
+    """Messages that ended without being delivered, by cause. Faults of the pipeline are listed apart from partners' refusals."""
+    return mp.Answer(dead_letters(app))
+
+
+def list_destinations(app: App, call: mp.Call) -> mp.Answer:
+    """Every destination with its state: pause or outage, breaker, backlog, success rate and times of the last hour. No secret is shown."""
+    return mp.Answer(DestinationList(destination_views(app)))
+
+
+def show_destination(app: App, call: mp.Call) -> mp.Answer:
+    return mp.Answer(_destination(app, call.path["name"]))
+
+
+def put(app: App, call: mp.Call) -> mp.Answer:
+    """Add a destination, or replace the one of this name, in every process within five seconds. The fields are those of
+    [notifications.destinations.NAME]; secrets are named by variable or file, never given."""
+    put_destination(app, call.path["name"], call.body)
+    return mp.Answer(_destination(app, call.path["name"]))
+
+
+def remove(app: App, call: mp.Call) -> mp.Answer:
+    """Remove a destination that was added over the API. One of the configuration holds again."""
+    remove_destination(app, call.path["name"])
+    return mp.Answer(status=204)
+
+
+def pause(app: App, call: mp.Call) -> mp.Answer:
+    """Nothing is sent to it until it is resumed; its messages wait, and no try is counted."""
+    pause_destination(app, call.path["name"], by=call.caller.name, reason=call.body.reason)
+    return mp.Answer(_destination(app, call.path["name"]))
+
+
+def resume(app: App, call: mp.Call) -> mp.Answer:
+    """End a pause or an outage, and close its breaker; the messages that have waited are sent at the rate `drain`, if it is given."""
+    resume_destination(app, call.path["name"], by=call.caller.name, reason=call.body.reason, drain=call.body.drain)
+    return mp.Answer(_destination(app, call.path["name"]))
+
+
+def outage(app: App, call: mp.Call) -> mp.Answer:
+    """The partner is down until then: its messages wait, uncounted, and every page shows the reason. It ends by itself, and the messages
+    that have waited are sent at the rate `drain`."""
+    body: OutageRequest = call.body
+    begin_outage(app, call.path["name"], until=body.until, drain=body.drain, by=call.caller.name, reason=body.reason)
+    return mp.Answer(_destination(app, call.path["name"]))
+
+
+def list_senders(app: App, call: mp.Call) -> mp.Answer:
+    """The figures of each sender since the ledger began. A key that speaks for a sender, and may not operate, sees its own alone."""
+    return mp.Answer(SenderList(sender_views(figures_of(app), seen_sender(call.caller))))
+
+
+async def health(app: App, call: mp.Call) -> mp.Answer:
+    """Is the service well: can the ledger be written to, does a worker run? Within two seconds, and open to all."""
+    try:
+        missing = await asyncio.wait_for(asyncio.to_thread(app.unready), HEALTH_S)
+    except TimeoutError:
+        missing = [("ledger", f"it has not answered within {HEALTH_S:g} s")]
+    parts = [PartHealth(part, why) for part, why in missing]
+    now = f"{app.now():%Y-%m-%dT%H:%M:%SZ}"
+    return mp.Answer(HealthAnswer("unhealthy" if parts else "healthy", app.name, now, parts), 503 if parts else 200)
+
+
+def add_endpoints(application: Application) -> None:
+    """Declare the endpoints."""
+    one = f"{BASE}/destinations/{{name}}"
+    add = application.endpoint
+    add(
+        "GET", f"{BASE}/messages", scope="read", query=MessagesQuery, answers={200: MessageList},
+        summary="Messages by sender, destination, status and time",
+    )(list_messages)  # fmt: skip
+    add("GET", f"{BASE}/messages/{{key:path}}", scope="read", answers={200: dict[str, Any]}, summary="The record of a message")(
+        show_message
+    )
+    add("POST", f"{BASE}/cancel", scope="submit", body=MessageAct, answers={200: dict[str, Any]}, summary="Cancel before the first try")(
+        cancel
+    )
+    add("POST", f"{BASE}/replay", scope="operate", body=ReplayOne, answers={200: dict[str, Any]}, summary="Send a message again")(
+        replay_one
+    )
+    add("POST", f"{BASE}/replays", scope="operate", body=ReplayMany, answers={200: ReplayReport}, summary="Send dead letters again")(
+        replay_many
+    )
+    add("GET", f"{BASE}/dead-letters", scope="read", answers={200: DeadLetters}, summary="Dead letters by cause")(show_dead_letters)
+    add("GET", f"{BASE}/destinations", scope="read", answers={200: DestinationList}, summary="Destinations and their state")(
+        list_destinations
+    )
+    add("GET", one, scope="read", answers={200: dict[str, Any]}, summary="One destination")(show_destination)
+    add("PUT", one, scope="admin", body=dict[str, Any], answers={200: dict[str, Any]}, summary="Add or replace a destination")(put)
+    add("DELETE", one, scope="admin", answers={204: None}, summary="Remove a destination")(remove)
+    add("POST", f"{one}/pause", scope="operate", body=DestinationAct, answers={200: dict[str, Any]}, summary="Pause a destination")(pause)
+    add("POST", f"{one}/resume", scope="operate", body=DestinationAct, answers={200: dict[str, Any]}, summary="Resume a destination")(
+        resume
+    )
+    add(
+        "POST", f"{one}/outage", scope="operate", body=OutageRequest, answers={200: dict[str, Any]}, summary="A partner is down until then"
+    )(outage)
+    add("GET", f"{BASE}/senders", scope="read", answers={200: SenderList}, summary="Figures of senders")(list_senders)
+    add("GET", "/health", scope=None, answers={200: HealthAnswer, 503: HealthAnswer}, summary="Is the service well?")(health)
+
+
+def _destination(app: App, name: str) -> dict[str, Any]:
+    if name not in app.state.destinations.all and ":" not in name:
+        raise mp.NotFound(f"there is no destination {name!r}")
+    [found] = destination_views(app, [name])
+    if found["registered"]:
+        found["settings"] = _shown(app.state.destinations.settings_of(name))
+    return found
+
+
+def _shown(settings: DestinationSettings) -> dict[str, Any]:
+    """Settings as JSON: headers that look like secrets are redacted, though they should not be there."""
+    from msgspec import to_builtins
+
+    found: dict[str, Any] = {name: value for name, value in to_builtins(settings).items() if value is not None}
+    return {**found, "headers": mp.redacted(found.get("headers", {}))}
+
+
+def _own(app: App, call: mp.Call, key: str) -> None:
+    """A caller that speaks for a sender acts on that sender's messages alone."""
+    only, parts = seen_sender(call.caller), mp.key_parts(key)
+    if only is not None and (len(parts) < 2 or parts[1] != only):
+        _not_there(key)
+
+
+def _not_there(key: str) -> NoReturn:
+    raise mp.NotFound(f"there is no message {key!r}")

@@ -1,0 +1,339 @@
+"""Commands of notifications: `milepost notifications send`, `list`, `show`, `replay`, `destinations`, `outage` and others."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import click
+import msgspec
+
+import milepost as mp
+from milepost.applications.notifications.application import application
+from milepost.applications.notifications.message import MessageRefused, read_message
+from milepost.applications.notifications.operate.collector import figures_of
+from milepost.applications.notifications.operate.dead_letters import causes, dead_letters, replay_all
+from milepost.applications.notifications.operate.messages import (
+    MessageFilter,
+    cancel_message,
+    find_key,
+    find_messages,
+    read_record,
+    replay_message,
+)
+from milepost.applications.notifications.operate.registry import (
+    begin_outage,
+    destination_views,
+    pause_destination,
+    resume_destination,
+)
+from milepost.applications.notifications.operate.senders import sender_views
+from milepost.applications.notifications.settings import NotificationsSettings
+
+App = mp.AppContext[NotificationsSettings]
+
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would happen, without changing anything.")
+sender_option = click.option("--sender", metavar="NAME", help="Messages of this sender.")
+destination_option = click.option("--destination", metavar="NAME", help="Messages to this destination, or HOST:PORT if it is unregistered.")
+from_option = click.option("--from", "created_from", metavar="TIME", help="Messages accepted at this time or later.")
+before_option = click.option("--before", "created_before", metavar="TIME", help="Messages accepted before this time.")
+cause_option = click.option("--cause", metavar="GROUP", help="Messages that failed for this cause, as 'dead-letters' names it.")
+drain_option = click.option("--drain", metavar="RATE", help="Rate for the messages that have waited, such as 10/s [as fast as usual].")
+
+
+@application.command(ledger="write")
+@click.argument("url")
+@click.option("--sender", default="command-line", show_default=True, metavar="NAME", help="The sender.")
+@click.option("--id", "message_id", metavar="ID", help="The messageId [a new one].")
+@click.option("--method", default="POST", show_default=True, help="The HTTP method.")
+@click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="A header; may be repeated.")
+@click.option("--body", metavar="TEXT", help="The body as text; '-' reads standard input, '@FILE' a file.")
+@click.option("--at", "deliver_at", metavar="TIME", help="Not to be delivered before this time.")
+@mp.json_option
+def send(
+    app: App,
+    url: str,
+    sender: str,
+    message_id: str | None,
+    method: str,
+    headers: tuple[str, ...],
+    body: str | None,
+    deliver_at: str | None,
+    as_json: bool,
+) -> int:
+    """Hand over a message to be delivered to a URL."""
+    now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    given: dict[str, Any] = {
+        "messageId": message_id or str(uuid4()),
+        "timestamp": now,
+        "senderId": sender,
+        "targetUrl": url,
+        "method": method,
+        "headers": dict(_header(text) for text in headers),
+        "body": None if body is None else _text(body),
+        "deliverAt": deliver_at,
+    }
+    try:
+        message = read_message(msgspec.json.encode(given), app.settings.largest_body)
+    except MessageRefused as refused:
+        raise mp.UsageError(refused.text) from None
+    if app.state.destinations.of(message.content["targetUrl"]) is None:
+        raise mp.UsageError(
+            f"{url} belongs to no destination, and unregistered targets are refused; see 'milepost notifications destinations'"
+        )
+    [receipt] = app.submit(app.settings.route, message.content, by=sender, not_before=message.deliver_at)
+    if as_json:
+        mp.print_json({"answer": receipt.answer, "key": receipt.key, "messageId": message.message_id, "error": receipt.error or None})
+    else:
+        click.echo(f"{message.message_id}: {receipt.answer}{f' ({receipt.error})' if receipt.error else ''}")
+    return 0 if receipt.answer in ("new", "known") else 1
+
+
+@application.command("list")
+@sender_option
+@destination_option
+@click.option("--status", multiple=True, metavar="STATUS", help="A status, 'failed' or 'live'; may be repeated.")
+@cause_option
+@from_option
+@before_option
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
+@mp.json_option
+def list_command(app: App, status: tuple[str, ...], limit: int, as_json: bool, **chosen: str | None) -> None:
+    """List messages by sender, destination, status and time."""
+    found = find_messages(app, MessageFilter(status=status, **chosen), limit)
+    if as_json:
+        mp.print_json({"messages": found})
+        return
+    columns = ("messageId", "senderId", "destination", "status", "createdAt", "nextRetryAt")
+    mp.print_table((*columns, "error"), [(*(one[name] for name in columns), _error(one["error"])) for one in found])
+
+
+@application.command()
+@click.argument("message")
+@sender_option
+@mp.json_option
+def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
+    """Show the record of a message, by its key or its messageId."""
+    found = read_record(app, find_key(app, message, sender))
+    assert found is not None
+    if as_json:
+        mp.print_json(found)
+        return
+    simple = [(name, value) for name, value in found.items() if value is not None and not isinstance(value, (dict, list))]
+    mp.print_table(("field", "value"), simple)
+    if found["retryHistory"]:
+        click.echo()
+        columns = ("attemptNumber", "timestamp", "errorCategory", "httpStatus", "responseTime", "nextRetryTimestamp")
+        mp.print_table(columns, [tuple(entry[name] for name in columns) for entry in found["retryHistory"]])
+
+
+@application.command(ledger="write")
+@click.argument("message")
+@sender_option
+@mp.signed
+@mp.json_option
+def cancel(app: App, message: str, sender: str | None, by: str | None, reason: str | None, as_json: bool) -> None:
+    """Cancel a message that has had no try."""
+    name, why = mp.check_signed(by, reason)
+    key = find_key(app, message, sender)
+    cancel_message(app, key, by=name, reason=why)
+    _said(f"{message} is cancelled.", {"key": key, "status": "CANCELLED"}, as_json)
+
+
+@application.command(ledger="write")
+@click.argument("messages", nargs=-1)
+@sender_option
+@destination_option
+@cause_option
+@from_option
+@before_option
+@click.option("--all", "everything", is_flag=True, help="All dead letters.")
+@click.option("--pace", metavar="RATE", help="Rate for each destination, such as 10/s [its own limits alone].")
+@click.option("--body", metavar="TEXT", help="Another body for a single message; '-' reads standard input, '@FILE' a file.")
+@dry_run_option
+@mp.signed
+@mp.json_option
+def replay(
+    app: App,
+    messages: tuple[str, ...],
+    everything: bool,
+    pace: str | None,
+    body: str | None,
+    dry_run: bool,
+    by: str | None,
+    reason: str | None,
+    as_json: bool,
+    **chosen: str | None,
+) -> None:
+    """Send messages again: those named, or all dead letters that match.
+
+    Each gets a new series of tries, and its earlier history is kept. With --dry-run the command counts what would be sent.
+    """
+    name, why = mp.check_signed(by, reason, dry_run=dry_run)
+    if messages:
+        if dry_run or (body is not None and len(messages) > 1):
+            raise mp.UsageError("--dry-run is for a filter, and --body for a single message")
+        for one in messages:
+            key = find_key(app, one, chosen["sender"])
+            replay_message(app, key, by=name, reason=why, changes=None if body is None else {"body": _text(body)})
+        _said(f"{len(messages)} sent again.", {"replayed": len(messages)}, as_json)
+        return
+    if not everything and not any(chosen.values()):
+        raise mp.UsageError("name messages, give a filter (--sender, --destination, --cause, --from, --before), or --all")
+    report = replay_all(app, MessageFilter(**chosen), by=name, reason=why, dry_run=dry_run, pace=pace)
+    if as_json:
+        mp.print_json(report)
+        return
+    done = f"{report.matched:,} would be sent again" if dry_run else f"{report.replayed:,} of {report.matched:,} sent again"
+    click.echo(f"{done}{', and there are more: repeat the command' if report.more else ''}.")
+    for title, counts in (("sender", report.senders), ("destination", report.destinations)):
+        mp.print_table((title, "messages"), list(counts.items())[:20], right=("messages",))
+
+
+@application.command("dead-letters")
+@mp.json_option
+def dead_letters_command(app: App, as_json: bool) -> None:
+    """Show dead letters by cause; faults of the pipeline come first."""
+    found = dead_letters(app)
+    if as_json:
+        mp.print_json(found)
+        return
+    click.echo(f"{found.total:,} dead letters.")
+    rows = [(one.messages, one.fault, one.category, one.sample, one.last_at, one.cause) for one in causes(found)]
+    if rows:
+        mp.print_table(("messages", "fault", "category", "error", "last", "cause"), rows, right=("messages",))
+
+
+@application.command()
+@mp.json_option
+def destinations(app: App, as_json: bool) -> None:
+    """Show destinations with their state, backlog, success rate and times of the last hour."""
+    found = destination_views(app)
+    if as_json:
+        mp.print_json({"destinations": found})
+        return
+    rows = [
+        (
+            one["name"],
+            one["state"],
+            f"{one['waiting']:,}{'+' if one['waiting_more'] else ''}",
+            _percent(one["tries"]["success_rate"]),
+            _seconds(one["tries"]["p50_s"]),
+            _seconds(one["tries"]["p95_s"]),
+            _pause(one) or one["fault"] or one["last_error"] or "",
+        )
+        for one in found
+    ]
+    mp.print_table(("name", "state", "waiting", "success", "p50", "p95", "why"), rows, right=("waiting", "success", "p50", "p95"))
+
+
+@application.command(ledger="write")
+@click.argument("destination")
+@click.option("--until", required=True, metavar="TIME", help="When it ends: 18:00 (local), a time with a date, or a span such as 2h.")
+@drain_option
+@mp.signed
+@mp.json_option
+def outage(app: App, destination: str, until: str, drain: str | None, by: str | None, reason: str | None, as_json: bool) -> None:
+    """Say that a partner is down until a time: its messages wait, uncounted.
+
+    The outage ends by itself, and the messages that have waited are sent at the rate --drain. Every page shows the reason.
+    """
+    name, why = mp.check_signed(by, reason)
+    begin_outage(app, destination, until=clock_time(until, datetime.now().astimezone()), drain=drain, by=name, reason=why)
+    [found] = destination_views(app, [destination])
+    _said(f"{destination} is down until {found['paused']['until']}: {why}", found, as_json)
+
+
+@application.command(ledger="write")
+@click.argument("destination")
+@mp.signed
+@mp.json_option
+def pause(app: App, destination: str, by: str | None, reason: str | None, as_json: bool) -> None:
+    """Pause a destination until it is resumed: its messages wait, uncounted."""
+    name, why = mp.check_signed(by, reason)
+    pause_destination(app, destination, by=name, reason=why)
+    _said(f"{destination} is paused.", destination_views(app, [destination])[0], as_json)
+
+
+@application.command(ledger="write")
+@click.argument("destination")
+@drain_option
+@mp.signed
+@mp.json_option
+def resume(app: App, destination: str, drain: str | None, by: str | None, reason: str | None, as_json: bool) -> int:
+    """End a pause or an outage of a destination, and close its breaker."""
+    name, why = mp.check_signed(by, reason)
+    done = resume_destination(app, destination, by=name, reason=why, drain=drain)
+    said = f"{destination} is resumed." if done else f"{destination} was neither paused nor stopped by its breaker."
+    _said(said, {"destination": destination, "resumed": done}, as_json)
+    return 0 if done else 1
+
+
+@application.command()
+@mp.json_option
+def senders(app: App, as_json: bool) -> None:
+    """Show the figures of each sender."""
+    found = sender_views(figures_of(app))
+    if as_json:
+        mp.print_json({"senders": found})
+        return
+    columns = ("sender", "accepted", "delivered", "failed", "cancelled", "replayed", "malformed")
+    rows = [(*(one[name] for name in columns), _seconds(one["first_try_p50_s"]), _seconds(one["first_try_p95_s"])) for one in found]
+    mp.print_table((*columns, "first try p50", "p95"), rows, right=columns[1:])
+
+
+def clock_time(text: str, now: datetime) -> str:
+    """A time of day such as 18:00 as the next such time; any other text as it is. Pure."""
+    try:
+        found = datetime.strptime(text.strip(), "%H:%M")
+    except ValueError:
+        return text
+    day = now.replace(hour=found.hour, minute=found.minute, second=0, microsecond=0)
+    return (day if day > now else day + timedelta(days=1)).isoformat()
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon:
+        raise mp.UsageError(f"--header {text!r}: write 'NAME: VALUE'")
+    return name.strip(), value.strip()
+
+
+def _text(given: str) -> str:
+    if given == "-":
+        return sys.stdin.read()
+    if given.startswith("@"):
+        try:
+            return Path(given[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise mp.UsageError(f"--body {given}: {getattr(error, 'strerror', None) or 'it is not text in UTF-8'}") from None
+    return given
+
+
+def _said(text: str, value: Any, as_json: bool) -> None:
+    if as_json:
+        mp.print_json(value)
+    else:
+        click.echo(text)
+
+
+def _error(error: dict[str, Any] | None) -> str:
+    return "" if error is None else f"{error['category']}: {error['message']}"
+
+
+def _pause(view: dict[str, Any]) -> str:
+    paused = view["paused"]
+    if paused is None:
+        return ""
+    return f"{paused['reason']} (by {paused['by']}{'' if paused['until'] is None else ', until ' + paused['until']})"
+
+
+def _percent(part: float | None) -> str | None:
+    return None if part is None else f"{part:.1%}"
+
+
+def _seconds(value: float | None) -> str | None:
+    return None if value is None else f"{value * 1000:g} ms" if value < 1 else f"{value:g} s"

@@ -1,0 +1,119 @@
+"""Dead letters: messages that ended without being delivered, grouped by cause, and replayed in bulk.
+
+Faults of the pipeline (a lost worker, a defect in the handler) are kept apart from what partners refuse: the first are the
+operator's to mend, the second the partner's or the sender's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+import milepost as mp
+from milepost.applications.notifications.operate.messages import FAILED, MessageFilter, find_messages
+from milepost.applications.notifications.route import STAGE
+from milepost.applications.notifications.settings import NotificationsSettings
+
+PIPELINE = frozenset({"EXCEPTION", "ERROR", "WRONG_ANSWER", "WORKER_LOST", "NO_ANSWER", "CANNOT_BE_STORED", "CANNOT_BE_READ"})
+"""Categories of failures that no partner caused."""
+MOST = 100_000
+"""Messages that one bulk replay takes; repeat it for the rest."""
+CHUNK = 1_000
+SAMPLES = 5
+
+App = mp.AppContext[NotificationsSettings]
+
+
+class Cause(Struct, frozen=True):
+    """Dead letters with the same cause at present."""
+
+    cause: str
+    """Names the group in filters."""
+    fault: str
+    """`partner` or `pipeline`."""
+    category: str
+    sample: str
+    """The error of one of them."""
+    messages: int
+    first_at: str | None
+    last_at: str | None
+
+
+class DeadLetters(Struct, frozen=True):
+    """The dead letters by cause, the largest group first."""
+
+    total: int
+    partner: list[Cause]
+    pipeline: list[Cause]
+
+
+class ReplayReport(Struct, frozen=True):
+    """What a bulk replay did, or, with `dry_run`, would do."""
+
+    dry_run: bool
+    matched: int
+    replayed: int
+    refused: int
+    senders: dict[str, int]
+    destinations: dict[str, int]
+    samples: list[str]
+    """Keys of some of them."""
+    more: bool
+    """More match than one replay takes; repeat it."""
+
+
+def fault_of(category: str) -> str:
+    """Who is to mend a failure of this category: `partner` (or the sender of the message), or `pipeline`."""
+    return "pipeline" if category in PIPELINE else "partner"
+
+
+def dead_letters(app: App) -> DeadLetters:
+    """All dead letters by cause."""
+    status = app.status()["routes"].get(app.settings.route, {}).get("statuses", {})
+    found = [
+        Cause(one["group"], fault_of(one["category"]), one["category"], one["sample"], one["now"], one["first_at"], one["last_at"])
+        for one in app.groups(app.settings.route)
+        if one["now"] > 0
+    ]
+    return DeadLetters(
+        sum(status.get(name, 0) for name in FAILED),
+        [one for one in found if one.fault == "partner"],
+        [one for one in found if one.fault == "pipeline"],
+    )
+
+
+def replay_all(app: App, wanted: MessageFilter, *, by: str, reason: str, dry_run: bool = False, pace: str | None = None) -> ReplayReport:
+    """Send again all dead letters that match. Those that are being sent again already are not dead letters any more, so that a second
+    replay does not double them. `pace` is the rate for each destination until they are sent, beside its own limits."""
+    route = app.settings.route
+    statuses = [status for status in wanted.status or FAILED if status in FAILED]
+    if not statuses:
+        raise mp.UsageError(f"a bulk replay is for {' and '.join(FAILED)}; replay others one by one")
+    found = find_messages(app, replace(wanted, status=tuple(statuses)), MOST + 1)
+    more, found = len(found) > MOST, found[:MOST]
+    keys = [str(one["key"]) for one in found]
+    lanes = _counted(one["destination"] for one in found)
+    done = refused = 0
+    if not dry_run and keys:
+        for start in range(0, len(keys), CHUNK):
+            if pace is not None:  # again for each chunk, so that it covers the messages of all of them
+                for lane in lanes:
+                    app.drain(route, STAGE, lane, pace, by=by, reason=reason)
+            report = app.act("retry", route, keys=keys[start : start + CHUNK], by=by, reason=reason)
+            done, refused = done + report.done, refused + len(report.refused)
+    return ReplayReport(dry_run, len(keys), done, refused, _counted(one["senderId"] for one in found), lanes, keys[:SAMPLES], more)
+
+
+def _counted(names: Any) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name in names:
+        found[name] = found.get(name, 0) + 1
+    return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+def causes(found: DeadLetters) -> Sequence[Cause]:
+    """All causes, those of the pipeline first."""
+    return [*found.pipeline, *found.partner]

@@ -1,0 +1,141 @@
+"""Operations on messages: read, list, cancel before the first try, replay one. The API, the pages and the commands share them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+import milepost as mp
+from milepost.applications.notifications.message import KEY, MessageRefused, read_message
+from milepost.applications.notifications.operate.record import record_of
+from milepost.applications.notifications.settings import NotificationsSettings
+
+FAILED = ("MAX_RETRIES_EXCEEDED", "REJECTED")
+EDITABLE = ("method", "headers", "body")
+"""Fields that a replay may change; the others are the message's identity."""
+
+App = mp.AppContext[NotificationsSettings]
+
+
+class MessageFilter(Struct, frozen=True, kw_only=True):
+    """Which messages. All that is given must hold; times are of acceptance, such as `2027-01-31T08:00:00Z`."""
+
+    sender: str | None = None
+    destination: str | None = None
+    status: tuple[str, ...] = ()
+    message_id: str | None = None
+    cause: str | None = None
+    """A group of failures, as `dead-letters` names it."""
+    created_from: str | None = None
+    created_before: str | None = None
+
+    def words(self) -> dict[str, Any]:
+        """The same as arguments of `Operations.items`."""
+        parts = [f"{field}={value}" for field, value in (("messageId", self.message_id), ("senderId", self.sender)) if value]
+        return {
+            "statuses": self.status,
+            "lane": self.destination,
+            "parts": parts,
+            "group": self.cause,
+            "created_from": self.created_from,
+            "created_before": self.created_before,
+        }
+
+
+def find_messages(app: App, wanted: MessageFilter, limit: int) -> list[dict[str, Any]]:
+    """The first messages that match, without their content."""
+    return [message_view(one) for one in app.items(app.settings.route, limit=limit, **wanted.words())]
+
+
+def message_view(row: Mapping[str, Any]) -> dict[str, Any]:
+    """One message for a table, from an item as `Operations.items` gives it."""
+    message_id, sender_id, timestamp, target = (*mp.key_parts(row["key"]), "", "", "")[:4]
+    return {
+        "messageId": message_id,
+        "senderId": sender_id,
+        "timestamp": timestamp,
+        "targetUrl": target,
+        "destination": row["lane"],
+        "status": row["status"],
+        "nextRetryAt": row["due_at"] if row["status"] == "RETRY_SCHEDULED" else None,
+        "deliverAt": row["not_before"],
+        "error": row["error"],
+        "createdAt": row["created_at"],
+        "lastUpdatedAt": row["updated_at"],
+        "requestId": row["correlation_id"],
+        "key": row["key"],
+    }
+
+
+def read_record(app: App, key: str) -> dict[str, Any] | None:
+    """The record of a message; None: there is none with this key."""
+    shown = app.show(app.settings.route, key)
+    if shown is None:
+        return None
+    limits = app.state.destinations.limits_of(shown.get("lane") or "")
+    return record_of(shown, limits.retry.attempts)
+
+
+def find_key(app: App, key_or_id: str, sender: str | None = None) -> str:
+    """The key of the one message that has this key, or this messageId. Raises UsageError if there is none, or more than one."""
+    if app.show(app.settings.route, key_or_id) is not None:
+        return key_or_id
+    found = find_messages(app, MessageFilter(message_id=key_or_id, sender=sender), 3)
+    if not found:
+        raise mp.NotFound(f"there is no message {key_or_id!r}; 'milepost notifications list' shows those there are")
+    if len(found) > 1:
+        raise mp.UsageError(f"several messages have the messageId {key_or_id!r}; give the whole key, such as {found[0]['key']!r}")
+    return str(found[0]["key"])
+
+
+def cancel_message(app: App, key: str, *, by: str, reason: str) -> None:
+    """Cancel a message that has had no try. Raises ActRefused if a try has begun, or it has ended."""
+    route = app.settings.route
+    shown = app.show(route, key)
+    if shown is None:
+        raise mp.NotFound(f"there is no message {key!r}")
+    if shown["status"] not in ("PENDING", "QUEUED") or shown["total_attempts"] or shown["losses"]:
+        raise mp.ActRefused(f"{key}: its first try has begun, or it has ended ({shown['status']}); it can no longer be cancelled")
+    # Only while it waits: an act by filter leaves alone an item that has changed since the act began, such as one claimed meanwhile.
+    parts = [f"{field}={value}" for field, value in zip(KEY, mp.key_parts(key), strict=True)]
+    report = app.act("cancel", route, statuses=["PENDING", "QUEUED"], prefix=key, parts=parts, by=by, reason=reason)
+    if report.done != 1:
+        raise mp.ActRefused(f"{key}: its first try has begun meanwhile; it can no longer be cancelled")
+
+
+def replay_message(app: App, key: str, *, by: str, reason: str, changes: Mapping[str, Any] | None = None) -> None:
+    """Send a message again that has failed, was cancelled or was delivered: with a new series of tries, and the earlier history kept.
+    `changes` replace its method, headers or body. Raises ActRefused or UsageError if that cannot be done."""
+    route = app.settings.route
+    shown = app.show(route, key)
+    if shown is None or shown["input"] is None:
+        raise mp.NotFound(f"there is no message {key!r}, or its content has left the ledger")
+    if changes:
+        content = edited(shown["input"], changes, app.settings.largest_body)
+        app.replace(route, content, by=by, reason=reason, rerun=shown["status"] == "COMPLETED")
+        return
+    if shown["status"] == "COMPLETED":
+        app.rerun(route, key, by=by, reason=reason)
+        return
+    if shown["status"] not in (*FAILED, "CANCELLED"):
+        raise mp.ActRefused(f"{key}: it has not ended ({shown['status']}); it is sent by itself")
+    report = app.act("retry", route, keys=[key], by=by, reason=reason)
+    for _, why in report.refused:
+        raise mp.ActRefused(f"{key}: {why}")
+
+
+def edited(content: Mapping[str, Any], changes: Mapping[str, Any], largest_body: int) -> dict[str, Any]:
+    """The content of a message with these changes, checked as at acceptance. Pure."""
+    fixed = [name for name in changes if name not in EDITABLE]
+    if fixed:
+        raise mp.UsageError(f"{', '.join(fixed)}: a replay may change {', '.join(EDITABLE)}; for another target, send a new message")
+    merged = {**content, **changes}
+    if "body" in changes and "headers" not in changes:  # the old body's type need not be that of the new one
+        merged["headers"] = {name: value for name, value in content["headers"].items() if name.lower() != "content-type"}
+    try:
+        return read_message(msgspec.json.encode(merged), largest_body).content
+    except MessageRefused as refused:
+        raise mp.UsageError(refused.text) from None

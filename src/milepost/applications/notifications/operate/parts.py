@@ -1,0 +1,92 @@
+"""Parts with which notifications are operated: endpoints, pages, health checks, metrics and services, declared on the application."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import milepost as mp
+from milepost.applications.notifications.operate.api import add_endpoints
+from milepost.applications.notifications.operate.collector import figures_of
+from milepost.applications.notifications.operate.pages import add_pages
+from milepost.applications.notifications.operate.registry import REFRESH, destination_views, refresh
+from milepost.applications.notifications.settings import NotificationsSettings
+
+COLLECT = "2s"
+"""How often the feed is counted."""
+LATE_S = 300
+"""A destination whose oldest message has been due for longer is a finding."""
+COUNTS = ("accepted", "delivered", "failed", "cancelled", "replayed", "malformed")
+
+App = mp.AppContext[NotificationsSettings]
+Samples = dict[tuple[str, ...], float | mp.Histogram]
+
+
+def add_parts(application: mp.Application[NotificationsSettings]) -> None:
+    """Declare the parts on the application."""
+    add_endpoints(application)
+    add_pages(application)
+    application.check("destinations")(check_destinations)
+    application.metrics(metrics)
+    application.service("destinations", every=REFRESH)(refresh)
+    application.service("figures", every=COLLECT)(collect)
+
+
+def collect(app: App) -> None:
+    """Count what is new in the feed."""
+    app.state.collector.turn(app)
+
+
+def check_destinations(app: App) -> Iterator[mp.Finding]:
+    """Are the secrets of all destinations there, do their breakers let messages through, and does no backlog grow old?"""
+    views = destination_views(app)
+    troubled = False
+    for one in views:
+        for finding in _findings(one["name"], one, app.now()):
+            troubled = True
+            yield finding
+    if not troubled:
+        yield mp.Finding("ok", "notifications", f"{sum(one['registered'] is not None for one in views)} destinations are configured")
+
+
+def _findings(name: str, view: dict[str, object], now: datetime) -> Iterator[mp.Finding]:
+    if view["fault"] is not None:
+        yield mp.Finding("bad", "notifications", f"messages to {name} wait: {view['fault']}", "set it; they are sent by themselves")
+    breaker, due = view["breaker"], view["oldest_due_at"]
+    if isinstance(breaker, dict):
+        what = f"the breaker of {name} is {breaker['state']}; the last failure: {breaker['error']}"
+        yield mp.Finding("warn", "notifications", what, f"milepost notifications outage {name} --until TIME, if it is known to be down")
+    if isinstance(due, str) and view["paused"] is None:
+        late_s = (now - datetime.fromisoformat(due)).total_seconds()
+        if late_s > LATE_S:
+            what = f"the oldest message to {name} has been due for {late_s / 60:.0f} min"
+            yield mp.Finding("warn", "notifications", what, "look at its rate, its concurrency and whether workers run")
+
+
+def metrics(app: App) -> Iterator[mp.Metric]:
+    """Figures of senders and destinations. The sets of names are bounded; the rest is counted as one."""
+    figures = figures_of(app)
+    senders = figures.senders
+    messages: Samples = {(name, count): float(getattr(one, count)) for name, one in senders.items() for count in COUNTS}
+    yield mp.Metric("messages", "Messages by sender and what became of them.", messages, ("sender", "outcome"), "counter")
+    starts: Samples = {(name,): one.histogram for name, one in senders.items()}
+    yield mp.Metric("first_attempt_seconds", "Time from acceptance to the first try.", starts, ("sender",), "histogram")
+    views, now = destination_views(app), app.now()
+    tries: Samples = {
+        (name, outcome): float(sum(getattr(hour, outcome) for hour in one.hours))
+        for name, one in figures.destinations.items()
+        for outcome in ("succeeded", "failed")
+    }
+    yield mp.Metric("tries_last_day", "Tries of the last 24 hours by destination.", tries, ("destination", "outcome"))
+    waiting: Samples = {(str(one["name"]),): float(one["waiting"]) for one in views}
+    yield mp.Metric("waiting_messages", "Messages that wait, counted up to 1,000.", waiting, ("destination",))
+    ages: Samples = {(str(one["name"]),): _age_s(one["oldest_due_at"], now) for one in views}
+    yield mp.Metric("oldest_due_seconds", "How long the oldest waiting message has been due.", ages, ("destination",))
+    paused: Samples = {(str(one["name"]),): float(one["paused"] is not None) for one in views}
+    yield mp.Metric("paused", "1 while the destination is paused or has an outage.", paused, ("destination",))
+    breakers: Samples = {(str(one["name"]),): float(one["breaker"] is not None) for one in views}
+    yield mp.Metric("breaker_open", "1 while the destination's breaker is open or half-open.", breakers, ("destination",))
+
+
+def _age_s(due: object, now: datetime) -> float:
+    return 0.0 if due is None else max(0.0, (now - datetime.fromisoformat(str(due))).total_seconds())

@@ -1,0 +1,212 @@
+"""The API for messages: list, cancel, replay one and many."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import pytest
+from tests.applications.notifications.partners import Partner, Service, VirtualClock, answers, key_of, message, service
+from tests.http.live_server import Answered
+
+from milepost.engine.auth.keys import make_key
+
+API = "/api/v1/notifications"
+SIGNED = {"by": "ops", "reason": "a test"}
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def at(clock: VirtualClock) -> Iterator[Service]:
+    with service(clock=clock, retry={"attempts": 1}, breaker={"failures": 10_000}) as running:
+        yield running
+
+
+def listed(at: Service, *, key: str | None = None, **query: Any) -> list[str]:
+    found = at.call("GET", f"{API}/messages?{urlencode(query, doseq=True)}", key=key)
+    assert found.status == 200, found
+    return sorted(one["messageId"] for one in found.body["messages"])
+
+
+def shown(at: Service, sent: dict[str, Any]) -> dict[str, Any]:
+    body: dict[str, Any] = at.call("GET", f"{API}/messages/{quote(key_of(sent), safe='')}").body
+    return body
+
+
+def replay(at: Service, **body: Any) -> Answered:
+    return at.call("POST", f"{API}/replays", body)
+
+
+def test_messages_are_listed_by_sender_destination_status_and_time(at: Service, clock: VirtualClock) -> None:
+    with Partner(answers(200)) as good, Partner(answers(404)) as bad:
+        at.post(message(good.url, messageId="a"))
+        at.post(message(bad.url, messageId="b", senderId="billing"))
+        clock.advance("1h")
+        later = f"{at.milepost.now():%Y-%m-%dT%H:%M:%S.%fZ}"
+        at.post(message(good.url, messageId="c"))
+        at.milepost.run(until_idle=0)
+        assert listed(at) == ["a", "b", "c"]
+        assert listed(at, sender="billing") == ["b"]
+        assert listed(at, destination=f"127.0.0.1:{bad.port}") == ["b"]
+        assert listed(at, status="failed") == ["b"]
+        assert listed(at, status=["COMPLETED", "REJECTED"]) == ["a", "b", "c"]
+        assert listed(at, created_from=later) == ["c"]
+        assert listed(at, created_before=later, sender="shop") == ["a"]
+        assert listed(at, messageId="c") == ["c"]
+        page = at.call("GET", f"{API}/messages?limit=2").body
+        assert (len(page["messages"]), page["more"]) == (2, True)
+
+
+def test_a_sender_sees_its_own_messages_alone(at: Service) -> None:
+    mine, theirs = message("http://127.0.0.1:9/"), message("http://127.0.0.1:9/", senderId="billing", messageId="m-2")
+    at.post(mine)
+    at.post(theirs)
+    shop = make_key(at.ctx, "shop", ["submit", "read"], attributes={"sender": "shop"}, **SIGNED)[1]
+    assert listed(at, key=shop) == listed(at, key=shop, sender="billing") == ["m-1"]
+    assert at.call("GET", f"{API}/messages/{quote(key_of(mine), safe='')}", key=shop).status == 200
+    assert at.call("GET", f"{API}/messages/{quote(key_of(theirs), safe='')}", key=shop).status == 404
+    assert at.call("POST", f"{API}/cancel", {"key": key_of(theirs), "reason": "x"}, key=shop).status == 404
+    assert at.call("POST", f"{API}/cancel", {"key": key_of(mine), "reason": "x"}, key=shop).body["status"] == "CANCELLED"
+    assert at.call("POST", f"{API}/replay", {"key": key_of(mine), "reason": "x"}, key=shop).status == 403
+
+
+def test_a_message_is_cancelled_only_before_its_first_try(at: Service) -> None:
+    with Partner(answers(200)) as partner:
+        waiting = message(partner.url, deliverAt="2199-01-01T00:00:00Z")
+        alike = message(f"{partner.url}more", deliverAt="2199-01-01T00:00:00Z")
+        sent = message(partner.url, messageId="m-2")
+        for one in (waiting, alike, sent):
+            assert at.post(one).status == 200
+        at.milepost.run(until_idle=0)
+        assert at.call("POST", f"{API}/cancel", {"key": key_of(waiting), "reason": "a mistake"}).body["status"] == "CANCELLED"
+        assert shown(at, alike)["status"] == "PENDING", "a key that begins with another one's is another message"
+        late = at.call("POST", f"{API}/cancel", {"key": key_of(sent), "reason": "a mistake"})
+        assert (late.status, late.body["code"], "no longer be cancelled" in late.body["detail"]) == (409, "refused", True)
+        assert at.call("POST", f"{API}/cancel", {"key": "nope", "reason": "x"}).status == 404
+
+
+def test_a_message_is_replayed_with_a_new_series_and_its_history_kept(at: Service) -> None:
+    with Partner(answers(404, 200)) as partner:
+        sent = message(partner.url)
+        at.post(sent)
+        at.milepost.run(until_idle=0)
+        assert shown(at, sent)["status"] == "REJECTED"
+        again = at.call("POST", f"{API}/replay", {"key": key_of(sent), "reason": "the partner is mended"})
+        assert (again.status, again.body["status"], again.body["attempts"]) == (200, "QUEUED", 0)
+        waits = at.call("POST", f"{API}/replay", {"key": key_of(sent), "reason": "again"})
+        assert (waits.status, waits.body["code"]) == (409, "refused")
+        at.milepost.run(until_idle=0)
+        found = shown(at, sent)
+        assert (found["status"], found["attempts"], found["totalAttempts"], len(found["retryHistory"])) == ("COMPLETED", 1, 2, 1)
+        ids = [request.headers["webhook-id"] for request in partner.requests]
+        assert ids[0] == ids[1], "the same work"
+        assert at.call("POST", f"{API}/replay", {"key": key_of(sent), "reason": "once more"}).body["status"] == "QUEUED"
+
+
+def test_a_replay_may_change_the_content_and_nothing_else(at: Service) -> None:
+    with Partner(answers(400, 200)) as partner:
+        sent = message(partner.url, body={"paid": "yes"})
+        at.post(sent)
+        at.milepost.run(until_idle=0)
+        changed = {"body": {"paid": True}, "headers": {"X-Fixed": "1"}}
+        answer = at.call("POST", f"{API}/replay", {"key": key_of(sent), "reason": "a typing mistake", "changes": changed})
+        assert (answer.status, answer.body["body"]) == (200, '{"paid":true}')
+        at.milepost.run(until_idle=0)
+        assert [request.body for request in partner.requests] == [b'{"paid":"yes"}', b'{"paid":true}']
+        assert partner.requests[1].headers["x-fixed"] == "1"
+        wrong = at.call("POST", f"{API}/replay", {"key": key_of(sent), "reason": "x", "changes": {"targetUrl": "http://a/"}})
+        assert (wrong.status, "send a new message" in wrong.body["detail"]) == (400, True)
+        bad = at.call("POST", f"{API}/replay", {"key": key_of(sent), "reason": "x", "changes": {"headers": {"a b": "1"}}})
+        assert (bad.status, "Invalid headers" in bad.body["detail"]) == (400, True)
+
+
+def test_dead_letters_are_replayed_in_bulk_after_a_preview_and_not_twice(at: Service, clock: VirtualClock) -> None:
+    """Scenario 29, with 500 dead letters."""
+    gate = {"status": 503}
+
+    def script(line: Any) -> None:
+        while line.read() is not None and line.answer(gate["status"]):
+            pass
+
+    with Partner(script) as partner:
+        for number in range(250):
+            at.milepost.submit("notifications", content(partner.url, f"old-{number}"))
+        clock.advance("1h")
+        begin = f"{at.milepost.now():%Y-%m-%dT%H:%M:%S.%fZ}"
+        for number in range(250):
+            at.milepost.submit("notifications", content(partner.url, f"new-{number}"))
+        at.milepost.submit("notifications", content(partner.url, "other", sender="billing"))
+        at.milepost.run(until_idle=0)
+        window = {"sender": "shop", "created_from": begin}
+        preview = replay(at, dry_run=True, **window).body
+        assert (preview["matched"], preview["replayed"], preview["senders"]) == (250, 0, {"shop": 250})
+        everything = replay(at, dry_run=True).body
+        assert (everything["matched"], everything["senders"]) == (501, {"shop": 500, "billing": 1})
+        assert replay(at, **window).status == 400, "a replay needs a reason"
+        gate["status"] = 200
+        done = replay(at, reason="it is up again", **window).body
+        assert (done["matched"], done["replayed"], done["refused"]) == (250, 250, 0)
+        assert replay(at, reason="again", **window).body["matched"] == 0
+        seen = len(partner.requests)
+        at.milepost.run(until_idle=0)
+        assert len(partner.requests) - seen == 250
+    assert at.milepost.status()["routes"]["notifications"]["statuses"] == {"COMPLETED": 250, "MAX_RETRIES_EXCEEDED": 251}
+    one = at.milepost.show("notifications", key_of(message(partner.url, messageId="new-0")))
+    assert one is not None
+    assert [line["reason"] for line in one["history"]] == ["accepted", "exhausted", "operator-retry", "completed"]
+
+
+def test_a_paced_replay_is_sent_no_faster(at: Service, clock: VirtualClock) -> None:
+    with Partner(answers(404)) as partner:
+        for number in range(5):
+            at.milepost.submit("notifications", content(partner.url, f"m-{number}"))
+        at.milepost.run(until_idle=0)
+        assert replay(at, reason="slowly", pace="1/s").body["replayed"] == 5
+        at.milepost.start()
+        for expected in range(6, 11):
+            until(lambda wanted=expected: len(partner.requests) >= wanted)
+            assert len(partner.requests) == expected, "the clock stands still, so that no other may start"
+            clock.advance("1s")
+        at.milepost.stop()
+
+
+def test_dead_letters_are_grouped_by_cause_and_the_pipelines_faults_stand_apart(at: Service) -> None:
+    with Partner(answers(404, 404, 410)) as partner:
+        for number in range(2):
+            at.post(message(partner.url, messageId=f"m-{number}"))
+            at.milepost.run(until_idle=0)
+        at.milepost.submit("notifications", {**content(partner.url, "broken"), "headers": None})
+        at.milepost.run(until_idle=0)
+    found = at.call("GET", f"{API}/dead-letters").body
+    assert found["total"] == 3
+    [refused] = found["partner"]
+    assert (refused["category"], refused["messages"], refused["fault"]) == ("CLIENT_ERROR", 2, "partner")
+    [fault] = found["pipeline"]
+    assert (fault["messages"], fault["fault"]) == (1, "pipeline")
+    assert listed(at, status="failed", cause=refused["cause"]) == ["m-0", "m-1"]
+    assert replay(at, dry_run=True, cause=fault["cause"]).body["matched"] == 1
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end, "it has not come about within a minute"
+        time.sleep(0.01)
+
+
+def content(target: str, message_id: str, sender: str = "shop") -> dict[str, Any]:
+    return {
+        "messageId": message_id,
+        "timestamp": "2026-01-31T08:00:00.000Z",
+        "senderId": sender,
+        "targetUrl": target,
+        "method": "POST",
+        "headers": {},
+        "body": None,
+    }

@@ -1,0 +1,128 @@
+"""The record of a message in the seed's shape: every field, from acceptance to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from tests.applications.notifications.partners import Partner, Service, VirtualClock, answers, key_of, message, service
+
+ELEVEN = {
+    "attemptNumber", "timestamp", "errorCategory", "errorDetails", "responseTime", "httpStatus", "retryDelaySeconds",
+    "exponentialDelay", "jitterApplied", "nextRetryTimestamp", "correlationId",
+}  # fmt: skip
+FINAL = {
+    "totalAttempts", "maxRetries", "lastErrorCategory", "lastHttpStatus", "lastResponseTime", "lastErrorDetails", "targetUrl", "senderId",
+    "messageTimestamp", "messageAgeMs", "exhaustedAt", "willMoveToDLQ", "dlqArn",
+}  # fmt: skip
+RESULT = {
+    "success", "retryEligible", "category", "statusCode", "statusText", "responseTime", "errorDetails", "timestamp", "correlationId",
+    "httpResponseReceivedAt",
+}  # fmt: skip
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def at(clock: VirtualClock) -> Iterator[Service]:
+    with service(clock=clock) as running:
+        yield running
+
+
+def record(at: Service, sent: dict[str, Any]) -> dict[str, Any]:
+    found = at.call("GET", f"/api/v1/notifications/messages/{quote(key_of(sent), safe='')}")
+    assert found.status == 200, found
+    body: dict[str, Any] = found.body
+    return body
+
+
+def work(at: Service, clock: VirtualClock, times: int = 1) -> None:
+    for _ in range(times):
+        at.milepost.run(until_idle=0)
+        clock.advance("1m")
+
+
+def test_a_new_message_has_no_try_yet(at: Service) -> None:
+    sent = message("http://127.0.0.1:9/hook", headers={"Authorization": "Bearer top-secret", "X-Colour": "red"})
+    at.post(sent, headers={"X-Correlation-ID": "c-7"})
+    found = record(at, sent)
+    assert {name: found[name] for name in ("messageId", "senderId", "timestamp", "targetUrl", "method")} == {
+        "messageId": "m-1",
+        "senderId": "shop",
+        "timestamp": "2026-01-31T08:00:00.000Z",
+        "targetUrl": "http://127.0.0.1:9/hook",
+        "method": "POST",
+    }
+    assert (found["status"], found["attempts"], found["requestId"]) == ("QUEUED", 0, "c-7")
+    assert (found["maxRetriesExceeded"], found["maxRetriesExceededAt"], found["retryHistory"]) == (False, None, [])
+    nothing = ("nextRetryAt", "deliveryResult", "deliveredAt", "finalFailureDetails", "finalFailureReason", "lastDeliveryAttempt")
+    assert [found[name] for name in nothing] == [None] * 6
+    assert found["headers"]["X-Colour"] == "red"
+    assert "top-secret" not in str(found)
+
+
+def test_every_try_counts_and_failed_ones_have_all_eleven_fields(at: Service, clock: VirtualClock) -> None:
+    with Partner(answers((500, b'{"error": "no disk", "code": "E7"}'), 503, 200)) as partner:
+        sent = message(partner.url)
+        at.post(sent)
+        work(at, clock)
+        waiting = record(at, sent)
+        assert (waiting["status"], waiting["attempts"]) == ("RETRY_SCHEDULED", 1)
+        assert waiting["nextRetryAt"] == waiting["retryHistory"][0]["nextRetryTimestamp"]
+        work(at, clock, 2)
+    found = record(at, sent)
+    assert (found["status"], found["attempts"], len(found["retryHistory"])) == ("COMPLETED", 3, 2)
+    first, second = found["retryHistory"]
+    assert set(first) == set(second) == ELEVEN
+    assert (first["attemptNumber"], first["httpStatus"], first["errorCategory"]) == (1, 500, "SERVER_ERROR")
+    assert (first["errorDetails"]["message"], first["errorDetails"]["code"]) == ("no disk", "E7")
+    assert 0.75 <= first["retryDelaySeconds"] <= 1.25
+    assert first["exponentialDelay"] == 1
+    assert 1.5 <= second["retryDelaySeconds"] <= 2.5
+    assert all(entry["correlationId"] == found["requestId"] for entry in (first, second))
+    result = found["deliveryResult"]
+    assert set(result) == RESULT
+    assert (result["success"], result["statusCode"], result["statusText"], result["category"]) == (True, 200, "OK", "SUCCESS")
+    assert (found["nextRetryAt"], found["finalFailureDetails"], found["maxRetriesExceeded"]) == (None, None, False)
+    assert found["deliveredAt"] is not None
+
+
+def test_an_exhausted_message_has_its_final_failure(at: Service, clock: VirtualClock) -> None:
+    with Partner(answers(500)) as partner:
+        sent = message(partner.url)
+        at.post(sent)
+        work(at, clock, 4)
+        assert len(partner.requests) == 3
+    found = record(at, sent)
+    assert (found["status"], found["attempts"], len(found["retryHistory"])) == ("MAX_RETRIES_EXCEEDED", 3, 3)
+    assert found["maxRetriesExceeded"] is True
+    assert found["maxRetriesExceededAt"] == found["finalFailureDetails"]["exhaustedAt"]
+    final = found["finalFailureDetails"]
+    assert set(final) == FINAL
+    assert (final["totalAttempts"], final["maxRetries"], final["lastHttpStatus"]) == (3, 3, 500)
+    assert (final["senderId"], final["messageTimestamp"]) == ("shop", sent["timestamp"])
+    assert final["messageAgeMs"] == 120_000
+    assert found["deliveryResult"]["success"] is False
+    assert found["retryHistory"][-1]["nextRetryTimestamp"] is None
+
+
+def test_a_refused_message_is_no_exhausted_one_and_a_refused_address_no_try(at: Service, clock: VirtualClock) -> None:
+    with Partner(answers(422)) as partner:
+        refused, forbidden = message(partner.url), message("http://10.0.0.1/", messageId="m-2")
+        at.post(refused)
+        at.post(forbidden)
+        work(at, clock)
+    found, other = record(at, refused), record(at, forbidden)
+    assert (found["status"], found["attempts"], found["maxRetriesExceeded"]) == ("REJECTED", 1, False)
+    assert found["finalFailureDetails"]["lastHttpStatus"] == 422
+    assert (other["status"], other["attempts"], other["deliveryResult"]["category"]) == ("REJECTED", 0, "INVALID_TARGET")
+
+
+def test_a_message_that_is_not_there_is_a_404(at: Service) -> None:
+    answer = at.call("GET", "/api/v1/notifications/messages/nope")
+    assert (answer.status, answer.body["code"]) == (404, "not-found")
