@@ -183,7 +183,7 @@ def replay(
         return
     if not everything and not any(chosen.values()):
         raise mp.UsageError("name messages, give a filter (--sender, --destination, --cause, --from, --before), or --all")
-    report = replay_all(app, MessageFilter(**chosen), by=name, reason=why, dry_run=dry_run, pace=pace)
+    report = replay_all(app, MessageFilter(status=(), **chosen), by=name, reason=why, dry_run=dry_run, pace=pace)
     if as_json:
         mp.print_json(report)
         return
