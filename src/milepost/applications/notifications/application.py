@@ -16,7 +16,7 @@ application = mp.Application(
     summary="Messages to partners' HTTP APIs.",
     state=NotificationsState,
     templates=Path(__file__).parent / "operate" / "templates",
-    commands="milepost.applications.notifications.operate.commands",
+    commands="milepost.applications.notifications.commands",
 )
 
 
