@@ -178,6 +178,7 @@ GROUPS = {
         "Page",
         "Redirect",
         "Finding",
+        "AlertRule",
         "Metric",
         "correlation_id",
         "Histogram",

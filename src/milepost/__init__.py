@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from milepost.core.values.durations import span_ms
     from milepost.core.values.histogram import Histogram
     from milepost.core.values.redaction import redacted
+    from milepost.engine.alerts.rule import AlertRule
     from milepost.engine.health.checks import Finding
     from milepost.engine.lists.reconcile import ListReport
     from milepost.engine.views.lanes import LaneView
@@ -60,6 +61,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ActRefused",
+    "AlertRule",
     "Answer",
     "AppContext",
     "AppDocuments",
@@ -147,6 +149,7 @@ _HOMES = {
     "core.routes.parsed_input": ("KeyColumn",),
     "core.routes.route": ("Limits", "Route"),
     "core.status": ("Reason", "Status"),
+    "engine.alerts.rule": ("AlertRule",),
     "engine.health.checks": ("Finding",),
     "engine.views.lanes": ("LaneView",),
     "http.auth.rates": ("Rates",),

@@ -16,6 +16,7 @@ from milepost.core.values.durations import Moment, Span, moment_ms, span_ms
 from milepost.core.values.refusal import SAID_BEFORE, Refusal
 from milepost.engine.act_log import ActReport
 from milepost.engine.acts.bulk import act, close_breakers, confirm_outside, drain, pause, resume
+from milepost.engine.alerts.views import alert_views
 from milepost.engine.context import Context
 from milepost.engine.health.readiness import unready
 from milepost.engine.intake import Receipt, submit
@@ -265,6 +266,11 @@ class Operations:
     def groups(self, route: str) -> list[dict[str, Any]]:
         """The groups of similar failures, the most frequent at present first, as `milepost groups --json` shows them."""
         return groups(self.context, route)
+
+    def alerts(self, rule: str | None = None) -> list[dict[str, Any]]:
+        """The alerts that are raised now, of one `AlertRule` or of all: what is wrong, where, since when, how many items have failed by it, and
+        the receivers that have not got the notice yet."""
+        return alert_views(self.context, rule)
 
     def feed(self, after: int = 0, limit: int = 500) -> list[dict[str, Any]]:
         """History lines of all items in the order in which they were written, after the place `after`. Each has its place `seq`, `route`,

@@ -19,6 +19,7 @@ from milepost.core.values.histogram import Histogram
 
 if TYPE_CHECKING:
     from milepost.application.context import AppContext, SharedSubmits
+    from milepost.engine.alerts.rule import AlertRule
     from milepost.engine.context import Context
     from milepost.engine.health.checks import Finding
     from milepost.http.protocol.endpoint import Answer
@@ -129,6 +130,7 @@ class Application(Generic[S]):
         self.services: list[ServicePart] = []
         self.endpoints: list[EndpointPart] = []
         self.metric_makers: list[Callable[[AppContext[S]], Iterable[Metric]]] = []
+        self.alert_makers: list[Callable[[S], Iterable[AlertRule]]] = []
 
     def routes(self, function: F) -> F:
         """Declare the routes: a function of the settings, or of the settings and the application's state."""
@@ -172,6 +174,12 @@ class Application(Generic[S]):
             return function
 
         return declare
+
+    def alerts(self, function: Callable[[S], Iterable[AlertRule]]) -> Callable[[S], Iterable[AlertRule]]:
+        """Declare alerts: a function of the settings that gives the `AlertRule`s. `milepost up` watches for them, in each process; an alert
+        is raised, and over, once. A rule whose `to` is empty is not watched."""
+        self.alert_makers.append(function)
+        return function
 
     def endpoint(
         self,

@@ -5,16 +5,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from milepost.application.context import AppContext
 from milepost.application.declaration import CheckPart, ConfiguredApplication, ServicePart
-from milepost.core.errors import LedgerBusy, LedgerFull
+from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerFull, UsageError
+from milepost.engine.alerts.rule import AlertRule
+from milepost.engine.alerts.watch import AlertWatch
 from milepost.engine.context import Context
 from milepost.engine.health.checks import BAD, DOCTOR, OK, OVERVIEW, READY, WARN, Check, CheckResult, Finding, Look
 from milepost.engine.metrics.exposition import Family
+from milepost.ports.subscriber import Subscriber
+from milepost.subscribers.addresses import FORMS, open_subscriber
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +39,34 @@ def install(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) ->
     return [one.on(ctx) for one in found]
 
 
-def services(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -> list[AppService]:
-    """The services of all applications, for a station."""
-    return [AppService(one.on(ctx), part) for one in applications for part in one.application.services]
+def services(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -> list[AppService | AlertWatch]:
+    """The services of all applications, and the watches for their alerts, for a station."""
+    found: list[AppService | AlertWatch] = []
+    for one in applications:
+        found += [AppService(one.on(ctx), part) for part in one.application.services]
+        rules = [rule for make in one.application.alert_makers for rule in make(one.settings)]
+        found += alert_watches(ctx, rules, getattr(one.settings, "allow_cidrs", ()))
+    return found
+
+
+def alert_watches(ctx: Context, rules: Iterable[AlertRule], allow_cidrs: Sequence[str] = ()) -> list[AlertWatch]:
+    """The watches for the rules that name a receiver. Raises ConfigMistake for an address that is none."""
+    found: list[AlertWatch] = []
+    for rule in rules:
+        receivers = [_receiver(rule, address, allow_cidrs) for address in rule.to]
+        if receivers:
+            found.append(AlertWatch(ctx, rule, receivers, f"{rule.name}-{ctx.chance.token()}"))
+    return found
+
+
+def _receiver(rule: AlertRule, address: str, allow_cidrs: Sequence[str]) -> Subscriber:
+    try:
+        receiver = open_subscriber(address, allow_cidrs=allow_cidrs)
+    except UsageError as error:
+        raise ConfigMistake(f"the alerts {rule.name}: {error}") from None
+    if receiver is None:
+        raise ConfigMistake(f"the alerts {rule.name}: unknown subscriber {address!r}; write {FORMS}")
+    return receiver
 
 
 def families(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -> list[Family]:

@@ -13,6 +13,7 @@ from milepost.core.errors import ConfigMistake, LedgerError, LedgerMissing, Usag
 if TYPE_CHECKING:
     from milepost.application.declaration import Application, ConfiguredApplication
     from milepost.core.routes.route import Route
+    from milepost.engine.alerts.rule import AlertRule
     from milepost.engine.context import Context
     from milepost.evidence.signing import Signer
     from milepost.ports.subscriber import Subscriber
@@ -25,6 +26,7 @@ FIELDS = {
     "routes": "a list of texts",
     "applications": "a list of texts",
     "subscribers": "a list of texts",
+    "alerts": "a list of texts",
     "signing_key": "text",
     "listen": "text",
     "base_path": "text",
@@ -135,6 +137,13 @@ class CliSettings:
                 )
             found[subscriber.name] = subscriber
         return list(found.values())
+
+    def alerts(self) -> list[AlertRule]:
+        """The rule for all routes, if milepost.toml names receivers of alerts."""
+        from milepost.engine.alerts.rule import AlertRule
+
+        receivers = self.file.get("alerts", [])
+        return [AlertRule(name="milepost", to=receivers)] if receivers else []
 
     @contextmanager
     def context(self, *, act: bool = False, create: bool = False, dry_run: bool = False) -> Iterator[Context]:

@@ -18,7 +18,7 @@ KINDS = frozenset(reason.value for reason in Reason if reason not in QUIET | {Re
 """All kinds of events of items."""
 
 
-class Notice(Struct, frozen=True):
+class SubscriberEvent(Struct, frozen=True):
     """Anything that subscribers receive: an event of an item, or an alert. A repeat has the same `id`."""
 
     id: str
@@ -30,7 +30,7 @@ class Notice(Struct, frozen=True):
     stage: str
 
 
-class Event(Notice, frozen=True):
+class Event(SubscriberEvent, frozen=True):
     """A fact about an item. `kind` is the line's reason, or "offered" for the offer of an external stage that the same write made."""
 
     status: Status
@@ -45,7 +45,7 @@ class Envelope(dict[str, Any]):
 
     __slots__ = ("event", "formed")
 
-    def __init__(self, content: dict[str, Any], event: Notice, *, formed: bool = False) -> None:
+    def __init__(self, content: dict[str, Any], event: SubscriberEvent, *, formed: bool = False) -> None:
         super().__init__(content)
         self.event = event
         self.formed = formed

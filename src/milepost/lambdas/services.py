@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from milepost.application.installation import AppService, services
 from milepost.core.errors import MilepostError
+from milepost.engine.alerts.watch import AlertWatch
 from milepost.lambdas.start import LambdaContext, log, logged, opened
 from milepost.lambdas.traces import traced
 
@@ -26,7 +27,7 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
         return {"ran": [one.name for one in found]}
 
 
-def run_once(found: list[AppService]) -> list[str]:
+def run_once(found: Sequence[AppService | AlertWatch]) -> list[str]:
     """Give each service a turn; the names of those that failed."""
     for one in found:
         one.turn()

@@ -12,9 +12,9 @@ from msgspec import Struct
 
 T = TypeVar("T")
 
-ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, SESSION, PROBE, APPLICATION = (
+ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, SESSION, PROBE, APPLICATION, ALERT = (
     "route", "hold", "limit", "breaker", "process", "cursor", "parked", "act", "list", "moved", "moving", "head", "back-fill", "key",
-    "session", "probe", "application",
+    "session", "probe", "application", "alert",
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from milepost.core.errors import EventRefused, MilepostError, UsageError
-from milepost.core.events import Envelope, Event, Notice
+from milepost.core.events import Envelope, Event, SubscriberEvent
 
 ENTRIES = 10
 LARGEST = 262_144
@@ -168,12 +168,12 @@ def _body(envelope: Envelope) -> str:
     return text.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
 
 
-def _attributes(event: Notice) -> dict[str, str]:
+def _attributes(event: SubscriberEvent) -> dict[str, str]:
     status = event.status.value if isinstance(event, Event) else ""
     return {"route": event.route, "stage": event.stage, "status": status, "kind": event.kind}
 
 
-def _group(event: Notice) -> str:
+def _group(event: SubscriberEvent) -> str:
     """The item; by its digest where its name is not a valid group for SNS (a digest has no '/', so the two never collide)."""
     item = f"{event.route}/{event.key}"
     return item if _GROUP.fullmatch(item) else hashlib.sha256(item.encode()).hexdigest()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import milepost as mp
 from milepost.applications.notifications.accept import ANSWERS, accept, answer_of_problem, largest_request
+from milepost.applications.notifications.alerts import alert_rules
 from milepost.applications.notifications.operate.parts import add_parts
 from milepost.applications.notifications.settings import NotificationsSettings
 from milepost.applications.notifications.state import NotificationsState
@@ -43,4 +44,5 @@ application.endpoint(
 )(accept)
 
 
+application.alerts(alert_rules)
 add_parts(application)

@@ -77,7 +77,7 @@ class Deliverer:
         return await self._client.request_async(
             message["method"],
             message["targetUrl"],
-            headers=merged(usual, destination.headers, message["headers"], own),
+            headers=net.merged_headers(usual, destination.headers, message["headers"], own),
             body=body,
             timeouts=destination.timeouts,
             largest=max(READ_BYTES, destination.response_bytes),
@@ -126,15 +126,6 @@ def identity_headers(item: mp.Item) -> dict[str, str]:
     if item.unknown:
         found["X-Previous-Outcome"] = "unknown"
     return found
-
-
-def merged(*layers: Mapping[str, str]) -> dict[str, str]:
-    """Headers, of which a later layer replaces those of an earlier one, whatever the case of their names."""
-    found: dict[str, tuple[str, str]] = {}
-    for layer in layers:
-        for name, value in layer.items():
-            found[name.lower()] = (name, value)
-    return dict(found.values())
 
 
 def _header_text(text: str) -> str:

@@ -131,6 +131,17 @@ class SenderSettings(mp.AppSettings, frozen=True):
     rate: str | float | None = None
 
 
+class AlertSettings(mp.AppSettings, frozen=True):
+    """Who is alerted when messages end as dead letters, a breaker opens, or a destination is paused by its 410, and when it is over."""
+
+    to: tuple[str, ...] = ()
+    """Addresses of subscribers: "log", a URL, "email:…"."""
+    quiet: str | float = "15m"
+    """Dead letters by one cause are over when none has come for so long."""
+    settled: str | float = "1m"
+    """A breaker or a pause is over when it has been gone for so long."""
+
+
 class NotificationsSettings(mp.AppSettings, frozen=True):
     """The table [notifications] of milepost.toml; see docs/guides/notifications.md."""
 
@@ -138,6 +149,7 @@ class NotificationsSettings(mp.AppSettings, frozen=True):
     allow_cidrs: tuple[str, ...] = ()
     destinations: dict[str, DestinationSettings] = {}
     unregistered: Literal["allow", "refuse"] = "allow"
+    alerts: AlertSettings = AlertSettings()
     senders: dict[str, SenderSettings] = {}
     sender_rate: str | float | None = None
     """The rate of senders that `senders` does not name; None: as many as they like."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from milepost.application.declaration import ConfiguredApplication
     from milepost.engine.context import Context
     from milepost.evidence.signing import Signer
+    from milepost.ports.runner import Service
     from milepost.ports.subscriber import Subscriber
 
 
@@ -44,6 +45,7 @@ def run(
     signer: Signer | None = None,
     grace_ms: int | None = None,
     applications: Sequence[ConfiguredApplication[Any]] = (),
+    watches: Sequence[Service] = (),
 ) -> None:
     """Work until a signal arrives or until idle; print what runs, and at the end how many items ended."""
     from milepost.application.installation import services
@@ -52,7 +54,7 @@ def run(
     from milepost.station import Station
 
     tune_garbage_collection()
-    beside = services(ctx, applications)
+    beside = [*services(ctx, applications), *watches]
     station = Station(ctx, subscribers=subscribers, services=beside, roles=roles, signer=signer, grace_ms=grace_ms)
     stop_on_signal(station.stop)
     receivers = f"; events to {', '.join(subscriber.name for subscriber in subscribers)}" if subscribers else ""

@@ -37,6 +37,7 @@ def up(
     While requests submit items, the worker uses at most half of the time. Handlers that use much CPU still slow the API: then run
     'milepost up --no-work' and 'milepost work' as two processes.
     """
+    from milepost.application.installation import alert_watches
     from milepost.runners.logs import logs
     from milepost.runners.process import tune_thread_switching
 
@@ -46,4 +47,5 @@ def up(
         if where is not None:
             tune_thread_switching()
         roles = {"resender", "relay"} if no_work else {"worker", "resender", "relay"}
-        run(ctx, roles, given.subscribers(), until_idle, "up", given.signer(), given.grace_ms(grace), given.applications())
+        watches = alert_watches(ctx, given.alerts(), given.allow_cidrs)
+        run(ctx, roles, given.subscribers(), until_idle, "up", given.signer(), given.grace_ms(grace), given.applications(), watches)

@@ -68,6 +68,10 @@ class EventRelay:
         self.run_once()
         return self._next
 
+    def start(self) -> None:
+        """Write the cursor if there is none: a subscriber that is new receives everything that is written from now on."""
+        self._look(self._ctx.clock.now())
+
     def run_once(self) -> DeliverySummary:
         """Deliver one page of new events, then parked events that are due."""
         ctx, now = self._ctx, self._ctx.clock.now()

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from milepost.core.errors import EventRefused
-from milepost.core.events import Envelope, Event, Notice
+from milepost.core.events import Envelope, Event, SubscriberEvent
 from milepost.core.item import Item
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
@@ -49,7 +49,7 @@ class FollowUps:
                 answers[place] = EventRefused(f"the follow-up item was refused: {receipt.error}")
         return answers
 
-    def _completes(self, event: Notice) -> bool:
+    def _completes(self, event: SubscriberEvent) -> bool:
         if not isinstance(event, Event):
             return False
         line = event.line

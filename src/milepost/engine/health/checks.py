@@ -15,6 +15,7 @@ from milepost.core.errors import LedgerError, MilepostError
 from milepost.core.item import Item
 from milepost.core.status import Status
 from milepost.core.values.durations import short_span
+from milepost.engine.alerts.views import undelivered
 from milepost.engine.breakers import breaker_views, open_breakers
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import live_cursors, silent
@@ -493,6 +494,15 @@ def _parked(look: Look) -> Iterator[CheckResult]:
         yield _warn("parked", what, f"milepost subscribers release {whose} {SIGNED}", headline=headline, page="/events")
 
 
+def _alerts(look: Look) -> Iterator[CheckResult]:
+    """Alerts that have not reached their receivers."""
+    for one in undelivered(look.ctx):
+        if look.sees(one.route):
+            what = f"{one.to} has not got the alert {one.title!r} of {look.watch.when(one.since)}: {one.error}"
+            again = f"it is sent again {look.watch.when(one.retry_at)}; correct the receiver's address, or the receiver"
+            yield _warn("alert", what, again, headline=f"An alert has not reached {one.to}.", page="/events")
+
+
 def _chains(look: Look) -> Iterator[CheckResult]:
     """Prove the records of the items written last."""
     ctx = look.ctx
@@ -542,6 +552,7 @@ CHECKS: tuple[Check, ...] = (
     _check("failed and overdue", _ended_badly, DOCTOR, OVERVIEW),
     _check("subscribers", _subscribers, DOCTOR, OVERVIEW),
     _check("parked events", _parked, DOCTOR, OVERVIEW),
+    _check("alerts", _alerts, DOCTOR, OVERVIEW),
     _check("chains", _chains, DOCTOR),
 )
 """All checks, in the order in which `doctor` shows them. Each view runs those that name it."""

@@ -1,0 +1,242 @@
+"""Records of alerts, and the pure rules by which they change: raised once, counted meanwhile, over once, and delivered to each receiver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from shlex import quote
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.events import Envelope, SubscriberEvent
+from milepost.core.values.durations import iso, short_span
+from milepost.engine.alerts.rule import AlertRule
+
+TroubleKind = Literal["failures", "breaker", "pause"]
+NoticeKind = Literal["raised", "over"]
+
+MOST = 200
+"""Alerts of one rule that are raised at the same time; what comes beyond is one alert together."""
+KEEP_MS = 30 * 86_400_000
+"""How long a record is kept after its end: an event that is delivered again then raises nothing."""
+TAKEN_MS = 60_000
+"""How long a delivery belongs to the process that began it. If that process dies, another one repeats it."""
+SLOWEST_MS = 3_600_000
+TEXT_LIMIT = 500
+
+
+class Trouble(Struct, frozen=True):
+    """Something that is wrong now: failures of one cause, an open breaker, or a pause, in one lane."""
+
+    kind: TroubleKind
+    route: str
+    stage: str
+    lane: str
+    at: int
+    text: str = ""
+    """The error's message, or the reason of the pause."""
+    cause: str = ""
+    """The category of the failures."""
+    group: str = ""
+    key: str = ""
+    """An item that failed."""
+
+    @property
+    def name(self) -> str:
+        """Its name, by which a repeat is recognised."""
+        parts = "\x1f".join((self.kind, self.route, self.stage, self.lane, self.group))
+        return sha256(parts.encode()).hexdigest()[:16]
+
+
+class AlertDelivery(Struct, frozen=True):
+    """A receiver that has not accepted a notice yet."""
+
+    to: str
+    tries: int = 0
+    retry_at: int = 0
+    error: str = ""
+
+
+class AlertNotice(Struct, frozen=True):
+    """A notice that was decided, and the receivers that have yet to get it."""
+
+    kind: NoticeKind
+    number: int
+    at: int
+    data: dict[str, Any]
+    left: list[AlertDelivery]
+
+
+class AlertRecord(Struct, frozen=True):
+    """One alert as the ledger keeps it. `number` counts how often it was raised, from 1."""
+
+    rule: str
+    trouble: Trouble
+    number: int
+    raised_at: int
+    seen_at: int
+    """When the trouble was seen last."""
+    count: int = 0
+    """Failures since it was raised."""
+    over_at: int | None = None
+    notices: list[AlertNotice] = []
+
+    @property
+    def raised(self) -> bool:
+        return self.over_at is None
+
+
+def seen(record: AlertRecord | None, trouble: Trouble, rule: AlertRule, receivers: Sequence[str], now: int) -> AlertRecord:
+    """The record after a trouble was seen. The first sight raises the alert; each further one only counts. A failure from before the
+    alert's end says nothing new."""
+    counted = 1 if trouble.kind == "failures" else 0
+    if record is not None and record.over_at is not None and trouble.at <= record.over_at:
+        return record
+    if record is not None and record.raised:
+        latest = replace(record.trouble, text=trouble.text, key=trouble.key) if counted else record.trouble
+        return replace(record, trouble=latest, seen_at=now, count=record.count + counted)
+    number = 1 if record is None else record.number + 1
+    raised = AlertRecord(rule.name, trouble, number, trouble.at, now, counted, notices=[] if record is None else record.notices)
+    return _with_notice(raised, "raised", rule, receivers, now)
+
+
+def after_look(
+    record: AlertRecord, rule: AlertRule, receivers: Sequence[str], now: int, *, there: bool, cleared: bool = False
+) -> AlertRecord:
+    """The record after a look. `there`: the trouble is seen at this moment. `cleared`: no item is left that failed by its cause. The
+    alert is over when its trouble has not been seen for the rule's span."""
+    if not record.raised:
+        return record
+    if there:
+        # Written now and then only: the time of the last sight matters by the minute.
+        return replace(record, seen_at=now) if now - record.seen_at > rule.settled_ms // 2 else record
+    span = rule.quiet_ms if record.trouble.kind == "failures" else rule.settled_ms
+    if not cleared and now - record.seen_at < span:
+        return record
+    return _with_notice(replace(record, over_at=now), "over", rule, receivers, now)
+
+
+def due(record: AlertRecord, now: int) -> list[tuple[AlertNotice, AlertDelivery]]:
+    """The deliveries to begin now. To each receiver a later notice waits for an earlier one."""
+    found: list[tuple[AlertNotice, AlertDelivery]] = []
+    waiting: set[str] = set()
+    for notice in record.notices:
+        found += [(notice, one) for one in notice.left if one.to not in waiting and one.retry_at <= now]
+        waiting |= {one.to for one in notice.left}
+    return found
+
+
+def taken(record: AlertRecord, notice: AlertNotice, delivery: AlertDelivery, now: int) -> AlertRecord:
+    """The record of a delivery that this process begins: others leave it alone for a while, and repeat it if no result is written."""
+    return _changed(record, notice, replace(delivery, tries=delivery.tries + 1, retry_at=now + TAKEN_MS))
+
+
+def delivered(record: AlertRecord, notice: AlertNotice, to: str) -> AlertRecord:
+    """The record after a receiver has accepted a notice, or refused it for good."""
+    return _changed(record, notice, AlertDelivery(to), gone=True)
+
+
+def not_delivered(record: AlertRecord, notice: AlertNotice, delivery: AlertDelivery, error: str, now: int) -> AlertRecord:
+    """The record after a try that failed; the next one comes after a growing pause."""
+    pause = min(SLOWEST_MS, 5_000 * 2 ** min(delivery.tries, 12))
+    return _changed(record, notice, replace(delivery, tries=delivery.tries + 1, retry_at=now + pause, error=error[:TEXT_LIMIT]))
+
+
+def finished(record: AlertRecord, now: int) -> bool:
+    """May the record go? The alert is long over, and every receiver has its notices."""
+    return record.over_at is not None and not record.notices and now - record.over_at > KEEP_MS
+
+
+def envelope_of(record: AlertRecord, notice: AlertNotice) -> Envelope:
+    """The notice as subscribers get it: a CloudEvent. A repeat has the same id."""
+    trouble = record.trouble
+    notice_id = _notice_id(record, notice.kind, notice.number)
+    order = 2 * notice.number - (notice.kind == "raised")
+    about = SubscriberEvent(notice_id, f"alert-{notice.kind}", trouble.route, trouble.name, order, notice.at, trouble.stage)
+    content = {
+        "specversion": "1.0",
+        "id": notice_id,
+        "source": f"/milepost/alerts/{record.rule}",
+        "type": f"milepost.alert.{notice.kind}",
+        "subject": f"{trouble.route}/{trouble.stage}/{trouble.lane}",
+        "time": iso(notice.at),
+        "datacontenttype": "application/json",
+        "sequence": str(order),
+        "data": notice.data,
+    }
+    return Envelope(content, about)
+
+
+def _notice_id(record: AlertRecord, kind: str, number: int) -> str:
+    return f"alerts/{record.rule}/{record.trouble.name}/{number}/{kind}"
+
+
+def _with_notice(record: AlertRecord, kind: NoticeKind, rule: AlertRule, receivers: Sequence[str], now: int) -> AlertRecord:
+    trouble = record.trouble
+    title, text = _words(record, kind, rule)
+    lane = f" --lane {quote(trouble.lane)}" if trouble.lane not in ("", "*") else ""
+    facts = {"Route": trouble.route, "Stage": trouble.stage, rule.lane.capitalize(): trouble.lane, "Cause": trouble.cause}
+    data: dict[str, Any] = {
+        "title": title,
+        "text": text,
+        "kind": trouble.kind,
+        "route": trouble.route,
+        "stage": trouble.stage,
+        "lane": trouble.lane,
+        "cause": trouble.cause,
+        "group": trouble.group,
+        "count": record.count,
+        "example": trouble.key,
+        "since": iso(record.raised_at),
+        "facts": {name: value for name, value in facts.items() if value},
+        "command": f"milepost list {trouble.route} --status failed{lane}" if trouble.kind == "failures" else "milepost doctor",
+    }
+    if kind == "over":
+        data["follows"] = _notice_id(record, "raised", record.number)
+    left = [AlertDelivery(name) for name in dict.fromkeys(receivers)]
+    return replace(record, notices=[*record.notices, AlertNotice(kind, record.number, now, data, left)] if left else record.notices)
+
+
+def _words(record: AlertRecord, kind: NoticeKind, rule: AlertRule) -> tuple[str, str]:
+    trouble = record.trouble
+    lane = f" for {trouble.lane}" if trouble.lane not in ("", "*") else ""
+    where = f"{trouble.route}: {rule.items} at '{trouble.stage}'{lane}"
+    said = trouble.text[:TEXT_LIMIT].rstrip(" .")
+    if kind == "over":
+        lasted = short_span(max(0, (record.over_at or record.seen_at) - record.raised_at))
+        if trouble.kind == "failures":
+            text = f"No further failure by {trouble.cause}. In {lasted}, {record.count:,} {rule.items} failed by it; those that are still failed can be retried."
+            return f"Over: {where} no longer fail: {trouble.cause}", text
+        ended = "has closed" if trouble.kind == "breaker" else "was resumed"
+        subject = "the breaker of" if trouble.kind == "breaker" else "the pause of"
+        return f"Over: {subject} {_scope(trouble)} {ended}", f"It lasted {lasted}. What waited is worked on."
+    if trouble.kind == "failures":
+        if trouble.lane == "*":
+            return (
+                f"{trouble.route}: {rule.items} fail by many causes",
+                f"More than {MOST} causes fail at the same time; the first beyond these: {said}",
+            )
+        text = f"{said or trouble.cause}. The first one is {trouble.key}. Further failures by this cause are counted and not reported, until it is over."
+        return f"{where} fail: {trouble.cause}", text
+    if trouble.kind == "breaker":
+        text = f"Its {rule.items} wait and use no attempts, until a probe succeeds. The last failure: {said}"
+        return f"The breaker of {_scope(trouble)} is open", text
+    return f"{_scope(trouble)} is paused", f"{said or 'No reason was given'}. Its {rule.items} wait until it is resumed."
+
+
+def _scope(trouble: Trouble) -> str:
+    return "/".join(part for part in (trouble.route, trouble.stage, trouble.lane) if part)
+
+
+def _changed(record: AlertRecord, notice: AlertNotice, delivery: AlertDelivery, *, gone: bool = False) -> AlertRecord:
+    """The record with this delivery changed, or without it; a notice that every receiver has is dropped."""
+    notices: list[AlertNotice] = []
+    for one in record.notices:
+        if (one.number, one.kind) == (notice.number, notice.kind):
+            left = [each for each in one.left if not (gone and each.to == delivery.to)]
+            one = replace(one, left=[delivery if each.to == delivery.to else each for each in left])
+        if one.left:
+            notices.append(one)
+    return replace(record, notices=notices)

@@ -1,0 +1,294 @@
+"""Watch for alerts: reads failures from the events, and breakers and pauses from the ledger; writes records, and delivers notices.
+
+Any number of processes may run it. Each record is written conditionally: of those that see a trouble at the same time one raises the
+alert, and of those that find a notice due one delivers it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+from msgspec import Struct
+
+from milepost.core.admission.controls import Hold
+from milepost.core.errors import EventRefused, LedgerBusy, LedgerFull
+from milepost.core.events import Envelope, Event
+from milepost.core.failures import group_of
+from milepost.core.item import Item
+from milepost.core.status import FAILED
+from milepost.core.values.redaction import redacted_text
+from milepost.engine.alerts import record as rules
+from milepost.engine.alerts.record import AlertRecord, Trouble
+from milepost.engine.alerts.rule import AlertRule
+from milepost.engine.breakers import open_breakers
+from milepost.engine.context import Context
+from milepost.engine.events.deliver import POLL, EventRelay
+from milepost.engine.work.idle import all_delivered
+from milepost.ports.documents import ALERT, HOLD, read_as
+from milepost.ports.items import Query
+from milepost.ports.subscriber import Subscriber
+
+LOOK_MS = 5_000
+"""Between two looks at breakers, pauses and undelivered notices; events are read more often, and a failure is reported at once."""
+PAGES = 20
+"""Pages of events that are read in one turn."""
+REPEATS = 20
+"""How often a write is repeated that another process was ahead of."""
+
+log = logging.getLogger(__name__)
+
+
+class StoredAlert(Struct, frozen=True):
+    """An alert's record with the version of its document."""
+
+    record: AlertRecord
+    version: int
+
+
+def stored_alerts(ctx: Context, rule: str | None = None) -> dict[str, StoredAlert]:
+    """The records of alerts by the names of their documents; of one rule, if it is given."""
+    found = ctx.ledger.read(ALERT)
+    prefix = "" if rule is None else f"{rule}/"
+    return {
+        name: StoredAlert(read_as(AlertRecord, document.value), document.version)
+        for name, document in sorted(found.items())
+        if name.startswith(prefix)
+    }
+
+
+class AlertWatch:
+    """The service of one rule: each turn reads new events, looks at breakers and pauses, and delivers the notices that are due. The first
+    one for a rule remembers where the events stand: what failed before raises nothing."""
+
+    def __init__(self, ctx: Context, rule: AlertRule, receivers: Sequence[Subscriber], holder: str) -> None:
+        self.name = f"{rule.name}-alerts"
+        self._rested = False
+        self._seen = 0
+        self._looked_at = -LOOK_MS
+        self.failed = False
+        self._ctx, self._rule = ctx, rule
+        self._receivers: Mapping[str, Subscriber] = {one.name: one for one in receivers}
+        self._relay = EventRelay(ctx, FailureReader(self._saw, rule, ctx), holder, from_now=True) if rule.failures else None
+        if self._relay is not None:
+            self._relay.start()
+        self._now_failed: dict[tuple[str, str, str], int] = {}
+        """By group, how many items had its error at the last look."""
+
+    def turn(self) -> float:
+        try:
+            self._run(at_once=False)
+            self.failed = False
+        except (LedgerBusy, LedgerFull):
+            raise
+        except Exception:
+            self.failed = True
+            log.exception("the alerts of %r could not be looked after; the next turn comes as usual", self._rule.name)
+        return POLL if self._rested or self.failed else 0.0
+
+    def run_once(self) -> int:
+        """Read, look and deliver once; how many notices were delivered."""
+        return self._run(at_once=True)
+
+    def _run(self, *, at_once: bool) -> int:
+        self._seen = 0
+        waiting = self._read()
+        now, sent = self._ctx.clock.now(), 0
+        if at_once or self._seen or not 0 <= now - self._looked_at < LOOK_MS:
+            self._look()
+            sent = self._deliver()
+            self._looked_at = now
+        self._rested = not waiting and not sent
+        return sent
+
+    @property
+    def quiet(self) -> bool:
+        """Is there nothing to do? A process that ends when it is idle waits for that."""
+        return self._rested and (self._relay is None or all_delivered(self._ctx, [self.name], self._ctx.clock.now()))
+
+    # Troubles -------------------------------------------------------------------------------------------------------------
+    def _read(self) -> bool:
+        """Read new events; True: more of them wait."""
+        if self._relay is None:
+            return False
+        for _ in range(PAGES):
+            summary = self._relay.run_once()
+            if summary.standing_by is not None or not summary.waiting:
+                return False
+        return True
+
+    def _saw(self, troubles: Sequence[Trouble]) -> None:
+        """Write what was seen into the records."""
+        self._seen += len(troubles)
+        now, receivers = self._ctx.clock.now(), list(self._receivers)
+        known = stored_alerts(self._ctx, self._rule.name)
+        raised = sum(one.record.raised for one in known.values())
+        for trouble in troubles:
+            if raised >= rules.MOST and not self._is_raised(known, trouble):
+                trouble = Trouble("failures", trouble.route, "*", "*", trouble.at, trouble.text, "MANY_CAUSES", "*", trouble.key)
+            before = known.get(self._document(trouble))
+            after = self._change(trouble, partial(rules.seen, trouble=trouble, rule=self._rule, receivers=receivers, now=now))
+            raised += after.raised and not (before is not None and before.record.raised)
+            known[self._document(trouble)] = StoredAlert(after, 0)
+
+    def _look(self) -> None:
+        """Raise alerts for breakers and pauses, and end those whose trouble is gone."""
+        ctx, rule, now, receivers = self._ctx, self._rule, self._ctx.clock.now(), list(self._receivers)
+        standing = {trouble.name: trouble for trouble in self._standing(now)}
+        known = stored_alerts(ctx, rule.name)
+        by_name = {one.record.trouble.name: one.record for one in known.values()}
+        for name, trouble in standing.items():
+            if name not in by_name or not by_name[name].raised:
+                self._change(trouble, partial(rules.seen, trouble=trouble, rule=rule, receivers=receivers, now=now))
+        raised = [one.record for one in known.values() if one.record.raised]
+        cleared = self._cleared([one for one in raised if one.trouble.kind == "failures"])
+        for one in raised:
+            there, gone = one.trouble.name in standing, one.trouble.name in cleared
+            look = partial(rules.after_look, rule=rule, receivers=receivers, now=now, there=there, cleared=gone)
+            self._change(one.trouble, _of_record(look))
+        for document, stored in known.items():
+            if rules.finished(stored.record, now):
+                ctx.ledger.write(ALERT, document, None, expect=stored.version)
+
+    def _standing(self, now: int) -> Iterator[Trouble]:
+        """The breakers that are open, and the pauses by those whose pauses count."""
+        rule, ctx = self._rule, self._ctx
+        if rule.breakers:
+            for name, one in open_breakers(ctx, rule.route).items():
+                route, stage, lane = name.split("/", 2)
+                yield Trouble("breaker", route, stage, lane, one.opened_at or now, one.error)
+        if rule.pauses_by:
+            for name, document in ctx.ledger.read(HOLD).items():
+                hold = read_as(Hold, document.value)
+                route, stage, lane = (*name.split("/", 2), "", "")[:3]
+                if hold.by in rule.pauses_by and rule.covers(route) and (hold.until is None or now < hold.until):
+                    yield Trouble("pause", route, stage, lane, hold.at, hold.reason)
+
+    def _cleared(self, raised: Sequence[AlertRecord]) -> set[str]:
+        """The names of failures of which no failed item is left. The items are looked for only if there are fewer with the error than at the
+        last look."""
+        if not raised:
+            return set()
+        groups = {(group.route, group.stage, group.group): group.now for group in self._ctx.ledger.groups(self._rule.route)}
+        before, self._now_failed = self._now_failed, groups
+        found: set[str] = set()
+        for one in raised:
+            trouble = one.trouble
+            at = (trouble.route, trouble.stage, trouble.group)
+            count = groups.get(at, 0)
+            if trouble.lane == "*" or (count and count >= before.get(at, count + 1)):
+                continue
+            if not count or not self._any_failed(trouble):
+                found.add(trouble.name)
+        return found
+
+    def _any_failed(self, trouble: Trouble) -> bool:
+        query = Query(
+            route=trouble.route, statuses=FAILED, stages=frozenset({trouble.stage}), lane=trouble.lane, group=trouble.group, exact=True, limit=1
+        )  # fmt: skip
+        return bool(self._ctx.ledger.find(query).items)
+
+    # Notices --------------------------------------------------------------------------------------------------------------
+    def _deliver(self) -> int:
+        """Deliver the notices that are due; how many were accepted."""
+        ctx, sent = self._ctx, 0
+        for document, stored in stored_alerts(ctx, self._rule.name).items():
+            record, version = stored.record, stored.version
+            for notice, delivery in rules.due(record, ctx.clock.now()):
+                receiver = self._receivers.get(delivery.to)
+                if receiver is None:
+                    # The rule no longer names it.
+                    self._change(record.trouble, _of_record(partial(rules.delivered, notice=notice, to=delivery.to)))
+                    continue
+                took = rules.taken(record, notice, delivery, ctx.clock.now())
+                if not ctx.ledger.write(ALERT, document, took, expect=version):
+                    break  # another process has the record; it is looked at again in the next turn
+                record, version = took, version + 1
+                error = _told(receiver, rules.envelope_of(record, notice))
+                sent += error is None
+                after = self._change(record.trouble, _of_record(_result(notice, delivery, error, ctx.clock.now())))
+                held = ctx.ledger.read_one(ALERT, document)
+                if held is None:
+                    break
+                record, version = after, held.version
+        return sent
+
+    def _document(self, trouble: Trouble) -> str:
+        return f"{self._rule.name}/{trouble.name}"
+
+    def _change(self, trouble: Trouble, change: Callable[[AlertRecord | None], AlertRecord | None]) -> AlertRecord:
+        """Write a changed record, decided again on each newer one until no other process is ahead; nothing is written if nothing changes."""
+        ledger, name = self._ctx.ledger, self._document(trouble)
+        for _ in range(REPEATS):
+            held = ledger.read_one(ALERT, name)
+            before = None if held is None else read_as(AlertRecord, held.value)
+            after = change(before)
+            if after is None or after == before:
+                return before or AlertRecord(self._rule.name, trouble, 0, 0, 0, over_at=0)
+            if ledger.write(ALERT, name, after, expect=0 if held is None else held.version):
+                return after
+        raise LedgerBusy(f"the alert {name} is being changed by many processes")
+
+    @staticmethod
+    def _is_raised(known: Mapping[str, StoredAlert], trouble: Trouble) -> bool:
+        return any(one.record.raised and one.record.trouble.name == trouble.name for one in known.values())
+
+
+class FailureReader:
+    """The subscriber that finds failed items among the events of a rule's routes."""
+
+    batch = 200
+
+    def __init__(self, saw: Callable[[Sequence[Trouble]], None], rule: AlertRule, ctx: Context) -> None:
+        self.name = f"{rule.name}-alerts"
+        self._saw, self._rule, self._ctx = saw, rule, ctx
+
+    def tell(self, envelopes: Sequence[Envelope]) -> None:
+        """Report the failures among these events together."""
+        events = [one.event for one in envelopes if isinstance(one.event, Event) and self._counts(one.event)]
+        if not events:
+            return
+        items = self._ctx.ledger.get([(event.route, event.key) for event in events])
+        lanes = [item.row.lane if isinstance(item, Item) else "" for item in items]
+        self._saw([_failure(event, lane) for event, lane in zip(events, lanes, strict=True)])
+
+    def _counts(self, event: Event) -> bool:
+        return event.status in FAILED and event.line.attempt is not None and event.kind != "offered" and self._rule.covers(event.route)
+
+
+def _failure(event: Event, lane: str) -> Trouble:
+    attempt = event.line.attempt
+    assert attempt is not None
+    group = group_of(event.stage, attempt.category, attempt.message)
+    text = attempt.message[: rules.TEXT_LIMIT]
+    return Trouble("failures", event.route, event.stage, lane, event.at, text, attempt.category, group, event.key)
+
+
+def _told(receiver: Subscriber, envelope: Envelope) -> Exception | None:
+    """Deliver one notice; the error, if the receiver did not accept it."""
+    try:
+        answers = receiver.tell([envelope])
+    except Exception as error:
+        return error
+    return answers[0] if answers else None
+
+
+def _of_record(change: Callable[[AlertRecord], AlertRecord]) -> Callable[[AlertRecord | None], AlertRecord | None]:
+    """A change of a record that is there; one that has been removed stays so."""
+    return lambda held: None if held is None else change(held)
+
+
+def _result(
+    notice: rules.AlertNotice, delivery: rules.AlertDelivery, error: Exception | None, now: int
+) -> Callable[[AlertRecord], AlertRecord]:
+    """The change of a record after a try to deliver a notice."""
+    if error is None:
+        return partial(rules.delivered, notice=notice, to=delivery.to)
+    said = redacted_text(f"{type(error).__name__}: {error}")
+    title = notice.data.get("title")
+    if isinstance(error, EventRefused):
+        log.error("the alert %r was refused for good by %s: %s", title, delivery.to, said)
+        return partial(rules.delivered, notice=notice, to=delivery.to)
+    log.warning("the alert %r was not delivered to %s: %s", title, delivery.to, said)
+    return partial(rules.not_delivered, notice=notice, delivery=delivery, error=said, now=now)
