@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 from tests.http.live_server import Answered, Visitor
@@ -31,6 +32,29 @@ class Service(Visitor):
     def post(self, message: Mapping[str, Any] | bytes, *, key: str | None = None, headers: Mapping[str, str] | None = None) -> Answered:
         data = message if isinstance(message, bytes) else json.dumps(message).encode()
         return self.call("POST", "/message", data, key=key, headers={"Content-Type": "application/json", **(headers or {})})
+
+    def work(self) -> None:
+        """Our own workers do all that is due now by the ledger's clock."""
+        self.milepost.run(until_idle=0)
+
+    def see_through(self, clock: VirtualClock, message: Mapping[str, Any]) -> list[int]:
+        """Work until the message has ended, the clock moved on over every wait; the waits in milliseconds."""
+        waits: list[int] = []
+        self.work()
+        while (at := self.next_look(message)) is not None:
+            waits.append(at - clock.now())
+            clock.advance_to(at)
+            self.work()
+        return waits
+
+    def next_look(self, message: Mapping[str, Any]) -> int | None:
+        """When the message is looked at next, in milliseconds; None: it has ended."""
+        due = self.item(message)["due_at"]
+        return None if due is None else round(datetime.fromisoformat(due).timestamp() * 1000)
+
+    def attempts(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The failed attempts of a message, from its history."""
+        return [line for line in self.item(message)["history"] if "attempt_number" in line]
 
     def item(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Everything that the ledger knows of a message."""
