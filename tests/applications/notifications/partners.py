@@ -25,9 +25,10 @@ TIME = "2026-01-31T08:00:00.000Z"
 class Service(Visitor):
     """The service as a sender sees it, and its ledger."""
 
-    def __init__(self, milepost: mp.Milepost, door: Door, state: Any) -> None:
+    def __init__(self, milepost: mp.Milepost, door: Door, configured: Any) -> None:
         super().__init__(milepost, door)
-        self.state = state
+        self.configured = configured
+        self.state = configured.state
 
     def post(self, message: Mapping[str, Any] | bytes, *, key: str | None = None, headers: Mapping[str, str] | None = None) -> Answered:
         data = message if isinstance(message, bytes) else json.dumps(message).encode()
@@ -56,6 +57,11 @@ class Service(Visitor):
         """The failed attempts of a message, from its history."""
         return [line for line in self.item(message)["history"] if "attempt_number" in line]
 
+    def findings(self) -> list[mp.Finding]:
+        """What the health check of the destinations finds."""
+        app = self.configured.on(self.ctx)
+        return [finding for part in application.checks for finding in part.function(app)]
+
     def item(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Everything that the ledger knows of a message."""
         found = self.milepost.show(ROUTE, key_of(message))
@@ -82,7 +88,7 @@ def service(ledger: str = "memory:", clock: Any = None, **settings: Any) -> Iter
         door = Door(desk.context, "127.0.0.1", 0, applications=[configured])
         door.open()
         try:
-            yield Service(desk, door, configured.state)
+            yield Service(desk, door, configured)
         finally:
             door.close()
 

@@ -30,14 +30,23 @@ Pause = Callable[[str, str], None]
 class Deliverer:
     """The handler of the stage: called for each message that is due, on one event loop."""
 
-    def __init__(self, settings: NotificationsSettings, destinations: Destinations, ticks: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        settings: NotificationsSettings,
+        destinations: Destinations,
+        ticks: Callable[[], float] = time.monotonic,
+        client: net.Client | None = None,
+    ) -> None:
         self._settings, self._destinations, self._ticks = settings, destinations, ticks
-        self._client = net.Client(allow_cidrs=settings.allow_cidrs, largest=READ_BYTES, connections=max(64, settings.concurrency))
-        self._credentials = Credentials(self._client, ticks)
+        self.use(client or net.Client(allow_cidrs=settings.allow_cidrs, largest=READ_BYTES, connections=settings.concurrency))
         self.clock: Callable[[], float] = time.time
         """Seconds since 1970, for signatures and records; the ledger's clock once a ledger is open."""
         self.pause: Pause | None = None
         """Pauses a destination that has answered 410."""
+
+    def use(self, client: net.Client) -> None:
+        """Make the tries with this client, such as one with a resolver of its own."""
+        self._client, self._credentials = client, Credentials(client, self._ticks)
 
     async def __call__(self, item: mp.Item) -> mp.Outcome:
         message = item.input
