@@ -49,7 +49,10 @@ def test_a_table_with_tables_in_it_becomes_a_typed_value() -> None:
             {"inbox": "in", "retry": {"atempts": 3}},
             "[mail-box] retry.atempts: Object contains unknown field `atempts`; expected attempts, base",
         ),
-        ({"inbox": "in", "destinations": {"crm": {}}}, "missing required field `url`; expected url"),
+        (
+            {"inbox": "in", "destinations": {"erp": {"url": "x"}, "crm": {}}},
+            "[mail-box] destinations.crm.url: Object missing required field `url`; expected url",
+        ),
     ],
 )
 def test_a_mistake_names_the_field_and_what_would_be_right(table: dict[str, Any], told: str) -> None:

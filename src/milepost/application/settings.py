@@ -38,7 +38,7 @@ def read_settings(
     try:
         settings = msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
-        raise _mistake(error, kind, f"{place}: [{name}]") from None
+        raise _mistake(error, kind, f"{place}: [{name}]", given) from None
     return _with_networks(settings, allow_cidrs, f"{place}: [{name}] allow_cidrs")
 
 
@@ -69,8 +69,22 @@ def _from_text(text: str, wanted: Any, variable: str) -> Any:
             raise _mistake(first, wanted, variable) from None
 
 
-def _mistake(error: msgspec.ValidationError, wanted: Any, place: str) -> ConfigMistake:
+def _mistake(error: msgspec.ValidationError, wanted: Any, place: str, given: Mapping[str, Any] | None = None) -> ConfigMistake:
     fault = field_fault(error, wanted)
     field = f" {fault.field}" if fault.field else ""
+    if given is not None and "[...]" in field:
+        table = fault.field.partition("[...]")[0]
+        field = field.replace("[...]", f".{_wrong_entry(given, wanted, table)}", 1)
     expected = f"; expected {fault.expected}" if fault.expected else ""
     return ConfigMistake(f"{place}{field}: {fault.text}{expected}")
+
+
+def _wrong_entry(given: Mapping[str, Any], kind: Any, table: str) -> str:
+    """The name of the first entry of a table of tables that is wrong: msgspec does not say it."""
+    entries = given.get(table)
+    for name, value in entries.items() if isinstance(entries, Mapping) else ():
+        try:
+            msgspec.convert({**given, table: {name: value}}, kind)
+        except msgspec.ValidationError:
+            return str(name)
+    return "…"

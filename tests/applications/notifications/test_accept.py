@@ -294,7 +294,7 @@ def test_a_message_for_later_is_not_sent_before(tmp_path: Path) -> None:
 
 def test_keys_are_asked_for_in_the_seeds_shape(tmp_path: Path) -> None:
     with service(f"sqlite:///{tmp_path / 'n.db'}") as at:
-        allowed = make_key(at.ctx, "shop", ["submit"], by="test", reason="test")[1]
+        allowed = make_key(at.ctx, "shop", ["submit"], by="test", reason="test", attributes={"sender": "shop"})[1]
         reader = make_key(at.ctx, "reader", ["read"], by="test", reason="test")[1]
         sent = message(HOOK)
         missing, wrong = at.post(sent), at.post(sent, key=reader)

@@ -62,6 +62,17 @@ class Credentials:
             _client_secret(destination, auth)
         return {}
 
+    def known(self, destination: Destination) -> list[str]:
+        """The secrets of a destination as they appear on the wire, so that they can be left out of records."""
+        if isinstance(destination.auth, OAuth2Auth):
+            token = self._tokens.get(destination.name)
+            return [] if token is None else [token.text]
+        try:
+            values = self._static(destination).values()
+        except mp.ConfigMistake:
+            return []
+        return [value.removeprefix("Bearer ").removeprefix("Basic ") for value in values]
+
     def check(self, destination: Destination) -> None:
         """Read every secret of a destination once; raises ConfigMistake for one that is missing or no secret."""
         self._static(destination)

@@ -61,12 +61,13 @@ class Deliverer:
             verdict = await self._try(item, message, destination, began)
         except mp.ConfigMistake as mistake:
             # Not a failure of the message or of the partner: it waits, uncounted, until the configuration is mended.
-            return mp.NotYet(after=UNCONFIGURED_S, note=str(mistake))
+            return mp.NotYet(after=UNCONFIGURED_S, note=str(mistake), unknown=item.unknown)
         except TokenRefused as error:
             details = {"message": str(error), "responseTime": self._since(began)}
             return mp.Retry(str(error), category="TOKEN_REFUSED", details=details)
         except net.NetError as error:
-            verdict = of_error(error, destination, self._since(began))
+            secrets = self._credentials.known(destination)
+            verdict = of_error(error, destination, self._since(began), _iso(self.clock()), secrets)
         if verdict.pause is not None:
             await self._pause(item.lane, verdict.pause)
         return verdict.outcome
@@ -76,7 +77,7 @@ class Deliverer:
         if response.status == 401 and self._credentials.forget(destination):
             # The token may have been revoked before its time: the partner has refused the request, so that it may be sent again.
             response = await self._send(item, message, destination)
-        return of_response(response, destination, self._since(began), _iso(self.clock()))
+        return of_response(response, destination, self._since(began), _iso(self.clock()), self._credentials.known(destination))
 
     async def _send(self, item: mp.Item, message: Mapping[str, Any], destination: Destination) -> net.Response:
         body = None if message["body"] is None else message["body"].encode("utf-8", "surrogatepass")

@@ -135,7 +135,7 @@ class Destinations:
         timeouts, breaker = given.timeouts or usual.timeouts, given.breaker or usual.breaker
         cap = usual.retry_after_cap if given.retry_after_cap is None else given.retry_after_cap
         try:
-            return Destination(
+            found = Destination(
                 name=name,
                 prefix=prefix,
                 headers=net.checked_headers(given.headers),
@@ -163,6 +163,8 @@ class Destinations:
                 redirects=None if given.redirects is None else net.Redirects(given.redirects.hosts, given.redirects.most),
                 response_bytes=usual.response_bytes if given.response_bytes is None else given.response_bytes,
             )
+            _ = found.limits  # checks rate and concurrency
+            return found
         except mp.MilepostError as error:
             raise mp.ConfigMistake(f"{place}: {error}") from None
 

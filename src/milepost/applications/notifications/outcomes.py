@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 from msgspec import Struct
@@ -12,6 +13,7 @@ from milepost import net
 from milepost.applications.notifications.destinations import Destination
 
 NETWORK_ERROR = "NETWORK_ERROR"
+HIDDEN = "…".encode()
 INVALID_TARGET = "INVALID_TARGET"
 GONE = 410
 TEXT_LIMIT = 500
@@ -48,21 +50,23 @@ def category_of(status: int) -> str:
     return "CLIENT_ERROR" if 400 <= status < 500 else "SERVER_ERROR" if 500 <= status < 600 else "UNKNOWN_STATUS"
 
 
-def of_response(response: net.Response, destination: Destination, response_ms: int, received_at: str) -> DeliveryVerdict:
-    """The verdict on a whole answer."""
-    status = response.status
+def of_response(
+    response: net.Response, destination: Destination, response_ms: int, received_at: str, secrets: Collection[str] = ()
+) -> DeliveryVerdict:
+    """The verdict on a whole answer. `secrets` are not recorded, even if the partner repeats them in its answer."""
+    status, body = response.status, without(response.body, secrets)
     facts = {
         "statusCode": status,
         "responseTime": response_ms,
         "httpResponseReceivedAt": received_at,
-        "response": recorded(response, destination.response_bytes),
+        "response": recorded(response, body, destination.response_bytes, secrets),
     }
     if status in destination.success_statuses:
         return DeliveryVerdict(mp.Done({"success": True, "category": "SUCCESS", "retryEligible": False, **facts}))
     category, what = category_of(status), f"HTTP {status}"
     if category == "SUCCESS":
         category = "UNKNOWN_STATUS"  # a 2xx that this destination does not count as success
-    details = {**error_details(response.body), **facts}
+    details = {**error_details(body), **facts}
     if status in destination.retry_statuses:
         after = retry_after_s(response, destination.retry_after_cap_ms)
         return DeliveryVerdict(mp.Retry(what, after=after, category=category, details=details, http_status=status))
@@ -72,11 +76,13 @@ def of_response(response: net.Response, destination: Destination, response_ms: i
     return DeliveryVerdict(mp.Reject(what, category=category, details=details, http_status=status))
 
 
-def of_error(error: net.NetError, destination: Destination, response_ms: int) -> DeliveryVerdict:
+def of_error(
+    error: net.NetError, destination: Destination, response_ms: int, received_at: str, secrets: Collection[str] = ()
+) -> DeliveryVerdict:
     """The verdict on a try without a whole answer."""
     if isinstance(error, net.AnswerTooLarge) and error.response is not None:
         # The partner has answered; what is too much of the body is not recorded.
-        return of_response(error.response, destination, response_ms, "")
+        return of_response(error.response, destination, response_ms, received_at, secrets)
     details: dict[str, Any] = {"message": str(error), "kind": error.kind, "responseTime": response_ms}
     if isinstance(error, (net.AddressRefused, net.InvalidRequest)):
         return DeliveryVerdict(mp.Reject(str(error), category=INVALID_TARGET, details=details))
@@ -110,14 +116,23 @@ def error_details(body: bytes) -> dict[str, Any]:
     return details or {"message": text[:TEXT_LIMIT]}
 
 
-def recorded(response: net.Response, limit: int) -> dict[str, Any]:
-    """What is kept of an answer: its headers, and its body up to the limit."""
-    kept = response.body[:limit]
-    found: dict[str, Any] = {
-        "headers": {name: value for name, value in response.headers if name.lower() not in ("set-cookie", "set-cookie2")},
-        "body": kept.decode("utf-8", "replace"),
-        "size": response.size,
-    }
-    if response.size > len(kept):
+def recorded(response: net.Response, body: bytes, limit: int, secrets: Collection[str]) -> dict[str, Any]:
+    """What is kept of an answer: its headers, and its body up to the limit; cookies and what looks like a secret are hidden."""
+    kept = body[:limit]
+    found: dict[str, Any] = mp.redacted(
+        {
+            "headers": {name: without(value.encode(), secrets).decode() for name, value in response.headers},
+            "body": kept.decode("utf-8", "replace"),
+        }
+    )
+    found["size"] = response.size
+    if response.size > len(response.body) or len(body) > limit:
         found["cut"] = True
     return found
+
+
+def without(data: bytes, secrets: Collection[str]) -> bytes:
+    """The same bytes without these secrets."""
+    for secret in secrets:
+        data = data.replace(secret.encode(), HIDDEN)
+    return data
