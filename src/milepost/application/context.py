@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from milepost.application.documents import AppDocuments
@@ -28,12 +29,21 @@ class AppContext(Operations, Generic[S]):
     of them; items are handed over, looked at and corrected with the methods of `Operations`. A command with `ledger="none"` has settings
     and state alone."""
 
-    def __init__(self, name: str, settings: S, context: Context | None, state: Any = None, submits: SharedSubmits | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: S,
+        context: Context | None,
+        state: Any = None,
+        submits: SharedSubmits | None = None,
+        work: Callable[[float], None] | None = None,
+    ) -> None:
         self.name = name
         self.settings = settings
         self.state = state
         self._opened = context
         self._submits = submits
+        self._work = work
 
     @property
     def documents(self) -> AppDocuments:
@@ -46,6 +56,13 @@ class AppContext(Operations, Generic[S]):
         if self._opened is None:
             raise UsageError(f"this command of {self.name!r} opens no ledger; declare it with ledger='read' or ledger='write'")
         return self._opened
+
+    def work(self, *, until_idle: float = 0) -> None:
+        """Work in this process until no item is in progress, every event is delivered, and no item becomes due within `until_idle` seconds.
+        For commands with `ledger="write"`, such as one that cron runs; elsewhere 'milepost up' works already. Ctrl-C drains first."""
+        if self._work is None:
+            raise UsageError("work() is for commands that are declared with ledger='write'; elsewhere 'milepost up' does the work")
+        self._work(until_idle)
 
     async def submit_async(
         self, route: str, content: Any, *, by: str, not_before: str | None = None, correlation_id: str | None = None

@@ -267,8 +267,10 @@ class ConfiguredApplication(Generic[S]):
         """The state that its parts share, made once; None if it has none."""
         return None if self.application.make_state is None else self.application.make_state(self.settings)
 
-    def on(self, context: Context | None, submits: SharedSubmits | None = None) -> AppContext[S]:
-        """What its parts are given; without a context it has settings and state alone."""
+    def on(
+        self, context: Context | None, submits: SharedSubmits | None = None, work: Callable[[float], None] | None = None
+    ) -> AppContext[S]:
+        """What its parts are given; without a context it has settings and state alone. `work` runs the ledger's work until idle."""
         from milepost.application.context import AppContext
 
-        return AppContext(self.name, self.settings, context, self.state, submits)
+        return AppContext(self.name, self.settings, context, self.state, submits, work)

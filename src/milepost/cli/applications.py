@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from milepost.application.declaration import CommandPart, ConfiguredApplication
 from milepost.cli.config import CliSettings
 from milepost.cli.options import settings
+
+if TYPE_CHECKING:
+    from milepost.engine.context import Context
 
 
 def group_of(name: str) -> click.Group | None:
@@ -39,9 +43,19 @@ def _with_ledger(name: str, part: CommandPart) -> Callable[..., Any]:
     @functools.wraps(part.function)
     def run(given: CliSettings, **options: Any) -> Any:
         with given.context(act=writes, create=writes) as ctx:
-            return part.function(_named(given, name).on(ctx), **options)
+            work = functools.partial(_work, given, ctx, f"{name} {part.name}") if writes else None
+            return part.function(_named(given, name).on(ctx, work=work), **options)
 
     return run
+
+
+def _work(given: CliSettings, ctx: Context, command: str, until_idle: float) -> None:
+    """Run workers, resender and subscribers in the foreground until idle, for a command that works by itself."""
+    from milepost.cli.work.foreground import run
+    from milepost.runners.logs import logs
+
+    with logs(os.environ.get("MILEPOST_LOG", "text")):
+        run(ctx, {"worker", "resender", "relay"}, given.subscribers(), until_idle, command, given.signer(), given.grace_ms())
 
 
 def _without_ledger(name: str, part: CommandPart) -> Callable[..., Any]:

@@ -72,7 +72,8 @@ class StandInRequest:
 
 @dataclass(frozen=True)
 class StandInAnswer:
-    """The stand-in's answer: bytes are sent as they are, any other content as JSON, and None as no body."""
+    """The stand-in's answer: bytes are sent as they are, any other content as JSON, and None as no body. With an empty `content_type` it
+    has no such header."""
 
     status: int
     content: Any = None
@@ -249,7 +250,8 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in answer.headers:
             self.send_header(name, value)
         if answer.status not in (204, 304):
-            self.send_header("Content-Type", answer.content_type)
+            if answer.content_type:
+                self.send_header("Content-Type", answer.content_type)
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD" and answer.status not in (204, 304):

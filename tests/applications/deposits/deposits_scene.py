@@ -10,8 +10,10 @@ from typing import Any
 import milepost as mp
 from milepost.applications.deposits.deposit import Deposit
 from milepost.applications.deposits.intake import IntakeReport, take_in_lists
+from milepost.applications.deposits.rounds import RoundReport, run_round
 from milepost.applications.deposits.route import deposits_route
 from milepost.applications.deposits.settings import DepositsSettings, SubmitSettings
+from milepost.applications.deposits.words import word_of
 
 SUBMIT = SubmitSettings(dspace="http://127.0.0.1:9/server", collection="123456789/2")
 
@@ -31,6 +33,15 @@ class NotedSubmission:
 
     def verify(self, deposit: Deposit, item: mp.Item) -> mp.Outcome | None:
         return None
+
+
+def item_of(doi: str) -> mp.Item:
+    """An item for a handler that is called without a ledger."""
+    route = mp.Route("deposits", key="doi")
+    route.external("metadata")
+    with mp.open("memory:", routes=[route]) as ledger:
+        ledger.submit("deposits", {"doi": doi})
+        return ledger.context.ledger.get([("deposits", doi)])[0]  # type: ignore[return-value]
 
 
 class DepositsScene:
@@ -62,6 +73,23 @@ class DepositsScene:
 
     def take_in(self) -> IntakeReport:
         return take_in_lists(self.ledger, self.settings)
+
+    def round(self) -> RoundReport:
+        """One round, as `milepost deposits run` does it."""
+        return run_round(self.app, lambda: self.ledger.run(until_idle=0))
+
+    @property
+    def app(self) -> mp.AppContext[DepositsSettings]:
+        return mp.AppContext("deposits", self.settings, self.ledger.context)
+
+    def row(self, doi: str) -> dict[str, Any]:
+        found = self.ledger.show("deposits", doi)
+        assert found is not None
+        return found
+
+    def word(self, doi: str) -> str:
+        """The status of a DOI as librarians read it."""
+        return word_of(self.row(doi)["status"])
 
     def keys(self) -> list[str]:
         return sorted(row["key"] for row in self.ledger.items("deposits", limit=100_000))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.applications.deposits.deposits_scene import DepositsScene
 
 import milepost as mp
 from milepost.applications.deposits.intake import take_in_lists
+from milepost.testing.aws_model import AwsModel
 
 
 @pytest.fixture
@@ -153,3 +157,105 @@ def test_what_vanished_from_the_master_list_is_reported(scene: DepositsScene) ->
     scene.deliver("2.csv", "10.1/b\n")
     [taken] = scene.take_in().taken
     assert taken.report.vanished == ["10.1/a"]
+
+
+def test_lists_under_an_s3_prefix(tmp_path: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import boto3
+
+    for name, value in {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_DEFAULT_REGION": "eu-central-1",
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+    }.items():
+        monkeypatch.setenv(name, value)
+    s3 = boto3.client("s3", endpoint_url=endpoint)
+    with DepositsScene(tmp_path, inbox="s3://lists/wiley") as scene:
+        with pytest.raises(mp.MilepostError, match="lists"):
+            scene.take_in()
+        s3.create_bucket(Bucket="lists", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+        assert scene.take_in().taken == []
+        s3.put_object(Bucket="lists", Key="wiley/march.CSV", Body=b"\xef\xbb\xbfDOI\r\n10.1/A\r\n10.1/b\r\n")
+        s3.put_object(Bucket="lists", Key="wiley/bad.csv", Body=b"title\nFoam\n")
+        s3.put_object(Bucket="lists", Key="elsewhere/other.csv", Body=b"10.1/z\n")
+        report = scene.take_in()
+        assert scene.keys() == ["10.1/a", "10.1/b"]
+        keys = [one["Key"] for one in s3.list_objects_v2(Bucket="lists")["Contents"]]
+        [taken], [refused] = report.taken, report.refused
+        assert sorted(keys) == sorted(
+            [
+                "elsewhere/other.csv",
+                f"wiley/{taken.archived}",
+                f"wiley/{taken.archived}.report.json",
+                f"wiley/{refused.quarantined}",
+                f"wiley/{refused.quarantined}.reason.txt",
+            ]
+        )
+        assert scene.take_in().taken == []
+
+
+def test_a_known_master_list_costs_one_pass_and_writes_for_new_dois_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, new, batch = 20_000, 50, 1_000
+    with DepositsScene(tmp_path, f"sqlite:///{tmp_path}/milepost.db") as scene:
+        scene.deliver("1.csv", _dois(known))
+        scene.take_in()
+        asked: list[int] = []
+        written: list[int] = []
+        inner = scene.ledger.context.ledger
+        recognise, add = inner.recognise, inner.add
+        monkeypatch.setattr(inner, "recognise", lambda route, keys, digests: asked.append(len(keys)) or recognise(route, keys, digests))
+        monkeypatch.setattr(inner, "add", lambda plan, items, now: written.append(len(items)) or add(plan, items, now))
+        for name in ("peek", "get", "find", "apply"):
+            monkeypatch.setattr(inner, name, lambda *_, name=name: pytest.fail(f"the intake has called {name}"))
+        scene.deliver("2.csv", _dois(known) + _dois(new, "new"))
+        [taken] = scene.take_in().taken
+        monkeypatch.undo()
+        assert (taken.report.counts["new"], taken.report.counts["in_progress"]) == (new, known)
+        assert (len(asked), sum(asked)) == (-(-(known + new) // batch), known + new)
+        assert sum(written) == new
+
+
+def test_on_aws_known_dois_are_looked_up_in_batches_of_100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, new = 2_000, 50
+    model, requests = AwsModel(), Counter[str]()
+    monkeypatch.setenv("MILEPOST_BLOBS", str(tmp_path / "blobs"))
+    with model.served() as url, DepositsScene(tmp_path, f"dynamodb://{model.region}/test?endpoint={url}") as scene:
+        scene.deliver("1.csv", _dois(known))
+        scene.take_in()
+        answer = model._answer
+
+        def counted(service: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
+            requests[operation] += 1
+            return answer(service, operation, params)
+
+        inner = scene.ledger.context.ledger.store.requests  # type: ignore[attr-defined]
+        monkeypatch.setattr(inner.client("dynamodb"), "_answer", counted)
+        scene.deliver("2.csv", _dois(known) + _dois(new, "new"))
+        [taken] = scene.take_in().taken
+        assert (taken.report.counts["new"], taken.report.counts["in_progress"]) == (new, known)
+        # 21 look-ups of rows, one of the seals of what has no row, one write for each new DOI, two for the record of the list.
+        assert requests["batch_get_item"] <= 22
+        assert requests["put_item"] == new
+        assert requests["update_item"] <= 2
+        assert requests.keys() <= {"batch_get_item", "put_item", "update_item", "query"}
+
+
+def test_a_long_list_takes_little_memory(tmp_path: Path) -> None:
+    lines = 10_000
+    with DepositsScene(tmp_path, f"sqlite:///{tmp_path}/milepost.db") as scene:
+        scene.deliver("1.csv", _dois(lines))
+        scene.take_in()
+        path = scene.deliver("2.csv", "".join(f"Title of article {number},10.1/old.{number},{'x' * 2_000}\n" for number in range(lines)))
+        size = path.stat().st_size
+        tracemalloc.start()
+        try:
+            scene.take_in()
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert not path.exists()
+        assert peak < size / 2
+
+
+def _dois(count: int, kind: str = "old") -> str:
+    return "".join(f"10.1/{kind}.{number}\n" for number in range(count))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 
 import milepost as mp
+from milepost.applications.deposits.intake import take_in_lists
 from milepost.applications.deposits.route import deposits_route
 from milepost.applications.deposits.settings import DepositsSettings, check_settings
+
+log = logging.getLogger(__name__)
 
 application = mp.Application(
     "deposits",
@@ -20,6 +24,15 @@ application = mp.Application(
 @application.routes
 def routes(settings: DepositsSettings) -> list[mp.Route]:
     return [deposits_route(settings)]
+
+
+@application.service("inbox", every="1m")
+def inbox(app: mp.AppContext[DepositsSettings]) -> None:
+    """Take in lists while `milepost up` runs, in continuous mode; in rounds `milepost deposits run` does."""
+    if app.settings.mode == "continuous":
+        report = take_in_lists(app, app.settings)
+        for one in [*report.refused, *report.unread]:
+            log.error("%s was not taken in: %s", one.name, one.reason)
 
 
 @application.check("settings")

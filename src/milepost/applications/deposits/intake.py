@@ -54,6 +54,10 @@ class IntakeReport(msgspec.Struct, frozen=True):
         """DOIs that were not known."""
         return sum(one.report.counts["new"] for one in self.taken)
 
+    def followed_by(self, later: IntakeReport) -> IntakeReport:
+        """Both reports as one: what is still in the inbox is as the later one has it."""
+        return IntakeReport([*self.taken, *later.taken], [*self.refused, *later.refused], later.unread, later.ignored, later.growing)
+
 
 def take_in_lists(app: mp.Operations, settings: DepositsSettings, now: datetime | None = None) -> IntakeReport:
     """Take in every list in the inbox. A file that is no list goes into quarantine, and the others are taken in. Raises MilepostError if

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -83,7 +84,8 @@ class AwsModel:
 
     @contextmanager
     def served(self) -> Iterator[str]:
-        """The address at which boto3, in this process, reaches this model: give it as `endpoint_url`."""
+        """The address at which boto3, in this process, reaches this model: give it as `endpoint_url`, or as AWS_ENDPOINT_URL in the
+        environment."""
         _patch_boto3()
         _served[self.url] = self
         try:
@@ -102,7 +104,7 @@ def _patch_boto3() -> None:
     session_client, module_client = Session.client, boto3.client
 
     def client(self: Session, service_name: str, *args: Any, **options: Any) -> Any:
-        model = _served.get(options.get("endpoint_url") or "")
+        model = _served.get(options.get("endpoint_url") or os.environ.get("AWS_ENDPOINT_URL", ""))
         return (
             session_client(self, service_name, *args, **options)
             if model is None
@@ -110,7 +112,7 @@ def _patch_boto3() -> None:
         )
 
     def client_of_module(service_name: str, *args: Any, **options: Any) -> Any:
-        model = _served.get(options.get("endpoint_url") or "")
+        model = _served.get(options.get("endpoint_url") or os.environ.get("AWS_ENDPOINT_URL", ""))
         return module_client(service_name, *args, **options) if model is None else model.client(service_name, config=options.get("config"))
 
     client.knows_models = True  # type: ignore[attr-defined]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from milepost.applications.deposits.commands import acts
+from milepost.applications.deposits.commands import acts, run
 
-__all__ = ["acts"]
+__all__ = ["acts", "run"]

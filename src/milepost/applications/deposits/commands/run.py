@@ -1,0 +1,95 @@
+"""Commands `milepost deposits run`, one round for cron, and `milepost deposits status`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import click
+import msgspec
+
+from milepost.applications.deposits.acts import DepositsApp
+from milepost.applications.deposits.application import application
+from milepost.applications.deposits.intake import IntakeReport, TakenList
+from milepost.applications.deposits.rounds import RoundReport, run_round, word_counts
+from milepost.applications.deposits.settings import check_settings
+from milepost.applications.deposits.words import FAILED
+
+SHOWN = 20
+"""Most lines of one kind that a command prints."""
+
+as_json_option = click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+
+
+@application.command(ledger="write")
+@as_json_option
+def run(app: DepositsApp, as_json: bool) -> int:
+    """One round, for cron.
+
+    Takes in the lists of the inbox and tries each unfinished DOI at most once per stage. A failure waits for the next round, until the
+    threshold of its stage is reached. The exit code is 1 if something needs people: a manual deposit, or a file in the inbox.
+    """
+    check_settings(app.settings, os.environ)
+    report = run_round(app, app.work)
+    if as_json:
+        click.echo(msgspec.json.encode(report))
+    else:
+        for line in [*intake_lines(report.intake), *round_lines(app, report)]:
+            click.echo(line)
+    return int(report.needs_people)
+
+
+@application.command()
+@as_json_option
+def status(app: DepositsApp, as_json: bool) -> None:
+    """How many DOIs are in each status."""
+    counts = word_counts(app)
+    if as_json:
+        click.echo(msgspec.json.encode(counts))
+    else:
+        for line in _count_lines(counts):
+            click.echo(line)
+
+
+def intake_lines(report: IntakeReport) -> Iterator[str]:
+    """The lists of the inbox, for people."""
+    for taken in report.taken:
+        yield from _list_lines(taken)
+    for refused in report.refused:
+        yield f"{refused.name}: not taken in, and moved to {refused.quarantined or 'nowhere'}: {refused.reason}"
+    for unread in report.unread:
+        yield f"{unread.name}: not taken in; the next round tries again: {unread.reason}"
+    for name in report.growing:
+        yield f"{name}: still being written; the next round takes it in"
+    if report.ignored:
+        yield f"ignored, since they are neither .csv nor .txt: {', '.join(report.ignored[:SHOWN])}"
+
+
+def _list_lines(taken: TakenList) -> Iterator[str]:
+    found = taken.report
+    counted = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in found.counts.items() if count)
+    yield f"{taken.name}: {found.lines:,} lines: {counted or 'nothing in it'}"
+    for bad in found.malformed[:SHOWN]:
+        yield f"  line {bad.line}: {bad.reason}"
+    if len(found.malformed) > SHOWN:
+        yield f"  and more: see {taken.archived}.report.json in the inbox"
+
+
+def round_lines(app: DepositsApp, report: RoundReport) -> Iterator[str]:
+    """The result of the round, and the DOIs that need a manual deposit with the last error of each."""
+    if report.tried_again:
+        yield f"tried again: {report.tried_again:,}"
+    yield from _count_lines(report.counts)
+    failed = app.items(app.settings.route, statuses=["failed"], limit=SHOWN)
+    if failed:
+        yield "need a manual deposit:"
+    for row in failed:
+        yield f"  {row['key']}: at {row['stage']}: {(row['error'] or {}).get('message', 'no error is recorded')}"
+    if report.counts[FAILED] > SHOWN:
+        yield f"  and {report.counts[FAILED] - SHOWN:,} more: 'milepost list {app.settings.route} --status failed'"
+
+
+def _count_lines(counts: dict[str, int]) -> Iterator[str]:
+    width = max(map(len, counts))
+    for word, count in counts.items():
+        yield f"{word:<{width}}  {count:>9,}"

@@ -1,0 +1,32 @@
+"""Statuses of a DOI in the words of librarians: Processing, Success, Failed and will retry, Failed after too many attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import milepost as mp
+
+PROCESSING, SUCCESS, RETRIES, FAILED = "Processing", "Success", "Failed and will retry", "Failed after too many attempts"
+CANCELLED = "Cancelled"
+WORDS = (PROCESSING, SUCCESS, RETRIES, FAILED, CANCELLED)
+
+_ENDS = {
+    mp.Status.COMPLETED: SUCCESS,
+    mp.Status.RETRY_SCHEDULED: RETRIES,
+    mp.Status.MAX_RETRIES_EXCEEDED: FAILED,
+    mp.Status.REJECTED: FAILED,
+    mp.Status.CANCELLED: CANCELLED,
+}
+
+
+def word_of(status: str) -> str:
+    """The word for a status."""
+    return _ENDS.get(mp.Status(status), PROCESSING)
+
+
+def counts_by_word(statuses: Mapping[str, int]) -> dict[str, int]:
+    """How many DOIs each word stands for, in the usual order; "Cancelled" only where there are any."""
+    found = dict.fromkeys(WORDS, 0)
+    for status, count in statuses.items():
+        found[word_of(status)] += count
+    return {word: count for word, count in found.items() if count or word != CANCELLED}

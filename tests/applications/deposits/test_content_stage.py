@@ -1,0 +1,157 @@
+"""The content stage: only a PDF gets into the store, from allowed hosts, in pieces; everything else is a counted try."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+from hashlib import md5, sha256
+from pathlib import Path
+
+import pytest
+from tests.applications.deposits.conftest import MakeScene
+from tests.applications.deposits.deposits_scene import item_of
+
+import milepost as mp
+from milepost.applications.deposits.content import ContentStage, content_fault, content_url
+from milepost.applications.deposits.files import FileStore, StoredFile
+from milepost.applications.deposits.standins.publisher import PublisherStandIn, small_pdf
+
+DOI = "10.1/x"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FileStore:
+    return FileStore(str(tmp_path / "own"))
+
+
+@pytest.fixture
+def stage(make_scene: MakeScene, store: FileStore) -> ContentStage:
+    return ContentStage(make_scene().settings, store)
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[PublisherStandIn]:
+    """Another server of the publisher, of another origin."""
+    with PublisherStandIn(everything=True) as standin:
+        yield standin
+
+
+def failed(outcome: mp.Outcome) -> mp.Retry:
+    assert isinstance(outcome, mp.Retry)
+    assert "a PDF could not be retrieved" in outcome.error
+    return outcome
+
+
+def test_a_pdf_is_stored_with_its_size_and_checksums(stage: ContentStage, store: FileStore, publisher: PublisherStandIn) -> None:
+    publisher.put(DOI, content_type="Application/PDF; charset=UTF-8")
+    outcome = stage(item_of(DOI))
+    assert isinstance(outcome, mp.Done)
+    whole = small_pdf(DOI)
+    stored = StoredFile(**outcome.output["file"])
+    assert b"".join(store.read(stored)) == whole == Path(stored.place).read_bytes()
+    assert (stored.size, stored.md5, stored.sha256) == (len(whole), md5(whole).hexdigest(), sha256(whole).hexdigest())
+    assert stored.bitstream == "10.1-x.pdf"
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "content_type", "reason"),
+    [
+        (b"<html>", 200, "text/html", "sent text/html"),
+        (b"", 200, "application/pdf", "empty"),
+        (b"not a pdf", 200, "application/pdf", "%PDF-"),
+        (b"%PDF-1.4", 500, "application/pdf", "answered 500"),
+        (b"%PDF-1.4", 404, "application/pdf", "answered 404"),
+        (b"%PDF-1.4", 206, "application/pdf", "answered 206"),
+        (b"%PDF-1.4", 200, "", "no Content-Type"),
+        (b"%PDF-1.4", 200, "application/pdfx", "sent application/pdfx"),
+    ],
+)
+def test_whatever_is_no_pdf_is_a_counted_try(
+    stage: ContentStage, publisher: PublisherStandIn, tmp_path: Path, content: bytes, status: int, content_type: str, reason: str
+) -> None:
+    publisher.put(DOI, content, status=status, content_type=content_type)
+    assert reason in failed(stage(item_of(DOI))).error
+    assert not (tmp_path / "own").exists()
+
+
+@pytest.mark.parametrize(("kind", "category"), [("reset", "CLOSED"), ("cut", "CUT"), ("html", "NO_PDF"), ("status", "NO_PDF")])
+def test_every_fault_of_the_publisher_is_a_counted_try(
+    stage: ContentStage, publisher: PublisherStandIn, tmp_path: Path, kind: str, category: str
+) -> None:
+    publisher.put(DOI)
+    publisher.fail(kind, 503, acted=True, headers={"Retry-After": "60"})  # type: ignore[arg-type]
+    outcome = failed(stage(item_of(DOI)))
+    assert outcome.category == category
+    assert outcome.after == (60 if kind in ("status", "html") else None)
+    assert not (tmp_path / "own").exists()
+
+
+def test_a_redirect_is_followed_to_an_allowed_host_only(make_scene: MakeScene, store: FileStore, publisher: PublisherStandIn) -> None:
+    named = make_scene(content_redirects=("files.example.org",)).settings
+    publisher.redirect(DOI, "http://localhost:9/pdf/x")
+    outcome = failed(ContentStage(named, store)(item_of(DOI)))
+    assert outcome.category == "REDIRECT_REFUSED"
+    assert "localhost" in outcome.error
+
+
+def test_a_redirect_to_an_allowed_host_brings_the_pdf(
+    make_scene: MakeScene, store: FileStore, publisher: PublisherStandIn, elsewhere: PublisherStandIn
+) -> None:
+    settings = make_scene(content_redirects=("127.0.0.1",)).settings
+    publisher.redirect(DOI, f"{elsewhere.origin}/pdf/10.1/y")
+    outcome = ContentStage(settings, store)(item_of(DOI))
+    assert isinstance(outcome, mp.Done)
+    assert outcome.output["from"] == f"{elsewhere.origin}/pdf/10.1/y"
+    assert elsewhere.requests == ["GET /pdf/10.1/y"]
+
+
+def test_each_hop_passes_the_address_guard(make_scene: MakeScene, store: FileStore, publisher: PublisherStandIn) -> None:
+    """The host is in the list of allowed hosts, its address is not: a name in that list opens no private network."""
+    settings = make_scene(content_redirects=("169.254.169.254",)).settings
+    publisher.redirect(DOI, "http://169.254.169.254/latest/meta-data/")
+    assert failed(ContentStage(settings, store)(item_of(DOI))).category == "ADDRESS_REFUSED"
+
+
+def test_a_pdf_that_is_too_large_is_not_stored(
+    make_scene: MakeScene, store: FileStore, publisher: PublisherStandIn, tmp_path: Path
+) -> None:
+    publisher.put(DOI, b"%PDF-" + b"x" * 5_000)
+    assert failed(ContentStage(make_scene(content_largest=1_000).settings, store)(item_of(DOI))).category == "TOO_LARGE"
+    assert not (tmp_path / "own").exists()
+
+
+def test_a_large_pdf_is_never_whole_in_memory(stage: ContentStage, store: FileStore, publisher: PublisherStandIn) -> None:
+    size = 30_000_000
+    publisher.put(DOI, b"%PDF-" + bytes(size - 5))
+    item = item_of(DOI)
+    tracemalloc.start()
+    try:
+        outcome = stage(item)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert isinstance(outcome, mp.Done)
+    assert outcome.output["file"]["size"] == size
+    assert peak < size / 4
+
+
+def test_a_second_try_replaces_the_file_of_the_first(
+    stage: ContentStage, store: FileStore, publisher: PublisherStandIn, tmp_path: Path
+) -> None:
+    for content in (b"%PDF-1", b"%PDF-2"):
+        publisher.put(DOI, content)
+        assert isinstance(stage(item_of(DOI)), mp.Done)
+    [file] = (tmp_path / "own").iterdir()
+    assert file.read_bytes() == b"%PDF-2"
+
+
+def test_the_doi_is_encoded_where_the_address_needs_it() -> None:
+    doi = "10.1002/(sici)1<19::aid>3.0.co;2-0?#%"
+    assert (
+        content_url("https://p.example/pdf/{doi}", doi) == "https://p.example/pdf/10.1002/%28sici%291%3C19%3A%3Aaid%3E3.0.co%3B2-0%3F%23%25"
+    )
+    assert content_url("https://p.example/pdf?id={doi_encoded}", "10.1/a b") == "https://p.example/pdf?id=10.1%2Fa%20b"
+
+
+def test_the_mark_of_a_pdf_may_stand_behind_a_few_bytes() -> None:
+    assert content_fault(200, "application/pdf", b"\xef\xbb\xbf\r\n%PDF-1.7") is None
