@@ -19,8 +19,8 @@ from milepost.applications.deposits.dspace.submission import DSpaceSubmission
 from milepost.applications.deposits.dss.service import ResultListener, ResultsTally
 from milepost.applications.deposits.dss.standin import Behaviour, DssStandIn
 from milepost.applications.deposits.dss.submission import DssSubmission
+from milepost.applications.deposits.fetch.metadata_map import MetadataField, to_json
 from milepost.applications.deposits.files import FileStore
-from milepost.applications.deposits.metadata_map import MetadataField, to_json
 from milepost.applications.deposits.route import add_submit
 from milepost.applications.deposits.settings import AttemptSettings, DepositsSettings, DssSettings, SubmitSettings
 from milepost.testing import VirtualClock

@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Any
 
 import milepost as mp
-from milepost.applications.deposits.content import ContentStage
-from milepost.applications.deposits.crossref import MetadataStage
 from milepost.applications.deposits.deposit import accepts_deposit, deposit_of
 from milepost.applications.deposits.doi_list import FIELD, doi_column, parse_input
+from milepost.applications.deposits.fetch.content import ContentStage
+from milepost.applications.deposits.fetch.crossref import MetadataStage
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.settings import CROSSREF, DepositsSettings
 from milepost.applications.deposits.submission import Submission, open_submission

@@ -12,7 +12,7 @@ from tests.applications.deposits.conftest import MakeScene
 from tests.applications.deposits.deposits_scene import item_of
 
 import milepost as mp
-from milepost.applications.deposits.content import ContentStage, content_fault, content_url
+from milepost.applications.deposits.fetch.content import ContentStage, content_fault, content_url
 from milepost.applications.deposits.files import FileStore, StoredFile
 from milepost.applications.deposits.standins.publisher import PublisherStandIn, small_pdf
 

@@ -11,9 +11,9 @@ import msgspec
 import milepost as mp
 from milepost import net
 from milepost.applications.deposits.doi import DoiMistake, normalise
+from milepost.applications.deposits.fetch.metadata_map import map_record, missing_parts, table_of, title_of, to_json
+from milepost.applications.deposits.fetch.pace import RequestPace
 from milepost.applications.deposits.files import FileStore
-from milepost.applications.deposits.metadata_map import map_record, missing_parts, table_of, title_of, to_json
-from milepost.applications.deposits.pace import RequestPace
 from milepost.applications.deposits.settings import DepositsSettings
 
 GAP_S = 0.2

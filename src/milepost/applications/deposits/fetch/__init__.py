@@ -1,0 +1,1 @@
+"""Fetch stages: metadata from Crossref, mapped for DSpace, and the PDF from the publisher."""
