@@ -85,7 +85,7 @@ def test_completed_is_left_only_by_an_operator() -> None:
 
 @pytest.mark.parametrize(
     ("before", "after", "reason"),
-    [(S.COMPLETED, S.PROCESSING, R.CLAIMED), (S.QUEUED, S.PROCESSING, R.ADVANCED), (S.REJECTED, S.CANCELLED, R.CANCELLED),
+    [(S.COMPLETED, S.PROCESSING, R.CLAIMED), (S.QUEUED, S.PROCESSING, R.ADVANCED), (S.COMPLETED, S.CANCELLED, R.CANCELLED),
      (S.CANCELLED, S.PROCESSING, R.CLAIMED), (None, S.COMPLETED, R.ACCEPTED), (S.QUEUED, S.WAITING, R.KEPT), (S.PROCESSING, S.PROCESSING, R.CLAIMED)],
 )  # fmt: skip
 def test_what_may_not_be(before: Status | None, after: Status, reason: Reason) -> None:
