@@ -24,12 +24,13 @@ from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.route import add_submit
 from milepost.applications.deposits.settings import AttemptSettings, DepositsSettings, DssSettings, SubmitSettings
 from milepost.testing import VirtualClock
-from milepost.testing.aws_model import AwsModel
+from milepost.testing.aws_model import AwsModel, Faults
 from milepost.testing.drive import run_until_rest
 
 ENVIRONMENT = {"DSPACE_USER": USER, "DSPACE_PASSWORD": PASSWORD}
-RETENTION_S = 4 * 86_400
-DSS = DssSettings(queue="dss-input", results="dss-output", system="DSpace@MIT", source="wiley")
+RETENTION_S = 4 * 3600
+"""How long the queues keep a message."""
+DSS = DssSettings(queue="dss-input", results="dss-output", system="DSpace@MIT", source="wiley", answer_within="2h")
 
 
 def pdf_of(doi: str) -> bytes:
@@ -127,11 +128,13 @@ class SubmitScene:
 
 
 @contextmanager
-def submit_scene(folder: Path, kind: str, **settings: Any) -> Iterator[SubmitScene]:
-    """A scene on a ledger of this kind: "memory", "sqlite" or "aws"."""
+def submit_scene(folder: Path, kind: str, faults: Faults | None = None, **settings: Any) -> Iterator[SubmitScene]:
+    """A scene on a ledger of this kind: "memory", "sqlite" or "aws". `faults` are those of AWS."""
     clock = VirtualClock()
     with ExitStack() as stack:
         model = AwsModel(clock=lambda: clock.now() / 1000)
+        if faults is not None:
+            faults.attach(model)
         endpoint = stack.enter_context(model.served())
         dspace = stack.enter_context(DSpaceStandIn(clock=lambda: clock.now() / 1000, index_lag=20))
         url = {

@@ -69,6 +69,12 @@ class StandInItem:
         """The files of all bundles."""
         return [file for _, files in self.bundles.values() for file in files]
 
+    def add_file(self, name: str, content: bytes) -> StandInFile:
+        """Add a file to the bundle ORIGINAL, as the program of another does."""
+        file = StandInFile(name, content)
+        self.bundles.setdefault("ORIGINAL", (str(uuid4()), []))[1].append(file)
+        return file
+
     def values(self, name: str) -> list[str]:
         """The values of a metadata field."""
         return [entry["value"] for entry in self.metadata.get(name, ())]

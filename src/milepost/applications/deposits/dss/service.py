@@ -94,7 +94,7 @@ class ResultListener:
             if became != "left":
                 self._sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
         except Exception:
-            log.exception("a result of the submission service is left in the queue", extra={"message": message.get("MessageId")})
+            log.exception("a result of the submission service is left in the queue", extra={"message_id": message.get("MessageId")})
             return "left"
         return became
 
@@ -144,7 +144,7 @@ class ResultListener:
         labels = {name: label.get("StringValue") for name, label in (message.get("MessageAttributes") or {}).items()}
         content = {"reason": reason, "attributes": labels, "body": str(message.get("Body", ""))[:LONGEST_BODY]}
         documents.put(f"{SET_ASIDE}{message['MessageId']}", content)
-        log.warning("a message of the results queue is set aside: %s", reason, extra={"message": message["MessageId"]})
+        log.warning("a message of the results queue is set aside: %s", reason, extra={"message_id": message["MessageId"]})
         return "set_aside"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import md5
 from typing import Any, Literal
 
-from milepost.applications.deposits.dspace.standin import DSpaceStandIn, StandInFile, StandInItem
+from milepost.applications.deposits.dspace.standin import DSpaceStandIn, StandInItem
 
 Behaviour = Literal[
     "success",  # an item, and the result in today's form
@@ -137,7 +137,7 @@ class DssStandIn:
             return [_error(f"Error occurred while creating {what} '{item.uuid}'")]
         for file in body["Files"]:
             content = b"%PDF-other" if behaviour == "success-other" else self.load(file["FileLocation"])
-            item.bundles.setdefault("ORIGINAL", (item.uuid[::-1], []))[1].append(StandInFile(file["BitstreamName"], content))
+            item.add_file(file["BitstreamName"], content)
         result = _success(item, behaviour)
         return [result, result] if behaviour == "success-twice" else [result]
 
