@@ -148,17 +148,18 @@ def take_in(
         known.update(zip(arrivals, ctx.ledger.add(plan, list(arrivals.values()), now), strict=True))
 
     receipts: list[Receipt] = []
+    repeats = len(keys) > len(distinct)  # a key comes more than once in this batch
     for key, digest in zip(keys, digests, strict=True):
         there = known[key]
-        if invalid_keys and key in invalid_keys:
+        if type(there) is Same and (not repeats or digest == asked[key]):
+            receipts.append(Receipt(key, "known", there.status, there.stage))
+        elif key in invalid_keys:
             receipts.append(Receipt("", "malformed", error=invalid_keys[key]))
         elif there is None:
             row = arrivals[key].change.after
             receipts.append(Receipt(key, "new", row.status, row.stage, created_at=row.created_at))
-            if len(keys) > len(distinct):  # the key may repeat within this batch
+            if repeats:
                 known[key] = KnownKey(key, row.status, row.input_digest, row.stage)
-        elif isinstance(there, Same) and digest == asked[key]:
-            receipts.append(Receipt(key, "known", there.status, there.stage))
         elif isinstance(there, Refused):
             receipts.append(Receipt("", "malformed", error=f"the item {key[:100]!r} cannot be stored: {there.reason}"))
         elif isinstance(there, KnownKey) and there.current_digest == digest:

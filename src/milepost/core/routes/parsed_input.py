@@ -14,6 +14,8 @@ from milepost.core.item import SEPARATOR, escape_part
 from milepost.core.values.durations import moment_ms
 
 CORRELATION = "correlationId"
+LONGEST_PART = 1024
+"""Characters of a key's field."""
 Key = str | Sequence[str] | Callable[[Any], Any]
 
 
@@ -36,11 +38,6 @@ class ParsedInput(Struct, frozen=True, gc=False):
 def key_in(content: Any, key: Key) -> str:
     """The item's key; raises MalformedInput with the field that is missing or empty."""
     if isinstance(key, str):
-        if isinstance(content, dict):
-            value = content.get(key)
-            # Fast path for the plain case; anything else is checked part by part below.
-            if type(value) is str and value and len(value) <= 1024 and value.isprintable() and value[0] != " " != value[-1]:
-                return value
         return _part(content, key)
     if callable(key):
         try:
@@ -49,6 +46,31 @@ def key_in(content: Any, key: Key) -> str:
             raise MalformedInput(f"the route's key function failed on it: {type(error).__name__}: {error}") from error
         return _part({"key": value}, "key")
     return SEPARATOR.join(escape_part(_part(content, field)) for field in key)
+
+
+def keys_in(contents: Sequence[Any], key: Key) -> list[str]:
+    """The key of each input, as `key_in` makes it. Plain text is checked for a whole batch at once: a list of known keys costs little more
+    than that."""
+    if not callable(key) and contents:
+        columns = [_plain_column(contents, field) for field in ((key,) if isinstance(key, str) else key)]
+        found = [column for column in columns if column is not None]
+        if len(found) == len(columns):
+            return found[0] if isinstance(key, str) else [SEPARATOR.join(map(escape_part, parts)) for parts in zip(*found, strict=True)]
+    return [key_in(content, key) for content in contents]
+
+
+def _plain_column(contents: Sequence[Any], field: str) -> list[str] | None:
+    """The texts of one key field, if all are valid as they stand; None: they must be looked at one by one."""
+    try:
+        values: list[str] = [content[field] for content in contents]
+        joined = "".join(values)
+    except (KeyError, TypeError, IndexError):
+        return None
+    if not joined.isprintable() or not all(values) or max(map(len, values)) > LONGEST_PART:
+        return None
+    if " " in joined and any(value[0] == " " or value[-1] == " " for value in values):
+        return None
+    return values
 
 
 def parsed(content: Any, parse: Callable[[Any], Any]) -> Any:
@@ -111,6 +133,6 @@ def _part(content: Any, field: str) -> str:
     text = str(value).strip()
     if not text:
         raise wrong(f"the field {field!r} is empty")
-    if len(text) > 1024 or any(ord(c) < 32 for c in text):
+    if len(text) > LONGEST_PART or any(ord(c) < 32 for c in text):
         raise wrong(f"the field {field!r} is over 1,024 characters or holds control characters; it cannot be a key")
     return text

@@ -14,7 +14,7 @@ from milepost.core.item import Item
 from milepost.core.routes.backoff import Backoff, Checks
 from milepost.core.routes.breaker import Breaker
 from milepost.core.routes.mistakes import check_count, check_kind, check_name, check_shape, judge, parse_option, some_ms
-from milepost.core.routes.parsed_input import Key, KeyColumn, ParsedInput, carried, key_in, parsed, start_in
+from milepost.core.routes.parsed_input import Key, KeyColumn, ParsedInput, carried, key_in, keys_in, parsed, start_in
 from milepost.core.values.durations import Span, moment_ms, rate_per_second, span_ms
 
 Handler = Callable[..., Any]
@@ -373,8 +373,8 @@ class Route:
             contents = [parsed(content, parse) for content in contents]
         if self.carries is not None or self.not_before is not None:
             return [self._read(content) for content in contents]
-        key = self.key
-        return [ParsedInput(key_in(content, key), content) for content in contents]
+        contents = list(contents)
+        return list(map(ParsedInput, keys_in(contents, self.key), contents))
 
     def start_of(self, content: Any, now: int) -> int | None:
         """The time before which an item with this input does not start, from the route's field for it; raises MalformedInput if it is not
