@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -29,6 +30,7 @@ class Service(Visitor):
         super().__init__(milepost, door)
         self.configured = configured
         self.state = configured.state
+        self.app: mp.AppContext[Any] = configured.on(milepost.context)
 
     def post(self, message: Mapping[str, Any] | bytes, *, key: str | None = None, headers: Mapping[str, str] | None = None) -> Answered:
         data = message if isinstance(message, bytes) else json.dumps(message).encode()
@@ -108,4 +110,25 @@ def answers(*statuses: int | tuple[int, bytes] | tuple[int, bytes, str]) -> Call
     return script
 
 
-__all__ = ["LOOPBACK", "ROUTE", "TIME", "Partner", "Received", "Service", "VirtualClock", "answers", "key_of", "message", "service"]
+def wait_for(holds: Callable[[], bool]) -> None:
+    """Wait until this holds, for a minute at most."""
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end, "it has not come about within a minute"
+        time.sleep(0.01)
+
+
+__all__ = [
+    "LOOPBACK",
+    "ROUTE",
+    "TIME",
+    "Partner",
+    "Received",
+    "Service",
+    "VirtualClock",
+    "answers",
+    "key_of",
+    "message",
+    "service",
+    "wait_for",
+]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
-from tests.applications.notifications.partners import Partner, Service, VirtualClock, answers, key_of, message, service
+from tests.applications.notifications.partners import Partner, Service, VirtualClock, answers, key_of, message, service, wait_for
 from tests.http.live_server import Answered
 
 from milepost.engine.auth.keys import make_key
@@ -170,7 +169,7 @@ def test_a_paced_replay_is_sent_no_faster(at: Service, clock: VirtualClock) -> N
         assert replay(at, reason="slowly", pace="1/s").body["replayed"] == 5
         at.milepost.start()
         for expected in range(6, 11):
-            until(lambda wanted=expected: len(partner.requests) >= wanted)
+            wait_for(lambda wanted=expected: len(partner.requests) >= wanted)
             assert len(partner.requests) == expected, "the clock stands still, so that no other may start"
             clock.advance("1s")
         at.milepost.stop()
@@ -191,13 +190,6 @@ def test_dead_letters_are_grouped_by_cause_and_the_pipelines_faults_stand_apart(
     assert (fault["messages"], fault["fault"]) == (1, "pipeline")
     assert listed(at, status="failed", cause=refused["cause"]) == ["m-0", "m-1"]
     assert replay(at, dry_run=True, cause=fault["cause"]).body["matched"] == 1
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end, "it has not come about within a minute"
-        time.sleep(0.01)
 
 
 def content(target: str, message_id: str, sender: str = "shop") -> dict[str, Any]:

@@ -1,0 +1,179 @@
+"""Destinations over the API: add, remove, pause, outage, and the state that they show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.applications.notifications.partners import Partner, Service, VirtualClock, answers, key_of, message, service, wait_for
+
+from milepost.engine.auth.keys import make_key
+from milepost.engine.health.doctor import doctor
+
+API = "/api/v1/notifications"
+SIGNED = {"by": "ops", "reason": "a test"}
+BREAKER = {"failures": 2, "cooldown": "1h"}
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def partner() -> Iterator[Partner]:
+    with Partner(answers(200)) as running:
+        yield running
+
+
+@pytest.fixture
+def at(clock: VirtualClock, partner: Partner) -> Iterator[Service]:
+    with service(clock=clock, destinations={"crm": {"url": partner.url}}, retry={"attempts": 9}, breaker=BREAKER) as running:
+        yield running
+
+
+def destination(at: Service, name: str = "crm") -> dict[str, Any]:
+    body: dict[str, Any] = at.call("GET", f"{API}/destinations/{name}").body
+    return body
+
+
+def status(at: Service, sent: dict[str, Any]) -> tuple[str, int]:
+    found = at.item(sent)
+    return found["status"], found["total_attempts"]
+
+
+def findings(at: Service) -> list[str]:
+    return [one.what for one in doctor(at.ctx).findings if one.about == "notifications"]
+
+
+def test_a_destination_is_added_replaced_and_removed(at: Service, partner: Partner) -> None:
+    given = {"url": f"{partner.url}orders/", "headers": {"X-Api-Key": "secret-1"}, "rate": "5/s", "concurrency": 3}
+    put = at.call("PUT", f"{API}/destinations/orders", given)
+    assert (put.status, put.body["registered"], put.body["rate_per_second"], put.body["concurrency"]) == (200, "ledger", 5.0, 3)
+    assert "secret-1" not in str(put.body)
+    sent = message(f"{partner.url}orders/1")
+    at.post(sent)
+    at.milepost.run(until_idle=0)
+    assert at.item(sent)["lane"] == "orders"
+    assert partner.requests[0].headers["x-api-key"] == "secret-1"
+    listed = at.call("GET", f"{API}/destinations").body["destinations"]
+    assert [(one["name"], one["registered"]) for one in listed] == [("crm", "configuration"), ("orders", "ledger")]
+    wrong = at.call("PUT", f"{API}/destinations/orders", {"url": "ftp://x/"})
+    assert (wrong.status, "destinations.orders.url" in wrong.body["detail"]) == (400, True)
+    unknown = at.call("PUT", f"{API}/destinations/orders", {"url": partner.url, "colour": "red"})
+    assert (unknown.status, "colour" in unknown.body["detail"]) == (400, True)
+    assert at.call("DELETE", f"{API}/destinations/orders").status == 204
+    assert at.call("GET", f"{API}/destinations/orders").status == 404
+    fixed = at.call("DELETE", f"{API}/destinations/crm")
+    assert (fixed.status, "[notifications.destinations.crm]" in fixed.body["detail"]) == (400, True)
+
+
+def test_another_process_knows_an_added_destination(tmp_path: Any, partner: Partner) -> None:
+    url = f"sqlite:///{tmp_path / 'milepost.db'}"
+    with service(url) as first, service(url) as second:
+        first.call("PUT", f"{API}/destinations/crm", {"url": partner.url})
+        second.milepost.run(until_idle=0)
+        assert second.state.destinations.lane_of(partner.url) == "crm"
+        first.call("DELETE", f"{API}/destinations/crm")
+        second.call("GET", f"{API}/destinations")
+        assert second.state.destinations.lane_of(partner.url) != "crm"
+
+
+def test_only_an_admin_changes_destinations_and_only_an_operator_pauses(at: Service) -> None:
+    reader = make_key(at.ctx, "reader", ["read"], **SIGNED)[1]
+    operator = make_key(at.ctx, "operator", ["operate"], **SIGNED)[1]
+    assert at.call("PUT", f"{API}/destinations/x", {"url": "http://x/"}, key=operator).status == 403
+    assert at.call("POST", f"{API}/destinations/crm/pause", {"reason": "x"}, key=reader).status == 403
+    assert at.call("POST", f"{API}/destinations/crm/pause", {"reason": "x"}, key=operator).status == 200
+    assert at.call("GET", f"{API}/destinations", key=reader).body["destinations"][0]["paused"]["by"] == "operator"
+
+
+def test_an_outage_holds_the_backlog_uncounted_and_ends_by_itself(at: Service, clock: VirtualClock, partner: Partner) -> None:
+    begun = at.call("POST", f"{API}/destinations/crm/outage", {"until": "2h", "reason": "crm is being moved", "drain": "1/s"})
+    assert (begun.status, begun.body["state"]) == (200, "outage")
+    first, second, other = message(partner.url), message(partner.url, messageId="m-2"), message("http://127.0.0.1:9/", messageId="m-3")
+    for one in (first, second, other):
+        at.post(one)
+    clock.advance("1h")
+    at.milepost.run(until_idle=0)
+    assert (status(at, first), status(at, second)) == (("QUEUED", 0), ("QUEUED", 0))
+    assert status(at, other)[1] == 1, "others are tried"
+    found = destination(at)
+    assert (found["waiting"], found["paused"]["reason"], found["paused"]["by"]) == (2, "crm is being moved", "local")
+    assert any("crm is being moved" in one.what for one in doctor(at.ctx).findings)
+    assert (
+        "crm is being moved" in at.call("GET", f"/items/notifications/{key_of(first).replace('#', '%23').replace('/', '%2F')}").raw.decode()
+    )
+    clock.advance("1h")
+    at.milepost.start()
+    wait_for(lambda: len(partner.requests) >= 1)
+    assert len(partner.requests) == 1, "the backlog is sent at the pace of the outage"
+    clock.advance("1s")
+    wait_for(lambda: len(partner.requests) >= 2)
+    at.milepost.stop()
+    assert destination(at)["paused"] is None
+    assert (status(at, first), status(at, second)) == (("COMPLETED", 0), ("COMPLETED", 0))
+
+
+def test_a_breaker_opens_waits_uncounted_probes_once_and_closes(clock: VirtualClock) -> None:
+    """Scenario 26."""
+    with (
+        Partner(answers(503, 503, 200)) as partner,
+        service(clock=clock, destinations={"crm": {"url": partner.url}}, breaker=BREAKER) as at,
+    ):
+        sent = [message(partner.url, messageId=f"m-{number}") for number in range(6)]
+        for one in sent[:2]:
+            at.post(one)
+        at.milepost.run(until_idle=0)
+        for one in sent[2:]:
+            at.post(one)
+        clock.advance("10m")
+        at.milepost.run(until_idle=0)
+        assert len(partner.requests) == 2
+        found = destination(at)
+        assert (found["state"], found["breaker"]["trips"], found["waiting"]) == ("open", 1, 6)
+        assert [status(at, one) for one in sent[2:]] == [("QUEUED", 0)] * 4, "no attempt is used up"
+        assert any("the breaker of crm is open" in what for what in findings(at))
+        clock.advance("1h")
+        at.milepost.run(until_idle=0)
+        assert {status(at, one)[0] for one in sent} == {"COMPLETED"}
+        assert destination(at)["breaker"] is None
+        assert len(partner.requests) == 8
+
+
+def test_an_operator_closes_a_breaker(clock: VirtualClock) -> None:
+    with (
+        Partner(answers(503, 503, 200)) as partner,
+        service(clock=clock, destinations={"crm": {"url": partner.url}}, breaker=BREAKER) as at,
+    ):
+        for number in range(2):
+            at.post(message(partner.url, messageId=f"m-{number}"))
+        at.milepost.run(until_idle=0)
+        assert destination(at)["state"] == "open"
+        resumed = at.call("POST", f"{API}/destinations/crm/resume", {"reason": "it is up"})
+        assert (resumed.status, resumed.body["breaker"]) == (200, None)
+
+
+def test_an_unregistered_target_is_a_destination_by_its_address(at: Service) -> None:
+    with Partner(answers(404)) as other:
+        at.post(message(other.url))
+        at.milepost.run(until_idle=0)
+        at.state.collector.turn(at.app)
+        name = f"127.0.0.1:{other.port}"
+        found = at.call("GET", f"{API}/destinations").body["destinations"]
+        [one] = [view for view in found if view["name"] == name]
+        assert (one["registered"], one["state"], one["tries"]["failed"]) == (None, "failing", 1)
+        assert at.call("POST", f"{API}/destinations/{name}/pause", {"reason": "x"}).body["state"] == "paused"
+        assert at.call("POST", f"{API}/destinations/nobody/pause", {"reason": "x"}).status == 404
+
+
+def test_a_missing_secret_and_an_old_backlog_are_findings_of_the_doctor(clock: VirtualClock) -> None:
+    settings = {"url": "http://127.0.0.1:9/", "signing_secret_env": "CRM_SECRET_THAT_IS_NOT_SET"}
+    with service(clock=clock, destinations={"crm": settings}) as at:
+        at.post(message("http://127.0.0.1:9/"))
+        clock.advance("10m")
+        said = findings(at)
+        assert any("messages to crm wait" in what and "CRM_SECRET_THAT_IS_NOT_SET" in what for what in said)
+        assert any("has been due for 10 min" in what for what in said)
+        assert destination(at)["state"] == "misconfigured"

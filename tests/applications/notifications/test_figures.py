@@ -1,0 +1,141 @@
+"""Figures of senders and destinations: exact, bounded, and the same whichever process counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.applications.notifications.partners import Partner, VirtualClock, answers, message, service
+
+import milepost as mp
+from milepost.applications.notifications.operate.figures import (
+    MOST_DESTINATIONS,
+    MOST_SENDERS,
+    OTHER,
+    Figures,
+    Starts,
+    count,
+    tries_since,
+)
+
+API = "/api/v1/notifications"
+ROUTE = "notifications"
+
+
+def samples(text: str, name: str) -> dict[str, float]:
+    found = {}
+    for line in text.splitlines():
+        if line.startswith(name + "{"):
+            labels, value = line.removeprefix(name).rsplit(" ", 1)
+            found[labels] = float(value)
+    return found
+
+
+def test_the_figures_of_a_sender_are_exact() -> None:
+    """Scenario 34."""
+    with Partner(answers(200)) as good, Partner(answers(404)) as bad, service() as at:
+        for number in range(10):
+            at.post(message(good.url, messageId=f"ok-{number}", senderId="s"))
+        for number in range(3):
+            at.post(message(bad.url, messageId=f"bad-{number}", senderId="s"))
+        for wrong in ({"timestamp": "yesterday"}, {"targetUrl": "ftp://x/"}):
+            assert at.post({**message(good.url, senderId="s"), **wrong}).status == 400
+        at.post(message(good.url, senderId="other"))
+        at.post(message(good.url, senderId="other"))
+        at.milepost.run(until_idle=0)
+        at.state.collector.turn(at.app)
+        shown = at.call("GET", "/metrics").raw.decode()
+        counts = samples(shown, "milepost_notifications_messages_total")
+        of_s = {labels.split('outcome="')[1].rstrip('"}'): n for labels, n in counts.items() if 'sender="s"' in labels}
+        assert of_s == {"accepted": 13, "delivered": 10, "failed": 3, "cancelled": 0, "replayed": 0, "malformed": 2}
+        starts = samples(shown, "milepost_notifications_first_attempt_seconds_count")
+        assert starts == {'{sender="s"}': 13, '{sender="other"}': 1}
+        assert samples(shown, "milepost_notifications_oldest_due_seconds")
+        senders = {one["sender"]: one for one in at.call("GET", f"{API}/senders").body["senders"]}
+        assert (senders["s"]["delivered"], senders["other"]["accepted"]) == (10, 1)
+        assert senders["s"]["first_try_p95_s"] is not None
+        at.state.collector.turn(at.app)
+        again = samples(at.call("GET", "/metrics").raw.decode(), "milepost_notifications_messages_total")
+        assert again == counts, "no line is counted twice"
+
+
+def test_the_age_of_the_oldest_due_message_is_a_metric() -> None:
+    clock = VirtualClock()
+    with service(clock=clock, destinations={"crm": {"url": "http://127.0.0.1:9/"}}) as at:
+        at.post(message("http://127.0.0.1:9/"))
+        clock.advance("90s")
+        shown = at.call("GET", "/metrics").raw.decode()
+        assert samples(shown, "milepost_notifications_oldest_due_seconds") == {'{destination="crm"}': 90}
+        assert samples(shown, "milepost_notifications_waiting_messages") == {'{destination="crm"}': 1}
+
+
+def test_two_processes_count_together_what_one_would(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'milepost.db'}"
+    with Partner(answers(200)) as partner, service(url) as first, service(url) as second:
+        for number in range(20):
+            (first, second)[number % 2].post(message(partner.url, messageId=f"m-{number}"))
+        first.post({"messageId": "x"})
+        second.post({"messageId": "x", "senderId": "shop"})
+        first.milepost.run(until_idle=0)
+        for at in (first, second, first, second):
+            at.state.collector.turn(at.app)
+        found = {one["sender"]: one for one in second.call("GET", f"{API}/senders").body["senders"]}
+        assert (found["shop"]["accepted"], found["shop"]["delivered"], found["shop"]["malformed"]) == (20, 20, 1)
+        assert found["(unknown)"]["malformed"] == 1
+
+
+def line(seq: int, sender: str, target: str, reason: str = "accepted", **more: Any) -> dict[str, Any]:
+    at = "2026-01-31T08:00:00.000Z"
+    usual = {"seq": seq, "route": ROUTE, "key": f"m-{seq}#{sender}#t#{target}", "reason": reason, "status": "QUEUED", "at": at}
+    return {**usual, **more}
+
+
+def test_the_sets_of_names_are_bounded_and_nothing_is_lost() -> None:
+    lines = [line(seq, f"s-{seq}", f"http://h-{seq}/") for seq in range(1, 1001)]
+    figures = count(Figures(), lines, ROUTE, {f"http://h-{seq}/": f"h-{seq}:80" for seq in range(1, 1001)}, Starts())
+    assert (figures.seq, len(figures.senders), len(figures.destinations)) == (1000, MOST_SENDERS + 1, MOST_DESTINATIONS + 1)
+    assert figures.senders[OTHER].accepted == 1000 - MOST_SENDERS
+    assert sum(one.accepted for one in figures.destinations.values()) == 1000
+
+
+def test_counting_is_pure_and_leaves_other_routes_alone() -> None:
+    before = Figures()
+    after = count(before, [line(7, "s", "http://h/"), {**line(8, "s", "http://h/"), "route": "parcels"}], ROUTE, {}, Starts())
+    assert (before.seq, before.senders, after.seq, after.senders["s"].accepted) == (0, {}, 8, 1)
+
+
+def test_tries_have_a_rate_and_percentiles_of_the_last_hour_and_a_day_is_kept() -> None:
+    figures, hour = Figures(), 0
+    lanes = {"http://h/": "h"}
+    for hour in range(30):
+        done = [
+            line(hour * 10 + n, "s", "http://h/", "completed", status="COMPLETED", claimed_at=_at(hour, 0), at=_at(hour, seconds))
+            for n, seconds in enumerate((0.02, 0.02, 0.02, 4.0))
+        ]
+        error = {"attempt_number": 1, "error_details": {"message": "HTTP 503", "responseTime": 20}, "error_category": "SERVER_ERROR"}
+        failed = line(hour * 10 + 5, "s", "http://h/", "retry", status="RETRY_SCHEDULED", claimed_at=_at(hour, 0), at=_at(hour, 1), **error)
+        figures = count(figures, [*done, failed], ROUTE, lanes, Starts())
+    found = figures.destinations["h"]
+    assert len(found.hours) == 24
+    tries = tries_since(found, _ms(_at(hour, 5)), hours=0)
+    assert (tries.succeeded, tries.failed, tries.success_rate, tries.p50_s, tries.p95_s) == (4, 1, 0.8, 0.025, 5.0)
+    assert (found.last_error, found.last_failure) == ("HTTP 503", _at(hour, 1))
+    assert tries_since(found, _ms(_at(hour, 0)) + 7 * 86_400_000).success_rate is None
+
+
+def _at(hour: int, seconds: float) -> str:
+    day, rest = divmod(hour, 24)
+    return f"2026-01-{day + 1:02d}T{rest:02d}:00:{seconds:06.3f}Z"
+
+
+def _ms(text: str) -> int:
+    from datetime import datetime
+
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def test_a_histogram_answers_what_share_is_within() -> None:
+    found = mp.Histogram.empty((1.0, 2.0))
+    for value in (0.5, 1.5, 1.5, 9.0):
+        found.add(value)
+    assert (found.within(0.25), found.within(0.75), found.within(1.0)) == (1.0, 2.0, None)
