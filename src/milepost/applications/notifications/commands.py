@@ -272,10 +272,11 @@ def resume(app: App, destination: str, drain: str | None, by: str | None, reason
     return 0 if done else 1
 
 
-@application.command()
+@application.command(ledger="write")
 @mp.json_option
 def senders(app: App, as_json: bool) -> None:
     """Show the figures of each sender."""
+    app.state.collector.turn(app, hold=False)
     found = sender_views(figures_of(app))
     if as_json:
         mp.print_json({"senders": found})

@@ -41,17 +41,18 @@ class Collector:
             if name in self._malformed or len(self._malformed) < MOST_NAMES:
                 self._malformed[name] += 1
 
-    def turn(self, app: mp.AppContext[NotificationsSettings]) -> int:
-        """Count what is new; returns the number of lines. 0: nothing is new, or another process counts."""
+    def turn(self, app: mp.AppContext[NotificationsSettings], *, hold: bool = True) -> int:
+        """Count what is new; returns the number of lines. 0: nothing is new, or another process counts. `hold`: this process goes on
+        counting; a command that only looks does not."""
         total = 0
         for _ in range(PAGES):
-            lines = self._page(app)
+            lines = self._page(app, hold)
             total += lines
             if lines < PAGE:
                 break
         return total
 
-    def _page(self, app: mp.AppContext[NotificationsSettings]) -> int:
+    def _page(self, app: mp.AppContext[NotificationsSettings], hold: bool) -> int:
         held = app.documents.get(FIGURES)
         figures = read_figures(None if held is None else held.value)
         now = round(app.now().timestamp() * 1000)
@@ -63,7 +64,7 @@ class Collector:
         if lines:
             targets = {target_of(line["key"]) for line in lines if line["route"] == app.settings.route}
             figures = count(figures, lines, app.settings.route, {url: _lane(app, url) for url in targets}, self._starts)
-            figures.holder, figures.held_until = self._holder, now + HELD_MS
+            figures.holder, figures.held_until = (self._holder, now + HELD_MS) if hold else ("", 0)
         for sender, n in malformed.items():
             figures.sender(sender).malformed += n
         if app.documents.put(FIGURES, msgspec.to_builtins(figures), expect=0 if held is None else held.version):

@@ -1,0 +1,118 @@
+"""The commands of notifications, each in a process of its own, against a partner on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.applications.notifications.partners import Partner, answers
+from tests.cli.conftest import Shell
+
+from milepost.applications.notifications.commands import clock_time
+
+
+@pytest.fixture
+def partner() -> Iterator[Partner]:
+    with Partner(answers(200, 404, 200)) as running:
+        yield running
+
+
+@pytest.fixture
+def shell(tmp_path: Path, partner: Partner) -> Shell:
+    made = Shell(tmp_path)
+    made.write(
+        "milepost.toml",
+        f"""
+ledger = "sqlite:///milepost.db"
+applications = ["notifications"]
+[notifications]
+allow_cidrs = ["127.0.0.0/8"]
+[notifications.destinations.crm]
+url = "{partner.url}"
+""",
+    )
+    return made
+
+
+def run(shell: Shell, *args: object) -> Any:
+    return shell.ok("notifications", *args, "--json").json
+
+
+def test_a_message_is_sent_listed_shown_and_replayed(shell: Shell, partner: Partner) -> None:
+    sent = shell.ok("notifications", "send", f"{partner.url}a", "--id", "m-1", "--body", '{"a": 1}', "--header", "X-Colour: red")
+    assert sent.out == "m-1: new\n"
+    shell.ok("work", "--until-idle", "0")
+    assert (partner.requests[0].body, partner.requests[0].headers["x-colour"]) == (b'{"a": 1}', "red")
+    run(shell, "send", f"{partner.url}b", "--id", "m-2", "--sender", "shop")
+    shell.ok("work", "--until-idle", "0")
+    listed = run(shell, "list", "--status", "failed")["messages"]
+    assert [(one["messageId"], one["senderId"], one["destination"], one["status"]) for one in listed] == [
+        ("m-2", "shop", "crm", "REJECTED")
+    ]
+    assert "m-1" in shell.ok("notifications", "list").out
+    assert "CLIENT_ERROR" in shell.ok("notifications", "show", "m-2").out
+    assert run(shell, "show", "m-2")["attempts"] == 1
+    letters = run(shell, "dead-letters")
+    assert (letters["total"], letters["partner"][0]["messages"]) == (1, 1)
+    assert "1 dead letters." in shell.ok("notifications", "dead-letters").out
+    preview = run(shell, "replay", "--sender", "shop", "--dry-run")
+    assert (preview["matched"], preview["replayed"]) == (1, 0)
+    assert "1 would be sent again" in shell.ok("notifications", "replay", "--all", "--dry-run").out
+    assert shell("notifications", "replay", "--sender", "shop").code == 2, "an act is signed"
+    assert "1 of 1 sent again" in shell.signed("notifications", "replay", "--sender", "shop").out
+    shell.ok("work", "--until-idle", "0")
+    assert run(shell, "show", "m-2")["status"] == "COMPLETED"
+    assert "1 sent again" in shell.signed("notifications", "replay", "m-2", "--body", "other").out
+    shell.ok("work", "--until-idle", "0")
+    assert partner.requests[-1].body == b"other"
+
+
+def test_an_outage_is_begun_shown_and_ended(shell: Shell, partner: Partner) -> None:
+    begun = shell.signed("notifications", "outage", "crm", "--until", "2h", "--drain", "5/s")
+    assert begun.out.startswith("crm is down until ")
+    run(shell, "send", partner.url, "--id", "m-1")
+    shell.ok("work", "--until-idle", "0")
+    assert partner.requests == []
+    [view] = run(shell, "destinations")["destinations"]
+    assert (view["state"], view["waiting"], view["paused"]["reason"]) == ("outage", 1, "a test")
+    shown = shell.ok("notifications", "destinations").out
+    assert "outage" in shown
+    assert "a test (by ops, until " in shown
+    assert shell.signed("notifications", "resume", "crm").out == "crm is resumed.\n"
+    assert shell.signed("notifications", "resume", "crm").code == 1
+    assert shell.signed("notifications", "pause", "crm").out == "crm is paused.\n"
+    wrong = shell.signed("notifications", "outage", "shop", "--until", "2h")
+    assert (wrong.code, "there is no destination 'shop'; known are crm" in wrong.err) == (2, True)
+
+
+def test_a_message_is_cancelled_and_senders_have_figures(shell: Shell, partner: Partner) -> None:
+    run(shell, "send", partner.url, "--id", "m-1", "--at", "2199-01-01T00:00:00Z")
+    assert shell.signed("notifications", "cancel", "m-1").out == "m-1 is cancelled.\n"
+    assert shell.signed("notifications", "cancel", "m-1").code != 0
+    shell.ok("work", "--until-idle", "0")
+    [sender] = run(shell, "senders")["senders"]
+    assert (sender["sender"], sender["accepted"], sender["cancelled"]) == ("command-line", 1, 1)
+    assert "command-line" in shell.ok("notifications", "senders").out
+
+
+def test_mistakes_are_said_plainly(shell: Shell) -> None:
+    for args, text in (
+        (("send", "ftp://x/"), "Invalid targetUrl"),
+        (("send", "http://127.0.0.1/", "--header", "X"), "write 'NAME: VALUE'"),
+        (("send", "http://127.0.0.1/", "--body", "@nowhere"), "No such file"),
+        (("show", "m-9"), "there is no message 'm-9'"),
+        (("list", "--status", "gone"), "there is no status 'gone'"),
+    ):
+        answer = shell("notifications", *args)
+        assert (answer.code, text in answer.err) == (2, True), answer
+    assert "or --all" in shell.signed("notifications", "replay").err
+
+
+def test_a_time_of_day_is_the_next_such_time() -> None:
+    now = datetime.fromisoformat("2027-01-31T12:30:00+01:00")
+    assert clock_time("18:00", now) == "2027-01-31T18:00:00+01:00"
+    assert clock_time("08:15", now) == "2027-02-01T08:15:00+01:00"
+    assert clock_time("2h", now) == "2h"
