@@ -115,3 +115,13 @@ def test_a_service_that_raises_is_logged_and_has_had_no_good_run(caplog: pytest.
         assert "resender" in ran
         assert "parcels-desk-poll" not in ran
     assert "the service 'poll' of application 'parcels-desk' failed" in caplog.text
+
+
+def test_only_a_command_that_writes_works_by_itself() -> None:
+    worked: list[float] = []
+    with mp.open("memory:", applications=[application]) as opened:
+        configured = application.configured({}, {})
+        configured.on(opened.context, work=worked.append).work(until_idle=3)
+        with pytest.raises(mp.UsageError, match="ledger='write'"):
+            configured.on(opened.context).work()
+    assert worked == [3]

@@ -8,7 +8,7 @@ from msgspec.json import encode
 
 from milepost.core.history import Line
 from milepost.core.status import Reason, Status
-from milepost.core.values.durations import short_span
+from milepost.core.values.durations import retry_time, short_span
 
 
 def line_sentence(line: Line, source: str = "") -> str:
@@ -45,7 +45,7 @@ def _attempt(line: Line) -> str:
 
 def _retry(line: Line) -> str:
     delay = None if line.attempt is None else line.attempt.delay_ms
-    return _attempt(line) + ("" if delay is None else f"; retry in {short_span(delay)}")
+    return _attempt(line) + ("" if delay is None else f"; retry {retry_time(delay)}")
 
 
 def _took(line: Line) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from milepost.core.item import Row
 from milepost.core.outcome import bounded_traceback
 from milepost.core.status import Status
-from milepost.core.values.durations import short_span
+from milepost.core.values.durations import retry_time
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ def warn_of_failed_try(after: Row, stage: str, traceback: str | None = None) -> 
     error = after.error
     if error is None or not log.isEnabledFor(logging.WARNING):
         return
-    again = "" if after.look_at is None else f"; retry in {short_span(max(0, after.look_at - after.updated_at))}"
+    again = "" if after.look_at is None else f"; retry {retry_time(max(0, after.look_at - after.updated_at))}"
     next_step = "; no attempts left" if after.status is Status.MAX_RETRIES_EXCEEDED else "; permanent" if after.terminal else again
     extra: dict[str, Any] = {
         "route": after.route,

@@ -7,6 +7,7 @@ from tests.applications.deposits.conftest import MakeScene
 from tests.applications.deposits.deposits_scene import DepositsScene
 
 import milepost as mp
+from milepost.applications.deposits.deposit import Deposit
 from milepost.applications.deposits.settings import AttemptSettings
 from milepost.applications.deposits.standins.crossref import CrossrefStandIn
 from milepost.applications.deposits.standins.publisher import PublisherStandIn
@@ -70,6 +71,24 @@ def test_a_pdf_that_never_comes_ends_at_the_threshold(scene: DepositsScene, publ
     scene.round()
     assert (publisher.count("GET *"), scene.row(DOI)["attempts"]) == (3, 3)
     assert "a PDF could not be retrieved" in scene.row(DOI)["error"]["message"]
+
+
+def test_a_doi_that_was_handed_over_is_not_sent_again(
+    scene: DepositsScene, publisher: PublisherStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+
+    def hand_over(deposit: Deposit, item: mp.Item) -> mp.Outcome:
+        sent.append(deposit.doi)
+        return mp.HandedOver(within="2d")
+
+    monkeypatch.setattr(scene.submission, "submit", hand_over)
+    publisher.put(DOI)
+    for name in ("first.csv", "second.csv"):
+        scene.deliver(name, f"{DOI}\n")
+        scene.round()
+    assert sent == [DOI]
+    assert scene.word(DOI) == "Processing"
 
 
 def test_each_stage_has_its_own_threshold(make_scene: MakeScene, crossref: CrossrefStandIn, publisher: PublisherStandIn) -> None:

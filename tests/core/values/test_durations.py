@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milepost.core.errors import UsageError
-from milepost.core.values.durations import LONGEST, iso, rate_per_second, short_span, span_ms
+from milepost.core.values.durations import LONGEST, UNSCHEDULED, iso, rate_per_second, retry_time, short_span, span_ms
 
 
 @pytest.mark.parametrize(
@@ -71,3 +71,9 @@ def test_no_moment_has_no_text() -> None:
 )
 def test_spans_for_people(ms: int, text: str) -> None:
     assert short_span(ms) == text
+
+
+def test_a_delay_of_years_is_no_time_for_people() -> None:
+    assert retry_time(300_000) == "in 5 min"
+    assert retry_time(UNSCHEDULED - 1).startswith("in ")
+    assert retry_time(UNSCHEDULED) == "when it is sent again"

@@ -79,6 +79,15 @@ def iso(ms: int | None) -> str | None:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{rest:03d}Z"
 
 
+UNSCHEDULED = 5 * 365 * 86_400_000
+"""A delay this long is none: the next try comes when a person or a program brings it forward."""
+
+
+def retry_time(delay_ms: int | float) -> str:
+    """When the next try comes, for people: 'in 5 min', or 'when it is sent again' after a delay that only stands for "not by itself"."""
+    return "when it is sent again" if delay_ms >= UNSCHEDULED else f"in {short_span(delay_ms)}"
+
+
 def short_span(ms: int | float) -> str:
     """A span for people: '850 ms', '12 s', '5 min', '3 h', '14 d'."""
     ms = abs(ms)

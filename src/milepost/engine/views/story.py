@@ -18,7 +18,7 @@ from milepost.core.item import Content, Item, Row
 from milepost.core.routes.route import Stage
 from milepost.core.sentences import line_sentence
 from milepost.core.status import FAILED, STATUS_MEANING, Reason, Status
-from milepost.core.values.durations import moment_ms, short_span
+from milepost.core.values.durations import UNSCHEDULED, moment_ms, retry_time, short_span
 from milepost.engine.breakers import BreakerView, breaker_of
 from milepost.engine.context import Context
 from milepost.engine.views.items import SIGNED, chain_broken_at, chain_fault, clock_time, list_name, live_processes, stage_names, unreadable
@@ -183,6 +183,8 @@ def _by_status(row: Row, stage: Stage | None, watch: Watch) -> tuple[list[str], 
         return why, [f"The worker writes its outcome when done. If the worker dies, the lease expires {watch.when(look)}."]
     if row.status is Status.RETRY_SCHEDULED:
         error = "" if row.error is None else f": {row.error.category}: {row.error.message}"
+        if look - now >= UNSCHEDULED:
+            due = retry_time(look - now)
         return [f"Attempt {row.attempts}{allowed} failed{error}"], [f"Retried {due}: attempt {row.attempts + 1}{allowed}."]
     if row.status is Status.WAITING and row.handed_over:
         return [f"The work was handed over to the partner; waiting for the answer{_note(row)}."], [

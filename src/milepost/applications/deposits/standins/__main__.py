@@ -1,0 +1,42 @@
+"""`python -m milepost.applications.deposits.standins`: all partners of deposits on this machine, for a first try.
+
+Crossref answers at port 9101, the publisher at 9102, DSpace at 9103. They know every DOI, except those that end in "no-record" (Crossref)
+and "no-pdf" (the publisher).
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+
+from milepost.applications.deposits.dspace.standin import COLLECTION, PASSWORD, USER, DSpaceStandIn
+from milepost.applications.deposits.standins.crossref import CrossrefStandIn
+from milepost.applications.deposits.standins.publisher import PublisherStandIn
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m milepost.applications.deposits.standins", description=__doc__)
+    for name, port in (("crossref", 9101), ("publisher", 9102), ("dspace", 9103)):
+        parser.add_argument(f"--{name}", type=int, default=port, metavar="PORT", help=f"default {port}; 0 takes a free one")
+    given = parser.parse_args(args)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    with (
+        CrossrefStandIn(port=given.crossref, everything=True) as crossref,
+        PublisherStandIn(port=given.publisher, everything=True) as publisher,
+        DSpaceStandIn(port=given.dspace) as dspace,
+    ):
+        crossref.fail("status", 404, where="GET /works/*no-record", body=b"Resource not found.")
+        publisher.fail("html", where="GET /pdf/*no-pdf")
+        print(f'crossref = "{crossref.url}"\ncontent = "{publisher.template}"\ndspace = "{dspace.url}"', flush=True)
+        print(f"collection {COLLECTION}; DSPACE_USER={USER} DSPACE_PASSWORD={PASSWORD}; Ctrl-C ends it", file=sys.stderr, flush=True)
+        stop.wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
