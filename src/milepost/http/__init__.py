@@ -1,1 +1,1 @@
-"""The doors for others: an API over HTTP, and a page for people. Thin: everything is done by the engine."""
+"""HTTP: the API for programs and the dashboard for people. A thin layer over the engine."""

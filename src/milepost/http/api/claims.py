@@ -1,4 +1,4 @@
-"""Workers in other languages: claiming items of a remote stage, keeping their leases, settling them, giving them back."""
+"""Claims of remote workers: claim items of a remote stage, extend their leases, settle them, give them back."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ Shows = Annotated[list[ShownLease], Meta(min_length=1, max_length=1000)]
 
 
 class ClaimCall(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many items at most, how many seconds to wait for the first of them, for how long they are leased, and who asks. A worker's
-    name is its own: limits go by it, and the history of an item names it."""
+    """`want`: maximum number of items. `wait`: seconds to wait for the first one. `lease`: length of the leases. `worker`: the worker's own
+    name; limits apply to it, and the history of an item shows it."""
 
     worker: Name
     want: Count = 1
@@ -41,8 +41,8 @@ class ClaimCall(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WorkItem(Struct, frozen=True):
-    """One item to work on. `work_id` is the same on every try: give it to whoever does the work, so that a repeat is recognised.
-    `unknown`: an earlier try may have done the work, so look first. `alone`: do not mix it with others in one call."""
+    """One item to work on. `work_id` is the same on every try: pass it to the system that does the work, so that it recognises a repeat.
+    `unknown`: an earlier try may have done the work, so check first. `alone`: do not mix it with others in one call."""
 
     key: str
     lease: str
@@ -68,7 +68,7 @@ class Extend(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Extended(Struct, frozen=True):
-    """`lease_until` is null where the lease does not hold any more: stop that work, its outcome would be refused."""
+    """`lease_until` is null if the lease has expired: stop that work, its outcome would be refused."""
 
     key: str
     lease_until: str | None
@@ -79,7 +79,7 @@ class Extensions(Struct, frozen=True):
 
 
 class Said(Struct, frozen=True, forbid_unknown_fields=True):
-    """What came of one item: an object with `type` `done`, `not-yet`, `handed-over`, `retry` or `reject`."""
+    """The outcome of one item: an object with `type` `done`, `not-yet`, `handed-over`, `retry` or `reject`."""
 
     key: str
     lease: str
@@ -100,7 +100,7 @@ class Settlement(Struct, frozen=True):
 
 
 class GiveBack(Struct, frozen=True, forbid_unknown_fields=True):
-    """`unknown`: the work may have been done all the same; whoever is next is told so."""
+    """`unknown`: the work may have been done all the same; the next worker of the item gets this information."""
 
     leases: Shows
     reason: Annotated[str, Meta(max_length=1000)] = "the worker gave it back"
@@ -118,20 +118,20 @@ class GivenBack(Struct, frozen=True):
     body=ClaimCall,
     answers={200: ClaimedItems},
     problems=("unknown-route", "unknown-stage", "refused", "route-changed", "too-many"),
-    summary="Take items of a remote stage in hand",
+    summary="Claim items of a remote stage",
 )
 async def claim(state: ServerState, call: Call) -> Answer:
-    """Up to `want` items (at most 100), each under a lease. If there are none, the answer waits for up to `wait` seconds (at most
-    20) and comes as soon as there are some; an empty list is no error. Pauses, rates, lanes and limits hold as for workers of our
-    own; a worker holds at most the stage's `concurrency` times `batch` items at a time. A lease that runs out is a loss: the item
-    is given to somebody else, and what is said of it under the old lease is refused."""
+    """Up to `want` items (at most 100), each under a lease. If there are none, the call waits for up to `wait` seconds (at most
+    20) and answers as soon as there are some; an empty list is no error. Pauses, rates, lanes and limits apply as for Milepost's own
+    workers; a worker holds at most the stage's `concurrency` times `batch` items at a time. A lease that expires is a loss: another
+    worker may claim the item, and an outcome under the old lease is refused."""
     plan, stage = _remote(state, call)
     asked: ClaimCall = call.body
     wish = Wish(plan, stage, f"{asked.worker} ({call.caller.name})", asked.want, _lease_ms(asked.lease))
     request: Request = call.raw
 
     async def gone() -> None:
-        # The body has been read: what comes now is only that the caller has gone.
+        # The body has been read: the only message that can follow is that the caller has disconnected.
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
@@ -146,10 +146,10 @@ async def claim(state: ServerState, call: Call) -> Answer:
     body=Extend,
     answers={200: Extensions},
     problems=("unknown-route", "unknown-stage", "refused"),
-    summary="Keep leases alive",
+    summary="Extend leases",
 )
 def extend(state: ServerState, call: Call) -> Answer:
-    """Each lease that still holds is good for `lease` from now on. Do this well before it runs out, such as every third of it."""
+    """Each valid lease is extended by `lease` from now on. Do this well before it expires, for example after a third of its length."""
     plan, stage = _remote(state, call)
     body: Extend = call.body
     until = state.remote.extend(plan, stage, body.leases, _lease_ms(body.lease))
@@ -163,20 +163,20 @@ def extend(state: ServerState, call: Call) -> Answer:
     body=Settle,
     answers={200: Settlement},
     problems=("unknown-route", "unknown-stage", "refused"),
-    summary="Say what came of items",
+    summary="Settle items: report their outcomes",
     largest=SETTLED_BYTES,
 )
 def settle(state: ServerState, call: Call) -> Answer:
-    """One answer each, in the same order: `written`, or `refused` because the lease does not hold any more (the item is somebody
-    else's now, or has been ended by an operator; what was said is noted). The same said again has the same answer, so a call whose
-    answer was lost can be made again."""
+    """One answer for each outcome, in the same order: `written`, or `refused` because the lease is not valid any more (another worker has
+    claimed the item, or an operator has ended it; the outcome is noted). The same outcome sent again gets the same answer, so a call
+    whose answer was lost can be repeated."""
     plan, stage = _remote(state, call)
     body: Settle = call.body
     for place, one in enumerate(body.outcomes):
         check_outcome(one.outcome, f"outcomes[{place}].outcome")
     written = state.remote.settle(plan, stage, [(ShownLease(one.key, one.lease), one.outcome) for one in body.outcomes])
-    told = [SettleAnswer(one.key, "written" if ok else "refused") for one, ok in zip(body.outcomes, written, strict=True)]
-    return Answer(Settlement(told))
+    answers = [SettleAnswer(one.key, "written" if ok else "refused") for one, ok in zip(body.outcomes, written, strict=True)]
+    return Answer(Settlement(answers))
 
 
 @ENDPOINTS.add(
@@ -186,10 +186,10 @@ def settle(state: ServerState, call: Call) -> Answer:
     body=GiveBack,
     answers={200: GivenBack},
     problems=("unknown-route", "unknown-stage", "refused"),
-    summary="Let go of items unfinished",
+    summary="Give items back unfinished",
 )
 def give_back(state: ServerState, call: Call) -> Answer:
-    """Nothing is counted, and somebody else may have them at once. The answer says how many were still held."""
+    """No attempt is counted, and another worker may claim the items at once. The answer says how many were still leased."""
     plan, stage = _remote(state, call)
     body: GiveBack = call.body
     return Answer(GivenBack(state.remote.give_back(plan, stage, body.leases, body.reason, unknown=body.unknown)))
@@ -201,7 +201,7 @@ _REMOTE = "a stage declared with remote=True"
 def _remote(state: ServerState, call: Call) -> tuple[Plan, Stage]:
     plan, stage = state.stage(call)
     if not stage.remote:
-        kind = "is done by others, who confirm it" if stage.external else "is run by workers of Milepost's own"
+        kind = "is external: a partner does it and confirms it" if stage.external else "is run by workers of Milepost's own"
         raise problem_error("refused", f"stage {stage.name!r} of route {plan.name!r} {kind}", field="stage", expected=_REMOTE)
     return plan, stage
 

@@ -1,4 +1,4 @@
-"""Confirmations: what those who do a stage outside say of an item."""
+"""Confirmations over HTTP: a partner reports the outcome of a stage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENDPOINTS = Endpoints()
 
 
 class Confirmation(Struct, frozen=True, forbid_unknown_fields=True):
-    """`value` is what the stage gave (`true` if it only says yes); `outcome` stands in its place where it is not done: an object with
+    """`value` is the output of the stage (`true` if there is none). If the stage is not done, give `outcome` instead: an object with
     `type` `retry`, `reject`, `not-yet` or `handed-over`."""
 
     key: Annotated[str, Meta(min_length=1)]
@@ -31,9 +31,9 @@ class Confirmation(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Confirmed(Struct, frozen=True):
-    """`answer` is `applied`, `kept` (until the item is ready for it) or `known` (it was said before). `status` and `stage` are where
-    the item is now; `sealed`: its row has gone, and only its seal remembers it. `note` is there if the item has failed before that
-    stage: what is kept is then applied only after a person has retried it."""
+    """`answer` is `applied`, `kept` (until the item is ready for it) or `known` (the same confirmation was given before). `status` and
+    `stage` say where the item is now; `sealed`: its row has left the ledger, and only its seal remains. `note` is present if the item has
+    failed at an earlier stage: the kept confirmation is applied only after an operator has retried the item."""
 
     key: str
     answer: str
@@ -53,14 +53,14 @@ class Confirmed(Struct, frozen=True):
     summary="Confirm an item's stage",
 )
 def confirm(state: ServerState, call: Call) -> Answer:
-    """For a stage that somebody else carries out, or that was handed over to a partner. 200: it is applied, or the same was said before
-    (said again it changes nothing). 202: it is kept, since the item is not at that stage yet or a worker has it in hand just now. If
-    the item has failed at an earlier stage, `note` says so: what is kept then waits until a person retries it. At the stage at which it
-    failed, a confirmation is applied: it was there after all. 409 `conflict`: something else was said before; that stands, and this
-    is noted. 400 `wrong-value`: it does not confirm what the stage was given to do (one of its files is missing in the answer, say);
-    that is noted, and an external stage is offered again after a short pause. 409 `ended`: the item was cancelled, or has failed and this is no confirmation; it cannot be moved so, and what was said
-    is noted where there still is a row. An operator can still confirm it (`acts`). Nothing is lost by saying it twice, so a call without
-    an answer can be made again."""
+    """For a stage that a partner carries out, or that was handed over to a partner. 200: the confirmation is applied, or the same one was
+    given before (a repeat changes nothing). 202: it is kept, because the item has not reached that stage or a worker is processing it now.
+    If the item has failed at an earlier stage, `note` says so: the confirmation is kept until an operator retries the item. A confirmation
+    of the stage at which the item failed is applied. 409 `conflict`: a different confirmation was given before; that one stands, and
+    this one is noted. 400 `wrong-value`: the answer does not confirm what the stage was given to do (for example, one of its files is
+    missing); it is noted, and an external stage is offered again after a short pause. 409 `ended`: the item was cancelled, or it has
+    failed and the outcome is not a confirmation; it cannot be moved, and the outcome is noted if there still is a row. An operator can
+    still confirm it (`acts`). A repeat does no harm, so a call without an answer can be made again."""
     plan, body = state.plan(call), call.body
     if body.stage not in plan.by_name:
         raise problem_error(
@@ -83,13 +83,13 @@ def _outcome(body: Confirmation) -> Outcome:
 def _note(row: Row, stage: str) -> str | UnsetType:
     if row.status not in FAILED or stage not in row.kept:
         return UNSET
-    return f"the item has failed at {row.stage!r} and waits for a person; this is kept, and applied if it is retried and gets to {stage!r}"
+    return f"the item has failed at {row.stage!r}; the confirmation is kept, and applied if an operator retries the item and it reaches {stage!r}"
 
 
 def _confirmed(key: str, stage: str, heard: ConfirmationResult) -> Confirmed:
     if heard.row is not None:
         return Confirmed(key, heard.answer, heard.row.status.value, heard.row.stage, note=_note(heard.row, stage))
-    assert heard.seal is not None, "there is a row or a seal of whatever is known"
+    assert heard.seal is not None, "a known key has a row or a seal"
     return Confirmed(key, heard.answer, heard.seal.status.value, heard.seal.stage, sealed=True)
 
 

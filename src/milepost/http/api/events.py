@@ -1,4 +1,4 @@
-"""The feed of events: a page of it, or all that is told from some place on, as it happens."""
+"""The feed of events: a page of it, or a stream that continues as events happen."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ENDPOINTS = Endpoints()
 log = logging.getLogger(__name__)
 STREAM = "text/event-stream"
 STALLED_S = 60.0
-"""Who takes nothing for so long is let go of."""
+"""A listener that reads nothing for this long is disconnected."""
 CHUNK = 32 << 10
 CHECK_S = 2.0
-"""So often it is asked whether a listener's key still holds; with the age that the keys may have, a revoked one hears nothing after five seconds."""
+"""How often a listener's key is checked. Keys are cached for a while too; together, a revoked key receives nothing after five seconds."""
 
 
 class EventsQuery(Struct, frozen=True, kw_only=True):
-    """From where on, and what. Without `after` a page begins at the oldest event, a stream with what is new."""
+    """From which place on, and which events. Without `after` a page begins at the oldest event, and a stream with new events."""
 
     after: str | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
@@ -41,8 +41,8 @@ class EventsQuery(Struct, frozen=True, kw_only=True):
 
 
 class EventPage(Struct, frozen=True):
-    """A page of events, each as CloudEvents 1.0 with `seq`, its place in the order of all. `next` is given as `after` to go on, now
-    or later; a page may be short, or empty, though there is `more`."""
+    """A page of events, each as CloudEvents 1.0 with `seq`, its place in the order of all events. Give `next` as `after` to continue, now
+    or later; a page may be short, or empty, even if there is `more`."""
 
     events: list[dict[str, Any]]
     next: str
@@ -50,7 +50,7 @@ class EventPage(Struct, frozen=True):
 
 
 class EventFilter:
-    """Which events a caller wants and may hear of."""
+    """The events that a caller wants and is allowed to see."""
 
     def __init__(self, call: Call) -> None:
         self._caller = call.caller
@@ -76,29 +76,29 @@ class EventFilter:
 )
 async def events(state: ServerState, call: Call) -> Answer:
     """`route` and `kind` may be repeated. With `Accept: text/event-stream` the answer is a stream of server-sent events that does not
-    end: `id` is the place, `event` the kind, `data` the event; a comment comes every 15 seconds. Whoever comes back with
-    `Last-Event-ID` (or `after`) goes on there, without loss and without repeat, as long as the lines are kept."""
-    # Who asks only for the head would never be sent its end.
+    end: `id` is the place, `event` the kind, `data` the event; a comment is sent every 15 seconds. A client that reconnects with
+    `Last-Event-ID` (or `after`) continues there, without loss and without repeat, as long as the lines are kept."""
+    # A HEAD request would never get the end of a stream.
     streaming = STREAM in call.headers.get("accept", "") and call.raw.method != "HEAD"
     after = _place(call, streaming)
     newest = await state.observability.feed.newest()
     if after is not None and after.seq + bool(after.read_events) > newest:
         raise problem_error(
-            "wrong-value", "that place has not been reached yet: is this another ledger?", field="after", expected=f"up to {newest}"
+            "wrong-value", "the feed has not reached this place; it may be of another ledger", field="after", expected=f"up to {newest}"
         )
     loop, choice = asyncio.get_running_loop(), EventFilter(call)
     await loop.run_in_executor(state.pool, _check, state, call)
     if streaming:
         if state.observability.feed.listeners >= MOST:
-            raise problem_error("too-many", f"{MOST:,} listen already", expected="fewer listeners, or pages")
+            raise problem_error("too-many", f"the server has {MOST:,} listeners already", expected="fewer listeners, or pages")
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return Answer(EventStream(_stream(state, call, after), headers))
     found = await loop.run_in_executor(state.pool, page, state.ctx, after or FeedPlace(), call.query.limit, choice.wants)
-    return Answer(EventPage([told.view() for told in found.events], found.next, found.more))
+    return Answer(EventPage([one.view() for one in found.events], found.next, found.more))
 
 
 def _place(call: Call, streaming: bool) -> FeedPlace | None:
-    """A browser that comes back has the address that it began with, and the place that it has reached: the latter counts."""
+    """The place to start from. A browser that reconnects sends its first URL and the place that it has reached: the latter counts."""
     name, text = "after", call.query.after
     if streaming and call.headers.get("last-event-id"):
         name, text = "Last-Event-ID", call.headers["last-event-id"]
@@ -134,20 +134,20 @@ async def _stream(state: ServerState, call: Call, after: FeedPlace | None) -> As
                 for chunk in _chunks(blocks):
                     yield chunk
             elif not found or loop.time() - spoke >= feed.heartbeat_s:
-                # An id without data moves the reader's place on and is no event: who hears little need not be told all again.
+                # An id without data moves the reader's place and is no event: a listener that receives little need not read everything again.
                 yield f": here\nid: {place}\n\n".encode()
             else:
                 continue
             spoke = loop.time()
     except MilepostError as error:
-        # The reader comes again, and goes on where it was.
-        log.warning("a stream of events ends: %s", error)
+        # The reader reconnects, and continues at its place.
+        log.warning("event stream closed: %s", error)
     finally:
         await following.aclose()
 
 
 def _chunks(blocks: list[bytes]) -> Iterator[bytes]:
-    """In pieces that are not large: between two of them it shows whether the reader takes them, and no more than one waits for it."""
+    """Small chunks: between two of them the server sees whether the reader reads, and at most one chunk waits for it."""
     chunk = bytearray()
     for block in blocks:
         chunk += block
@@ -159,7 +159,7 @@ def _chunks(blocks: list[bytes]) -> Iterator[bytes]:
 
 
 async def welcome(state: ServerState, call: Call) -> bool:
-    """May the caller still hear all this? While the ledger cannot be asked, who has come in may stay."""
+    """Whether the caller may still receive the stream. While the ledger cannot be read, a connected caller stays connected."""
     try:
         return await state.authenticator.recognise(call.raw, ENDPOINTS.found[0]) == call.caller
     except ProblemError as found:
@@ -169,7 +169,7 @@ async def welcome(state: ServerState, call: Call) -> bool:
 
 
 class EventStream(StreamingResponse):
-    """A stream that ends when its reader has gone, or has taken nothing for long."""
+    """A stream that ends when its reader has disconnected or has read nothing for long."""
 
     def __init__(self, blocks: AsyncGenerator[bytes, None], headers: dict[str, str]) -> None:
         super().__init__(blocks, headers=headers, media_type=STREAM)
@@ -185,5 +185,5 @@ class EventStream(StreamingResponse):
         except TimeoutError:
             return
         finally:
-            # Else it would be a listener until somebody collects the garbage.
+            # Otherwise the stream would count as a listener until it is garbage collected.
             await self._blocks.aclose()

@@ -1,4 +1,4 @@
-"""What can be proved of an item, as a file."""
+"""Evidence of an item, as a file."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ LONGEST_NAME = 80
 )
 def evidence(state: ServerState, call: Call) -> Answer:
     """JSON Lines, as `milepost export ROUTE KEY --evidence` writes them; `milepost verify FILE` checks them without the ledger and without
-    a network. It is not signed: the key to sign with is for those who have the ledger (`--sign`). Of an item whose row has left it is
-    what was kept of it, or its seal."""
+    a network. The file is not signed: the signing key is available only on a machine with access to the ledger (`--sign`). For an item
+    whose row has left, the file holds the kept evidence, or the seal."""
     from milepost import __version__
 
     plan, key = state.plan(call), call.path["key"]
@@ -44,5 +44,5 @@ def evidence(state: ServerState, call: Call) -> Answer:
 
 
 def file_name(route: str, key: str) -> str:
-    """A name for the file that every disk and every header can carry, whatever the key is made of."""
+    """A file name that is valid on every file system and in every header, for any key."""
     return f"{re.sub(r'[^A-Za-z0-9._-]+', '_', f'{route}-{key}')[:LONGEST_NAME]}.evidence.jsonl"

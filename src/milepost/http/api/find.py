@@ -1,4 +1,4 @@
-"""Looking at many items: those that match, a page at a time, and how many are where."""
+"""Search over HTTP: a page of the items that match, and counts of items by stage and status."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from milepost.ports.items import Query
 
 ENDPOINTS = Endpoints()
 READS = 50
-"""So often the ledger is asked for one page, at most: a filter that finds little must not hold a thread for long."""
+"""Maximum ledger queries for one page: a filter with few matches must not occupy a thread for long."""
 
 
 class Chosen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which items, by the words of `GET …/items`. All that is given must hold."""
+    """A filter of items, by the parameters of `GET …/items`. All conditions must hold."""
 
     status: list[str] = []
     stage: list[str] = []
@@ -43,17 +43,17 @@ class Chosen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     older_than: str | None = None
 
     def choice(self, ctx: Context, route: str) -> Query:
-        """The same as a question to the ledger."""
+        """The same as a query of the ledger."""
         return choose(ctx, route, **self.words())
 
     def words(self) -> dict[str, Any]:
         """The conditions by the names that `choose` has for them."""
-        told = {"statuses": self.status, "stages": self.stage, "lane": self.lane, "group": self.group, "list_": self.list_}
-        return {**told, "older_than": self.older_than, "prefix": self.prefix, "parts": self.part}
+        values = {"statuses": self.status, "stages": self.stage, "lane": self.lane, "group": self.group, "list_": self.list_}
+        return {**values, "older_than": self.older_than, "prefix": self.prefix, "parts": self.part}
 
 
 class ItemsQuery(Chosen, frozen=True, kw_only=True):
-    """Which items. All that is given must hold."""
+    """A filter of items. All conditions must hold."""
 
     overdue: bool = False
     nearest: bool = False
@@ -63,8 +63,8 @@ class ItemsQuery(Chosen, frozen=True, kw_only=True):
 
 
 def choice_of(ctx: Context, route: str, chosen: Chosen, within: str = "") -> Query:
-    """`chosen` as a question to the ledger; a condition that means nothing there is a problem that names it. `within`: where the
-    conditions are in the call."""
+    """`chosen` as a query of the ledger; raises a problem that names a condition that is invalid there. `within`: the field of the call
+    that holds the conditions."""
     try:
         return chosen.choice(ctx, route)
     except UsageError as error:
@@ -91,24 +91,24 @@ def _expected(ctx: Context, route: str, field: str) -> str | None:
         return ", ".join([*Status, *WORDS])
     if field == "stage":
         return ", ".join(stage_names(ctx, route))
-    told = {
+    expected = {
         "group": f"a group that GET /api/v1/routes/{route}/groups names",
         "list": "the name or id of a list that GET /api/v1/lists names",
         "part": "FIELD=VALUE, with a field of the route's key",
     }
-    return told.get(field, "a span, such as 2d")
+    return expected.get(field, "a span, such as 2d")
 
 
 class DamagedItem(Struct, frozen=True):
-    """An item whose row cannot be read, and why: `GET …/items/{key}` shows what is left of it."""
+    """An item whose row cannot be read, and why: `GET …/items/{key}` shows the readable rest."""
 
     key: str
     reason: str
 
 
 class ItemPage(Struct, frozen=True):
-    """A page of items, each as `milepost list --json` shows it. `next` is given as `after` to go on; null: this was the last page.
-    A page may be short, or empty, though there are more. `refused` are items of this page whose rows are damaged."""
+    """A page of items, each as `milepost list --json` shows it. Give `next` as `after` to continue; null: this was the last page.
+    A page may be short, or empty, even if there are more. `refused`: items of this page whose rows are damaged."""
 
     items: list[dict[str, Any]]
     next: str | None
@@ -117,7 +117,7 @@ class ItemPage(Struct, frozen=True):
 
 
 class PageCursor(Struct, frozen=True):
-    """Where a page ended, and for which question: what another one is asked with is refused."""
+    """The place where a page ended, and the query that it belongs to: it is refused with another query."""
 
     check: str
     place: Any
@@ -134,17 +134,21 @@ class PageCursor(Struct, frozen=True):
     summary="Items of a route, by status, stage, lane, error, list, age, part of the key or how it begins",
 )
 def find(state: ServerState, call: Call) -> Answer:
-    """`status` is a status, `failed` or `live`, and like `stage` may be repeated; `list` is a list's name or id; `part` is `FIELD=VALUE`, a part of a key of several fields (`batchId=B-7`), and may be repeated; `older_than` is
-    a span such as `2d`; `overdue=true` asks for those that are late, the latest first, and `nearest=true` for those that would be
-    through next, each with the reason why it is still there (both come in one page: ask with a larger `limit`). Where no index serves the question on the ledger, and it is large, say `scan=true` to have all of it read."""
+    """`status` is a status, `failed` or `live`, and like `stage` may be repeated; `list` is a list's name or id; `part` is `FIELD=VALUE`, a
+    part of a key of several fields (`batchId=B-7`), and may be repeated; `older_than` is a span such as `2d`; `overdue=true` selects
+    overdue items, the longest overdue first, and `nearest=true` those closest to completion, each with the reason why it waits (both
+    answer with one page: use a larger `limit`). If no index of the ledger serves the query and the table is large, add `scan=true` to read
+    all of it."""
     plan, wanted = state.plan(call), call.query
     query = choice_of(state.ctx, plan.name, wanted)
-    # Where nothing narrows them down, every row that is read is shown: reading ends with the page, and not with the table.
+    # Without a filter every row that is read is shown: reading ends with the page, not with the table.
     whole = query == Query(route=plan.name) and not (wanted.overdue or wanted.nearest)
     headers = {} if whole else afford(state.ctx, query, wanted.scan)
     if wanted.overdue or wanted.nearest:
         if wanted.after is not None:
-            raise problem_error("wrong-value", "what is late, or near, comes in one page", field="after", expected="a larger limit instead")
+            raise problem_error(
+                "wrong-value", "overdue and nearest items are answered in one page", field="after", expected="a larger limit instead"
+            )
         now, ask = state.ctx.clock.now(), overdue if wanted.overdue else nearest
         asked, more = ask(state.ctx, query, wanted.limit)
         return Answer(ItemPage([late_item_view(one, now) for one in asked], None, more), headers=headers)
@@ -157,7 +161,7 @@ def find(state: ServerState, call: Call) -> Answer:
 
 
 def _page(ctx: Context, query: Query, limit: int) -> tuple[list[Item], list[DamagedItem], Any]:
-    """At most so many items, those among them that are damaged, and where to go on."""
+    """At most so many items, the damaged ones among them, and the place to continue."""
     found: list[Item] = []
     damaged: list[DamagedItem] = []
     for _ in range(READS):
@@ -171,28 +175,28 @@ def _page(ctx: Context, query: Query, limit: int) -> tuple[list[Item], list[Dama
 
 
 def afford(ctx: Context, query: Query, scan: bool, *, way: str = "scan=true") -> dict[str, str]:
-    """Refuse what costs much and was not meant to; else a header that says what it costs, where it costs anything. `way`: how to say
-    that it is meant."""
+    """Raise a problem if the query is expensive and the caller did not allow a scan; otherwise a header with the cost, if there is one.
+    `way`: how the caller allows the scan."""
     cost = ctx.ledger.cost_of(query)
     if cost is None or cost.rows < WARN_ROWS:
         return {}
-    told = cost_text(query.route, cost)
+    text = cost_text(query.route, cost)
     if cost.rows > CONFIRM_ROWS and not scan:
         price = {} if cost.dollars is None else {"dollars": cost.dollars}
-        raise problem_error("costly", told, field="scan", expected=f"{way}, if that is meant", rows=cost.rows, units=cost.units, **price)
-    return {"Milepost-Cost": told}
+        raise problem_error("costly", text, field="scan", expected=f"{way}, to read them all", rows=cost.rows, units=cost.units, **price)
+    return {"Milepost-Cost": text}
 
 
 def make_cursor(route: str, wanted: ItemsQuery, place: Any, before: int | None) -> str:
-    """A place in the answer to this question, as text that means nothing to others."""
+    """A place in the answer to this query, as opaque text."""
     cursor = PageCursor(_check(route, wanted, place, before), place, before)
     return base64.urlsafe_b64encode(msgspec.json.encode(cursor)).decode().rstrip("=")
 
 
 def open_cursor(route: str, wanted: ItemsQuery, text: str) -> PageCursor:
-    """The place; a problem if it belongs to another question, or was changed."""
+    """The place; raises a problem if it belongs to another query, or was changed."""
     refused = problem_error(
-        "wrong-value", "this place belongs to another question, or is none", field="after", expected="the `next` of a page"
+        "wrong-value", "the cursor is invalid, or belongs to another query", field="after", expected="the `next` of a page"
     )
     try:
         cursor = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=PageCursor)
@@ -215,8 +219,8 @@ class VolumeWanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class VolumeItems(Struct, frozen=True):
-    """Items with files on the volume. `next` is given as `after` to go on; null: this was the last page. A page may be short, or empty,
-    though there are more."""
+    """Items with files on the volume. Give `next` as `after` to continue; null: this was the last page. A page may be short, or empty,
+    even if there are more."""
 
     items: list[OnVolume]
     next: str | None
@@ -232,8 +236,8 @@ class VolumeItems(Struct, frozen=True):
     summary="Items with files on a storage volume, such as a tape",
 )
 def volume_items(state: ServerState, call: Call) -> Answer:
-    """From what the stages reported. Every item of the route is read, some at a time: go on with `next` until it is null. Items whose rows
-    have left are not among them; `milepost volume` reads their kept evidence too."""
+    """Taken from the results of the stages. Every item of the route is read, some at a time: continue with `next` until it is null. Items
+    whose rows have left are not included; `milepost volume` reads their kept evidence too."""
     plan, wanted, volume = state.plan(call), call.query, call.path["volume"]
     question = ItemsQuery(prefix=f"volume {volume}")
     begun = None if wanted.after is None else open_cursor(plan.name, question, wanted.after)
@@ -251,7 +255,7 @@ class Routes(Struct, frozen=True):
     routes: dict[str, dict[str, Any]]
 
 
-@ENDPOINTS.add("GET", "/api/v1/status", scope="read", answers={200: Routes}, summary="How many items are where, in all routes")
+@ENDPOINTS.add("GET", "/api/v1/status", scope="read", answers={200: Routes}, summary="Counts of items by stage and status, in all routes")
 def all_status(state: ServerState, call: Call) -> Answer:
     """As `milepost status --json`, for the routes that the caller sees. Counts of zero are left out."""
     found = status(state.ctx)["routes"]
@@ -259,7 +263,7 @@ def all_status(state: ServerState, call: Call) -> Answer:
 
 
 class StageCounts(Struct, frozen=True):
-    """A stage: items by status, how many are past it, and for how long the unfinished ones have been there."""
+    """A stage: items by status, how many have passed it, and for how long the unfinished ones have been there."""
 
     stage: str
     statuses: dict[str, int]
@@ -291,8 +295,8 @@ class Counts(Struct, frozen=True):
     summary="How many items are at each stage, and for how long",
 )
 def counts(state: ServerState, call: Call) -> Answer:
-    """From counters that the ledger keeps: asking costs little, however many items there are. Half of the unfinished items of a stage
-    have been there for at most `p50_s` seconds, all but one in twenty for at most `p95_s`."""
+    """From counters of the ledger, so the call is cheap for any number of items. `p50_s` and `p95_s`: percentiles of the time, in
+    seconds, that unfinished items have been at the stage."""
     plan = state.plan(call)
     return Answer(_counts(snapshots(state.ctx, route=plan.name)[plan.name]))
 

@@ -1,4 +1,4 @@
-"""Why items fail: errors that are alike, counted together."""
+"""Failures by cause: groups of similar errors, with counts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ENDPOINTS = Endpoints()
 
 
 class Groups(Struct, frozen=True):
-    """The most frequent now first. `group` is what `GET …/items?group=` and the filter of an act take; `now`: so many items have it at
-    present, `total`: so often it was met."""
+    """The most frequent now first. Give `group` to `GET …/items?group=` or to the filter of an act. `now`: items that have this error at
+    present; `total`: how often it has occurred."""
 
     groups: list[dict[str, Any]]
 
@@ -29,5 +29,5 @@ class Groups(Struct, frozen=True):
     summary="Failures by cause",
 )
 def causes(state: ServerState, call: Call) -> Answer:
-    """As `milepost groups ROUTE --json`: from counters that the ledger keeps, so that asking costs little, however many items there are."""
+    """As `milepost groups ROUTE --json`: from counters of the ledger, so the call is cheap for any number of items."""
     return Answer(Groups(groups(state.ctx, state.plan(call).name)))

@@ -1,6 +1,6 @@
 """Health over HTTP: processes, the doctor's findings, and whether this server is alive and ready.
 
-/healthz and /readyz are open to all, so they give away nothing that not every caller may know."""
+/healthz and /readyz need no key, so they show only what any caller may know."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from milepost.http.state.state import ServerState
 ENDPOINTS = Endpoints()
 
 
-@ENDPOINTS.add("GET", "/api/v1/processes", scope="read", answers={200: Processes}, summary="Who is at work, and who was")
+@ENDPOINTS.add("GET", "/api/v1/processes", scope="read", answers={200: Processes}, summary="Processes of the last week")
 def processes(state: ServerState, call: Call) -> Answer:
-    """Every process of the last week that runs workers, resender or subscribers, the latest heard of first; and for each role its last
-    good run in any of them. Overrunning handlers and outdated routes are shown for the routes that the caller sees; how much a
-    process has in hand, to those who see all."""
+    """Every process of the last week that runs workers, resender or subscribers, the latest heartbeat first; and for each role its last
+    successful run in any of them. Overrunning handlers and outdated routes are shown for the routes that the caller sees; the number of
+    items that a process holds is shown to callers who see all routes."""
     return Answer(processes_view(state.ctx, call.caller.narrowed))
 
 
-@ENDPOINTS.add("GET", "/api/v1/doctor", scope="read", answers={200: Health}, summary="Is everything well, and what to do if it is not")
+@ENDPOINTS.add("GET", "/api/v1/doctor", scope="read", answers={200: Health}, summary="Health checks, with the next step for each problem")
 def health(state: ServerState, call: Call) -> Answer:
-    """As `milepost doctor --json`. It only reads. Each finding is `ok`, `warn` or `bad`, and `next` says what to do about it. Only for
-    callers who see all routes."""
+    """As `milepost doctor --json`. It only reads. Each finding is `ok`, `warn` or `bad`, and `next` says what to do. Only for callers who
+    see all routes."""
     check_sees_all(call)
     return Answer(health_view(doctor(state.ctx, instant)))
 
@@ -39,14 +39,14 @@ class Healthy(Struct, frozen=True):
 
 @ENDPOINTS.add("GET", "/healthz", scope=None, answers={200: Healthy}, summary="Is the server alive?")
 async def alive(state: ServerState, call: Call) -> Answer:
-    """Answers as long as the server takes calls, whatever the ledger does: who gets no answer may start it again."""
+    """Answers as long as the server takes calls, whatever the state of the ledger: if there is no answer, restart the server."""
     return Answer(Healthy("alive"))
 
 
 @ENDPOINTS.add("GET", "/readyz", scope=None, answers={200: Healthy}, problems=("not-ready",), summary="Is the server ready for work?")
 async def ready(state: ServerState, call: Call) -> Answer:
-    """Ready: the ledger can be reached and written to within a second, the routes are those in force, somebody is at work, and the
-    resender has run lately. Otherwise 503, and `parts` names what is missing and what to do about it."""
+    """Ready: the ledger can be read and written within a second, the routes are those in force, a worker is running, and the
+    resender has run recently. Otherwise 503, and `parts` names each missing part and what to do."""
     missing = await state.observability.unready()
     if missing:
         parts = [{"part": found.part, "why": found.why} for found in missing]

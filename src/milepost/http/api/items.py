@@ -1,4 +1,4 @@
-"""Items: handing them over, and asking for one."""
+"""Items over HTTP: submit items and lists, and read one item with its history."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ MANY = 10_000
 
 
 class SubmitAnswer(Struct, frozen=True, omit_defaults=True):
-    """What became of one item: `new`, `known`, `changed` (known with other content; nothing is overwritten), or `malformed`: then `field`
-    names what is wrong in it and `expected` says what would be right, where that can be said."""
+    """The answer for one item: `new`, `known`, `changed` (known with other content; nothing is overwritten), or `malformed`: then `field`
+    names the wrong field, and `expected` a correct value if there is one."""
 
     key: str
     answer: str
@@ -35,15 +35,15 @@ class SubmitAnswer(Struct, frozen=True, omit_defaults=True):
 
 
 class TakenMany(Struct, frozen=True):
-    """One receipt for each item, in the order given."""
+    """One answer for each item, in the order given."""
 
     receipts: list[SubmitAnswer]
 
 
 class Handing(Struct, frozen=True, kw_only=True):
-    """`not_before`: what is new does not start earlier. `failed_again`: take in failed keys again whose rows were pruned, for this
-    `reason`. The others are for a list: its name, whether it is the whole master list, whether a CSV has no header, whether to look only;
-    whether to replace what is known with other content, why, and also where it is COMPLETED (`rerun`)."""
+    """`not_before`: new items do not start earlier. `failed_again`: accept failed keys again whose rows were pruned, for this
+    `reason`. The other parameters are for a list: its name; whether it is the whole master list (`full`); whether a CSV has no header;
+    whether to change nothing (`dry_run`); whether to replace known items whose content differs, why, and also COMPLETED ones (`rerun`)."""
 
     name: str = ""
     full: bool = False
@@ -64,21 +64,21 @@ class Handing(Struct, frozen=True, kw_only=True):
     body=dict[str, Any] | list[dict[str, Any]],
     answers={201: SubmitAnswer, 200: SubmitAnswer | TakenMany | ListAnswer},
     problems=("unknown-route", "conflict", "malformed-item", "too-slow"),
-    summary="Hand over an item, several, or a list of any length",
+    summary="Submit an item, several, or a list of any length",
     types=("application/json", *FORMS),
 )
 async def submit(state: ServerState, call: Call) -> Answer:
     """One object is one item: 201 if it is new, 200 if it is known already, 409 if its key is known with other content.
-    An array of at most 10,000 is answered with one receipt each, in the same order. What is answered `new` is on disk.
+    An array of at most 10,000 is answered with one receipt each, in the same order. An item answered `new` is on disk.
 
-    A list of any length comes as NDJSON (an object a line), CSV or plain text (a key a line), and is answered with the report that
-    `milepost submit --json` gives. It is taken in while it is sent; one that was cut off can be sent again. `name` names it,
-    `full=true` says that it is the whole master list (the report then says what has vanished), `dry_run=true` changes nothing. A CSV
-    has a header with the key's columns; `no_header=true` says that its first line is an item already.
-    `replace_changed=true` gives items that are known with other content that of the list; it needs the scope `operate` and a `reason`.
-    So does `failed_again=true`: keys that have failed or were cancelled, and whose rows were pruned, are then taken in again.
+    A list of any length is sent as NDJSON (an object a line), CSV or plain text (a key a line), and is answered with the report that
+    `milepost submit --json` gives. It is accepted while it is being sent; a list that was cut off can be sent again. `name` names it,
+    `full=true` says that it is the whole master list (the report then lists vanished keys), `dry_run=true` changes nothing. A CSV
+    has a header with the key's columns; with `no_header=true` its first line is an item.
+    `replace_changed=true` replaces the content of known items that differ from the list; it needs the scope `operate` and a `reason`.
+    So does `failed_again=true`: keys that have failed or were cancelled, and whose rows were pruned, are then accepted again.
 
-    With `not_before`, a time such as `2027-01-31T08:00:00Z` or a span from now such as `2h`, what is new does not start earlier."""
+    With `not_before`, a time such as `2027-01-31T08:00:00Z` or a span from now such as `2h`, new items do not start earlier."""
     plan = state.plan(call)
     kind = call.headers["content-type"].partition(";")[0].strip().lower()
     if kind in FORMS:
@@ -89,11 +89,14 @@ async def submit(state: ServerState, call: Call) -> Answer:
         asked.reason and not asked.failed_again
     ):
         raise problem_error(
-            "wrong-value", "of these only not_before and failed_again are for items", field="Content-Type", expected=" or ".join(FORMS)
+            "wrong-value",
+            "of these parameters, only not_before and failed_again apply to items",
+            field="Content-Type",
+            expected=" or ".join(FORMS),
         )
     again = asked.reason if asked.failed_again else None
     if again is not None:
-        check_may_operate(call, "take in failed keys again")
+        check_may_operate(call, "accept failed keys again")
         check_reason(again, False)
     if isinstance(call.body, list):
         if len(call.body) > MANY:
@@ -127,7 +130,7 @@ def _taken(receipt: Receipt) -> SubmitAnswer:
     summary="One item, with its history",
 )
 def get(state: ServerState, call: Call) -> Answer:
-    """Everything about one item: where it is, what it carries, what happened to it. An item whose row has left is told from its seal."""
+    """Everything about one item: status, stage, content and history. If its row has left, the answer comes from its seal."""
     return Answer(_seen(state, call))
 
 
@@ -143,8 +146,8 @@ def _unknown(call: Call) -> ProblemError:
 
 
 class History(Struct, frozen=True):
-    """What happened to an item, the oldest line first. `chain` says whether it is as it was written; after the row has left, the
-    lines are gone and `sealed` is true."""
+    """History of an item, the oldest line first. `chain` says whether the lines are unchanged since they were written; after the row
+    has left, there are no lines and `sealed` is true."""
 
     route: str
     key: str
@@ -159,10 +162,10 @@ class History(Struct, frozen=True):
     scope="read",
     answers={200: History},
     problems=("unknown-route", "unknown-item"),
-    summary="What happened to an item",
+    summary="History of an item",
 )
 def history(state: ServerState, call: Call) -> Answer:
-    """Every line of its record: what changed, when, by whom and why."""
+    """Every history line: what changed, when, by whom and why."""
     found = _seen(state, call)
     return Answer(History(found["route"], found["key"], found["sealed"], found["chain"], found["history"]))
 
@@ -173,7 +176,7 @@ class Moment(Struct, frozen=True):
 
 
 class Telling(Struct, frozen=True):
-    """Sentences, in the order in which they are read. `can` are commands that make sense now."""
+    """Sentences, in reading order. `can`: commands that are possible now."""
 
     route: str
     key: str
@@ -194,7 +197,7 @@ class Telling(Struct, frozen=True):
     summary="The story of an item, in sentences",
 )
 def told(state: ServerState, call: Call) -> Answer:
-    """Where it is, why it waits, what happens next, what has happened, and what people can do: as `milepost show` tells it."""
+    """Status and stage, why it waits, what happens next, what has happened, and what an operator can do: as `milepost show` prints it."""
     found = story(state.ctx, state.plan(call).name, call.path["key"], instant)
     if found is None:
         raise _unknown(call)

@@ -1,4 +1,4 @@
-"""Lists: one that is handed over as a stream, and the record of those that were."""
+"""Lists over HTTP: submit a list as a stream, and the records of lists."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from milepost.ports.documents import ListRecord
 ENDPOINTS = Endpoints()
 FORMS = {"application/x-ndjson": "jsonl", "text/csv": "csv", "text/plain": "txt"}
 SILENT_S = 30.0
-"""Who sends nothing of a list for so long is not waited for."""
+"""A client that sends nothing of its list for this long is disconnected."""
 _LOOK_S = 1.0
 
 
 class ListAnswer(Struct, frozen=True, kw_only=True):
-    """What a list held: as `milepost submit --json` tells it. `id` is empty after a dry run. Which keys have `vanished` is told to those
-    who may read; the others are told how many."""
+    """The report on a list, as `milepost submit --json` gives it. `id` is empty after a dry run. `vanished` names the keys for callers who
+    may read; other callers get the number of them."""
 
     id: str
     route: str
@@ -49,13 +49,13 @@ class ListAnswer(Struct, frozen=True, kw_only=True):
 
 
 class Body:
-    """A request's body for a thread that reads it: no more than a chunk is held, for what is not read is not taken from the network.
-    What ends it early is an OSError there, and `cut_off` says it to the client."""
+    """A request's body for a thread that reads it. It holds at most one chunk: data that is not read stays in the network.
+    The thread sees an early end as an OSError, and `cut_off` holds the problem for the client."""
 
     def __init__(self, stream: AsyncIterator[bytes], loop: asyncio.AbstractEventLoop, silent_s: float) -> None:
         self.cut_off: ProblemError | None = None
         self.abandoned = False
-        """Nobody waits for the answer any more: the server is being stopped."""
+        """Set when the server is being stopped: no request waits for the answer any more."""
         self._stream, self._loop, self._silent_s = stream, loop, silent_s
 
     def read(self, size: int, /) -> bytes:
@@ -80,8 +80,8 @@ class Body:
                 return found
 
     async def _gather(self, size: int) -> bytes | OSError:
-        """About so many bytes, less at the end, and what came before it was cut off; then the error. That is given back and not raised,
-        so that it cannot be taken for one of the wait."""
+        """About so many bytes, less at the end, and all that came before a cut; then the error. The error is returned and not raised,
+        so that it cannot be confused with an error of the wait."""
         data = bytearray()
         try:
             while len(data) < size and self.cut_off is None:
@@ -91,24 +91,24 @@ class Body:
             return bytes(data)
         except TimeoutError:
             self.cut_off = problem_error(
-                "too-slow", f"nothing came for {self._silent_s:g} s", expected="send it again; what came was taken in"
+                "too-slow", f"no data received for {self._silent_s:g} s", expected="send the list again; the lines received were accepted"
             )
         except ClientDisconnect:
-            self.cut_off = problem_error("malformed", "the client went away")
+            self.cut_off = problem_error("malformed", "the client disconnected")
         if self.cut_off is not None and not data:
             return OSError(self.cut_off.problem.detail)
         return bytes(data)
 
 
 async def take_in_stream(state: ServerState, call: Call, kind: str) -> Answer:
-    """A list from a request's body, line by line, as the lists engine takes in a file."""
+    """Accept a list from a request's body, line by line, as the lists engine does with a file."""
     plan, wanted = state.plan(call), call.query
     if wanted.replace_changed or wanted.failed_again:
-        check_may_operate(call, "replace what is known" if wanted.replace_changed else "take in failed keys again")
+        check_may_operate(call, "replace known items" if wanted.replace_changed else "accept failed keys again")
         check_reason(wanted.reason, wanted.dry_run)
     if not state.list_places.acquire(blocking=False):
         raise problem_error(
-            "busy", "as many lists as possible are being taken in already", expected="try again when one of them is through"
+            "busy", "the server is accepting its maximum number of lists already", expected="try again when one of them is finished"
         )
     loop = asyncio.get_running_loop()
     body = Body(call.raw.stream(), loop, SILENT_S)
@@ -143,10 +143,10 @@ async def take_in_stream(state: ServerState, call: Call, kind: str) -> Answer:
         raise
     finally:
         body.abandoned = True
-    told = {**to_builtins(report), "at": iso(report.at)}
+    values = {**to_builtins(report), "at": iso(report.at)}
     if not call.caller.may("read"):
-        told["vanished"] = []
-    return Answer(ListAnswer(**told))
+        values["vanished"] = []
+    return Answer(ListAnswer(**values))
 
 
 class ListsWanted(Struct, frozen=True, kw_only=True):
@@ -167,10 +167,10 @@ class Lists(Struct, frozen=True):
     scope="read",
     query=ListsWanted,
     answers={200: Lists},
-    summary="The lists that were handed over, the latest first",
+    summary="Submitted lists, the latest first",
 )
 def all_lists(state: ServerState, call: Call) -> Answer:
-    """As `milepost lists --json`. One that is not `finished` was cut off, or is being taken in now."""
+    """As `milepost lists --json`. A list that is not `finished` was cut off, or is being accepted now."""
     wanted = call.query
     found = [record for record in reversed(lists(state.ctx, wanted.route)) if call.caller.sees(record.route)]
     return Answer(Lists([list_view(record) for record in found[: wanted.limit]], len(found) > wanted.limit))
@@ -182,17 +182,17 @@ def all_lists(state: ServerState, call: Call) -> Answer:
     scope="read",
     answers={200: dict[str, Any]},
     problems=("unknown-list",),
-    summary="One list, and what it held",
+    summary="One list, with its counts",
 )
 def one_list(state: ServerState, call: Call) -> Answer:
-    """Its name, digest, who handed it over and when, and how many of its lines were new, known, changed, repeated or malformed."""
+    """Name, digest, submitter, time, and how many of its lines were new, known, changed, repeated or malformed."""
     return Answer(list_view(the_list(state, call)))
 
 
 def the_list(state: ServerState, call: Call) -> ListRecord:
-    """The list that a call's address names; one of a route that the caller may not see is as if it were not there."""
+    """The list that a call's URL names; a list of a route that the caller may not see is answered as unknown."""
     wanted = call.path["id"]
     for record in lists(state.ctx):
         if record.id == wanted and call.caller.sees(record.route):
             return record
-    raise problem_error("unknown-list", f"there is no list {wanted!r}", field="id", expected="the id of one that GET /api/v1/lists names")
+    raise problem_error("unknown-list", f"there is no list {wanted!r}", field="id", expected="an id from GET /api/v1/lists")

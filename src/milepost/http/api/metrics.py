@@ -1,4 +1,4 @@
-"""Figures for a monitoring system, in the text format of Prometheus."""
+"""Metrics over HTTP, in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from milepost.http.state.state import ServerState
 ENDPOINTS = Endpoints()
 
 
-@ENDPOINTS.add("GET", "/metrics", scope="read", answers={200: str}, summary="Figures in the text format of Prometheus, or OpenMetrics")
+@ENDPOINTS.add("GET", "/metrics", scope="read", answers={200: str}, summary="Metrics in the text format of Prometheus, or OpenMetrics")
 def metrics(state: ServerState, call: Call) -> Answer:
-    """Items by route, stage and status, ages, lags and heartbeats come from the ledger's own counters and hold for all processes;
-    they are at most a second old (on AWS 15 s). What is counted (names with `_total`) is of this process, since it started. A key that
-    sees only some routes is told only of these."""
+    """Items by route, stage and status, ages, lags and heartbeats come from the ledger's counters and cover all processes; they are at
+    most a second old (on AWS 15 s). Counters (names with `_total`) cover this process, since it started. A key that is limited to
+    routes gets the metrics of these routes only."""
     from milepost import __version__
 
     families = [
@@ -33,7 +33,7 @@ def metrics(state: ServerState, call: Call) -> Answer:
 
 
 def _seen_by(caller: Caller, families: list[Family]) -> list[Family]:
-    """What is of no route is for those who see all."""
+    """The families that the caller may see. Samples without a route are for callers who see all routes."""
     if caller.routes is None:
         return families
     return [

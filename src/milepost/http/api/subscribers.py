@@ -1,4 +1,4 @@
-"""Those who are told: how far each is, what it does not take, and what people do about that."""
+"""Subscribers over HTTP: their progress and errors; release, replay and forget."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Subscribers(Struct, frozen=True):
 
 
 class Releasing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which parked items: all, a route's, or one (`route` and `key`); why, and for whom."""
+    """The parked items: all, those of a route, or one (`route` and `key`); the reason, and the person for whom the caller acts."""
 
     reason: Why
     route: str | None = None
@@ -39,14 +39,14 @@ class Releasing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Released(Struct, frozen=True):
-    """So many parked items are tried again."""
+    """The number of parked items that are tried again."""
 
     subscriber: str
     released: int
 
 
 class Replaying(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """From where on: `since`, how long ago (`2d`) or a time (ISO-8601), or `after`, a place in the feed (the id of an event there)."""
+    """The start: `since`, a span back (`2d`) or a time (ISO-8601), or `after`, a place in the feed (the id of an event there)."""
 
     reason: Annotated[str, Meta(max_length=1000)] = ""
     since: Annotated[str, Meta(max_length=100)] | None = None
@@ -60,10 +60,10 @@ class Forgotten(Struct, frozen=True):
     forgotten: bool
 
 
-@ENDPOINTS.add("GET", SUBSCRIBERS, scope="read", answers={200: Subscribers}, summary="Who is told, how far, and what they do not take")
+@ENDPOINTS.add("GET", SUBSCRIBERS, scope="read", answers={200: Subscribers}, summary="Subscribers, with their progress and errors")
 def subscribers(state: ServerState, call: Call) -> Answer:
-    """As `milepost subscribers --json`. Of parked items only those are shown whose route the caller sees; who sees only some routes is not
-    shown what speaks of the items of all: how far a subscriber is, and its own `error`."""
+    """As `milepost subscribers --json`. Parked items are shown only for routes that the caller sees. A caller who sees only some routes
+    does not see a subscriber's cursor and its own `error`, because these concern the items of all routes."""
     return Answer(Subscribers(all_told(state.ctx, call.caller.narrowed)))
 
 
@@ -74,11 +74,11 @@ def subscribers(state: ServerState, call: Call) -> Answer:
     body=Releasing,
     answers={200: Released},
     problems=("unknown-subscriber", "unknown-route"),
-    summary="Have parked items tried again now",
+    summary="Try parked items again now",
 )
 def release(state: ServerState, call: Call) -> Answer:
-    """Without `route` all of the subscriber's are, and one that takes nothing at all is tried again now, too: that is for callers who see
-    all routes."""
+    """Without `route` all parked items of the subscriber are tried again, and so is a subscriber that fails for every event: this is for
+    callers who see all routes."""
     name, body = _known(state, call), call.body
     if body.route is None:
         if body.key is not None:
@@ -97,18 +97,18 @@ def release(state: ServerState, call: Call) -> Answer:
     body=Replaying,
     answers={200: Replay},
     problems=("unknown-subscriber",),
-    summary="Tell a subscriber again what it was told before",
+    summary="Send past events to a subscriber again",
 )
 def replay(state: ServerState, call: Call) -> Answer:
-    """Everything from there on is told again, each event with the id that it had and each item's in their order, so that a receiver can
-    drop what it knows. `lines` says how many there are at most and `since` how far back they go: what has been pruned (`pruned`) cannot be
-    told again. Nobody is ever set forward: a place that has not been told yet is refused. With `dry_run` nothing is changed, and no reason
+    """Every event from there on is sent again with the same id, and in order for each item, so that a receiver can drop what it has
+    already. `lines` is the maximum number of them, and `since` the time of the oldest: pruned lines (`pruned`) cannot be sent again. A
+    cursor never moves forward: a place that the subscriber has not reached is refused. With `dry_run` nothing is changed, and no reason
     is needed. Only for callers who see all routes."""
     check_sees_all(call)
     name, body, ctx = _known(state, call), call.body, state.ctx
     check_reason(body.reason, body.dry_run)
     if (body.since is None) == (body.after is None):
-        raise problem_error("wrong-value", "say from where on", field="since", expected="either since or after")
+        raise problem_error("wrong-value", "the start is missing", field="since", expected="either since or after")
     by = named(call, body.for_)
     try:
         since = None if body.since is None else moment_ms(body.since, ctx.clock.now(), "since")
@@ -124,10 +124,10 @@ def replay(state: ServerState, call: Call) -> Answer:
     body=Signed,
     answers={200: Forgotten},
     problems=("unknown-subscriber",),
-    summary="Tell a subscriber no more",
+    summary="Remove a subscriber",
 )
 def forget(state: ServerState, call: Call) -> Answer:
-    """Nothing is kept for it any more, so that pruning does not wait for it. If it is started again, it goes on from there. Only for
+    """Its cursor is deleted, so that pruning does not wait for it. If it is started again, it begins with new events. Only for
     callers who see all routes."""
     check_sees_all(call)
     name = _known(state, call)
@@ -135,10 +135,10 @@ def forget(state: ServerState, call: Call) -> Answer:
 
 
 def _known(state: ServerState, call: Call) -> str:
-    """The subscriber that the address names."""
+    """The subscriber that the URL names."""
     name, known = call.path["name"], live_cursors(state.ctx)
     if name not in known:
         raise problem_error(
-            "unknown-subscriber", f"there is no subscriber {name!r}", field="name", expected=", ".join(sorted(known)) or "none is told"
+            "unknown-subscriber", f"there is no subscriber {name!r}", field="name", expected=", ".join(sorted(known)) or "there is none"
         )
     return name

@@ -1,1 +1,1 @@
-"""Who may call: authentication, origins, rate limits, and the author of an act."""
+"""Authentication: keys and sessions, origins, rate limits, and the author of an act."""

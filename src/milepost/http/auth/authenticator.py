@@ -1,4 +1,4 @@
-"""Recognising: who calls. A key, somebody who has logged in with one, or, where there are no keys, whoever sits at this machine."""
+"""Authentication of a call: by key, by session, or, while there are no keys, by being on this machine."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from milepost.ports.documents import KEY, SESSION, Key, Session, read_as
 log = logging.getLogger(__name__)
 
 FRESH_S = 3.0
-"""Keys are read again when they are older, so that a revoked one opens nothing any more within five seconds."""
+"""Maximum age of the cached keys, so that a revoked key is refused within five seconds."""
 USUAL = CallRate(200, 400)
-"""Calls a second with one key, in one process."""
+"""Rate of calls with one key, in one process."""
 WRONG = CallRate(1 / 6, 10)
-"""Wrong keys from one address."""
+"""Rate of wrong keys from one address."""
 COOKIE = "mp_session"
 FORM = "application/x-www-form-urlencoded"
 LARGEST_FORM = 64 << 10
@@ -40,12 +40,12 @@ LOCAL = Caller("local", frozenset(SCOPES))
 
 
 def visible(caller: Caller, routes: Iterable[str]) -> list[str]:
-    """Those of the routes that the caller may see, in order. For whatever tells of more than one route."""
+    """The routes that the caller may see, in order. For every answer that covers more than one route."""
     return [route for route in routes if caller.sees(route)]
 
 
 class KeySnapshot(Struct, frozen=True):
-    """Keys by id and sessions by digest, as they were at a moment (in seconds that only rise)."""
+    """Keys by id and sessions by digest, as read at this time (monotonic seconds)."""
 
     at: float = -math.inf
     keys: dict[str, Key] = {}
@@ -54,20 +54,20 @@ class KeySnapshot(Struct, frozen=True):
 
 
 class Authenticator:
-    """Knows the keys, counts calls, and says who calls. Belongs to one event loop; the ledger is asked in the pool's threads."""
+    """Authenticates calls and limits their rates. Belongs to one event loop; it reads the ledger in the threads of the pool."""
 
     def __init__(self, ctx: Context, pool: ThreadPoolExecutor, ticks: Callable[[], float]) -> None:
         self._ctx, self._pool, self._ticks = ctx, pool, ticks
         self._known = KeySnapshot()
         self._reading: asyncio.Task[None] | None = None
         self._begun = self._ended = 0
-        """How many readings of keys and sessions have begun, and the last of them that has ended."""
+        """Number of reads of keys and sessions that have started, and the last of them that has ended."""
         self._calls, self._wrong = Rates(), Rates()
         self._noted: dict[str, int] = {}
 
     async def recognise(self, request: Request, endpoint: Endpoint) -> Caller:
-        """Who calls; raises the problem that they are to be answered with if they may not call at all. What the caller may do is
-        then for the endpoint's scope to say, and what of it they see for their routes (`visible`, `Desk.plan`)."""
+        """The caller; raises a problem if the call is not allowed at all. The endpoint's scope then decides what the caller may do, and the
+        caller's routes decide what it sees (`visible`, `ServerState.plan`)."""
         if endpoint.scope is None:
             return NO_OBSERVER
         await self._read_since(self._ticks() - FRESH_S)
@@ -81,7 +81,7 @@ class Authenticator:
                 await check_page(request, token)
             return self._admit(key)
         if not self._known.keys:
-            # Without keys every call looks for one: the first key that is made, by whichever process, closes the door at once.
+            # While there are no keys, every call reads them: the first key made by any process closes the server at once.
             await self._read_anew()
         if self._known.keys:
             raise problem_error(
@@ -90,16 +90,16 @@ class Authenticator:
         return self._local(request, endpoint)
 
     async def needs_keys(self) -> bool:
-        """Is nobody let in without one?"""
+        """Whether a call without a key is refused."""
         await self._read_since(self._ticks() - FRESH_S)
         if not self._known.keys:
             await self._read_anew()
         return bool(self._known.keys)
 
     async def key_of(self, request: Request, text: str) -> Key:
-        """The key that somebody has given. One that is not known is looked for in the ledger before it is called wrong: it may have
-        been made just now. A good key is never refused for the wrong ones that came from its address: many share one behind a
-        proxy, and the secrets are too long to be guessed at any pace."""
+        """The key for this text. An unknown key is looked up in the ledger before it is refused: it may have been made just now. A good key is
+        never refused because of wrong keys from the same address: many clients share one address behind a proxy, and the secrets
+        are too long to be guessed at any rate."""
         key = match(self._known.keys, text, self._ctx.clock.now())
         if key is not None:
             return key
@@ -112,24 +112,22 @@ class Authenticator:
                 return key
             wait = self._wrong.take(address, WRONG, self._ticks())
         if wait:
-            raise _too_many("too many wrong keys came from your address", wait)
-        log.warning("a wrong key came from %s", address)
-        raise problem_error(
-            "no-key", "the key is not known, has expired, or was revoked", field="Authorization", expected="a key that holds"
-        )
+            raise _too_many("too many wrong keys from your address", wait)
+        log.warning("wrong key from %s", address)
+        raise problem_error("no-key", "the key is not known, has expired, or was revoked", field="Authorization", expected="a valid key")
 
     async def session_of(self, request: Request, token: str) -> Key | None:
-        """The key of a session; None: it is over, or there never was one."""
+        """The key of a session; None: the session has expired or does not exist."""
         now = self._ctx.clock.now()
         key = session_key(self._known.sessions, self._known.keys, token, now)
-        # Another process may have opened it just now; but a cookie that is made up must not make us read at every call.
+        # Another process may have opened it just now; but an invented cookie must not cause a read at every call.
         if key is None and not self._wrong.take(address_of(request.client), WRONG, self._ticks()):
             await self._read_since(self._ticks())
             key = session_key(self._known.sessions, self._known.keys, token, now)
         return key
 
     def _admit(self, key: Key) -> Caller:
-        """The caller with this key, if the key is not used too often."""
+        """The caller with this key; raises a problem if the key is used too often."""
         rate = USUAL if key.rate is None else CallRate(key.rate, max(1.0, 2 * key.rate))
         wait = self._calls.take(key.id, rate if key.burst is None else CallRate(rate.per_second, key.burst), self._ticks())
         if wait:
@@ -141,15 +139,15 @@ class Authenticator:
         return self._known.callers[key.id]
 
     def _local(self, request: Request, endpoint: Endpoint) -> Caller:
-        # Decoded once: the request's own mapping goes through all headers for each name.
+        # Decode once: the request's own mapping goes through all headers for each name.
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.scope["headers"]}
-        # Of two, nobody knows which one whoever passed it on went by.
+        # With two Host headers it is unknown which one a proxy used.
         headers["host"] = ", ".join(request.headers.getlist("host"))
         why = not_local(request.scope.get("server"), request.client, headers)
         if why is not None:
             raise problem_error(
                 "not-local",
-                f"there are no keys, so that only this machine may call, and {why}",
+                f"there are no keys, so only this machine may call, and {why}",
                 expected="a call to 127.0.0.1 or localhost from the same machine; or make a key: milepost keys new NAME --scope read",
             )
         if endpoint.writes and from_elsewhere(headers) and headers.get("origin") not in endpoint.origins:
@@ -157,12 +155,12 @@ class Authenticator:
         return LOCAL
 
     async def _read_since(self, moment: float) -> None:
-        """Have what is known be as it was at this moment, or later. Whoever asks meanwhile waits for the same reading."""
+        """Make the cached keys at least as recent as this time. Concurrent callers wait for the same read."""
         while self._known.at < moment:
             await self._next_reading()
 
     async def _read_anew(self) -> None:
-        """Have what is known be read after this call; calls that come together share a reading."""
+        """Read the keys again after this call; concurrent calls share a read."""
         wanted = self._begun + 1
         while self._ended < wanted:
             await self._next_reading()
@@ -170,7 +168,7 @@ class Authenticator:
     async def _next_reading(self) -> None:
         if self._reading is None:
             self._reading = asyncio.get_running_loop().create_task(self._read())
-        # Whoever goes away must not take the reading along: others wait for it.
+        # A caller that disconnects must not cancel the read: others wait for it.
         await asyncio.shield(self._reading)
 
     async def _read(self) -> None:
@@ -189,27 +187,27 @@ def read_known(ctx: Context, at: float) -> KeySnapshot:
         key.id: Caller(key.name, frozenset(key.scopes), None if key.routes is None else frozenset(key.routes), key.attributes)
         for key in keys.values()
     }
-    # A session belongs to a key: without keys there is none, and an open server reads the ledger at every call.
+    # A session belongs to a key: without keys there are no sessions, and an open server reads the ledger at every call.
     sessions = ctx.ledger.read(SESSION) if keys else {}
     return KeySnapshot(at, keys, callers, {name: read_as(Session, document.value) for name, document in sessions.items()})
 
 
 async def check_page(request: Request, token: str) -> None:
-    """A write with a cookie must come from a page of ours: the browser says so, and the page knows the session's token."""
+    """Raise a problem if a write with a cookie does not come from one of our pages: the browser must say so, and the page has the token."""
     given = request.headers.get("x-csrf-token")
     if given is None and _kind(request) == FORM:
         given = (await read_form(request)).get("csrf_token")
     if from_elsewhere(request.headers) or not is_csrf_token(given or "", token):
         raise problem_error(
             "bad-origin",
-            "a write by somebody who has logged in must come from a page of this server",
+            "a write in a session must come from a page of this server",
             field="X-CSRF-Token",
-            expected="the token that the page has, in the header X-CSRF-Token or the form's field csrf_token",
+            expected="the page's token, in the header X-CSRF-Token or the form's field csrf_token",
         )
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """The fields of a form. Whoever reads the body after this is given the same bytes again."""
+    """The fields of a form. A later reader of the body gets the same bytes again."""
     length = request.headers.get("content-length", "")
     if not length.isdigit() or int(length) > LARGEST_FORM:
         raise problem_error("too-large", f"the form has more than {LARGEST_FORM:,} bytes, or does not say how many", field="Content-Length")
@@ -217,7 +215,7 @@ async def read_form(request: Request) -> dict[str, str]:
         async with asyncio.timeout(SLOWEST_S):
             data = await request.body()
     except TimeoutError:
-        raise problem_error("too-slow", f"the form was not here within {SLOWEST_S:g} s") from None
+        raise problem_error("too-slow", f"form not received within {SLOWEST_S:g} s") from None
     try:
         return dict(parse_qsl(data.decode(errors="replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Who is on record for what is done through the door, and whether what they say can be kept."""
+"""Author of an act over HTTP, and checks of the texts that are stored with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST = 100
 
 
 def named(call: Call, person: str | None) -> str:
-    """The caller's name; with that of the person for whom it acts, if it names one."""
+    """The caller's name, with the name of the person for whom it acts, if given."""
     if person is None:
         return call.caller.name
     if not person.strip() or len(person) > LONGEST or any(ord(c) < 32 for c in person):
@@ -21,17 +21,17 @@ def named(call: Call, person: str | None) -> str:
 
 
 def check_may_operate(call: Call, what: str) -> None:
-    """Raise a problem if the caller's key is for handing over items only, and this is for operators."""
+    """Raise a problem if the caller's key may only submit items: this is for operators."""
     if not call.caller.may("operate"):
         raise problem_error("not-allowed", f"{call.caller.name!r} may not {what}", expected="a key with the scope 'operate'")
 
 
 def check_outcome(outcome: Outcome, field: str = "outcome") -> None:
-    """Raise a problem if what was said of an item is nested too deeply to be kept with it."""
+    """Raise a problem if an outcome is nested too deeply to be stored."""
     try:
         check_depth(canonical_json(outcome))
     except (ValueError, RecursionError) as error:
-        raise problem_error("wrong-value", f"what was said cannot be kept: {error}", field=field) from None
+        raise problem_error("wrong-value", f"the outcome cannot be stored: {error}", field=field) from None
 
 
 def check_reason(reason: str, dry_run: bool) -> None:

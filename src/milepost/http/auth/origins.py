@@ -1,4 +1,4 @@
-"""Origins: where a call comes from, as far as its headers and its connection say. Pure: nothing here asks anybody."""
+"""Origins: where a call comes from, by its headers and its connection. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ Place = tuple[str, int] | None
 
 
 def not_local(server: Place, client: Place, headers: Mapping[str, str]) -> str | None:
-    """Why a call cannot be taken for one from this machine; None: it can.
+    """Why a call cannot be treated as local to this machine; None: it can.
 
-    The connection alone does not say it: a proxy on this machine passes on what comes from elsewhere, and a name that somebody else
-    points at 127.0.0.1 makes their page in a browser here one that calls us (DNS rebinding). The Host header tells the latter.
+    The connection alone is not enough: a proxy on this machine forwards calls from elsewhere, and with DNS rebinding a page of another
+    site calls this server from a browser here. The Host header reveals the latter.
     """
     if not (server and client and is_loopback(server[0]) and is_loopback(client[0])):
-        return "it comes from another machine"
+        return "the call comes from another machine"
     if not _PASSED_ON.isdisjoint(headers):
-        return f"a proxy has passed it on (it has the header {min(_PASSED_ON.intersection(headers))!r})"
+        return f"a proxy has forwarded the call (it has the header {min(_PASSED_ON.intersection(headers))!r})"
     host = headers.get("host", "")
-    return None if _names_loopback(host) else f"it is for the host {host!r}"
+    return None if _names_loopback(host) else f"the call is for the host {host!r}"
 
 
 @lru_cache(64)
 def is_loopback(host: str | None) -> bool:
-    """Is this a name or an address of the machine itself?"""
+    """Whether this is a name or an address of this machine."""
     if host is None:
         return False
     if host.lower() == "localhost":
@@ -41,17 +41,17 @@ def is_loopback(host: str | None) -> bool:
 
 
 def from_elsewhere(headers: Mapping[str, str]) -> bool:
-    """Does a browser say that another site's page made this call? What is no browser says neither of the two."""
+    """Whether a browser says that a page of another site made this call. Clients that are no browsers send neither header."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None and site not in ("same-origin", "none"):
         return True
-    # A browser that will not say where it is says "null".
+    # A browser that does not reveal its origin sends "null".
     place = None if origin is None else origin.partition("://")[2].lower()
     return place is not None and (place == "" or place != headers.get("host", "").lower())
 
 
 def address_of(client: Place) -> str:
-    """Under which name an address is counted: in IPv6 everybody has a whole /64."""
+    """The name under which an address is counted: in IPv6 a client has a whole /64."""
     if client is None:
         return ""
     try:
@@ -64,15 +64,16 @@ def address_of(client: Place) -> str:
 
 
 def led_back(path: str, query: str) -> str:
-    """From a path as it reads, and a query as it is sent: what is added to the address of the log-in so that it leads to this page afterwards; nothing for the first page."""
+    """The query that is appended to the URL of the log-in page, so that it leads back to this page; empty for the first page. `path` is
+    decoded, `query` is as sent."""
     wanted = quote(path, safe="/") + (f"?{query}" if query else "")
     return "" if wanted == "/" else f"?then={quote(wanted, safe='/')}"
 
 
 def local_path(text: str) -> str | None:
-    """The text, if it is an address on this server and nowhere else; None: it might lead to another.
+    """The text, if it is a path on this server; None: it might lead to another server.
 
-    Browsers read "//host" and "/\\host" as another server, and leave out tabs and line ends before they look.
+    Browsers read "//host" and "/\\host" as another server, and remove tabs and line ends first.
     """
     ours = text.startswith("/") and not text.startswith("//") and "\\" not in text
     return text if ours and text.isascii() and text.isprintable() else None
@@ -80,7 +81,7 @@ def local_path(text: str) -> str | None:
 
 @lru_cache(64)
 def _names_loopback(host: str) -> bool:
-    """Does a Host header, with or without a port, name this machine?"""
+    """Whether a Host header, with or without a port, names this machine."""
     try:
         parts = urlsplit(f"//{host}")
         return parts.username is None and parts.port != 0 and is_loopback(parts.hostname)

@@ -8,8 +8,8 @@ from milepost.core.admission.rates import CallRate, TokenBucket, next_call_ms, r
 
 
 class Rates:
-    """The buckets by name. Of too many names, the one unused for longest is forgotten, and starts with a full bucket if it comes
-    again. Time is passed in: seconds that only rise."""
+    """The buckets by name. Above the maximum number of names, the least recently used one is dropped, and starts with a full bucket if
+    it is used again. Time is passed in: monotonic seconds."""
 
     def __init__(self, most: int = 10_000) -> None:
         self._most = most

@@ -1,4 +1,4 @@
-"""What concerns the whole ledger, and not one of its routes, is for those who see all of them."""
+"""Check that the caller sees all routes, for endpoints that concern the whole ledger."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from milepost.http.protocol.problems import problem_error
 
 
 def check_sees_all(call: Call) -> None:
-    """Raise a problem if the caller sees only some routes: there is no telling what of this would be of others."""
+    """Raise a problem if the caller sees only some routes, because the answer may concern the others."""
     if call.caller.routes is not None:
         raise problem_error(
             "not-allowed",

@@ -1,1 +1,1 @@
-"""The page for people: server-rendered, with a few small scripts that keep it live. Everything it does goes through the API."""
+"""Dashboard: server-rendered pages, with a few small scripts that keep them live. Every write goes through the API."""

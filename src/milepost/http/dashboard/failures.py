@@ -1,4 +1,4 @@
-"""Failures by cause: how many have failed with each error, as exactly as that can be said at little cost."""
+"""Failures by cause: how many items have failed with each error, as exactly as is cheap to find out."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from milepost.ports.items import Query
 
 CAUSES = 8
 LOOK = 500
-"""So many rows of a stage are looked at, where counters cannot tell who has failed."""
+"""Maximum rows of a stage that are read, if the counters cannot say which have failed."""
 FRESH = 24 * HOUR
-"""So long a cause stays that nobody has any more: those that come and go with every try are not to make the page jump."""
+"""How long a cause without items stays on the page: causes that come and go with every attempt must not make the page jump."""
 
 
 class Cause(Struct, frozen=True):
-    """A cause at a stage. Of those who have the error now some have failed: at least `least` and at most `most`; the others are tried
-    again by themselves, or were cancelled. `filter` finds the failed ones."""
+    """A cause at a stage. At least `least` and at most `most` of the items with this error have failed; the others are retried
+    automatically, or were cancelled. `filter` finds the failed ones."""
 
     of: Group
     least: int
@@ -37,21 +37,21 @@ class Cause(Struct, frozen=True):
 
 
 def causes(ctx: Context, seen: Snapshot, groups: Sequence[Group], free: Callable[[], bool]) -> list[Cause]:
-    """Those with the most failures first. `free`: rows cost nothing to look at."""
+    """The causes with the most failures first. `free`: reading rows costs nothing."""
     bounds = failed_by_group({stage.name: stage.among(*FAILED) for stage in seen.stages}, groups)
     present = [group for group in groups if group.now > 0 or seen.at - group.last_at < FRESH]
     shown = sorted(present, key=lambda group: (-bounds[_key(group)][1], -group.now, -group.total, _key(group)))[:CAUSES]
     for stage in sorted({group.stage for group in shown if bounds[_key(group)][0] < bounds[_key(group)][1]}):
         if free():
             bounds |= _looked_at(ctx, seen.route, stage, {key: bound for key, bound in bounds.items() if key[0] == stage})
-    # By how many ever had it, not by how many have it now: that changes with every try.
+    # Sorted by the total, not by the present number: that changes with every attempt.
     shown.sort(key=lambda group: (-bounds[_key(group)][1], -group.total, _key(group)))
     return [Cause(group, *bounds[_key(group)], {"group": group.group, "stage": [group.stage], "status": ["failed"]}) for group in shown]
 
 
 def failed_by_group(failed: dict[str, int], groups: Sequence[Group]) -> dict[tuple[str, str], tuple[int, int]]:
-    """At least and at most so many have failed with each error, by (stage, group): what follows from how many failed at each stage,
-    and how many have which error there. All that failed have one."""
+    """Minimum and maximum number of failed items with each error, by (stage, group): derived from the number of failed items of each
+    stage, and the number of items with each error there. Every failed item has an error."""
     having: Counter[str] = Counter()
     for group in groups:
         having[group.stage] += max(0, group.now)
@@ -70,7 +70,7 @@ def _key(group: Group) -> tuple[str, str]:
 def _looked_at(
     ctx: Context, route: str, stage: str, bounds: dict[tuple[str, str], tuple[int, int]]
 ) -> dict[tuple[str, str], tuple[int, int]]:
-    """The same after a look at those that failed at a stage; if they are many, at the first of them."""
+    """The same after reading the failed rows of a stage; if there are many, the first of them."""
     page = ctx.ledger.find(Query(route=route, stages=frozenset({stage}), statuses=FAILED, limit=LOOK))
     seen = Counter((stage, item.row.error.group) for item in page.items if item.row.error is not None)
     if page.next is None:

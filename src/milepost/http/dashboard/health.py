@@ -1,4 +1,4 @@
-"""The overview's view of the health checks: one calm line, or each thing that is wrong with the page where an operator can act on it."""
+"""Health panel of the overview: "all is well" in one line, or each problem with a link to the page where an operator can act."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from milepost.http.state.ttl_cache import TtlCache
 
 
 class Notice(Struct, frozen=True):
-    """Something that is not well. `level` is bad or warn; `where` is a page of ours."""
+    """A problem. `level` is bad or warn; `where` is a page of ours."""
 
     level: str
-    told: str
+    text: str
     where: str
 
 
 class HealthPanel(Struct, frozen=True):
-    """What is not well, the worst first; and the calm line, for when there is nothing."""
+    """The problems, the worst first; and the line that is shown if there are none."""
 
     notices: list[Notice]
     calm: str
 
 
 def health(ctx: Context, routes: Iterable[Snapshot], *, all_seen: bool, ttl_cache: TtlCache) -> HealthPanel:
-    """How these routes stand, and what they need. What belongs to no route is for those alone who see all of them."""
+    """Health of these routes. Problems that belong to no route are only for callers who see all routes."""
     look = Look(ctx, routes=routes, everything=all_seen, thorough=False, once=ttl_cache.once)
     shown = [result for result in run_checks(look, OVERVIEW) if result.headline]
     notices = [Notice(one.finding.level, one.headline, one.page) for one in shown if one.finding.level != OK]

@@ -1,4 +1,4 @@
-"""What the overview shows, as plain values: made from what the ledger counts, so that it costs the same with a million items."""
+"""Data of the overview, as plain values: made from counters of the ledger, so it costs the same with a million items."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from milepost.ports.feed import Count, Group
 from milepost.ports.items import Query
 
 LANES, LOOK = 10, 1000
-"""So many paused lanes are looked into, and so many of the items that wait in each are counted."""
+"""Maximum paused lanes that are read, and maximum items that are counted in each."""
 PARTS = (
-    ("to do", "todo", (Status.PENDING, Status.QUEUED)),
-    ("in work", "work", (Status.PROCESSING,)),
+    ("queued", "todo", (Status.PENDING, Status.QUEUED)),
+    ("processing", "work", (Status.PROCESSING,)),
     ("waiting", "wait", (Status.WAITING,)),
     ("retrying", "retry", (Status.RETRY_SCHEDULED,)),
     ("failed", "fail", tuple(FAILED)),
@@ -36,7 +36,7 @@ PARTS = (
 
 
 class Part(Struct, frozen=True):
-    """Some of a stage's items: how many, and where they are found."""
+    """Some of a stage's items: how many, and the filter that finds them."""
 
     label: str
     kind: str
@@ -55,8 +55,8 @@ class Pause(Struct, frozen=True):
 
 
 class FunnelStage(Struct, frozen=True):
-    """A stage in the funnel, with all of its parts and ages, also where there is nothing, so that it keeps its shape. `overdue` says
-    how many are, "1,204+ overdue" where there may be more; None: the stage has no mark. `late`: some are, or may be."""
+    """A stage in the funnel, with all its parts and ages, even if they are zero, so that it keeps its shape. `overdue` is the text for
+    overdue items, "1,204+ overdue" if there may be more; None: the stage has no mark. `late`: some are overdue, or may be."""
 
     name: str
     parts: list[Part]
@@ -64,22 +64,22 @@ class FunnelStage(Struct, frozen=True):
     past: int
     bar: Markup
     ages: list[tuple[str, str, str]]
-    """Label, meaning, and how long."""
+    """Label, meaning and value."""
     overdue: str | None
     late: bool
     paused: Pause | None
     lanes: list[Pause]
     tag: tuple[str, str] | None
-    """What kind of stage it is, if it is not for our own workers, and what that means."""
+    """The kind of the stage, if it is not one for Milepost's own workers, and what that means."""
 
 
 class RouteView(Struct, frozen=True):
-    """A route. `known`: its stages are at hand here, so that its items can be looked at and acted on."""
+    """A route. `known`: its route file is loaded here, so that its items can be viewed and acted on."""
 
     name: str
     known: bool
     marked: bool
-    """Some stage has an overdue mark."""
+    """A stage has an overdue mark."""
     seen: Snapshot
     steps: list[FunnelStage]
     causes: list[Cause]
@@ -90,12 +90,12 @@ class RouteView(Struct, frozen=True):
 
 
 def worth_seeing(ctx: Context, seen: Snapshot) -> bool:
-    """A route that nobody hands anything over to is Milepost's own, and has nothing to say while it is well."""
+    """Whether the overview shows this route. Milepost's own routes take no submits, and are hidden while they are healthy."""
     return not own_route(ctx, seen.route) or bool(seen.failed or seen.live)
 
 
 def home(ctx: Context, found: Iterable[Snapshot], samples: Samples) -> list[RouteView]:
-    """These routes as funnels; Milepost's own come last."""
+    """These routes as funnels; Milepost's own are last."""
     counts: dict[str, list[Count]] = {}
     for count in ctx.ledger.counts():
         counts.setdefault(count.route, []).append(count)
@@ -116,7 +116,7 @@ def _route(ctx: Context, seen: Snapshot, counts: list[Count], groups: list[Group
 
     @cache
     def free() -> bool:
-        """Do rows cost nothing to look at? Asking may itself cost a little."""
+        """Whether reading rows costs nothing. The check itself may cost a little."""
         return ctx.ledger.cost_of(Query(route=seen.route, statuses=LIVE)) is None
 
     held, behind = ([PausedPart("at this route", seen.live)], 0) if paused else _held(ctx, seen, steps, free)
@@ -135,21 +135,21 @@ def _route(ctx: Context, seen: Snapshot, counts: list[Count], groups: list[Group
 
 
 def _born(ctx: Context, route: str) -> int | None:
-    """When there was such a route for the first time, if the ledger still knows."""
+    """When the route was first recorded, if the ledger still knows."""
     document = ctx.ledger.read_one(ROUTE, route)
     version = None if document is None else read_as(RouteVersion, document.value)
     return version.at if version is not None and version.version == 1 else None
 
 
 def _held(ctx: Context, seen: Snapshot, steps: Sequence[FunnelStage], free: Callable[[], bool]) -> tuple[list[PausedPart], int]:
-    """What is paused, and how many wait there; and how many others have a paused stage before them."""
+    """The pauses, with the number of items that wait at each; and the number of other items with a paused stage before them."""
     held: list[PausedPart] = []
     behind = before = 0
     looks = sum(len(step.lanes) for step in steps) <= LANES
     for stage, step in zip(seen.stages, steps, strict=True):
         waits = stage.among(*WAITING)
         if step.paused:
-            # Whatever is before it comes here; what waits at a pause before it has been told already.
+            # Items before this stage will reach it; those at an earlier pause have been counted there.
             behind = max(0, before - sum(one.n or 0 for one in held))
             held.append(PausedPart(f"at {step.name}", waits))
         elif waits or before:
@@ -161,7 +161,7 @@ def _held(ctx: Context, seen: Snapshot, steps: Sequence[FunnelStage], free: Call
 
 
 def _in_lane(ctx: Context, route: str, stage: str, lane: str) -> int | None:
-    """How many wait in a lane; None: too many to count."""
+    """Number of items that wait in a lane; None: too many to count."""
     page = ctx.ledger.find(Query(route=route, stages=frozenset({stage}), lane=lane, statuses=WAITING, limit=LOOK))
     return len(page.items) if page.next is None else None
 
@@ -174,8 +174,8 @@ def _step(stage: StageView, seen: Snapshot, plan: Plan | None, holds: dict[str, 
     parts = [Part(label, kind, stage.among(*statuses), [status.value for status in statuses]) for label, kind, statuses in PARTS]
     ages = [(label, meaning, "–" if ms is None else short_span(ms)) for label, meaning, ms in _ages(stage)]
     whole = max(1, seen.total)
-    told = ", ".join([*(f"{part.n:,} {part.label}" for part in parts if part.n), f"{stage.past:,} through"])
-    bar = stack([*((part.kind, part.n / whole) for part in parts), ("done", stage.past / whole)], told)
+    title = ", ".join([*(f"{part.n:,} {part.label}" for part in parts if part.n), f"{stage.past:,} completed"])
+    bar = stack([*((part.kind, part.n / whole) for part in parts), ("done", stage.past / whole)], title)
     above = scope(seen.route, stage.name)
     lanes = [pause for name in sorted(holds) if (lane := _lane(name, above)) and (pause := _pause(holds[name], lane)) is not None]
     return FunnelStage(
@@ -195,9 +195,9 @@ def _step(stage: StageView, seen: Snapshot, plan: Plan | None, holds: dict[str, 
 
 def _ages(stage: StageView) -> tuple[tuple[str, str, int | None], ...]:
     return (
-        ("half", "half of those on the way have been here no longer", stage.p50_ms),
-        ("95%", "all but one in twenty have been here no longer", stage.p95_ms),
-        ("oldest", "the one that has been here for longest", stage.oldest_ms),
+        ("p50", "half of the items in progress have been here for at most this long", stage.p50_ms),
+        ("p95", "95% of the items in progress have been here for at most this long", stage.p95_ms),
+        ("oldest", "the item that has been here longest", stage.oldest_ms),
     )
 
 
@@ -205,7 +205,7 @@ def _tag(stage: str, plan: Plan | None) -> tuple[str, str] | None:
     known = None if plan is None else plan.by_name.get(stage)
     if known is None or known.ours:
         return None
-    return ("external", "somebody else does it") if known.external else ("remote", "workers elsewhere come for it, over HTTP")
+    return ("external", "a partner does it") if known.external else ("remote", "remote workers claim it over HTTP")
 
 
 def _overdue(stage: StageView) -> str | None:

@@ -1,4 +1,4 @@
-"""Templates to pages. Everything that comes from outside is escaped; no page has a script or a style of its own in it."""
+"""Renders templates to pages. Every value from outside is escaped; no page has an inline script or style."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KINDS = {
     "REJECTED": "fail",
     "CANCELLED": "wait",
 }
-"""A status as a class of the style sheet."""
+"""Class of the style sheet for a status."""
 
 
 @cache
@@ -54,7 +54,7 @@ def _environment(folder: Path | None = None) -> jinja2.Environment:
 
 
 def moments(sentence: str) -> Markup:
-    """A sentence for a page: the instants in it are shown in the reader's own time."""
+    """A sentence for a page: times in it are shown in the reader's time zone."""
     return Markup(_INSTANT.sub(r'<time datetime="\g<0>">\g<0></time>', str(escape(sentence))))
 
 
@@ -62,14 +62,14 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 def page(state: ServerState, call: Call, template: str, **values: Any) -> HTMLResponse:
-    """A page for whoever calls: what they may not do is not offered to them."""
+    """A page for the caller: acts that the caller may not do are not offered."""
     return page_for(state, call.raw, call.caller, template, **values)
 
 
 def page_for(
     state: ServerState, request: Request, me: Caller, template: str, *, status: int = 200, templates: Path | None = None, **values: Any
 ) -> HTMLResponse:
-    """A template with what every page needs. `templates`: the folder of an application's own."""
+    """A template with the values that every page needs. `templates`: the folder of an application's own templates."""
     token = request.cookies.get(COOKIE)
     shared = {
         "base": state.base,
@@ -81,12 +81,12 @@ def page_for(
         "csrf": csrf_token(token) if token else "",
         "person": me.name if token and me.scopes and me is not LOCAL else None,
         "now": iso(state.ctx.clock.now()),
-        # Where the ledger is, is for those who may look into it.
+        # The URL of the ledger is for callers who may read.
         "ledger": state.ctx.ledger.url if me.scopes else "",
     }
     return HTMLResponse(_environment(templates).get_template(template).render({**shared, **values}), status)
 
 
 def seen_routes(state: ServerState, call: Call) -> list[str]:
-    """The routes that whoever calls may see, in their order."""
+    """The routes that the caller may see, in order."""
     return [name for name in route_names(state.ctx) if call.caller.sees(name)]

@@ -1,5 +1,5 @@
-"""What the pages are made of: style sheets, scripts and the icon. Their address says which version they are, so that a browser keeps
-them for as long as they stay the same, and has all of the new ones at once when they do not (scripts name each other relatively)."""
+"""Static files of the pages: style sheets, scripts and the icon. Their URL contains a version, so that a browser caches them until they
+change, and then loads all of the new ones (scripts refer to each other by relative URLs)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ FILES = {
     for file in sorted((resources.files(__package__) / "static").iterdir(), key=lambda file: file.name)
     if file.name.rpartition(".")[2] in KINDS
 }
-"""By the names that there are: one that somebody has made up is never given to the disk."""
+"""By name: a name that is not in this table never reaches the disk."""
 VERSION = sha256(b"".join(sha256(name.encode() + b"\0" + content).digest() for name, content in FILES.items())).hexdigest()[:12]
 KEPT = "public, max-age=31536000, immutable"
 
 
-@ENDPOINTS.add("GET", "/static/{version}/{name}", scope=None, summary="What the pages are made of")
+@ENDPOINTS.add("GET", "/static/{version}/{name}", scope=None, summary="Style sheets, scripts and the icon")
 def file(state: ServerState, call: Call) -> Answer:
     name = call.path["name"]
     if name not in FILES:

@@ -1,4 +1,4 @@
-"""What happened to an item, line by line, as its page shows it."""
+"""Timeline of an item: its history, line by line, as its page shows it."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ GOOD = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.CONFIRMED})
 
 
 class Try(Struct, frozen=True):
-    """A try that failed: why, how long it took, and when the next one is."""
+    """A failed attempt: its error, its duration, and the time of the next one."""
 
     category: str
     message: str
     http_status: int | None
     by: str
     why: str
-    """Where somebody outside, or a person, said so."""
+    """Set if a partner or an operator reported the failure."""
     took: str
     again_in: str
     again_at: str | None
 
 
 class TimelineEntry(Struct, frozen=True):
-    """One line: a sentence, and beneath it what a sentence has no room for. `said` and `details` are JSON."""
+    """One line: a sentence, and the details below it. `said` and `details` are JSON."""
 
     at: str | None
     kind: str
@@ -45,23 +45,23 @@ class TimelineEntry(Struct, frozen=True):
 
 def timeline(happened: list[StoryLine], results: dict[str, Any]) -> list[TimelineEntry]:
     """All lines, the oldest first."""
-    return [_entry(told, results) for told in happened]
+    return [_entry(one, results) for one in happened]
 
 
 def written(value: Any) -> str:
-    """JSON for people. It is made here and not in the browser, where the last digits of large numbers are lost."""
+    """JSON for people. It is formatted here and not in the browser, which would lose the last digits of large numbers."""
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def _entry(told: StoryLine, results: dict[str, Any]) -> TimelineEntry:
-    line, attempt = told.line, told.line.attempt
+def _entry(one: StoryLine, results: dict[str, Any]) -> TimelineEntry:
+    line, attempt = one.line, one.line.attempt
     kind = "fail" if attempt is not None else "done" if line.reason in GOOD else ""
     details = "" if attempt is None or attempt.details is None else written(attempt.details)
     return TimelineEntry(
-        # One that cannot be read has no time.
-        at=iso(told.at) if line.version else None,
+        # A line that cannot be read has no time.
+        at=iso(one.at) if line.version else None,
         kind=kind,
-        text=told.short if attempt is None else _failed(line, attempt.number),
+        text=one.short if attempt is None else _failed(line, attempt.number),
         act=line.act,
         failed=_try(line),
         said=_said(line, results),
@@ -71,8 +71,8 @@ def _entry(told: StoryLine, results: dict[str, Any]) -> TimelineEntry:
 
 
 def _failed(line: Line, number: int) -> str:
-    end = {Reason.EXHAUSTED: "; no tries are left", Reason.REJECTED: ", for good"}.get(line.reason, "")
-    return f"try {number} at '{line.stage}' failed{end}"
+    end = {Reason.EXHAUSTED: "; no attempts are left", Reason.REJECTED: " permanently"}.get(line.reason, "")
+    return f"attempt {number} at '{line.stage}' failed{end}"
 
 
 def _try(line: Line) -> Try | None:
@@ -93,7 +93,7 @@ def _try(line: Line) -> Try | None:
 
 
 def _said(line: Line, results: dict[str, Any]) -> str:
-    """What a confirmation said, where that still is the stage's result, and what was noted beside the item."""
+    """The value of a confirmation, if it still is the stage's result, and notes about the item."""
     if line.version and line.note is not None and not isinstance(line.note, str):
         return written(line.note)
     given = results.get(line.stage)

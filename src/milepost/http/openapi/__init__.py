@@ -1,1 +1,1 @@
-"""The OpenAPI document, and its page for people."""
+"""The OpenAPI document, and the same as a page."""

@@ -1,4 +1,4 @@
-"""The description of the API (OpenAPI 3.1), made from the endpoints themselves: what is served is what is described."""
+"""OpenAPI 3.1 document, generated from the endpoints, so that it always describes what is served."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from milepost.http.state.state import ServerState
 
 ENDPOINTS = Endpoints()
 DESCRIBED = ("/api/v1/", "/api/openapi.json", "/healthz", "/readyz", "/metrics")
-"""Where that begins which programs call. The rest are pages for people."""
+"""Prefix of the paths for programs. The other paths are pages for people."""
 ALWAYS = ("wrong-value", "malformed", "too-many", "failed", "busy", "unavailable")
 WITH_A_KEY = ("no-key", "not-allowed", "bad-origin")
 WITH_A_BODY = ("too-large", "wrong-type", "too-slow")
@@ -28,38 +28,38 @@ SAMPLES: dict[str, str] = {
 _PARAMETER = re.compile(r"{(\w+)(?::\w+)?}")
 _PARAMETERS = {"route": "The route's name", "key": "The item's key, percent-encoded", "id": "An id", "stage": "The stage's name"}
 _ABOUT = """Items travel a route of stages; one ledger says where each of them is. Every write is on disk when it is answered, and may be
-said again: nothing is done twice. Every error has the same shape (application/problem+json) with a `code` that never changes its meaning."""
+repeated: nothing is recorded twice. Every error has the same shape (application/problem+json) with a `code` whose meaning never changes."""
 _PROBLEM = {
     "type": "object",
-    "description": "What went wrong (RFC 9457). There may be more fields, by code.",
+    "description": "An error (RFC 9457). Some codes have more fields.",
     "properties": {
         "type": {"type": "string"},
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "code": {"type": "string", "enum": sorted(TITLES)},
-        "detail": {"type": "string", "description": "What is wrong with this very call."},
-        "field": {"type": "string", "description": "What was given wrongly."},
-        "expected": {"type": "string", "description": "What would be right."},
+        "detail": {"type": "string", "description": "What is wrong with this call."},
+        "field": {"type": "string", "description": "The wrong field or parameter."},
+        "expected": {"type": "string", "description": "A correct value."},
     },
     "required": ["type", "title", "status", "code", "detail"],
 }
 
 
 def described(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
-    """Those that programs call."""
+    """The endpoints for programs."""
     theirs = [one for one in endpoints if one.application and not one.page and one.method != "OPTIONS"]
     return [one for one in endpoints if not one.application and one.path.startswith(DESCRIBED)] + theirs
 
 
 def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
-    """The whole description."""
-    told = described(endpoints)
-    # An application's types have names of their own: they must not change what ours are called.
+    """The whole document."""
+    api = described(endpoints)
+    # An application's types are named separately: they must not change the names of ours.
     schemas = {
-        name: _Schemas([one for one in told if one.application == name], name) for name in dict.fromkeys(one.application for one in told)
+        name: _Schemas([one for one in api if one.application == name], name) for name in dict.fromkeys(one.application for one in api)
     }
     paths: dict[str, dict[str, Any]] = {}
-    for endpoint in told:
+    for endpoint in api:
         at = paths.setdefault(_PARAMETER.sub(r"{\1}", endpoint.path), {})
         at[endpoint.method.lower()] = _operation(endpoint, schemas[endpoint.application])
     components = {name: part for found in schemas.values() for name, part in found.components.items()}
@@ -69,13 +69,13 @@ def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": {"Problem": _PROBLEM, **components},
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "A key that 'milepost keys new' has made."}},
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "A key made by 'milepost keys new'."}},
         },
     }
 
 
 class _Schemas:
-    """The schema of every type that endpoints take and give; those of queries are taken apart into parameters."""
+    """The schema of every type that endpoints take and return; those of queries are split into parameters."""
 
     def __init__(self, endpoints: Sequence[Endpoint], application: str) -> None:
         prefix = f"{application}." if application else ""
@@ -96,22 +96,22 @@ class _Schemas:
         return parts[0] if len(parts) == 1 else {"anyOf": parts}
 
     def parameters(self, query: type[Struct]) -> list[dict[str, Any]]:
-        told = self._queries[query]
+        known = self._queries[query]
         return [
-            {"name": name, "in": "query", "required": name in told["required"], "schema": _without_null(schema)}
-            for name, schema in told["properties"].items()
+            {"name": name, "in": "query", "required": name in known["required"], "schema": _without_null(schema)}
+            for name, schema in known["properties"].items()
         ]
 
 
 def _parts(kind: Any) -> list[Any]:
-    """The types of a union; one that is no union is by itself. None: nothing."""
+    """The types of a union; a single type is a union of one. None: no type."""
     if kind is None:
         return []
     return [part for part in get_args(kind) if part is not type(None)] if get_origin(kind) in (Union, UnionType) else [kind]
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter that is not given is not there; there is no null in an address."""
+    """The schema without null: a query parameter is either given or absent."""
     rest = {name: value for name, value in schema.items() if name not in ("anyOf", "default")}
     if schema.get("default") not in (None, [], ""):
         rest["default"] = schema["default"]
@@ -125,7 +125,7 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "description": _PARAMETERS.get(name, name)}
         for name in _PARAMETER.findall(endpoint.path)
     ]
-    told: dict[str, Any] = {
+    operation: dict[str, Any] = {
         "operationId": f"{module}_{endpoint.handler.__name__}",
         "tags": [module],
         "summary": endpoint.summary,
@@ -139,8 +139,8 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
         for kind in endpoint.types:
             if kind in SAMPLES:
                 content[kind]["example"] = SAMPLES[kind]  # type: ignore[assignment]
-        told["requestBody"] = {"required": True, "content": content}
-    return told
+        operation["requestBody"] = {"required": True, "content": content}
+    return operation
 
 
 def _description(endpoint: Endpoint) -> str:
@@ -150,26 +150,26 @@ def _description(endpoint: Endpoint) -> str:
 
 
 def _responses(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
-    told: dict[str, Any] = {}
+    responses: dict[str, Any] = {}
     for status, kind in sorted(endpoint.answers.items()):
         parts = _parts(kind)
         first = "" if not parts else (getattr(parts[0], "__doc__", "") or "") if isinstance(parts[0], type(Struct)) else ""
-        told[str(status)] = {"description": " ".join(first.split()) or "Done."}
+        responses[str(status)] = {"description": " ".join(first.split()) or "Done."}
         if parts:
-            told[str(status)]["content"] = {"text/plain" if kind is str else "application/json": {"schema": schemas.of(kind)}}
+            responses[str(status)]["content"] = {"text/plain" if kind is str else "application/json": {"schema": schemas.of(kind)}}
     by_status: dict[int, list[str]] = {}
     for code in possible(endpoint):
         by_status.setdefault(TITLES[code][0], []).append(code)
     for number, codes in sorted(by_status.items()):
-        entry = told.setdefault(str(number), {"description": ""})
+        entry = responses.setdefault(str(number), {"description": ""})
         words = "; ".join(f"`{code}`: {TITLES[code][1]}" for code in codes)
         entry["description"] = f"{entry['description']} {words}".strip()
         entry.setdefault("content", {})[TYPE] = {"schema": {"$ref": "#/components/schemas/Problem"}}
-    return told
+    return responses
 
 
 def possible(endpoint: Endpoint) -> list[str]:
-    """The codes of all problems that this endpoint may have."""
+    """The codes of all problems that this endpoint may answer with."""
     codes = [*endpoint.problems, *ALWAYS]
     codes += WITH_A_KEY if endpoint.scope is not None else ()
     codes += WITH_A_BODY if endpoint.body is not None else ()
@@ -177,7 +177,7 @@ def possible(endpoint: Endpoint) -> list[str]:
 
 
 def whole(state: ServerState) -> dict[str, Any]:
-    """The description of all endpoints that this server has."""
+    """The document for all endpoints of this server."""
     from milepost import __version__
 
     return state.ttl_cache.once(("openapi",), lambda: document(state.endpoints, __version__))
@@ -185,5 +185,5 @@ def whole(state: ServerState) -> dict[str, Any]:
 
 @ENDPOINTS.add("GET", "/api/openapi.json", scope=None, answers={200: dict[str, Any]}, summary="This description (OpenAPI 3.1)")
 def openapi(state: ServerState, call: Call) -> Answer:
-    """For programs that make clients, and for those that check."""
+    """For client generators and validators."""
     return Answer({**whole(state), "servers": [{"url": state.base or "/"}]})

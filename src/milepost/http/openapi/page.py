@@ -1,4 +1,4 @@
-"""The description of the API for people: one page, made from the same document, without any script."""
+"""The API reference as a page, made from the OpenAPI document, without any script."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from milepost.http.state.state import ServerState
 ENDPOINTS = Endpoints()
 
 
-def rendered(state: ServerState, call: Call, told: dict[str, Any]) -> Response:
+def rendered(state: ServerState, call: Call, document: dict[str, Any]) -> Response:
     """The page for this document."""
     by_tag: dict[str, list[dict[str, Any]]] = {}
-    for path, operations in told["paths"].items():
+    for path, operations in document["paths"].items():
         for method, operation in operations.items():
             by_tag.setdefault(operation["tags"][0], []).append({"method": method.upper(), "path": path, **operation})
-    schemas = told["components"]["schemas"]
-    return page(state, call, "api.html", here="/api/docs", info=told["info"], by_tag=by_tag, schemas=schemas, shape=shape, said=said)
+    schemas = document["components"]["schemas"]
+    return page(state, call, "api.html", here="/api/docs", info=document["info"], by_tag=by_tag, schemas=schemas, shape=shape, said=said)
 
 
 def said(text: str) -> Markup:
-    """A description, with what stands between backticks as code."""
+    """A description, with text between backticks as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
@@ -48,7 +48,7 @@ def shape(schema: dict[str, Any]) -> str:
     return f"{kind}, {', '.join(within)}" if within else kind
 
 
-@ENDPOINTS.add("GET", "/api/docs", scope=None, answers={200: str}, summary="This description, as a page")
+@ENDPOINTS.add("GET", "/api/docs", scope=None, answers={200: str}, summary="The API reference, as a page")
 def docs(state: ServerState, call: Call) -> Answer:
     """For people."""
     return Answer(rendered(state, call, whole(state)))

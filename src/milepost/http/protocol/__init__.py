@@ -1,1 +1,1 @@
-"""What an endpoint is: requests, answers, problems (RFC 9457), headers and paths."""
+"""Endpoints: requests, answers, problems (RFC 9457), headers and paths."""

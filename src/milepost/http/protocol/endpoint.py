@@ -1,4 +1,4 @@
-"""What an endpoint is: how it is called, who may, what it takes and gives. The description for others is made from the same."""
+"""Endpoints: method, path, scope, and the types that they take and return. The OpenAPI document is made from the same declarations."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from milepost.http.state.state import ServerState
 
 END = r"$(?!\n)"
-"""How the pattern of a value ends. In Python "$" alone lets a line end follow; elsewhere, where the description is read, it does not."""
+"""End of a regular expression for a value. In Python "$" also matches before a final line end; in the JSON Schema dialect it does not."""
 
 
 class Caller(Struct, frozen=True):
-    """Who calls: a key, a person who has logged in, or, on loopback and without any keys, whoever sits there."""
+    """The caller: a key, a person in a session, or, on loopback while there are no keys, any local user."""
 
     name: str
     scopes: frozenset[str]
@@ -40,12 +40,12 @@ class Caller(Struct, frozen=True):
 
     @property
     def narrowed(self) -> Callable[[str], bool] | None:
-        """Says of which routes one who sees only some may hear; None for one who sees all."""
+        """A test for the routes that the caller sees; None for a caller who sees all."""
         return None if self.routes is None else self.sees
 
 
 class Call(Struct, frozen=True):
-    """One call, taken apart. `query` and `body` are of the endpoint's own types; `path` has the parts of the address."""
+    """One parsed call. `query` and `body` have the endpoint's own types; `path` has the variables of the path."""
 
     caller: Caller
     path: Mapping[str, str]
@@ -53,11 +53,11 @@ class Call(Struct, frozen=True):
     body: Any = None
     headers: Mapping[str, str] = {}
     raw: Any = None
-    """The request itself, for what is read or written bit by bit."""
+    """The request itself, for bodies and answers that are streamed."""
 
 
 class Answer(Struct, frozen=True):
-    """What is answered: a status and plain values, a Struct, or a finished response."""
+    """An answer: a status and plain values, a Struct, or a finished response."""
 
     body: Any = None
     status: int = 200
@@ -73,7 +73,7 @@ class Endpoint(Struct, frozen=True):
     path: str
     handler: Handler
     scope: str | None
-    """None: open to all (health)."""
+    """None: no key is needed (health)."""
     query: type[Struct] | None = None
     body: Any = None
     answers: Mapping[int, Any] = {}
@@ -83,21 +83,21 @@ class Endpoint(Struct, frozen=True):
     summary: str = ""
     description: str = ""
     types: tuple[str, ...] = ("application/json",)
-    """What its body may be."""
+    """The media types that its body may have."""
     largest: int | None = None
-    """The most bytes its body may have, where that is not the usual."""
+    """Maximum size of its body in bytes, if it is not the usual one."""
     writes: bool = True
-    """False: calling it changes nothing, though it is no GET."""
+    """False: a call changes nothing, although the method is not GET."""
     page: bool = False
-    """It is for people: problems are shown as a page, and who must log in is led there."""
+    """It is for people: problems are shown as a page, and a caller without a session is redirected to the log-in."""
     is_async: bool = False
-    """Its handler is awaited by the event loop; else it is called in a thread of the state."""
+    """Its handler is awaited by the event loop; otherwise it is called in a thread of the state."""
     application: str = ""
-    """The application that has declared it; empty: it is Milepost's own."""
+    """The application that declared it; empty: it is Milepost's own."""
     origins: frozenset[str] = frozenset()
     """Origins, such as https://example.org, whose pages may call it from a browser."""
     on_problem: Callable[[Problem], Answer] | None = None
-    """Makes the answer of an error, for an endpoint with a shape of its own."""
+    """Formats the answer of an error, for an endpoint with an error format of its own."""
 
 
 class Endpoints:
@@ -126,8 +126,10 @@ class Endpoints:
 
         def declare(handler: H) -> H:
             changes = method not in ("GET", "HEAD") if writes is None else writes
-            told = (handler.__doc__ or "").strip()
-            found = Endpoint(method, path, handler, scope, query, body, answers or {}, problems, summary, told, types, largest, changes)
+            description = (handler.__doc__ or "").strip()
+            found = Endpoint(
+                method, path, handler, scope, query, body, answers or {}, problems, summary, description, types, largest, changes
+            )
             self.found.append(replace(found, page=self._pages, is_async=inspect.iscoroutinefunction(handler)))
             return handler
 
@@ -154,7 +156,7 @@ def read_query(given: Mapping[str, list[str]], wanted: type[Struct] | None) -> A
 
 @cache
 def _parameters(wanted: type[Struct]) -> dict[str, bool]:
-    """Each parameter, and whether it may be given several times. (Looked up once: msgspec reads the annotations anew each time.)"""
+    """Each parameter, and whether it may be given several times. (Cached, because msgspec reads the annotations each time.)"""
     return {found.encode_name: any(word in str(found.type) for word in ("list[", "frozenset[")) for found in msgspec.structs.fields(wanted)}
 
 
@@ -171,7 +173,7 @@ def read_body(data: bytes, wanted: Any) -> Any:
 
 
 def read_fields(given: Mapping[str, str], wanted: type[Struct]) -> Any:
-    """The fields of a form as the endpoint's own type; raises a problem that names the field. Fields that it does not have are left out."""
+    """The fields of a form as the endpoint's own type; raises a problem that names the field. Unknown fields are ignored."""
     try:
         return msgspec.convert({name: text for name, text in given.items() if name in _parameters(wanted)}, wanted, strict=False)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""Headers that every answer has, errors among them: what a browser may do with it, and that nobody keeps a copy."""
+"""Headers of every answer, errors too: security headers for browsers, and no caching."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ ALWAYS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    # Not "no-referrer": with it, browsers hide from us that our own forms are ours (Origin: null).
+    # Not "no-referrer": with it, browsers send "Origin: null" with our own forms.
     "Referrer-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 KEPT = (b"cache-control", b"no-store")
-"""Unless an answer says itself how long it may be kept, as a stylesheet does."""
+"""Default, unless an answer sets its own caching, as a style sheet does."""
 _OURS = [(name.lower().encode(), value.encode()) for name, value in ALWAYS.items()]
 _REPLACED = frozenset(name for name, _ in _OURS) | {b"server"}
 
 
 class Headers:
-    """Around the whole application, so that no answer gets past it."""
+    """ASGI middleware around the whole application, so that every answer has the headers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -46,7 +46,7 @@ class Headers:
 
 
 def with_ours(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """An answer's headers (their names are in small letters), and ours in the place of any that it has of the same names."""
+    """An answer's headers (with lower-case names), with ours in place of headers of the same names."""
     kept = [header for header in headers if header[0] not in _REPLACED]
     if not any(name == KEPT[0] for name, _ in kept):
         kept.append(KEPT)

@@ -1,4 +1,4 @@
-"""Which endpoint a call is for: by its method and its path."""
+"""Path routing: finds the endpoint of a call by its method and path."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class Paths(Generic[T]):
-    """Looked up in the order in which they are given: the first that fits it is. HEAD is answered as GET."""
+    """Paths are matched in the order in which they are given; the first match wins. HEAD is answered as GET."""
 
     def __init__(self, found: Iterable[tuple[str, str, T]]) -> None:
-        """(method, path, whatever is there)"""
+        """(method, path, target)"""
         self._by_method: dict[str, list[tuple[re.Pattern[str], T]]] = {}
         for method, path, there in found:
             pattern = compile_path(path)[0]
@@ -23,14 +23,14 @@ class Paths(Generic[T]):
                 self._by_method.setdefault(word, []).append((pattern, there))
 
     def find(self, method: str, path: str) -> tuple[T, dict[str, Any]] | None:
-        """What is there, and the parts of the path that have names."""
+        """The target, and the named variables of the path."""
         for pattern, there in self._by_method.get(method, ()):
-            # The whole of it: "$" alone lets a line end follow, and what is meant for one address would reach another.
+            # Match the whole path: "$" alone allows a final line end, and a call for one path would reach another.
             matched = pattern.fullmatch(path)
             if matched is not None:
                 return there, matched.groupdict()
         return None
 
     def methods(self, path: str) -> list[str]:
-        """By which methods there is something at a path."""
+        """The methods that a path has."""
         return sorted(method for method in self._by_method if self.find(method, path) is not None)

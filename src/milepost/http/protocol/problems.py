@@ -1,4 +1,4 @@
-"""One shape for every error: a problem with a stable code, what is wrong, in which field, and what would be right (RFC 9457)."""
+"""Errors over HTTP (RFC 9457): a problem with a stable code, what is wrong, in which field, and what would be right."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TYPE = "application/problem+json"
 
 
 class Problem(Struct, frozen=True, omit_defaults=True):
-    """What went wrong with a call. `code` never changes its meaning; `field` names what was given wrongly."""
+    """An error of a call. `code` never changes its meaning; `field` names the wrong field or parameter."""
 
     status: int
     code: str
@@ -35,13 +35,13 @@ class Problem(Struct, frozen=True, omit_defaults=True):
     extra: dict[str, Any] = {}
 
     def content(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"type": f"urn:milepost:{self.code}", "title": self.title, "status": self.status, "code": self.code}
-        told["detail"] = self.detail
+        view: dict[str, Any] = {"type": f"urn:milepost:{self.code}", "title": self.title, "status": self.status, "code": self.code}
+        view["detail"] = self.detail
         if self.field is not None:
-            told["field"] = self.field
+            view["field"] = self.field
         if self.expected is not None:
-            told["expected"] = self.expected
-        return told | self.extra
+            view["expected"] = self.expected
+        return view | self.extra
 
 
 class ProblemError(Exception):
@@ -56,38 +56,38 @@ class ProblemError(Exception):
 TITLES: dict[str, tuple[int, str]] = {
     "malformed": (400, "The request cannot be read"),
     "wrong-value": (400, "A value is wrong"),
-    "costly": (400, "No index serves this, and it is large"),
-    "no-key": (401, "No key was given, or it is not known"),
+    "costly": (400, "No index serves this query, and the table is large"),
+    "no-key": (401, "The key is missing or unknown"),
     "not-allowed": (403, "The key does not allow this"),
     "not-local": (403, "Without keys only this machine may call"),
-    "bad-origin": (403, "The request did not come from this page"),
-    "not-found": (404, "There is no such thing"),
-    "unknown-path": (404, "There is nothing here"),
-    "unknown-route": (404, "There is no such route"),
-    "unknown-stage": (404, "There is no such stage"),
-    "unknown-item": (404, "There is no such item"),
-    "unknown-act": (404, "There is no such act"),
-    "unknown-list": (404, "There is no such list"),
-    "unknown-subscriber": (404, "There is no such subscriber"),
-    "wrong-method": (405, "This cannot be done here"),
-    "too-slow": (408, "It came too slowly"),
-    "conflict": (409, "It was said before, otherwise"),
+    "bad-origin": (403, "The request does not come from a page of this server"),
+    "not-found": (404, "Not found"),
+    "unknown-path": (404, "No such path"),
+    "unknown-route": (404, "No such route"),
+    "unknown-stage": (404, "No such stage"),
+    "unknown-item": (404, "No such item"),
+    "unknown-act": (404, "No such act"),
+    "unknown-list": (404, "No such list"),
+    "unknown-subscriber": (404, "No such subscriber"),
+    "wrong-method": (405, "The path does not support this method"),
+    "too-slow": (408, "The request was too slow"),
+    "conflict": (409, "It conflicts with what is recorded"),
     "ended": (409, "The item has ended"),
-    "refused": (409, "It cannot be done as things stand"),
-    "lease-lost": (409, "The lease does not hold any more"),
+    "refused": (409, "It is not possible in the present state"),
+    "lease-lost": (409, "The lease is not valid any more"),
     "route-changed": (409, "The route has changed"),
     "too-large": (413, "The body is too large"),
-    "wrong-type": (415, "The body is of another type"),
-    "malformed-item": (422, "The item cannot be taken in"),
+    "wrong-type": (415, "The body has the wrong type"),
+    "malformed-item": (422, "The item cannot be accepted"),
     "too-many": (429, "Too many requests"),
     "head-too-large": (431, "The head of the request is too large"),
-    "failed": (500, "Something went wrong here"),
+    "failed": (500, "Internal error"),
     "lacking": (501, "This ledger cannot do that"),
     "busy": (503, "The ledger is busy"),
     "unavailable": (503, "The ledger cannot be used now"),
-    "not-ready": (503, "Not ready for work"),
+    "not-ready": (503, "Not ready"),
 }
-"""Every code there is."""
+"""Every code, with its status and title."""
 
 
 def problem(code: str, detail: str, *, field: str | None = None, expected: str | None = None, **extra: Any) -> Problem:
@@ -100,7 +100,7 @@ def problem_error(code: str, detail: str, *, field: str | None = None, expected:
 
 
 def problem_of(error: MilepostError) -> Problem:
-    """What one of Milepost's own errors is to the outside."""
+    """The problem for one of Milepost's own errors."""
     if isinstance(error, MalformedInput):
         return problem("malformed-item", str(error), field=error.field or None, expected=error.expected or None)
     if isinstance(error, RouteChanged):

@@ -1,1 +1,1 @@
-"""The HTTP server: all endpoints put together, the ASGI application, and the listener."""
+"""HTTP server: all endpoints together, the ASGI application, and the listener."""

@@ -1,4 +1,4 @@
-"""The application: every call is checked, taken apart, given to its endpoint, and answered in one of two shapes."""
+"""ASGI application: checks every call, parses it, calls its endpoint, and sends the answer or a problem."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from milepost.http.state.state import ServerState
 
 LARGEST = 1 << 20
 SLOWEST_S = 30.0
-"""A body must be here by then."""
+"""Time limit for receiving a body."""
 
 log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 
 
 def make_app(state: ServerState, endpoints: Iterable[Endpoint]) -> ASGIApp:
-    """The ASGI application of these endpoints. Who calls is for the state's authenticator to say."""
+    """The ASGI application of these endpoints. The state's authenticator identifies the caller."""
     served = Headers(Traced(Answering(state, endpoints), state.ctx))
     return BasePath(served, state.base) if state.base else served
 
 
 class Answering:
-    """Finds the endpoint that a call is for, and answers it. Whatever goes wrong is a problem, never a traceback."""
+    """Finds the endpoint of a call, and answers it. Every error is answered as a problem, never as a traceback."""
 
     def __init__(self, state: ServerState, endpoints: Iterable[Endpoint]) -> None:
         self._state = state
@@ -63,14 +63,14 @@ class Answering:
             caller = await state.authenticator.recognise(request, endpoint)
             if endpoint.scope is not None and not caller.may(endpoint.scope):
                 raise problem_error("not-allowed", f"{caller.name!r} may not do this", expected=f"a key with the scope {endpoint.scope!r}")
-            # Before anything else is looked at: what is wrong with the rest of the call would tell that the route is there.
+            # First of all: an error in the rest of the call would reveal that the route exists.
             if "route" in request.path_params and not caller.sees(request.path_params["route"]):
                 raise state.no_route(caller, request.path_params["route"])
             call = await _taken_apart(request, endpoint, caller)
             if endpoint.is_async:
                 answer = await endpoint.handler(state, call)  # type: ignore[misc]
             else:
-                # With what this task knows of the call: its correlation id is for the log of the thread too.
+                # In this task's context, so that the thread's log has the correlation id too.
                 run, given = copy_context().run, state.for_one_page() if endpoint.page else state
                 answer = await asyncio.get_running_loop().run_in_executor(state.pool, run, endpoint.handler, given, call)
             return _response(answer)
@@ -79,27 +79,27 @@ class Answering:
         except ClientDisconnect:
             return Response(status_code=400)
         except MilepostError as error:
-            told = problem_of(error)
-            if told.code in ("busy", "unavailable") and not (caller.scopes and caller.routes is None):
-                # What a ledger says of itself names its place, and that is not for everybody who can reach the door.
-                log.warning("a call could not be answered: %s %s: %s", request.method, request.url.path, error)
-                told = problem(told.code, "the ledger cannot be used now; the log of the server says more")
-            return _troubled(state, endpoint, request, caller, ProblemError(told))
+            reported = problem_of(error)
+            if reported.code in ("busy", "unavailable") and not (caller.scopes and caller.routes is None):
+                # The text of a ledger error contains the ledger's URL, which is not for every caller.
+                log.warning("call not answered: %s %s: %s", request.method, request.url.path, error)
+                reported = problem(reported.code, "the ledger cannot be used now; see the server's log")
+            return _troubled(state, endpoint, request, caller, ProblemError(reported))
         except Exception as error:
-            log.error("a call failed: %s %s", request.method, request.url.path, exc_info=error)
-            failed = problem_error("failed", "this should not have happened; the log of the server says more")
+            log.error("call failed: %s %s", request.method, request.url.path, exc_info=error)
+            failed = problem_error("failed", "internal error; see the server's log")
             return _troubled(state, endpoint, request, caller, failed)
 
     def _not_here(self, request: Request) -> Response:
         path = request.scope["path"]
         allowed = ", ".join(self._paths.methods(path))
         if allowed:
-            told = problem("wrong-method", f"{request.method} is not possible at {path}", expected=allowed)
-            return problem_response(told, {"Allow": allowed})
-        told = problem("unknown-path", f"there is nothing at {path}")
+            reported = problem("wrong-method", f"{request.method} is not possible at {path}", expected=allowed)
+            return problem_response(reported, {"Allow": allowed})
+        reported = problem("unknown-path", f"no such path: {path}")
         if "text/html" in request.headers.get("accept", ""):
-            return page_for(self._state, request, NO_OBSERVER, "problem.html", status=told.status, problem=told)
-        return problem_response(told)
+            return page_for(self._state, request, NO_OBSERVER, "problem.html", status=reported.status, problem=reported)
+        return problem_response(reported)
 
 
 async def _taken_apart(request: Request, endpoint: Endpoint, caller: Caller) -> Call:
@@ -115,8 +115,8 @@ async def _taken_apart(request: Request, endpoint: Endpoint, caller: Caller) -> 
         for name, plain in (("Content-Encoding", "identity"), ("Transfer-Encoding", "chunked")):
             packed = request.headers.get(name, plain).strip().lower()
             if packed != plain:
-                # Nothing is unpacked here: a little of it may be very much. Taken as it is, it would be other content than was meant.
-                raise problem_error("wrong-type", f"the body is packed ({packed})", field=name, expected="the body as it is")
+                # Bodies are not decompressed: a small one may become very large. Stored as it is, it would be other content than was meant.
+                raise problem_error("wrong-type", f"the body is compressed ({packed})", field=name, expected="an uncompressed body")
         if endpoint.body is bytes:
             body = await read_all(request, endpoint.largest or LARGEST)
         elif kind == "application/json":
@@ -127,7 +127,7 @@ async def _taken_apart(request: Request, endpoint: Endpoint, caller: Caller) -> 
 
 
 async def read_all(request: Request, largest: int) -> bytes:
-    """The whole body, if it is not too large and not too slow."""
+    """The whole body; raises a problem if it is too large or too slow."""
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > largest:
         raise _too_large(largest)
@@ -139,7 +139,7 @@ async def read_all(request: Request, largest: int) -> bytes:
                 if len(data) > largest:
                     raise _too_large(largest)
     except TimeoutError:
-        raise problem_error("too-slow", f"the body was not here within {SLOWEST_S:g} s") from None
+        raise problem_error("too-slow", f"request body not received within {SLOWEST_S:g} s") from None
     return bytes(data)
 
 
@@ -156,7 +156,7 @@ def _response(answer: Answer) -> Response:
 
 
 def _troubled(state: ServerState, endpoint: Endpoint, request: Request, caller: Caller, found: ProblemError) -> Response:
-    """The problem, in the form that whoever called can read."""
+    """The problem as a page or as JSON, as the caller needs it."""
     if endpoint.on_problem is not None:
         answer = endpoint.on_problem(found.problem)
         return _response(replace(answer, headers={**problem_headers(found.problem, found.headers), **answer.headers}))

@@ -1,4 +1,4 @@
-"""The endpoints and pages of applications, made into endpoints of this server."""
+"""Endpoints and pages of applications, as endpoints of this server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PARAMETER = re.compile(r"{\w+(?::\w+)?}")
 
 
 def application_endpoints(applications: Iterable[ConfiguredApplication[Any]], own: Sequence[Endpoint]) -> list[Endpoint]:
-    """The endpoints and pages of applications. One whose path is taken, by Milepost or by another application, is a mistake."""
+    """The endpoints and pages of applications. A path that Milepost or another application already has is a mistake."""
     found: list[Endpoint] = []
     taken = list(own)
     for one in applications:
@@ -102,7 +102,7 @@ def _answer(one: ConfiguredApplication[Any], state: ServerState, call: Call, par
 
 
 async def _preflight(method: str, origins: frozenset[str], state: ServerState, call: Call) -> Answer:
-    """What a browser asks before it lets a page of another origin call."""
+    """Answers the preflight request of a browser (CORS)."""
     if call.headers.get("origin") not in origins:
         return Answer(status=204)
     headers = {

@@ -1,4 +1,4 @@
-"""The door as a whole: a state, the application in front of it, and the server that listens."""
+"""The HTTP server of one process: state, ASGI application and listener together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from milepost.http.state.state import ServerState
 
 
 def make_door(state: ServerState) -> Any:
-    """The ASGI application with everything that belongs to it."""
+    """The ASGI application with all its middleware."""
     own = [*all_endpoints(), *all_pages()]
     theirs = application_endpoints(state.applications, own)
     state.endpoints = (*all_endpoints(), *theirs)
@@ -23,7 +23,7 @@ def make_door(state: ServerState) -> Any:
 
 
 class Door:
-    """Open between `open` and `close`; `url` says where."""
+    """Serves between `open` and `close`; `url` is its address."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Door:
         self.server.start()
 
     def close(self) -> None:
-        """Calls under way have a little while to end."""
+        """Waits a short time for running calls."""
         self.state.observability.feed.end()
         self.state.waiting.end()
         self.server.stop()

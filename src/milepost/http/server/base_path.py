@@ -1,4 +1,4 @@
-"""The base path: what every address begins with where a proxy gives us a part of its own. It is taken off before anything is looked at."""
+"""Base path: the prefix of every URL if a proxy serves Milepost below a path of its own. It is removed before routing."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _BASE = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
 
 
 def checked_base(text: str) -> str:
-    """The text, if addresses can begin with it; empty: they begin with nothing. Raises a ConfigMistake.
+    """The text, if it is a valid base path; empty: none. Raises a ConfigMistake.
 
-    A part of our own, such as "/api", would be taken off addresses that a proxy has shortened already.
+    One of our own paths, such as "/api", would be removed from URLs that a proxy has already shortened.
     """
     from milepost.http.server.endpoints import all_endpoints, all_pages
 
@@ -25,12 +25,12 @@ def checked_base(text: str) -> str:
         raise ConfigMistake(f"{wrong}; it must begin with '/' and not end with one, such as /milepost")
     first = text.split("/")[1]
     if first in {endpoint.path.split("/")[1] for endpoint in (*all_endpoints(), *all_pages())}:
-        raise ConfigMistake(f"{wrong}; /{first} is an address of Milepost's own: choose another, such as /milepost")
+        raise ConfigMistake(f"{wrong}; /{first} is a path of Milepost's own: choose another, such as /milepost")
     return text
 
 
 class BasePath:
-    """Around the whole application. Proxies may take the base off before they pass a call on, or leave it: both are the same call."""
+    """ASGI middleware. A proxy may remove the base path before it forwards a call, or keep it: both work."""
 
     def __init__(self, app: ASGIApp, base: str) -> None:
         self._app, self._base = app, base

@@ -1,4 +1,4 @@
-"""All endpoints, put together. A module that has some is named here, and is then served, described and tested with the others."""
+"""All endpoints. Each module with endpoints is listed here, and is then served, documented and tested with the others."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MODULES = (
     openapi,
     page,
 )
-
+"""For people, and not part of the OpenAPI document."""
 
 PAGES = (overview, items_page, item_page, export, lists_page, one_list_page, events_page, acts_page, system, live, static_files)
 """For people, and no part of the API's description."""

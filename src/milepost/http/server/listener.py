@@ -1,4 +1,4 @@
-"""The server: uvicorn on a thread of its own, beside everything else that runs in the process."""
+"""HTTP listener: uvicorn in a thread of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GRACE_S = 3
 
 
 class Server:
-    """Serves an ASGI application at an address until it is stopped. `url` says where, once it has started."""
+    """Serves an ASGI application at an address until it is stopped. `url` is the address, once it has started."""
 
     def __init__(self, app: Any, host: str, port: int, protocol: type[ConnectionTimeouts] = ConnectionTimeouts) -> None:
         self._socket = _bound(host, port)
@@ -47,7 +47,7 @@ class Server:
             raise ConfigMistake(f"the server could not be started at {self.url}; the log says why")
 
     def stop(self) -> None:
-        """Calls under way have a little while to end."""
+        """Waits a short time for running calls."""
         self._server.should_exit = True
         self._thread.join(GRACE_S + 2)
         self._socket.close()
@@ -58,7 +58,7 @@ class Server:
 
 def _bound(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named, for asyncio looks: only then are answers in two parts not held back for the client's delayed acknowledgement.
+    # asyncio checks the name of the socket: only then are answers in two parts not delayed until the client acknowledges the first.
     found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

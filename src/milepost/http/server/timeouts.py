@@ -1,5 +1,5 @@
-"""How long a connection is waited for. uvicorn waits for ever for a head, for a reader, and for the rest of a body that it does not
-need; a few clients that send a byte now and then would hold all the connections there are."""
+"""Connection timeouts. uvicorn waits without limit for a request head, for a reader, and for the rest of a body that it does not need; a
+few clients that send a byte now and then would occupy all connections."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from milepost.http.protocol.problems import TYPE, problem
 
 LARGEST_HEAD = 64 << 10
-"""Bytes, with the request line and the line ends. One that is not whole yet is let grow beyond it by what came with its first byte, which
-is one read of the socket."""
+"""Bytes, including the request line and line ends. An incomplete head may be larger by what came with its first byte, which is one
+read of the socket."""
 HEAD_TOO_LARGE = f"the head of the request has more than {LARGEST_HEAD:,} bytes"
 MOST = 2_000
-"""Connections at the same time."""
+"""Maximum connections."""
 
 
 class ConnectionTimeouts(HttpToolsProtocol):
-    """One connection, with an end to every wait. What is refused before there is a request is answered in the same shape as all
-    else."""
+    """One connection, with a timeout for every wait. Errors before there is a request have the same format as all others."""
 
     head_s, reader_s, linger_s = 10.0, 60.0, 5.0
-    """A head must be here, an answer must be taken, and the rest of an answered request must be here, within these."""
+    """Time limits for receiving a head, for the client to read an answer, and for the rest of an answered request."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -55,14 +54,14 @@ class ConnectionTimeouts(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._in_head:
-            # Of what came with other requests before it, nobody knows how much is its own.
+            # Of bytes that came together with earlier requests, it is unknown how many belong to this one.
             self._unfinished += len(data) if self._messages == before else 0
             if self._unfinished > LARGEST_HEAD:
                 self._refuse("head-too-large", HEAD_TOO_LARGE)
             else:
                 self._wait("head", self.head_s, self._no_head)
         elif self.cycle is not None and self.cycle.response_complete and not self._in_body:
-            # Nothing but line ends: that begins no request.
+            # Only line ends: they start no request.
             self._wait_for_the_next()
 
     def on_message_begin(self) -> None:
@@ -75,7 +74,7 @@ class ConnectionTimeouts(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # Behind a body there may be more of the kind. Whoever stands before us has not looked at that: it says nothing of the call.
+        # Trailers after a body are headers too. A proxy in front of us has not checked them: they say nothing about the call.
         if self._in_head:
             self._head_size += len(name) + len(value) + len(b": \r\n")
             super().on_header(name, value)
@@ -110,20 +109,20 @@ class ConnectionTimeouts(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         if not self.transport.is_closing():
-            self._refuse("malformed", "this is not HTTP as it should be")
+            self._refuse("malformed", "malformed HTTP request")
 
     def _cut(self) -> None:
-        """At once, with all that waits to be sent: else the system would go on holding that for whoever does not take it."""
+        """Close at once and discard unsent data: otherwise the system would keep it for a client that does not read."""
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
 
     def _no_head(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
-            # It is behind another that is not answered yet: so long nothing is read, and it cannot come.
+            # Another request before it is not answered yet: until then nothing is read, and the head cannot come.
             self._no_wait("head")
             self._wait("head", self.head_s, self._no_head)
         elif self._in_head:
-            self._refuse("too-slow", f"the head of the request was not here within {self.head_s:g} s")
+            self._refuse("too-slow", f"request head not received within {self.head_s:g} s")
         else:
             self.transport.close()
 
@@ -139,7 +138,7 @@ class ConnectionTimeouts(HttpToolsProtocol):
             self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def _wait(self, what: str, seconds: float, then: Callable[[], None]) -> None:
-        """Unless it is being waited for already: the time runs from the first byte, not from the last."""
+        """Start a timer, unless one is running for this: the time counts from the first byte, not from the last."""
         if what not in self._timers:
             self._timers[what] = self.loop.call_later(seconds, then)
 

@@ -1,5 +1,5 @@
-"""Every call has a correlation id, which comes back with the answer, goes on with what is handed over, and is in the log. And every
-call is told to the observer."""
+"""Correlation id of every call: returned with the answer, stored with submitted items, and written to the log. Also reports every call
+to the observer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from milepost.engine.metrics.collector import OTHER
 from milepost.ports.observer import ABOUT
 
 PROBES = ("/healthz", "/readyz", "/metrics")
-"""Asked for every few seconds by machines; not worth a line each."""
+"""Paths that machines call every few seconds; they get no log line."""
 HEADER = "X-Correlation-Id"
 _NAME = HEADER.lower().encode()
 _ID = re.compile(rb"[\x21-\x7e]{1,128}")
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Traced:
-    """Around the whole application, so that what it refuses is traced too."""
+    """ASGI middleware around the whole application, so that refused calls are traced too."""
 
     def __init__(self, app: ASGIApp, ctx: Context) -> None:
         self._app, self._ctx = app, ctx
@@ -33,7 +33,7 @@ class Traced:
             await self._app(scope, receive, send)
             return
         given = next((value for name, value in scope["headers"] if name == _NAME), None)
-        # One that cannot be carried on is no reason to refuse the call: the answer says which one holds instead.
+        # An invalid id is no reason to refuse the call: the answer has the id that is used instead.
         correlation = self._ctx.chance.token() if given is None or not _ID.fullmatch(given) else given.decode("ascii")
         ABOUT.set(correlation)
         began = time.perf_counter()

@@ -1,6 +1,6 @@
-"""Following the feed: one reader for everybody. What it has read lately is kept once; who is slower reads from the ledger.
+"""Event stream for listeners: one reader of the feed for all. Recent events are cached once; a slower listener reads from the ledger.
 
-There is no buffer for each listener: a listener is a place. One that does not take what it is sent waits at its own expense.
+There is no buffer per listener: a listener is a position. A listener that does not read its data delays only itself.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from milepost.engine.context import Context
 from milepost.engine.events.feed import PAGE, FeedEvent, FeedPlace, feed_events
 
 KEPT = 4_000
-"""Events kept for all listeners together."""
+"""Events cached for all listeners together."""
 POLL_S, POLL_REMOTE_S = 0.2, 2.0
 TROUBLE_S = 1.0
 HEARTBEAT_S = 15.0
 STEP = 100
-"""Events given to a listener at once, so that one who stalls holds on to no more than these."""
+"""Events given to a listener at once, so that a stalled listener holds no more than these in memory."""
 MOST = 1_000
-"""Listeners of one server."""
+"""Maximum listeners of one server."""
 REPLAYS = 2
-"""Reads of the past at the same time: they must not keep calls from the threads."""
+"""Maximum concurrent reads of past events: other calls need threads too."""
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -37,7 +37,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Sent(Struct, frozen=True):
-    """An event, made ready once for all who hear of it."""
+    """An event, encoded once for all listeners."""
 
     seq: int
     number: int
@@ -48,7 +48,7 @@ class Sent(Struct, frozen=True):
 
 
 class Lines(Struct, frozen=True):
-    """What was read: up to where, and the events on the way."""
+    """Lines that were read: up to which line, and their events."""
 
     end: int
     events: list[Sent]
@@ -56,7 +56,7 @@ class Lines(Struct, frozen=True):
 
 
 class Feed:
-    """Belongs to one event loop; only `end` may be called from elsewhere. Nothing is read while nobody listens."""
+    """Belongs to one event loop; only `end` may be called from other threads. The ledger is not read while there are no listeners."""
 
     def __init__(self, ctx: Context, pool: Executor) -> None:
         self._ctx, self._pool = ctx, pool
@@ -64,26 +64,26 @@ class Feed:
         self.heartbeat_s = HEARTBEAT_S
         self.listeners = 0
         self.reads = 0
-        """How often the ledger was asked for what is new."""
+        """How often the ledger was queried for new lines."""
         self.ended = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reader: asyncio.Task[None] | None = None
         self._kept: list[Sent] = []
         self._start = self._end = 0
-        """What is kept begins behind line `_start`; lines up to `_end` have been read."""
+        """The cache begins after line `_start`; lines up to `_end` have been read."""
         self._news = asyncio.Event()
         self._joining = asyncio.Lock()
         self._replaying = asyncio.Semaphore(REPLAYS)
 
     def end(self) -> None:
-        """The server stops: every listener is let go of, and comes again elsewhere."""
+        """The server stops: disconnect every listener, so that it reconnects elsewhere."""
         self.ended = True
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._tell)
 
     async def follow(self, after: FeedPlace | None) -> AsyncGenerator[tuple[list[Sent], FeedPlace], None]:
-        """What is behind that place (None: what is new), for ever; each time with the place behind it. First, and whenever
-        there is nothing for a while, an empty list: whoever listens hears that somebody is there, and where."""
+        """Events after that place (None: new ones), without end; each time with the place after them. An empty list comes first, and
+        whenever there is nothing for a while, so that the listener knows that the server is alive, and its place."""
         await self._join()
         try:
             place = after or FeedPlace(self._end)
@@ -124,8 +124,10 @@ class Feed:
                 self.reads += 1
                 lines = await self._ask(self._lines, self._end, PAGE)
             except Exception as error:
-                # Whatever it is: those who listen would wait in vain for a reader that has gone.
-                log.warning("the feed waits for the ledger: %s", error, exc_info=not isinstance(error, MilepostError))
+                # Any error: without the reader, listeners would wait in vain.
+                log.warning(
+                    "the event stream cannot read the ledger, and tries again: %s", error, exc_info=not isinstance(error, MilepostError)
+                )
                 await asyncio.sleep(TROUBLE_S)
                 continue
             if lines.end > self._end:
@@ -138,17 +140,17 @@ class Feed:
                 await asyncio.sleep(self._poll_s)
 
     def _let_go(self) -> None:
-        """Of the oldest half, by whole lines."""
+        """Drop the oldest half of the cache, by whole lines."""
         self._start = self._kept[len(self._kept) - KEPT // 2 - 1].seq
         del self._kept[: bisect_right(self._kept, self._start, key=_seq)]
 
     async def _next(self, seq: int) -> tuple[list[Sent], int]:
-        """Some events behind a line, and the line up to which these are all. Lines are never cut in two."""
+        """Some events after a line, and the line up to which they are complete. A line is never split."""
         start = self._start
         if seq < start:
             async with self._replaying:
                 past = await self._ask(self._lines, seq, STEP)
-            # All up to where the kept ones began before this was asked; they may have moved on meanwhile.
+            # All lines up to the start of the cache at the time of the call; the cache may have moved since.
             return past.events, past.end if past.full else max(past.end, start)
         first = bisect_right(self._kept, seq, key=_seq)
         last = first + STEP
@@ -176,11 +178,11 @@ def _seq(event: Sent) -> int:
 def _sent(found: Sequence[FeedEvent]) -> list[Sent]:
     return [
         Sent(
-            told.seq,
-            told.number,
-            told.event.route,
-            told.event.kind,
-            f"id: {told.id}\nevent: {told.event.kind}\ndata: ".encode() + _encode(told.view()) + b"\n\n",
+            one.seq,
+            one.number,
+            one.event.route,
+            one.event.kind,
+            f"id: {one.id}\nevent: {one.event.kind}\ndata: ".encode() + _encode(one.view()) + b"\n\n",
         )
-        for told in found
+        for one in found
     ]

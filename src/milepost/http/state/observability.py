@@ -1,4 +1,4 @@
-"""What a server sees of itself: what happens in its process, what the ledger says, whether it is ready, and the feed."""
+"""Observability of a server: metrics of its process, snapshots of the ledger, readiness, and the event stream."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from milepost.http.state.event_stream import Feed
 from milepost.ports.observer import NO_OBSERVER
 
 PATIENCE_S = 1.0
-"""Within this the ledger must answer."""
+"""Time limit for the ledger's answer."""
 KEEP_S = 1.0
-"""So long an answer holds for others who ask whether all is ready."""
+"""How long a readiness result is cached."""
 
 
 class Observability:
-    """One for each server. From now on this process's figures are kept."""
+    """One for each server. From its creation on, the metrics of this process are collected."""
 
     def __init__(self, ctx: Context, pool: Executor) -> None:
         self._ctx, self._pool = ctx, pool
@@ -30,7 +30,7 @@ class Observability:
         self._asked_at = 0.0
 
     async def unready(self) -> list[Unready]:
-        """The parts that are not ready. However often it is asked, and however long the ledger takes, there is one question at a time."""
+        """The parts that are not ready. At most one check runs at a time, however many callers there are and however slow the ledger is."""
         loop = asyncio.get_running_loop()
         if self._asking is None or (self._asking.done() and loop.time() - self._asked_at >= KEEP_S):
             self._asked_at = loop.time()

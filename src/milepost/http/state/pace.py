@@ -1,5 +1,5 @@
-"""How fast items come to their end: by hour from the ledger's counters, by minute from what the page has seen itself; and when those on
-the way will be through."""
+"""Pace of a route: ended items by hour from the ledger's counters, by minute from samples that the overview takes; and a forecast of when
+the items in progress will be completed."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from milepost.ports.feed import Count
 
 HOURS = 48
 RECENT = 6
-"""From how many hours a pace is taken, where nobody has watched."""
+"""Hours from which a pace is computed if there are no samples."""
 MINUTE, MINUTES = 60_000, 60
 EVERY = 5_000
-"""Samples are no closer to each other, however often somebody looks."""
+"""Minimum time between two samples."""
 WATCHED = 2 * MINUTE
-"""So long somebody must have watched before a pace is taken from that."""
+"""Minimum time of sampling before a pace is computed from samples."""
 LATELY = 15 * MINUTE
 APART = MINUTE
-"""An open page looks twice as often; where two looks are further apart than this, nobody watched between them."""
+"""An open page takes samples twice as often; a longer time between two samples is a gap."""
 
 Ended = tuple[int, int]
-"""How many came through, and how many failed."""
+"""Numbers of completed and of failed items."""
 
 
 class Sample(Struct, frozen=True):
-    """So many of a route had come through, and had failed, at that moment."""
+    """Total numbers of completed and of failed items of a route at a time."""
 
     at: int
     done: int
@@ -40,7 +40,7 @@ class Sample(Struct, frozen=True):
 
 
 class UnwatchedGap(Struct, frozen=True):
-    """A while in which nobody watched, and what ended in it: nobody knows in which minute."""
+    """A period without samples, and the items that ended in it: their minutes are unknown."""
 
     begin: int
     end: int
@@ -49,14 +49,14 @@ class UnwatchedGap(Struct, frozen=True):
 
 
 class Samples:
-    """What has been seen of each route in the last hour, by whoever looked. It is kept in memory alone; nothing is asked for it."""
+    """Samples of each route in the last hour, taken whenever the overview is rendered. In memory only; no query is made for them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seen: dict[str, deque[Sample]] = {}
 
     def seen(self, route: str, now: Sample) -> list[Sample]:
-        """All of the last hour, the oldest first, with this one."""
+        """All samples of the last hour, the oldest first, with this one."""
         with self._lock:
             kept = self._seen.setdefault(route, deque())
             if kept and now.at < kept[-1].at:
@@ -70,7 +70,7 @@ class Samples:
 
 
 class Pace(Struct, frozen=True):
-    """Items that end in an hour, and what that is taken from: "the last 15 min". `through`: some of them came through."""
+    """Ended items per hour, and the period that this is computed from: "the last 15 min". `through`: some of them completed."""
 
     per_hour: float
     since: str
@@ -78,8 +78,8 @@ class Pace(Struct, frozen=True):
 
 
 class PausedPart(Struct, frozen=True):
-    """A pause in the way: where ("at weigh", "in lane north of taped"), and how many wait there; None: nobody has counted them.
-    `more`: others may still come to this lane, and nobody knows which."""
+    """A pause: its place ("at weigh", "in lane north of taped"), and the number of items that wait there; None: unknown.
+    `more`: others may still reach this lane."""
 
     where: str
     n: int | None
@@ -87,14 +87,14 @@ class PausedPart(Struct, frozen=True):
 
 
 class Forecast(Struct, frozen=True):
-    """What can be said of those on the way, and when they are through, if that can be said."""
+    """A sentence about the items in progress, and the expected time of their completion, if it is known."""
 
-    told: str
+    text: str
     at: str | None = None
 
 
 def by_hour(counts: Iterable[Count], now: int) -> list[Ended]:
-    """How many came through, and failed, in each of the last hours, the oldest first."""
+    """Completed and failed items in each of the last hours, the oldest first."""
     first = now // HOUR - HOURS + 1
     found = [[0, 0] for _ in range(HOURS)]
     for count in counts:
@@ -108,8 +108,8 @@ def by_hour(counts: Iterable[Count], now: int) -> list[Ended]:
 
 
 def by_minute(samples: Sequence[Sample], now: int) -> tuple[list[Ended | None], list[UnwatchedGap]]:
-    """The same for each of the last minutes; None: nobody watched. Whatever ended between two looks counts for the minute in which
-    that was seen; or, if nobody watched between them, for that gap as a whole."""
+    """The same for each of the last minutes; None: no samples. Items that ended between two samples count for the minute of the
+    second one; across a gap, they count for the gap as a whole."""
     first = (now // MINUTE - MINUTES + 1) * MINUTE
     found: list[Ended | None] = [None] * MINUTES
     gaps = []
@@ -130,8 +130,8 @@ def by_minute(samples: Sequence[Sample], now: int) -> tuple[list[Ended | None], 
 
 
 def pace(hours: Sequence[Ended], samples: Sequence[Sample], now: int, born: int | None = None) -> Pace | None:
-    """The present pace: as it was seen in the last minutes, or as the last hours say. None: nothing has ended lately. `born`: before
-    that there was no such route."""
+    """The present pace: from the samples of the last minutes, or from the last hours. None: nothing has ended recently. `born`: when
+    the route was first recorded."""
     recent = [sample for sample in samples if sample.at >= now - LATELY]
     if len(recent) > 1 and (took := recent[-1].at - recent[0].at) >= WATCHED:
         done = sum(max(0, b.done - a.done) for a, b in pairwise(recent))
@@ -148,9 +148,9 @@ def pace(hours: Sequence[Ended], samples: Sequence[Sample], now: int, born: int 
 
 
 def _since(hour: int, ended: int, samples: Sequence[Sample], born: int | None) -> int:
-    """Since when so many have ended, the first of them in this hour: the hour is all that the counters know, but none of them ended
-    before there was a route, nor before a look at which all of them were still to come."""
-    # One that was taken over from another ledger may have ended before its route was made here.
+    """The earliest time at which the first of so many items can have ended in this hour: not before the route was recorded, and not
+    before a sample at which none of them had ended."""
+    # An item that was moved from another ledger may have ended before its route was recorded here.
     known = [hour] if born is None or born >= hour + HOUR else [hour, born]
     if samples:
         last = samples[-1].done + samples[-1].failed
@@ -159,9 +159,9 @@ def _since(hour: int, ended: int, samples: Sequence[Sample], born: int | None) -
 
 
 def forecast(live: int, found: Pace | None, held: Sequence[PausedPart], now: int, *, behind: int = 0) -> Forecast:
-    """When those on the way will be through, if it goes on so. `behind`: so many more have a paused stage before them."""
+    """When the items in progress will be completed at this pace. `behind`: this many more items have a paused stage before them."""
     if not live:
-        return Forecast("Nothing is on the way.")
+        return Forecast("No items are in progress.")
     begin = "".join(
         f"{f'{one.n:,}' if one.n else 'None'} {'wait' if one.n > 1 else 'waits'} {one.where}, which is paused. "
         for one in held
@@ -172,29 +172,27 @@ def forecast(live: int, found: Pace | None, held: Sequence[PausedPart], now: int
     if behind:
         begin += f"{behind:,} more {'comes' if behind == 1 else 'come'} to it. "
     if left <= 0:
-        return Forecast(f"{begin}{'Nothing is through' if behind else 'Nothing new is begun'} until that is resumed.")
+        return Forecast(f"{begin}{'Nothing is completed' if behind else 'Nothing new is started'} until that is resumed.")
     if found is None:
-        return Forecast(f"{begin}Nothing has ended in the last {RECENT} hours, so nobody can say when they will be through.")
+        return Forecast(f"{begin}Nothing has ended in the last {RECENT} hours, so there is no forecast.")
     if not found.through:
-        return Forecast(
-            f"{begin}Whatever ended in {found.since} has failed, so nobody can say when the {live:,} on the way will be through."
-        )
+        return Forecast(f"{begin}All items that ended in {found.since} have failed, so there is no forecast for the {live:,} in progress.")
     return _reckoned(begin, left, left < live, found, held, now)
 
 
 def _reckoned(begin: str, left: int, some: bool, found: Pace, held: Sequence[PausedPart], now: int) -> Forecast:
-    """So many are left that nothing is known to hold up; `some`: others are held up."""
+    """The forecast for the items that are not paused; `some`: others are paused."""
     ms = left / found.per_hour * HOUR
-    # To the minute: it is no more than a guess.
+    # To the minute: it is only an estimate.
     at = -(-(now + round(ms)) // MINUTE) * MINUTE
     rate = f"{found.per_hour:,.0f}" if found.per_hour >= 10 else f"{found.per_hour:.1f}"
     who = f"{left:,}" if not some else "One other" if left == 1 else f"The other {left:,}"
-    begin += f"{who} {'is' if left == 1 else 'are'} on the way. At the pace of {found.since} ({rate} an hour)"
-    through = "it is through" if left == 1 else "they are through"
+    begin += f"{who} {'is' if left == 1 else 'are'} in progress. At the pace of {found.since} ({rate} an hour)"
+    through = "it will be completed" if left == 1 else "they will be completed"
     if unknown := _places([one for one in held if one.n is None]):
-        begin, through = f"{begin}, not counting what is held back by the pause of {unknown},", f"{through} at the latest"
+        begin, through = f"{begin}, not counting items that wait for the pause of {unknown},", f"{through} at the latest"
     elif coming := _places([one for one in held if one.more]):
-        begin = f"{begin}, not counting what still comes to {coming},"
+        begin = f"{begin}, not counting items that still reach {coming},"
     if ms < MINUTE:
         return Forecast(f"{begin} {through} in less than a minute.")
     return Forecast(f"{begin} {through} in about {short_span(ms)}", iso(at))

@@ -1,4 +1,4 @@
-"""What all endpoints share: the ledger with its routes, the threads that ask it, and the submits that wait."""
+"""Server state that all endpoints share: the ledger with its routes, thread pools, and waiting submits."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from milepost.http.state.waiting_workers import Waiting
 
 THREADS = 8
 LISTS = 4
-"""So many lists are taken in at the same time; each has a thread for as long as it is being sent, so they have some of their own."""
+"""Maximum lists that are accepted at the same time; each occupies a thread while it is being sent, so they have threads of their own."""
 
 ACTS = 2
-"""So many acts on items go on at the same time: one on many items takes long, and others must not wait behind it."""
+"""Maximum concurrent acts on items: an act on many items takes long, and others must not wait for it."""
 
 
 class ServerState:
-    """One for each server. Everything that asks the ledger runs in its threads: the event loop never waits for a disk."""
+    """One for each server. Every query of the ledger runs in its threads: the event loop never waits for a disk."""
 
     def __init__(
         self,
@@ -47,13 +47,13 @@ class ServerState:
         self.ctx = ctx
         self.applications = applications
         self.menu = [(part.title, part.path) for one in applications for part in one.application.endpoints if part.page and part.title]
-        """(title, path) of the applications' pages that the menu names."""
+        """(title, path) of the applications' pages in the menu."""
         self.base = base
-        """What every address begins with, where a proxy gives us a part of its own: "/milepost"; empty: nothing."""
+        """Prefix of every URL, if a proxy serves Milepost below a path of its own: "/milepost"; empty: none."""
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="http")
         self.authenticator = Authenticator(ctx, self.pool, ticks)
         self.endpoints: tuple[Endpoint, ...] = ()
-        """The endpoints that the OpenAPI document describes; set when the application is put together."""
+        """The endpoints that the OpenAPI document describes; set when the application is made."""
         self.submitting = Submitting(self._take, self.pool, ctx.accepts)
         self.observability = Observability(ctx, self.pool)
         self.samples = Samples()
@@ -65,25 +65,25 @@ class ServerState:
         self.waiting = Waiting(ctx, self.remote, self.pool)
 
     def for_one_page(self) -> ServerState:
-        """The same, for one page: however many of its parts ask for something, the ledger is asked once. Pages only read."""
+        """The same with a read cache, for one page: each query of the ledger runs once. Pages only read."""
         state = copy(self)
         state.ctx = read_cached(self.ctx)
         return state
 
     def plan(self, call: Call) -> Plan:
-        """The route that a call's address names; one that the caller may not see is as if it were not there."""
+        """The route that a call's URL names; a route that the caller may not see is answered as unknown."""
         plan = self.ctx.plans.get(call.path["route"])
         if plan is None or not call.caller.sees(plan.name):
             raise self.no_route(call.caller, call.path["route"])
         return plan
 
     def no_route(self, caller: Caller, name: str) -> ProblemError:
-        """What a caller is told of a route that is not there, or not for them."""
+        """The problem for a route that does not exist, or that the caller may not see."""
         seen = ", ".join(visible(caller, sorted(self.ctx.plans)))
         return problem_error("unknown-route", f"there is no route {name!r}", field="route", expected=seen or "none is known")
 
     def stage(self, call: Call) -> tuple[Plan, Stage]:
-        """The stage that a call's address names, with its route."""
+        """The stage that a call's URL names, with its route."""
         plan, name = self.plan(call), call.path["stage"]
         if name not in plan.by_name:
             raise problem_error(

@@ -1,4 +1,4 @@
-"""Submits that come at the same time share one batch, and so one commit: whoever waits longest waits for two."""
+"""Batching of concurrent submits: those that come at the same time share a batch, and so a commit. Nobody waits for more than two."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from milepost.ports.observer import correlation_id as current_correlation_id
 MOST = 1_000
 
 Take = Callable[[str, Sequence[Any], str, Sequence[str] | str | None, str | None, str | None], list[Receipt]]
-"""Takes in items of a route, for a caller, under one correlation id or one for each, not to start before a time; with a reason, also failed
-keys again whose rows were pruned. One receipt each."""
+"""Submits items of a route, for a caller, under one correlation id or one for each, not to start before a time; with a reason, also accepts
+failed keys again whose rows were pruned. Returns one receipt for each."""
 
 
 class Submitting:
-    """Gathers what comes while a batch is being written; then all of that is the next batch. Belongs to one event loop."""
+    """Collects submits while a batch is being written; all of them are the next batch. Belongs to one event loop."""
 
     def __init__(self, take: Take, pool: ThreadPoolExecutor, accepts: Accepts) -> None:
         self._take, self._pool, self._accepts = take, pool, accepts
@@ -65,7 +65,7 @@ class Submitting:
                         future.set_exception(error)
                 continue
             for (_, _, future), receipt in zip(batch, receipts, strict=True):
-                # Who has gone meanwhile is not told; what it submitted is recorded all the same.
+                # A caller that has disconnected gets no answer; its items are recorded all the same.
                 if not future.done():
                     future.set_result(receipt)
         self._task = None

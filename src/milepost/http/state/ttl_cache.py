@@ -1,4 +1,4 @@
-"""What is dear to ask of the ledger, asked once in a while however often somebody looks."""
+"""TTL cache for expensive ledger queries."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 KEEP_S = 60.0
-"""So long an answer holds."""
+"""How long an answer is valid."""
 T = TypeVar("T")
 
 
 class TtlCache:
-    """Remembers answers for a while; one is asked for at a time."""
+    """Caches answers for a while; at most one query of a kind runs at a time."""
 
     def __init__(self, ticks: Callable[[], float] = time.monotonic) -> None:
         self._ticks = ticks
@@ -21,7 +21,7 @@ class TtlCache:
         self._kept: dict[tuple[str, ...], tuple[float, Any]] = {}
 
     def once(self, about: tuple[str, ...], ask: Callable[[], T]) -> T:
-        """What was answered a little while ago, or is now."""
+        """The cached answer, or a new one."""
         with self._lock:
             now, kept = self._ticks(), self._kept.get(about)
             if kept is None or now - kept[0] >= KEEP_S:

@@ -1,4 +1,4 @@
-"""Workers that wait for work. They cost no thread while they wait: one task for each stage asks on behalf of all of them."""
+"""Remote workers that wait for work. A waiting worker occupies no thread: one task for each stage claims on behalf of all of them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from milepost.engine.work.remote import Given, Remote, ShownLease, Wish
 from milepost.http.protocol.problems import problem_error
 
 MOST = 1_000
-"""So many may wait at the same time."""
+"""Maximum waiting workers."""
 POLL_S = 0.05
 QUIET_MS = 1_000
-"""How long nothing is asked of a ledger that cannot say that somebody has written."""
+"""Time between two claims on a ledger that cannot report new writes."""
 
 T = TypeVar("T")
 
 
 class Waiter:
-    """One call that waits. While the ledger is `asked` for it, it stays to hear the answer, though its time may be `over`."""
+    """One waiting call. While a claim is running for it (`asked`), it waits for the result even if its time is `over`."""
 
     def __init__(self, wish: Wish, future: asyncio.Future[Given]) -> None:
         self.wish, self.future = wish, future
@@ -39,7 +39,7 @@ class Waiting:
         self._ended = False
 
     def end(self) -> None:
-        """The server stops: whoever waits is answered now. From any thread."""
+        """The server stops: answer every waiting call now. Callable from any thread."""
         self._ended = True
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._let_go)
@@ -49,8 +49,8 @@ class Waiting:
         return sum(len(line) for line in self._lines.values())
 
     async def claim(self, wish: Wish, wait_s: float, gone: Callable[[], Any]) -> Given:
-        """Items, as soon as there are any; none if there were none for so long. Whoever has `gone` meanwhile (an awaitable that ends
-        then) is given nothing."""
+        """Items, as soon as there are any; none if there were none within the time. A caller that has disconnected (`gone`, an awaitable that
+        ends then) gets no items."""
         self._loop = asyncio.get_running_loop()
         given = await self._run(self._remote.claim, wish)
         if given.items or wait_s <= 0 or self._ended:
@@ -102,7 +102,7 @@ class Waiting:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, place: tuple[str, str], line: list[Waiter]) -> None:
-        """Ask whenever asking can bring something: somebody has written, or a time has come."""
+        """Claim whenever that may bring items: after a write to the ledger, or when a due time has come."""
         ledger = self._ctx.ledger
         change_counter: int | None = None
         next_at: int | None = None
@@ -125,7 +125,7 @@ class Waiting:
             del self._lines[place]
 
     async def _ask(self, line: list[Waiter]) -> int | None:
-        """For one after the other, until nobody would be given more; the earliest time at which that may have changed."""
+        """Claim for one waiter after another, until no more items are given; returns the earliest time at which that may change."""
         times: list[int] = []
         for waiter in list(line):
             if waiter.over or waiter.future.done():
@@ -144,10 +144,10 @@ class Waiting:
         return min(times, default=None)
 
     async def _return(self, wish: Wish, given: Given) -> None:
-        """Nobody is there any more to whom it was given."""
+        """Give items back whose worker has disconnected."""
         shown = [ShownLease(item.key, item.row.lease or "") for item in given.items]
         if shown:
-            await self._run(self._remote.give_back, wish.plan, wish.stage, shown, "its worker has gone")
+            await self._run(self._remote.give_back, wish.plan, wish.stage, shown, "its worker has disconnected")
 
     async def _run(self, function: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)

@@ -1,4 +1,4 @@
-"""Operators: acts on items, one or many, and what has been done."""
+"""Acts over HTTP: acts on one item or many, and the record of acts."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ PROBLEMS = ("unknown-route", "route-changed", "costly", "busy")
 
 
 class Deed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to do, to which items (`keys`, or a `filter`), and why. `stage`: where `retry` sends items back to, or what `confirm`
-    confirms, or from where `rerun` starts (the first if not given). `as_new`: a retry or rerun with a new `work_id`. `outcome`: what
-    `confirm` says, where it is not just `true`. `force`: `confirm` although that does not cover what
-    the stage was given; the item's history says so. `content`: what `replace` gives to the one item of `keys`, whole, as it would be
-    submitted; `here`: it then starts again at its own stage, not at the first; `rerun`: also if it is COMPLETED. `not_before`: for when
-    `reschedule` sets items, a time such as `2027-01-31T08:00:00Z` or a span from now such as `2h`. `pace`: so many a second (`50/s`) for
-    a `rerun` by filter, which the resender then goes on with. `for`: the person
-    who wants it. `id`: a name for an act on several items; the same call with it again goes on where it was cut off. `scan`: look for
-    the items though no index serves the filter and there are many."""
+    """The act, its items (`keys`, or a `filter`), and the reason. `stage`: the stage to which `retry` sends items back, that `confirm`
+    confirms, or from which `rerun` starts (default: the first). `as_new`: a retry or rerun with a new `work_id`. `outcome`: the outcome
+    that `confirm` reports, if it is not `true`. `force`: `confirm` even if the outcome does not cover what the stage was given; the
+    item's history says so. `content`: the new content that `replace` gives to the one item of `keys`, whole, as it would be submitted;
+    `here`: the item then starts again at its present stage, not at the first; `rerun`: also if it is COMPLETED. `not_before`: the time
+    that `reschedule` sets, such as `2027-01-31T08:00:00Z`, or a span from now such as `2h`. `pace`: items a second (`50/s`) for a `rerun`
+    by filter, which the resender then continues. `for`: the person for whom the caller acts. `id`: a name for an act on several items;
+    the same call with this id continues an act that was cut off. `scan`: allow a scan if no index serves the filter and the table is
+    large."""
 
     verb: Literal["retry", "skip", "cancel", "resend", "confirm", "rerun", "replace", "reschedule"]
     keys: Annotated[list[str], Meta(min_length=1, max_length=10_000)] | None = None
@@ -85,12 +85,12 @@ class Acts(Struct, frozen=True):
 )
 async def do(state: ServerState, call: Call) -> Answer:
     """Each item is done or refused by itself; `refused` names the first hundred, with the reason. An act by filter, or on several
-    keys, has an id: it leaves alone what changes after its start, every line that it writes carries its id, and it can be gone on
-    with if it is cut off. With `dry_run` nothing is written, and no reason is needed: the answer says what would be done, and for
+    keys, has an id: it skips items that change after its start, every line that it writes carries its id, and it can be continued
+    if it is cut off. With `dry_run` nothing is written, and no reason is needed: the answer says what would be done, and for
     `replace` the `difference` between the old content and the new."""
     plan, deed = state.plan(call), call.body
     if (deed.keys is None) == (deed.filter is None):
-        raise problem_error("wrong-value", "say which items", field="keys", expected="either keys or a filter")
+        raise problem_error("wrong-value", "the items are missing", field="keys", expected="either keys or a filter")
     check_reason(deed.reason, deed.dry_run)
     by = named(call, deed.for_)
 
@@ -130,11 +130,11 @@ async def do(state: ServerState, call: Call) -> Answer:
     body=GoOn,
     answers={200: ActReport},
     problems=(*PROBLEMS, "unknown-act"),
-    summary="Go on with an act that was cut off",
+    summary="Continue an act that was cut off",
 )
 async def again(state: ServerState, call: Call) -> Answer:
-    """As it was begun: what it has done already is not done again. An act that was begun for keys needs them once more: make the
-    same call as at first, with its `id`."""
+    """With its original arguments: items that it has already handled are skipped. An act that was started for keys needs them again: repeat
+    the first call, with its `id`."""
     plan, body = state.plan(call), call.body
     check_reason(body.reason, body.dry_run)
     by = named(call, body.for_)
@@ -149,11 +149,11 @@ async def again(state: ServerState, call: Call) -> Answer:
     return Answer(await asyncio.get_running_loop().run_in_executor(state.act_pool, work))
 
 
-@ENDPOINTS.add("GET", "/api/v1/acts", scope="read", query=ActRequest, answers={200: Acts}, summary="What people have done")
+@ENDPOINTS.add("GET", "/api/v1/acts", scope="read", query=ActRequest, answers={200: Acts}, summary="Acts of operators")
 def history(state: ServerState, call: Call) -> Answer:
-    """Acts on several items, pauses, limits, changed routes, pruning: who, why, when, and what came of it. An act on a single item is
-    in that item's history. `go_on` is the command that goes on with one that was cut off, or that is still under way. `by` is a name as
-    it is on record; where somebody acted for another, either of the two."""
+    """Acts on several items, pauses, limits, changed routes, pruning: by whom, why, when, and with which result. An act on a single item
+    is in that item's history. `go_on` is the command that continues an act that was cut off, or that is still running. `by` is a name as
+    it is on record; if one person acted for another, either of the two."""
     asked = call.query
     found = [one for one in all_acts(state.ctx, asked.route, asked.verb, asked.by) if call.caller.sees(one.route)]
     return Answer(Acts([act_view(one) for one in found[: asked.limit]], len(found) > asked.limit))
@@ -165,13 +165,13 @@ def history(state: ServerState, call: Call) -> Answer:
     scope="read",
     answers={200: dict[str, Any]},
     problems=("unknown-act",),
-    summary="One act, and how far it has come",
+    summary="One act, with its progress",
 )
 def one_act(state: ServerState, call: Call) -> Answer:
-    """As in `GET /api/v1/acts`. While an act on many items is under way, `done` and `refused` grow with every thousand; `expected` is about
-    how many there are, null where that is not known, and `finished` turns true at the end. Give an act an `id` of your own to ask for it
-    while the call that does it is still waiting. Which items it has touched no index knows: each line that it wrote in an item's history
-    carries its id."""
+    """As in `GET /api/v1/acts`. While an act on many items is running, `done` and `refused` are updated after every thousand items;
+    `expected` is the approximate total, null if it is not known, and `finished` is true at the end. Give an act an `id` of your own to
+    read its progress while the call that runs it is still waiting. There is no index of the items that an act has changed: each line
+    that it wrote in an item's history carries its id."""
     held = state.ctx.ledger.read_one(ACT, call.path["id"])
     found = None if held is None else read_as(Act, held.value)
     if found is None or not call.caller.sees(found.route):
@@ -180,14 +180,14 @@ def one_act(state: ServerState, call: Call) -> Answer:
 
 
 def _check_free(state: ServerState, call: Call, wanted: str) -> None:
-    """Raise a problem if an act of a route that the caller does not see has this id already: what that act is, is not told."""
+    """Raise a problem if an act of a route that the caller does not see already has this id. The problem says nothing about that act."""
     held = state.ctx.ledger.read_one(ACT, wanted)
     if held is not None and not call.caller.sees(read_as(Act, held.value).route):
         raise problem_error("wrong-value", f"the id {wanted!r} cannot be used", field="id", expected="another id, or none")
 
 
 def _unknown_act(detail: str) -> ProblemError:
-    return problem_error("unknown-act", detail, field="id", expected="the id of one that GET /api/v1/acts names")
+    return problem_error("unknown-act", detail, field="id", expected="an id from GET /api/v1/acts")
 
 
 def _query(state: ServerState, route: str, chosen: Chosen | None, scan: bool) -> Query | None:

@@ -1,4 +1,4 @@
-"""Circuit breakers over HTTP: which are open, and closing them."""
+"""Circuit breakers over HTTP: list the open ones, and close them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def breakers(state: ServerState, call: Call) -> Answer:
     "DELETE", f"{BREAKERS}/{{stage}}", query=Signed, answers={200: ClosedBreakers}, summary="Close the breakers of a stage", **CLOSE
 )
 def close_stage(state: ServerState, call: Call) -> Answer:
-    """The items of all its lanes are claimed again at once. A breaker opens again if tries go on failing."""
+    """The items of all its lanes can be claimed again at once. A breaker opens again if tries still fail."""
     return _close(state, call)
 
 

@@ -1,4 +1,4 @@
-"""Holding back: pauses of a route, a stage or a lane, and limits of a stage or a lane."""
+"""Controls over HTTP: pauses of a route, a stage or a lane, and limits of a stage or a lane."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Why = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"\S")]
 
 
 class Signed(Struct, frozen=True, forbid_unknown_fields=True):
-    """Why, and for whom, if it is not the caller's own wish."""
+    """The reason, and the person for whom the caller acts, if any."""
 
     reason: Why
     for_: str | None = field(default=None, name="for")
@@ -33,7 +33,7 @@ class Signed(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Limiting(Struct, frozen=True, forbid_unknown_fields=True):
     """`rate`: calls for the whole ledger, such as `50/s`. `concurrency`: calls at a time in each process, or at each worker of a remote
-    stage. What is not given stays as it is."""
+    stage. A field that is not given stays as it is."""
 
     reason: Why
     rate: str | float | None = None
@@ -94,7 +94,7 @@ class LimitsAnswer(Struct, frozen=True):
     limits: list[Limited]
 
 
-@ENDPOINTS.add("GET", HOLDS, scope="read", answers={200: Holds}, problems=("unknown-route",), summary="What is paused")
+@ENDPOINTS.add("GET", HOLDS, scope="read", answers={200: Holds}, problems=("unknown-route",), summary="Pauses in force")
 def holds(state: ServerState, call: Call) -> Answer:
     """The pauses in force in a route: of all of it, of stages, of lanes. A scope is `route`, `route/stage` or `route/stage/lane`."""
     return Answer(Holds([_paused(name, hold) for name, hold in _in_route(state, state.plan(call).name, HOLD, Hold)]))
@@ -102,20 +102,20 @@ def holds(state: ServerState, call: Call) -> Answer:
 
 @ENDPOINTS.add("PUT", HOLDS, body=PauseRequest, answers={200: Paused}, summary="Pause a route", **OPERATE)
 def pause_route(state: ServerState, call: Call) -> Answer:
-    """Nothing is claimed or sent again in the route until it is resumed, and nothing is counted. What is in work is finished. A pause
-    that is in force already stays as it is, with the name and the reason that it has, unless `until` or `drain` is given."""
+    """No item of the route is claimed or sent again until the route is resumed, and no attempt is counted. Items that are being processed
+    are finished. A pause that is already in force stays as it is, with its name and reason, unless `until` or `drain` is given."""
     return _pause(state, call)
 
 
 @ENDPOINTS.add("PUT", HOLD_STAGE, body=PauseRequest, answers={200: Paused}, summary="Pause a stage", **OPERATE)
 def pause_stage(state: ServerState, call: Call) -> Answer:
-    """As for a route. At an external stage nothing is sent again; what comes to it is still offered once, and confirmations count."""
+    """As for a route. At an external stage nothing is sent again; an item that arrives is still offered once, and confirmations count."""
     return _pause(state, call)
 
 
 @ENDPOINTS.add("PUT", HOLD_LANE, body=PauseRequest, answers={200: Paused}, summary="Pause a lane", **OPERATE)
 def pause_lane(state: ServerState, call: Call) -> Answer:
-    """As for a stage; its other lanes go on."""
+    """As for a stage; its other lanes continue."""
     return _pause(state, call)
 
 
@@ -139,31 +139,31 @@ def resume_lane(state: ServerState, call: Call) -> Answer:
 
 @ENDPOINTS.add("GET", LIMITS, scope="read", answers={200: LimitsAnswer}, problems=("unknown-route",), summary="Limits set while running")
 def limits(state: ServerState, call: Call) -> Answer:
-    """Limits that were set by operators; they win over the route file's. What is not here goes by the route file."""
+    """Limits set by operators; they take precedence over the route file's. Scopes that are not listed have the limits of the route file."""
     return Answer(LimitsAnswer([_limited(name, limit) for name, limit in _in_route(state, state.plan(call).name, LIMIT, Limit)]))
 
 
 @ENDPOINTS.add("PUT", LIMIT_STAGE, body=Limiting, answers={200: Limited}, summary="Limit a stage", **OPERATE)
 def limit_stage(state: ServerState, call: Call) -> Answer:
-    """Set what the stage may use; every process obeys within five seconds."""
+    """Set the limits of the stage; every process applies them within five seconds."""
     return _limit(state, call)
 
 
 @ENDPOINTS.add("PUT", LIMIT_LANE, body=Limiting, answers={200: Limited}, summary="Limit a lane", **OPERATE)
 def limit_lane(state: ServerState, call: Call) -> Answer:
-    """Set what the lane may use, beside the limits of its stage."""
+    """Set the limits of the lane, in addition to those of its stage."""
     return _limit(state, call)
 
 
-@ENDPOINTS.add("DELETE", LIMIT_STAGE, query=Signed, answers={200: Limited}, summary="Take the limits off a stage", **OPERATE)
+@ENDPOINTS.add("DELETE", LIMIT_STAGE, query=Signed, answers={200: Limited}, summary="Remove the limits of a stage", **OPERATE)
 def clear_stage(state: ServerState, call: Call) -> Answer:
-    """The route file's limits hold again."""
+    """The route file's limits apply again."""
     return _clear(state, call)
 
 
-@ENDPOINTS.add("DELETE", LIMIT_LANE, query=Signed, answers={200: Limited}, summary="Take the limits off a lane", **OPERATE)
+@ENDPOINTS.add("DELETE", LIMIT_LANE, query=Signed, answers={200: Limited}, summary="Remove the limits of a lane", **OPERATE)
 def clear_lane(state: ServerState, call: Call) -> Answer:
-    """The route file's limits hold again."""
+    """The route file's limits apply again."""
     return _clear(state, call)
 
 
@@ -198,7 +198,7 @@ def _clear(state: ServerState, call: Call) -> Answer:
 
 
 def _place(state: ServerState, call: Call) -> tuple[str, str | None, str | None]:
-    """The route, stage and lane that the address names."""
+    """The route, stage and lane that the URL names."""
     if "stage" not in call.path:
         return state.plan(call).name, None, None
     plan, stage = state.stage(call)

@@ -1,4 +1,4 @@
-"""Prune over HTTP: a preview, and letting rows go that ended long ago."""
+"""Prune over HTTP: preview and remove rows of items that ended long ago."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ ENDPOINTS = Endpoints()
 
 
 class PruneRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which rows go: those that ended longer ago than `older_than` (`90d`), with one of these `statuses` (`failed` is both failed ones);
-    COMPLETED alone if none is named. `for`: the person who wants it. `scan`: go through the rows though there are many."""
+    """The rows to remove: items that ended longer ago than `older_than` (`90d`), with one of these `statuses` (`failed` stands for both
+    failed ones); COMPLETED alone if none is given. `for`: the person for whom the caller acts. `scan`: allow reading a large table."""
 
     older_than: str = "30d"
     statuses: Annotated[list[str], Meta(max_length=10)] = []
@@ -39,12 +39,12 @@ class PruneRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     body=PruneRequest,
     answers={200: PruneReport},
     problems=("unknown-route", "route-changed", "costly", "busy"),
-    summary="Let go of rows that ended long ago",
+    summary="Remove rows of items that ended long ago",
 )
 async def let_go(state: ServerState, call: Call) -> Answer:
-    """As `milepost prune`. A seal stays of each row, so that its key is still known. With `dry_run` nothing is written and no reason is
-    needed: the answer counts what would go (`statuses`) and what would stay because its status was not named (`others`). The answer comes
-    when all of it is done; a call that is cut off has pruned a part, and the same call goes on with the rest."""
+    """As `milepost prune`. A seal remains of each row, so that its key is still known. With `dry_run` nothing is written and no reason is
+    needed: the answer counts the rows that would be removed (`statuses`) and those that would stay because their status was not given
+    (`others`). The call answers when everything is done; if it is cut off, a part is pruned, and the same call continues with the rest."""
     plan, asked = state.plan(call), call.body
     span = span_ms(asked.older_than, "older_than")
     check_reason(asked.reason, asked.dry_run)

@@ -1,4 +1,4 @@
-"""What was set aside because it could not be used: looked at, seen to again, or thrown away."""
+"""Quarantine over HTTP: list its entries, try them again, or discard them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class QuarantineQuery(Struct, frozen=True, kw_only=True):
 
 
 class Which(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of what is set aside: these, or all of it."""
+    """Entries of the quarantine: these, or all of them."""
 
     reason: Why
     ids: Annotated[list[str], Meta(min_length=1, max_length=ALL)] | None = None
@@ -36,13 +36,13 @@ class Which(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Replayed(Struct, frozen=True):
-    """One entry for each: what could be seen to is `done`, and set aside no more; what could not says `why`. `key` is its id."""
+    """One result for each entry: `done` if it was processed and has left the quarantine; otherwise `why`. `key` is the entry's id."""
 
     replayed: list[Adopted]
 
 
 class Dropped(Struct, frozen=True):
-    """The ids of those that there were."""
+    """The ids of the discarded entries."""
 
     dropped: list[str]
 
@@ -53,10 +53,10 @@ class Dropped(Struct, frozen=True):
     scope="read",
     query=QuarantineQuery,
     answers={200: Quarantine},
-    summary="What was set aside because it could not be used",
+    summary="Entries of the quarantine",
 )
 def listed(state: ServerState, call: Call) -> Answer:
-    """As `milepost quarantine list --json`: rows that others put, changes that could not be decided, messages that nobody can read. Only
+    """As `milepost quarantine list --json`: foreign rows, changes that could not be decided, messages that could not be read. Only
     for callers who see all routes."""
     check_sees_all(call)
     return Answer(quarantine_view(state.ctx, call.query.limit))
@@ -68,10 +68,10 @@ def listed(state: ServerState, call: Call) -> Answer:
     scope="operate",
     body=Which,
     answers={200: Replayed},
-    summary="See to what was set aside once more",
+    summary="Try entries of the quarantine again",
 )
 async def again(state: ServerState, call: Call) -> Answer:
-    """A row, or a change of one, is looked at as the row stands now; a message goes back to its queue. What still cannot be used stays,
+    """A row, or a change of one, is processed as the row is now; a message goes back to its queue. An entry that fails again stays,
     with the reason. Only for callers who see all routes."""
     by, body = _checked(state, call), call.body
     return Answer(Replayed(await _work(state, lambda: replay(state.ctx, _ids(state, body), by=by, reason=body.reason))))
@@ -83,19 +83,19 @@ async def again(state: ServerState, call: Call) -> Answer:
     scope="operate",
     body=Which,
     answers={200: Dropped},
-    summary="Throw away what was set aside",
+    summary="Discard entries of the quarantine",
 )
 async def thrown_away(state: ServerState, call: Call) -> Answer:
-    """It is gone then; that it was thrown away, by whom and why, stays on record. Only for callers who see all routes."""
+    """The content is deleted; who discarded it, and why, stays on record. Only for callers who see all routes."""
     by, body = _checked(state, call), call.body
     return Answer(Dropped(await _work(state, lambda: drop(state.ctx, _ids(state, body), by=by, reason=body.reason))))
 
 
 def _checked(state: ServerState, call: Call) -> str:
-    """Who acts, if that can be done at all."""
+    """The author of the act; raises a problem if this ledger has no quarantine or the call is incomplete."""
     check_sees_all(call)
     if (call.body.ids is not None) == call.body.all:
-        raise problem_error("wrong-value", "say which", field="ids", expected="either ids or all: true")
+        raise problem_error("wrong-value", "the entries are missing", field="ids", expected="either ids or all: true")
     return named(call, call.body.for_)
 
 
@@ -104,5 +104,5 @@ def _ids(state: ServerState, body: Which) -> list[str]:
 
 
 async def _work(state: ServerState, work: Callable[[], T]) -> T:
-    """Much of it takes long: where acts on items have their threads."""
+    """Run in the threads of acts, because it can take long."""
     return await asyncio.get_running_loop().run_in_executor(state.act_pool, work)

@@ -1,4 +1,4 @@
-"""How long handlers took, and how long items were at their stages: in this process, since it was started."""
+"""Durations of handler calls, and of items at their stages: in this process, since it was started."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from milepost.http.dashboard.charts.svg import spread
 
 
 class Durations(Struct, frozen=True):
-    """A stage: how many calls of its handler there were, and how long half of them, and all but one in twenty, took at most; and the
-    same for how long items were there until they were done with it."""
+    """A stage: number of handler calls, p50 and p95 of their durations; and p50 and p95 of the time that items spent at the stage
+    before they left it."""
 
     place: str
     calls: int
@@ -27,7 +27,7 @@ class Durations(Struct, frozen=True):
 
 
 def durations(figures: MetricFigures, routes: Collection[str]) -> list[Durations]:
-    """For each stage of these routes that something was done at, in the order in which that began."""
+    """For each stage of these routes with finished work, in the order of its first record."""
     found = []
     for labels, took in figures.histograms.get("attempt_duration", {}).items():
         if labels[0] in routes:

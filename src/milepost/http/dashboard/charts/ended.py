@@ -1,4 +1,4 @@
-"""What ended, by hour and by minute: as pictures, and as numbers below them. Their hours are those of UTC, as the ledger counts them."""
+"""Ended items by hour and by minute: a chart, and a table of the same numbers. Hours are in UTC, as the ledger counts them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AXIS = "UTC"
 
 
 class EndedFigures(Struct, frozen=True):
-    """What ended in an hour, or in a minute; or up to `until`, while nobody watched."""
+    """Items that ended in an hour, or in a minute; or up to `until`, while no page was open."""
 
     at: str | None
     done: int
@@ -26,12 +26,12 @@ class EndedFigures(Struct, frozen=True):
 
 
 class Chart(Struct, frozen=True):
-    """A picture, and the same as a table, the latest first."""
+    """A chart, and the same as a table, the latest first."""
 
     picture: Markup
     rows: list[EndedFigures]
     since: str | None = None
-    """When somebody began to watch, if that was later than the chart begins."""
+    """The time from which there are data, if that is later than the start of the chart."""
 
 
 def hours_chart(ended: Sequence[Ended], now: int) -> Chart:
@@ -39,17 +39,17 @@ def hours_chart(ended: Sequence[Ended], now: int) -> Chart:
     for place, (done, failed) in enumerate(ended):
         ms = (now // HOUR - HOURS + 1 + place) * HOUR
         hour = _utc(ms)
-        # A day by its name: today and yesterday are not the reader's own.
+        # A day by its name: "today" and "yesterday" may differ for the reader.
         label = f"{hour:%a %d}" if hour.hour == 0 else f"{hour:%H}" if hour.hour % 6 == 0 else ""
-        told = f"{hour:%a %d %b, %H}:00 to {(hour.hour + 1) % 24:02}:00 {AXIS}: {_said(done, failed)}"
-        data.append(Bar(told, _parts(done, failed), label, mark=hour.hour == 0, minor=hour.hour % 12 != 0))
+        title = f"{hour:%a %d %b, %H}:00 to {(hour.hour + 1) % 24:02}:00 {AXIS}: {_said(done, failed)}"
+        data.append(Bar(title, _parts(done, failed), label, mark=hour.hour == 0, minor=hour.hour % 12 != 0))
         if done or failed:
             rows.append(EndedFigures(iso(ms), done, failed))
     return Chart(bars(data, f"Ended in the last two days, by hour: {_summed(ended)}", AXIS), rows[::-1])
 
 
 def minutes_chart(ended: Sequence[Ended | None], gaps: Sequence[UnwatchedGap], since: int, now: int) -> Chart:
-    """Where nobody watched there is no bar, and what ended meanwhile is told as one number."""
+    """A minute without data has no bar; items that ended meanwhile are shown as one number."""
     first = (now // MINUTE - MINUTES + 1) * MINUTE
     data, rows = [], [EndedFigures(iso(gap.begin), gap.done, gap.failed, iso(gap.end)) for gap in gaps]
     for place, seen in enumerate(ended):
@@ -60,18 +60,18 @@ def minutes_chart(ended: Sequence[Ended | None], gaps: Sequence[UnwatchedGap], s
         data.append(Bar(f"{minute:%H:%M} {AXIS}: {said}", _parts(*(seen or (0, 0))), label))
         if seen is not None and any(seen):
             rows.append(EndedFigures(iso(ms), *seen))
-    told = f"Ended in the last hour, by minute: {_summed([one for one in ended if one is not None])}"
+    title = f"Ended in the last hour, by minute: {_summed([one for one in ended if one is not None])}"
     if gaps:
-        told += f"; and {_said(sum(gap.done for gap in gaps), sum(gap.failed for gap in gaps))} while nobody watched"
+        title += f"; and {_said(sum(gap.done for gap in gaps), sum(gap.failed for gap in gaps))} without data by minute"
     rows.sort(key=lambda row: row.at or "", reverse=True)
-    return Chart(bars(data, told, AXIS), rows, iso(since) if since > first else None)
+    return Chart(bars(data, title, AXIS), rows, iso(since) if since > first else None)
 
 
 def _unseen(ms: int, gaps: Sequence[UnwatchedGap]) -> str:
     gap = next((gap for gap in gaps if gap.begin < ms + MINUTE and ms < gap.end), None)
     if gap is None:
-        return "nobody watched"
-    return f"nobody watched; {_said(gap.done, gap.failed)} from {_utc(gap.begin):%H:%M} to {_utc(gap.end):%H:%M}"
+        return "no data by minute"
+    return f"no data by minute; {_said(gap.done, gap.failed)} from {_utc(gap.begin):%H:%M} to {_utc(gap.end):%H:%M}"
 
 
 def _utc(ms: int) -> datetime:
@@ -83,7 +83,7 @@ def _parts(done: int, failed: int) -> tuple[tuple[str, float], ...]:
 
 
 def _said(done: int, failed: int) -> str:
-    return f"{done:,} through" + (f", {failed:,} failed" if failed else "")
+    return f"{done:,} completed" + (f", {failed:,} failed" if failed else "")
 
 
 def _summed(ended: Sequence[Ended]) -> str:

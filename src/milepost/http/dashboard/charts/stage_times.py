@@ -1,4 +1,4 @@
-"""An item's way through the stages over time: how long it was where, and how it stood there. Plain functions of its history."""
+"""Chart of an item's time at its stages, and its state there. Pure functions of its history."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from milepost.core.values.durations import short_span
 from milepost.http.dashboard.render import KINDS
 
 WORDS = {
-    "todo": "waiting to be done",
-    "work": "in work",
+    "todo": "queued",
+    "work": "processing",
     "wait": "waiting",
-    "retry": "waiting for the next try",
-    "fail": "failed, until somebody decided",
+    "retry": "waiting for the next attempt",
+    "fail": "failed, until an operator acted",
 }
-"""How an item stood, by the class of the style sheet."""
+"""States of an item, by the class of the style sheet."""
 HIGH = 18
 LEAST = 0.5
-"""Per cent: what took no time to speak of can still be seen, and pointed at."""
+"""Minimum width in per cent, so that a very short span is still visible and can be pointed at."""
 TICKS = 4
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 STEPS = (
@@ -36,7 +36,7 @@ STEPS = (
 
 
 class Span(Struct, frozen=True):
-    """From when to when an item was at a stage and stood so."""
+    """A period in which an item was at a stage in one state."""
 
     stage: str
     kind: str
@@ -45,15 +45,15 @@ class Span(Struct, frozen=True):
 
 
 class Mark(Struct, frozen=True):
-    """A try that failed."""
+    """A failed attempt."""
 
     stage: str
     at: int
-    told: str
+    title: str
 
 
 class Track(Struct, frozen=True):
-    """A stage in the picture: a lying bar, and how long the item was there."""
+    """A stage in the chart: a horizontal bar, and how long the item was there."""
 
     stage: str
     bar: Markup
@@ -66,12 +66,12 @@ class Way(Struct, frozen=True):
     tracks: list[Track]
     axis: Markup
     kinds: list[tuple[str, str]]
-    """What the colours mean, of those that are there."""
+    """The colours in use, with their meanings."""
 
 
 def spans(lines: Sequence[Line], now: int, held_since: int | None = None) -> list[Span]:
-    """What the lines say of where the item was; nothing while it was off the route. That a worker takes an item up makes no line: the
-    next line tells since when, or `held_since` where there is none yet."""
+    """The periods that the lines describe; none while the item was off the route. A claim makes no line: the next line has its time,
+    or `held_since` does if there is no line yet."""
     found: list[Span] = []
     while len(lines) > 1 and lines[-1].status in TERMINAL and lines[-2].status in TERMINAL:
         lines = lines[:-1]  # noted after its end
@@ -89,7 +89,7 @@ def spans(lines: Sequence[Line], now: int, held_since: int | None = None) -> lis
 
 
 def _add(found: list[Span], span: Span) -> None:
-    """Lines that change nothing, such as notes, do not cut a span in two."""
+    """Lines that change nothing, such as notes, do not split a span."""
     last = found[-1] if found else None
     if last is not None and (last.stage, last.kind, last.end) == (span.stage, span.kind, span.start):
         found[-1] = replace(last, end=span.end)
@@ -98,16 +98,16 @@ def _add(found: list[Span], span: Span) -> None:
 
 
 def marks(lines: Sequence[Line]) -> list[Mark]:
-    """The tries that failed."""
+    """The failed attempts."""
     return [
-        Mark(line.stage, line.at, f"try {line.attempt.number} failed: {line.attempt.category}: {line.attempt.message}")
+        Mark(line.stage, line.at, f"attempt {line.attempt.number} failed: {line.attempt.category}: {line.attempt.message}")
         for line in lines
         if line.attempt is not None
     ]
 
 
 def way(lines: Sequence[Line], stages: Sequence[str], now: int, held_since: int | None = None) -> Way | None:
-    """The picture, a track for each stage that the item has been at; None if there is nothing to draw."""
+    """The chart, with a track for each stage that the item has been at; None if there is nothing to draw."""
     lines = [line for line in lines if line.version]  # one that cannot be read has no time
     found, failed = spans(lines, now, held_since), marks(lines)
     if not found:
@@ -128,7 +128,7 @@ def way(lines: Sequence[Line], stages: Sequence[str], now: int, held_since: int 
 
 
 class _Scale:
-    """Moments as per cent of the whole way."""
+    """Times as per cent of the whole period."""
 
     def __init__(self, start: int, end: int) -> None:
         self.start, self.length = start, max(1, end - start)
@@ -143,8 +143,8 @@ class _Scale:
 
 
 def _bar(stage: str, found: Sequence[Span], failed: Sequence[Mark], scale: _Scale) -> Markup:
-    told = "; ".join([f"{WORDS[span.kind]} {short_span(span.end - span.start)}" for span in found] + [mark.told for mark in failed])
-    out = [f'<svg width="100%" height="{HIGH}" role="img" aria-label="{escape(f"{stage}: {told}")}">']
+    title = "; ".join([f"{WORDS[span.kind]} {short_span(span.end - span.start)}" for span in found] + [mark.title for mark in failed])
+    out = [f'<svg width="100%" height="{HIGH}" role="img" aria-label="{escape(f"{stage}: {title}")}">']
     for tick in scale.ticks:
         at = f"{scale.place(scale.start + tick):.2f}%"
         out.append(f'<line class="grid" x1="{at}" x2="{at}" y1="0" y2="{HIGH}"/>')
@@ -156,7 +156,7 @@ def _bar(stage: str, found: Sequence[Span], failed: Sequence[Mark], scale: _Scal
         out.append(f"<title>{escape(said)}</title></rect>")
     for mark in failed:
         out.append(f'<circle class="failed" cx="{scale.place(mark.at):.2f}%" cy="{HIGH / 2:g}" r="4.5">')
-        out.append(f"<title>{escape(mark.told)}</title></circle>")
+        out.append(f"<title>{escape(mark.title)}</title></circle>")
     return Markup("".join([*out, "</svg>"]))
 
 

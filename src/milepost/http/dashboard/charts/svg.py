@@ -1,7 +1,6 @@
 """Charts as SVG: plain functions of numbers. Colours come from the style sheet, by class.
 
-What lies across is in parts of the whole width and what stands up is in pixels, so that a chart fits any screen and its words stay
-as large as they are.
+Horizontal lengths are in per cent and vertical ones in pixels, so that a chart fits any screen and its text keeps its size.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ from msgspec import Struct
 
 TALL, TOP, BOTTOM = 150, 18, 20
 SCALE = 40
-"""How wide the numbers at the left are."""
+"""Width of the numbers at the left."""
 EDGE = 8.0
-"""So much of the width is too near to an edge for a word in the middle of its bar."""
+"""Within this share of the width from an edge, a label does not stand in the middle of its bar."""
 
 
 class Bar(Struct, frozen=True):
-    """One bar: what is said of it when somebody points at it, and how high its parts are, lowest first. `label` stands below it, and
-    `mark` draws a line before it. A label that is `minor` is left out where there is little room."""
+    """One bar: its tooltip, and the heights of its parts, lowest first. `label` stands below it, and `mark` draws a line before it. A
+    label that is `minor` is left out on a narrow screen."""
 
-    told: str
+    title: str
     parts: tuple[tuple[str, float], ...]
     """(class, value)"""
     label: str = ""
@@ -32,16 +31,16 @@ class Bar(Struct, frozen=True):
 
 
 def nice_top(highest: float) -> float:
-    """The next round number that an axis may end with: 1, 2 or 5 times a power of ten, and no less than one."""
+    """The next round number for the end of an axis: 1, 2 or 5 times a power of ten, at least one."""
     if highest <= 1:
         return 1.0
     power = 10.0 ** math.floor(math.log10(highest))
     return next(step * power for step in (1, 2, 5, 10) if step * power >= highest)
 
 
-def bars(data: Sequence[Bar], told: str, axis: str = "") -> Markup:
-    """Bars beside each other, with numbers at the left and words below; `told` is for those who do not see it. `axis` says what the
-    words below are."""
+def bars(data: Sequence[Bar], title: str, axis: str = "") -> Markup:
+    """Vertical bars, with numbers at the left and labels below; `title` is the description for screen readers. `axis` says what the
+    labels are."""
     top = nice_top(max((sum(value for _, value in bar.parts) for bar in data), default=0))
     high = TALL - TOP - BOTTOM
     step = 100 / max(1, len(data))
@@ -55,7 +54,7 @@ def bars(data: Sequence[Bar], told: str, axis: str = "") -> Markup:
         plot += _column(bar, place * step, step, top, high)
     return Markup(
         f'<div class="chart"><svg class="scale" width="{SCALE}" height="{TALL}" aria-hidden="true">{"".join(scale)}</svg>'
-        f'<svg class="plot" width="100%" height="{TALL}" role="img" aria-label="{escape(told)}">{"".join(plot)}</svg></div>'
+        f'<svg class="plot" width="100%" height="{TALL}" role="img" aria-label="{escape(title)}">{"".join(plot)}</svg></div>'
     )
 
 
@@ -77,13 +76,13 @@ def _column(bar: Bar, x: float, step: float, top: float, high: float) -> list[st
             out.append(
                 f'<rect class="{escape(kind)}" x="{x + step * 0.12:.2f}%" y="{base:.1f}" width="{step * 0.76:.3f}%" height="{tall:.1f}"/>'
             )
-    out.append(f'<text class="value" x="100%" y="11" text-anchor="end">{escape(bar.told)}</text></g>')
+    out.append(f'<text class="value" x="100%" y="11" text-anchor="end">{escape(bar.title)}</text></g>')
     return out
 
 
-def stack(parts: Sequence[tuple[str, float]], told: str) -> Markup:
-    """One lying bar of parts, each a share of the whole; what is more than nothing can be seen."""
-    out = [f'<svg class="stack" role="img" aria-label="{escape(told)}" width="100%" height="10"><title>{escape(told)}</title>']
+def stack(parts: Sequence[tuple[str, float]], title: str) -> Markup:
+    """One horizontal bar of parts, each a share of the whole; every part above zero is visible."""
+    out = [f'<svg class="stack" role="img" aria-label="{escape(title)}" width="100%" height="10"><title>{escape(title)}</title>']
     x = 0.0
     for kind, share in parts:
         if share > 0:
@@ -94,11 +93,11 @@ def stack(parts: Sequence[tuple[str, float]], told: str) -> Markup:
     return Markup("".join(out))
 
 
-def spread(counts: Sequence[int], told: Sequence[str]) -> Markup:
-    """Small bars beside each other for how often something was how long, with a word for each of them."""
+def spread(counts: Sequence[int], titles: Sequence[str]) -> Markup:
+    """A small histogram, with a tooltip for each bar."""
     top, step = max([1, *counts]), 100 / max(1, len(counts))
-    out = [f'<svg class="spread" width="120" height="24" role="img" aria-label="{escape("; ".join(told))}">']
-    for place, (n, word) in enumerate(zip(counts, told, strict=True)):
+    out = [f'<svg class="spread" width="120" height="24" role="img" aria-label="{escape("; ".join(titles))}">']
+    for place, (n, word) in enumerate(zip(counts, titles, strict=True)):
         tall = max(24 * n / top, 1.0)
         out.append(
             f'<rect class="{"done" if n else "grid"}" x="{place * step:.2f}%" y="{24 - tall:.1f}" width="{step * 0.8:.2f}%" height="{tall:.1f}">'

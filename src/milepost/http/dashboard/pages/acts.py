@@ -1,4 +1,4 @@
-"""The log of what people did: who, what, to which items, why, and what came of it."""
+"""Pages of acts: who did what, to which items, why, and with which result."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ENDPOINTS = Endpoints(pages=True)
 SHOWN = 100
 SAMPLE = 60
 MOVES_MS = 60_000
-"""An act that has not dealt with anything for longer was cut off."""
+"""An act without progress for longer than this was cut off."""
 FILTER = ("keys", "digest", "query")
-"""What of an act says which items it was for; the rest are its options."""
+"""Parts of an act that say which items it was for; the rest are its options."""
 
 
 class ActNames(Struct, frozen=True):
-    """What lists and causes are called, by their ids, and the fields of each route's key. One that is not known is called by its id."""
+    """Names of lists and causes by their ids, and the fields of each route's key. An unknown one is shown by its id."""
 
     lists: Mapping[str, str] = {}
     causes: Mapping[str, str] = {}
@@ -39,7 +39,7 @@ class ActNames(Struct, frozen=True):
 
 
 class ActsQuery(Struct, frozen=True):
-    """`before`: the act behind which the page begins, by its id. Empty: any."""
+    """`before`: the id of the act before which the page begins. Empty: any."""
 
     route: str = ""
     verb: str = ""
@@ -47,7 +47,7 @@ class ActsQuery(Struct, frozen=True):
     before: str = ""
 
 
-@ENDPOINTS.add("GET", "/acts", scope="read", query=ActsQuery, summary="What people did")
+@ENDPOINTS.add("GET", "/acts", scope="read", query=ActsQuery, summary="Acts")
 def acts(state: ServerState, call: Call) -> Answer:
     asked: ActsQuery = call.query
     chosen = {name: value for name in ("route", "verb", "by") if (value := getattr(asked, name))}
@@ -78,7 +78,7 @@ def acts(state: ServerState, call: Call) -> Answer:
 def one(state: ServerState, call: Call) -> Answer:
     found = next((act for act in all_acts(state.ctx) if act.id == call.path["id"] and call.caller.sees(act.route)), None)
     if found is None:
-        raise problem_error("unknown-act", f"there is no act {call.path['id']!r}", field="id", expected="one of those at /acts")
+        raise problem_error("unknown-act", f"there is no act {call.path['id']!r}", field="id", expected="an id from /acts")
     names = _names(state, [found])
     row = _row(found, names, state.ctx.clock.now())
     query = found.filter.get("query")
@@ -97,7 +97,7 @@ def one(state: ServerState, call: Call) -> Answer:
 
 
 def _row(act: Act, names: ActNames, now: int) -> dict[str, Any]:
-    """An act for a page: the view that programs get, with what it was for in words, and how far it is."""
+    """An act for a page: the view that programs get, with its target in words, and its progress."""
     view = act_view(act)
     finished = act.finished_at is not None
     under_way = not finished and now - (act.moved_at or act.started_at) <= MOVES_MS
@@ -114,14 +114,14 @@ def _row(act: Act, names: ActNames, now: int) -> dict[str, Any]:
 
 
 def _outcome(act: Act) -> str:
-    """What came of it, in a few words."""
+    """The result, in a few words."""
     if act.verb not in VERBS and act.done <= 1 and not act.refused:
         return "done" if act.finished_at is not None else ""
-    return f"{act.done:,} done" + (f", {act.refused:,} left alone" if act.refused else "")
+    return f"{act.done:,} done" + (f", {act.refused:,} refused" if act.refused else "")
 
 
 def in_words(about: Mapping[str, Any], names: ActNames) -> str:
-    """What an act was for: its scope, its subscriber, or which items."""
+    """The target of an act: its scope, its subscriber, or its items."""
     if about.get("scope"):
         return str(about["scope"])
     if about.get("subscriber"):
@@ -133,18 +133,18 @@ def in_words(about: Mapping[str, Any], names: ActNames) -> str:
     if "keys" in about:
         return f"{about['keys']} rows"
     if "ids" in about:
-        return f"{len(about['ids']):,} that were set aside"
+        return f"{len(about['ids']):,} entries of the quarantine"
     return ""
 
 
 def items_in_words(query: Mapping[str, Any], names: ActNames) -> str:
-    """Which items a recorded query is for."""
+    """The items of a recorded query, in words."""
     parts = []
     statuses = set(query.get("statuses") or ())
     if statuses == {status.value for status in FAILED}:
         parts.append("that failed")
     elif statuses == {status.value for status in LIVE}:
-        parts.append("on the way")
+        parts.append("in progress")
     elif statuses:
         parts.append(" or ".join(sorted(status.lower().replace("_", " ") for status in statuses)))
     if query.get("stages"):
@@ -167,7 +167,7 @@ def items_in_words(query: Mapping[str, Any], names: ActNames) -> str:
 
 
 def _items_now(act: Act, query: Mapping[str, Any], names: ActNames, now: int) -> str:
-    """The address, behind the base, of the items that match today what the act was begun for."""
+    """The URL, below the base path, of the items that match the act's query today."""
     brought = query.get("lists") or []
     before = query.get("entered_before")
     asked = {
@@ -175,7 +175,7 @@ def _items_now(act: Act, query: Mapping[str, Any], names: ActNames, now: int) ->
         "stage": query.get("stages"),
         "lane": query.get("lane"),
         "group": query.get("group"),
-        # Several lists are chosen by the name that they share.
+        # Several lists are selected by the name that they share.
         "list": names.lists.get(brought[0], brought[0]) if len(brought) > 1 else brought[0] if brought else None,
         "prefix": query.get("prefix"),
         "part": [
@@ -189,7 +189,7 @@ def _items_now(act: Act, query: Mapping[str, Any], names: ActNames, now: int) ->
 
 
 def _minute(moment: str) -> str:
-    """A moment in a sentence: '2026-03-01 12:00 UTC'."""
+    """A time in a sentence: '2026-03-01 12:00 UTC'."""
     return f"{moment[:10]} {moment[11:16]} UTC"
 
 

@@ -1,4 +1,4 @@
-"""Who is told, how far, and what they do not take; and the feed of events, from the newest back to any point."""
+"""Page of events: subscribers with their progress and errors; and the feed of events, from the newest back to any point."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from milepost.http.state.state import ServerState
 ENDPOINTS = Endpoints(pages=True)
 SHOWN = 60
 STEP = 1_000
-"""Lines that are looked through at a time, where not all events are wanted."""
+"""Lines that are read at a time, if only some events are wanted."""
 FAR, FAR_REMOTE = 5_000, 1_000
-"""So many lines are looked through for one page at most; fewer where every hundred of them is a request."""
+"""Maximum lines that are read for one page; fewer if every hundred of them is a request."""
 DONE = frozenset({"advanced", "completed", "confirmed", "back-fill"})
 FAILED = frozenset({"retry", "exhausted", "rejected", "lost", "overdue"})
 
 
 class EventsPageQuery(Struct, frozen=True):
-    """Which events; `before` is the line before which the page ends. What is empty is any."""
+    """A filter of events; `before` is the line before which the page ends. An empty field means any."""
 
     route: str = ""
     kind: str = ""
@@ -37,7 +37,7 @@ class EventsPageQuery(Struct, frozen=True):
 
 
 class PageEventFilter:
-    """Which events are wanted of those that the caller may hear of, and how far back these have been looked through."""
+    """Selects the wanted events from those that the caller may see, and notes how far back they have been read."""
 
     def __init__(self, caller: Caller, asked: EventsPageQuery) -> None:
         self._caller, self._asked = caller, asked
@@ -50,7 +50,7 @@ class PageEventFilter:
         return self._asked.route in ("", event.route) and self._asked.kind in ("", event.kind)
 
 
-@ENDPOINTS.add("GET", "/events", scope="read", query=EventsPageQuery, summary="Who is told, and what happened")
+@ENDPOINTS.add("GET", "/events", scope="read", query=EventsPageQuery, summary="Subscribers and events")
 def events(state: ServerState, call: Call) -> Answer:
     asked: EventsPageQuery = call.query
     routes = seen_routes(state, call)
@@ -63,7 +63,7 @@ def events(state: ServerState, call: Call) -> Answer:
     choice = PageEventFilter(call.caller, asked)
     found = _back(state.ctx, int(asked.before) if asked.before else None, choice, STEP if part else SHOWN)
     now = state.ctx.clock.now()
-    told = subscribers(state.ctx, call.caller.narrowed)
+    known = subscribers(state.ctx, call.caller.narrowed)
     oldest = found.events[-1].seq - 1 if found.events else max(0, found.next - 1)
     return Answer(
         page(
@@ -75,8 +75,8 @@ def events(state: ServerState, call: Call) -> Answer:
             filtered=bool(chosen),
             routes=routes,
             kinds=sorted(KINDS),
-            subscribers=told,
-            ages={one.name: age(one.waiting_since, now) for one in told},
+            subscribers=known,
+            ages={one.name: age(one.waiting_since, now) for one in known},
             sees_all=call.caller.routes is None,
             events=[_event(one) for one in found.events],
             since=iso(choice.since) if found.next and len(found.events) < SHOWN else None,
@@ -88,7 +88,7 @@ def events(state: ServerState, call: Call) -> Answer:
 
 
 def _back(ctx: Context, before: int | None, choice: PageEventFilter, look: int) -> Before:
-    """A page of what is wanted, however far back it is, within bounds: so many lines are looked through at first, and then more."""
+    """A page of wanted events, from as far back as needed, within limits: some lines are read at first, and then more."""
     found: list[FeedEvent] = []
     left = FAR_REMOTE if "pulse" in ctx.ledger.missing_capabilities else FAR
     while True:
@@ -100,11 +100,11 @@ def _back(ctx: Context, before: int | None, choice: PageEventFilter, look: int) 
         before, look = part.next, STEP
 
 
-def _event(told: FeedEvent) -> dict[str, Any]:
-    event, line = told.event, told.event.line
+def _event(found: FeedEvent) -> dict[str, Any]:
+    event, line = found.event, found.event.line
     attempt = line.attempt
     return {
-        "id": told.id,
+        "id": found.id,
         "at": iso(event.at),
         "kind": event.kind,
         "look": "done" if event.kind in DONE else "fail" if event.kind in FAILED else "",

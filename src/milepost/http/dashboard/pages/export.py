@@ -1,4 +1,4 @@
-"""What a page shows, as a file: everything that matches, row by row, so that a million takes no more memory than one."""
+"""Export of the items that match a page's filter, as a file: written row by row, so memory use does not grow with their number."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 @ENDPOINTS.add("GET", "/export/{route}.{form}", scope="read", query=ItemsQuery, summary="The items of a page as CSV or JSON")
 def export(state: ServerState, call: Call) -> Answer:
-    """All that match, not only the page that is shown; of those that come next, the first ten thousand."""
+    """All items that match, not only those of the page; with `nearest`, the first ten thousand."""
     plan, wanted, form = state.plan(call), filled(call.query), call.path["form"]
     if form not in TYPES:
         raise problem_error("unknown-path", f"there is no form {form!r}", field="form", expected="csv or json")
@@ -42,12 +42,12 @@ def export(state: ServerState, call: Call) -> Answer:
 
 
 def _file_name(name: str) -> str:
-    """A file's name for a header, which carries plain letters alone."""
+    """A file name for a header, which allows ASCII only."""
     return f'filename="{name}"' if name.isascii() else f"filename*=UTF-8''{quote(name, safe='')}"
 
 
 def _rows(ctx: Context, query: Query, wanted: ItemsQuery) -> Iterator[dict[str, Any]]:
-    """In the order of the page; those that are late stage by stage, since they may be too many to be sorted."""
+    """In the order of the page; overdue items stage by stage, because there may be too many to sort."""
     now = ctx.clock.now()
     if wanted.overdue:
         yield from (late_item_view(asked, now) for asked in each_overdue(ctx, query))
@@ -72,8 +72,8 @@ def _csv(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
 
 
 def cell(value: Any) -> Any:
-    """A text that a spreadsheet would take for a formula is kept a text. Spreadsheets pass over what is blank before it, and some
-    read the wide forms of East Asian writing as the plain ones."""
+    """Keeps text that a spreadsheet would read as a formula as text. Spreadsheets ignore blanks before a formula, and some
+    treat full-width characters of East Asian scripts like ASCII."""
     if not isinstance(value, str):
         return value
     begins = normalize("NFKC", value.lstrip()[:1])

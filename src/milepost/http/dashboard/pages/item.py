@@ -1,4 +1,4 @@
-"""One item: where it is and why, what happened, what it carries, what can be proved of it, and what a person can do."""
+"""Page of an item: status and stage, history, content, evidence, and the acts that are possible."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from milepost.ports.items import Query
 
 ENDPOINTS = Endpoints(pages=True)
 ALIKE, LOOKS = 10, 6
-"""So many keys are shown that begin like one that is not there, and so often they are looked for."""
+"""Maximum keys shown that begin like an unknown one, and maximum queries for them."""
 
 
 @ENDPOINTS.add("GET", "/items/{route}/{key:path}", scope="read", summary="One item's story")
 def item(state: ServerState, call: Call) -> Answer:
     plan, key = state.plan(call), call.path["key"]
-    view, told = show(state.ctx, plan.name, key), story(state.ctx, plan.name, key, instant)
-    if view is None or told is None:
+    view, found_story = show(state.ctx, plan.name, key), story(state.ctx, plan.name, key, instant)
+    if view is None or found_story is None:
         return _unknown(state, call, plan, key)
     stages, now = stage_names(state.ctx, plan.name), state.ctx.clock.now()
-    picture = way([one.line for one in told.happened], stages, now, _held_since(view))
+    picture = way([one.line for one in found_story.happened], stages, now, _held_since(view))
     return Answer(
         page(
             state,
@@ -43,13 +43,13 @@ def item(state: ServerState, call: Call) -> Answer:
             key=key,
             view=view,
             kind=KINDS[view["status"]],
-            story=told,
+            story=found_story,
             stages=_path(stages, view),
-            verbs=_verbs(told),
+            verbs=_verbs(found_story),
             back=_back(stages, view),
             stage_names=stages,
             content=None if view["input"] is None else written(view["input"]),
-            happened=timeline(told.happened, view["results"] or {}),
+            happened=timeline(found_story.happened, view["results"] or {}),
             way=picture,
             drawn=None if picture is None else (iso(picture.start), iso(picture.end)),
             values=_values(view),
@@ -65,7 +65,7 @@ def _held_since(view: dict[str, Any]) -> int | None:
 
 
 def _path(names: list[str], view: dict[str, Any]) -> list[dict[str, str]]:
-    """The route's stages, and how far the item has come."""
+    """The route's stages, and the item's progress."""
     status = Status(view["status"])
     if view["stage"] not in names:
         return []
@@ -74,20 +74,20 @@ def _path(names: list[str], view: dict[str, Any]) -> list[dict[str, str]]:
     return [{"name": name, "state": "past" if place < at else here if place == at else "ahead"} for place, name in enumerate(names)]
 
 
-def _verbs(told: Story) -> list[str]:
-    """What the command line would offer, as buttons."""
-    return [command.split()[1] for command in told.can if command.startswith("milepost ")]
+def _verbs(found_story: Story) -> list[str]:
+    """The acts that the command line would offer, as buttons."""
+    return [command.split()[1] for command in found_story.can if command.startswith("milepost ")]
 
 
 def _back(names: list[str], view: dict[str, Any]) -> list[str]:
-    """The earlier stages that it could be sent back to."""
+    """The earlier stages that the item could be sent back to."""
     if view["sealed"] or view["stage"] not in names or view["status"] in (Status.COMPLETED, Status.PROCESSING):
         return []
     return names[: names.index(view["stage"])]
 
 
 def _values(view: dict[str, Any]) -> list[tuple[str, str]]:
-    """What it carries: the input, what each stage gave, and what its stage works on where that is none of these."""
+    """Content of the item: the input, the result of each stage, and the payload of its stage if that is different."""
     results = view["results"] or {}
     found = [("Input", view["input"]), *_earlier(view), *((f"Result of {stage}", value) for stage, value in results.items())]
     known = {canonical_json(value) for _, value in found}
@@ -98,12 +98,12 @@ def _values(view: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _earlier(view: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The inputs that it had before they were replaced, the latest first."""
+    """Earlier inputs that were replaced, the latest first."""
     return [(f"Input until {one['until']}, replaced by {one['by']}", one.get("content")) for one in reversed(view.get("replaced") or [])]
 
 
 def _another(plan: Plan, view: dict[str, Any]) -> str | None:
-    """What a new item like this one would be handed over as; None where that cannot be told from this one, or nobody may."""
+    """Input for a new item like this one; None if it cannot be derived, or the caller may not submit."""
     if view["input"] is None or plan.route.closed or plan.route.carries is not None:
         return None
     return written(view["input"])
@@ -115,7 +115,7 @@ def _key_fields(plan: Plan) -> str:
 
 
 def _unknown(state: ServerState, call: Call, plan: Plan, key: str) -> Answer:
-    """There is no such item: perhaps it is on another route, or is written otherwise."""
+    """The page for an unknown key: it may be on another route, or be misspelt."""
     elsewhere = [route for route in seen_routes(state, call) if route != plan.name and state.ctx.ledger.peek(route, [key])[0] is not None]
     begins, rows = _alike(state.ctx, plan.name, key)
     found = [{**row, "kind": KINDS[row["status"]]} for row in rows]
@@ -137,7 +137,7 @@ def _unknown(state: ServerState, call: Call, plan: Plan, key: str) -> Answer:
 
 
 def _alike(ctx: Context, route: str, key: str) -> tuple[str, list[dict[str, Any]]]:
-    """Items whose keys begin like this one: with all of it, else with less and less, where an index serves that."""
+    """Items whose keys begin like this one: with all of it, then with less and less, if an index serves that."""
     begins = key
     for _ in range(LOOKS):
         query = Query(route=route, prefix=begins, limit=ALIKE)

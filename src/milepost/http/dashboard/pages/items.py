@@ -30,7 +30,7 @@ from milepost.ports.items import Query
 ENDPOINTS = Endpoints(pages=True)
 SHOWN = 100
 LISTS = 50
-"""So many lists are offered to choose from, the latest first."""
+"""Maximum lists to choose from, the latest first."""
 SPAN = "Write a span of time, such as 30m, 6h or 2d."
 
 
@@ -39,16 +39,16 @@ class Sought(Struct, frozen=True):
 
 
 class Wrong(Struct, frozen=True):
-    """Why nothing is shown. `age`: it is about the field for the age. `scan`: the address that has all rows read nevertheless."""
+    """Why no items are shown. `age`: the fault is in the field for the age. `scan`: the URL that reads all rows nevertheless."""
 
-    told: str
+    text: str
     age: bool = False
     scan: str | None = None
 
 
 class Looked(Struct, frozen=True):
-    """What the API answered; or nothing, and what is wrong with the question. `cost`: what it took, where no index serves it and there
-    are many rows."""
+    """The answer of the API; or none, and the fault in the query. `cost`: the cost, if no index serves the query and there are many
+    rows."""
 
     found: ItemPage = ItemPage([], None, False)
     wrong: Wrong | None = None
@@ -57,8 +57,8 @@ class Looked(Struct, frozen=True):
 
 @ENDPOINTS.add("GET", "/find", scope="read", query=Sought, summary="An item by its key, or by how its key begins")
 def seek(state: ServerState, call: Call) -> Answer:
-    """To the item with that key, if there is one on any route; else to the items of the first route whose keys begin so; else a page
-    that says where it was looked for."""
+    """Redirects to the item with that key, if there is one on any route; otherwise to the items of the first route whose keys begin with
+    it; otherwise shows a page that says where it was searched for."""
     text = call.query.q.strip()
     if not text:
         return _to(state, "/items")
@@ -71,20 +71,20 @@ def seek(state: ServerState, call: Call) -> Answer:
         if looked.found.items:
             return _to(state, f"/items/{quote(route, safe='')}?{urlencode({'prefix': text})}")
         if looked.wrong is not None or looked.found.more:
-            unread[route] = "" if looked.wrong is None else looked.wrong.told
+            unread[route] = "" if looked.wrong is None else looked.wrong.text
     return Answer(page(state, call, "no_key.html", status=404, here="/items", q=text, routes=known, unread=unread))
 
 
-@ENDPOINTS.add("GET", "/items", scope="read", summary="To the items of the first route")
+@ENDPOINTS.add("GET", "/items", scope="read", summary="Redirect to the items of the first route")
 def first_route(state: ServerState, call: Call) -> Answer:
-    """From there it is one step to those of any other."""
+    """That page has links to the other routes."""
     routes = _routes(state, call)
     return _to(state, f"/items/{quote(routes[0], safe='')}" if routes else "/")
 
 
 @ENDPOINTS.add("GET", "/items/{route}", scope="read", query=ItemsQuery, summary="The items of a route")
 def items(state: ServerState, call: Call) -> Answer:
-    """A filter that makes no sense is shown with a sentence that says so, beside what was asked."""
+    """An invalid filter is shown with a sentence that says what is wrong, beside the fields."""
     plan, asked = state.plan(call), filled(call.query)
     looked = _look(state, call, plan.name, asked)
     found = looked.found
@@ -110,7 +110,7 @@ def items(state: ServerState, call: Call) -> Answer:
             tabs=_tabs(plan, asked, narrowed),
             narrowed=bool(narrowed),
             total=total,
-            told="" if looked.wrong is not None else _told(total, found, bool(narrowed)),
+            count_text="" if looked.wrong is not None else _count_text(total, found, bool(narrowed)),
             filter_json=json.dumps(narrowed),
             can_all=not question,
             skips=plan.route.skips,
@@ -125,7 +125,7 @@ def items(state: ServerState, call: Call) -> Answer:
 
 
 def filled(wanted: ItemsQuery) -> ItemsQuery:
-    """What a form has asked: it sends the empty fields too, and several values of one field with commas between them."""
+    """The query of a form: forms send empty fields too, and several values of one field with commas between them."""
     return ItemsQuery(
         status=_several(wanted.status),
         stage=_several(wanted.stage),
@@ -148,17 +148,17 @@ def _to(state: ServerState, address: str) -> Answer:
 
 
 def _routes(state: ServerState, call: Call) -> list[str]:
-    """The routes whose items the caller can look at; Milepost's own come last."""
+    """The routes whose items the caller may view; Milepost's own are last."""
     return sorted((name for name in state.ctx.plans if call.caller.sees(name)), key=lambda name: own_route(state.ctx, name))
 
 
 def _anywhere(chosen: dict[str, Any]) -> dict[str, Any]:
-    """What of a choice means the same on another route."""
+    """The conditions that mean the same on another route."""
     return {name: chosen[name] for name in ("status", "prefix", "older_than") if name in chosen}
 
 
 def _total(ctx: Context, plan: Plan, asked: ItemsQuery, found: ItemPage) -> int | None:
-    """How many match, where that is known without reading them: all are on this page, or the ledger has counted them."""
+    """Number of matching items, if it is known without reading them: all are on this page, or the ledger has counted them."""
     if not found.more and asked.after is None:
         return len(found.items)
     query = asked.choice(ctx, plan.name)
@@ -169,12 +169,12 @@ def _total(ctx: Context, plan: Plan, asked: ItemsQuery, found: ItemPage) -> int 
         for count in ctx.ledger.counts(plan.name)
         if (query.statuses is None or count.status in query.statuses) and (query.stages is None or count.stage in query.stages)
     )
-    # Some ledgers count a moment later.
+    # Some ledgers update their counters with a delay.
     return total if total >= len(found.items) else None
 
 
-def _told(total: int | None, found: ItemPage, narrowed: bool) -> str:
-    """How many there are, and how many of them are shown."""
+def _count_text(total: int | None, found: ItemPage, narrowed: bool) -> str:
+    """How many items match, and how many of them are shown."""
     shown = f"{len(found.items):,} shown"
     if total is None:
         return f"{shown}, more follow" if found.more else f"{shown}, the last of them"
@@ -210,7 +210,7 @@ def _sentence(text: str) -> str:
 
 
 def _chosen(asked: ItemsQuery) -> dict[str, Any]:
-    """What was asked for, as an address says it."""
+    """The conditions, as query parameters."""
     plain = {field.encode_name: value for field in fields(asked) if (value := getattr(asked, field.name))}
     chosen = {name: value for name, value in plain.items() if name not in ("after", "limit", "scan")}
     return {name: "true" if value is True else value for name, value in chosen.items()}
@@ -222,15 +222,15 @@ def _address(chosen: dict[str, Any]) -> str:
 
 
 def _tabs(plan: Plan, asked: ItemsQuery, narrowed: dict[str, Any]) -> list[tuple[str, str, bool]]:
-    """The questions that can be asked: their names, their addresses, and which is asked."""
+    """The tabs of the page: name, URL, and whether it is selected."""
     tabs = [("All", _address(narrowed) or "?", not (asked.overdue or asked.nearest))]
     if asked.overdue or any(stage.overdue_ms is not None for stage in plan.stages):
-        tabs.append(("Late", _address({**narrowed, "overdue": "true"}), asked.overdue))
-    return [*tabs, ("Coming next", _address({**narrowed, "nearest": "true"}), asked.nearest)]
+        tabs.append(("Overdue", _address({**narrowed, "overdue": "true"}), asked.overdue))
+    return [*tabs, ("Closest to completion", _address({**narrowed, "nearest": "true"}), asked.nearest)]
 
 
 def _choices(ctx: Context, plan: Plan, asked: ItemsQuery) -> dict[str, Any]:
-    """What there is to choose from; what was asked for is always among it."""
+    """The values to choose from; the selected ones are always included."""
     names = list(dict.fromkeys(record.name for record in reversed(lists(ctx, plan.name))))
     groups = sorted(ctx.ledger.groups(plan.name), key=lambda group: (-group.now, group.group))
     causes = {group.group: f"{group.category} at {group.stage}: {group.sample}" for group in reversed(groups) if group.now}
@@ -240,7 +240,7 @@ def _choices(ctx: Context, plan: Plan, asked: ItemsQuery) -> dict[str, Any]:
         "stages": _options({name: name for name in stage_names(ctx, plan.name)}, asked.stage),
         "statuses": _options({word: word.lower().replace("_", " ") for word in ("live", "failed", *Status)}, asked.status),
         "lists": names[:LISTS],
-        "causes": [(name, told if len(told) <= 80 else f"{told[:79]}…") for name, told in reversed(causes.items())],
+        "causes": [(name, label if len(label) <= 80 else f"{label[:79]}…") for name, label in reversed(causes.items())],
         "lanes": _lanes(ctx, plan),
         "key_fields": key_fields(ctx, plan.name),
         "laned": asked.lane is not None or any(stage.lane is not None for stage in plan.stages),
@@ -248,14 +248,14 @@ def _choices(ctx: Context, plan: Plan, asked: ItemsQuery) -> dict[str, Any]:
 
 
 def _options(known: dict[str, str], asked: list[str]) -> list[tuple[str, str]]:
-    """Each as (value, word); several that were asked for together are one of them."""
+    """Each as (value, word); several values that were selected together are one option."""
     together = ",".join(asked)
     offered = known if not together or together in known else {**known, together: ", ".join(known.get(one, one) for one in asked)}
     return list(offered.items())
 
 
 def _lanes(ctx: Context, plan: Plan) -> list[str]:
-    """The lanes that the route file limits, or that are paused; the others can be written."""
+    """The lanes that the route file limits, or that are paused; others can be typed in."""
     named, held = {lane for stage in plan.stages for lane in stage.lanes}, ctx.ledger.read(HOLD)
     for stage in plan.stages:
         above = f"{scope(plan.name, stage.name)}/"
@@ -264,7 +264,7 @@ def _lanes(ctx: Context, plan: Plan) -> list[str]:
 
 
 def _shown(row: dict[str, Any], now: int) -> dict[str, Any]:
-    """A row of the table: moments with how far away they are. `since`: when it came to its stage, or became late there."""
+    """A row of the table: times with their distance from now. `since`: when the item reached its stage, or became overdue there."""
     due = None if row["due_at"] is None else -ms_since(row["due_at"], now)
     since = row.get("overdue_at") or row["entered_at"]
     return {
@@ -272,7 +272,7 @@ def _shown(row: dict[str, Any], now: int) -> dict[str, Any]:
         "kind": KINDS[row["status"]],
         "word": row["status"].lower().replace("_", " "),
         "since": since,
-        "age": "for later" if ms_since(since, now) < -1000 else age(since, now),
+        "age": "scheduled" if ms_since(since, now) < -1000 else age(since, now),
         "due": "" if due is None else f"in {short_span(due)}" if due > 0 else "due",
         "says": _says(row),
     }

@@ -1,4 +1,4 @@
-"""Lists: handing one over, and those that were."""
+"""Page of lists: submit one, and the lists so far."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SHOWN = 100
 
 
 class Leaf(Struct, frozen=True):
-    """Which page of them, from 1."""
+    """The page number, from 1."""
 
     page: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
 
 
-@ENDPOINTS.add("GET", "/lists", scope="read", query=Leaf, summary="Lists that were handed over")
+@ENDPOINTS.add("GET", "/lists", scope="read", query=Leaf, summary="Submitted lists")
 def all_lists(state: ServerState, call: Call) -> Answer:
     routes = seen_routes(state, call)
     found = [record for record in reversed(lists(state.ctx)) if record.route in routes]
@@ -33,7 +33,7 @@ def all_lists(state: ServerState, call: Call) -> Answer:
             call,
             "lists.html",
             here="/lists",
-            # Some are not for handing over: the daily heads are made by Milepost itself.
+            # Some routes take no lists: Milepost makes the daily heads itself.
             routes=[name for name in routes if name in state.ctx.plans and not state.ctx.plans[name].route.closed],
             lists=[list_view(record) for record in found[first : first + SHOWN]],
             meaning=MEANING,

@@ -1,4 +1,4 @@
-"""Telling open pages that something has changed; what it is they find out by asking for themselves again."""
+"""Notifies open pages that something has changed; each page then fetches itself again."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from milepost.http.state.state import ServerState
 ENDPOINTS = Endpoints(pages=True)
 log = logging.getLogger(__name__)
 CALM_S = 0.5
-"""However much happens, a page is told no more often."""
+"""Minimum time between two notifications of a page."""
 
 
-@ENDPOINTS.add("GET", "/live", scope="read", summary="Tells a page when to look again")
+@ENDPOINTS.add("GET", "/live", scope="read", summary="Notifies a page when to refresh")
 async def live(state: ServerState, call: Call) -> Answer:
-    """Server-sent events: `changed`, first when it is listened for (what happened before that, nobody tells), and then whenever
-    something has happened to an item that the caller may see."""
+    """Server-sent events: `changed`, first when the page connects (earlier changes are not sent), and then whenever something has
+    happened to an item that the caller may see."""
     if call.raw.method == "HEAD":
-        # Who asks only for the head would never be sent its end.
+        # A HEAD request would never get the end of a stream.
         return Answer(Response(media_type=STREAM))
     if state.observability.feed.listeners >= MOST:
-        raise problem_error("too-many", f"{MOST:,} listen already", expected="fewer open pages")
+        raise problem_error("too-many", f"the server has {MOST:,} listeners already", expected="fewer open pages")
     return Answer(EventStream(_changes(state, call), {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}))
 
 
@@ -50,7 +50,7 @@ async def _changes(state: ServerState, call: Call) -> AsyncGenerator[bytes, None
             elif not found:
                 yield b": here\n\n"
     except MilepostError as error:
-        # The page comes again.
-        log.warning("a page is told no more of what has changed: %s", error)
+        # The page connects again.
+        log.warning("live updates of a page stopped: %s", error)
     finally:
         await following.aclose()

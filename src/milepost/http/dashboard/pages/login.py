@@ -1,4 +1,4 @@
-"""Logging in and out: a key becomes a cookie, so that a person with a browser need not carry it from page to page."""
+"""Log in and log out: a session cookie stands for a key, so that a browser need not send the key with every page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENDPOINTS = Endpoints()
 
 
 class LogIn(Struct, frozen=True):
-    """A key, and the page to go to with it."""
+    """A key, and the page to open with it."""
 
     key: str
     then: str = ""
@@ -32,12 +32,12 @@ class LogOut(Struct, frozen=True):
 
 class LoginQuery(Struct, frozen=True):
     then: str = ""
-    """The page that somebody wanted to see; one of another server is as if it were not said."""
+    """The page to open after the log-in; a URL of another server is ignored."""
 
 
-@ENDPOINTS.add("GET", "/login", scope=None, query=LoginQuery, answers={200: str}, summary="The page to log in at")
+@ENDPOINTS.add("GET", "/login", scope=None, query=LoginQuery, answers={200: str}, summary="The log-in page")
 async def page(state: ServerState, call: Call) -> Answer:
-    """A form that asks for a key; for somebody who has logged in, one to log out."""
+    """A form that asks for a key; in a session, a form to log out."""
     request: Request = call.raw
     needed, token = await state.authenticator.needs_keys(), request.cookies.get(COOKIE)
     key = await state.authenticator.session_of(request, token) if needed and token else None
@@ -56,8 +56,8 @@ async def page(state: ServerState, call: Call) -> Answer:
     summary="Log in with a key",
 )
 async def log_in(state: ServerState, call: Call) -> Answer:
-    """Sets a cookie that stands for the key for twelve hours, and leads to the page that was wanted. The cookie is for pages of this server
-    alone; every write with it needs the session's token as well (X-CSRF-Token, or the form's field csrf_token)."""
+    """Sets a cookie that stands for the key for twelve hours, and redirects to the wanted page. The cookie is sent by pages of this
+    server only; every write with it also needs the session's token (X-CSRF-Token, or the form's field csrf_token)."""
     request: Request = call.raw
     if from_elsewhere(request.headers):
         raise problem_error("bad-origin", "another site's page made this call", field="Origin", expected="the page at /login")
@@ -95,7 +95,7 @@ async def log_in(state: ServerState, call: Call) -> Answer:
     summary="Log out",
 )
 async def log_out(state: ServerState, call: Call) -> Answer:
-    """Ends the session, in every process within five seconds, and leads to the page to log in at."""
+    """Ends the session, in every process within five seconds, and redirects to the log-in page."""
     request: Request = call.raw
     token = request.cookies.get(COOKIE)
     response: Response = RedirectResponse(f"{state.base}/login", 303)

@@ -1,4 +1,4 @@
-"""One list: who handed it over and when, what it held, and where its items are."""
+"""Page of a list: submitter and time, counts by kind of line, and links to its items."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SHOWN = 100
 
 class ListPageData(Struct, frozen=True):
     vanished: bool = False
-    """Which keys are gone is found by going through two whole lists, so it is shown only when asked for."""
+    """Vanished keys are found by comparing two whole lists, so they are shown only on request."""
 
 
-@ENDPOINTS.add("GET", "/lists/{id}", scope="read", query=ListPageData, summary="One list, and what it held")
+@ENDPOINTS.add("GET", "/lists/{id}", scope="read", query=ListPageData, summary="One list, with its counts")
 def one_list(state: ServerState, call: Call) -> Answer:
     record = the_list(state, call)
     same = [

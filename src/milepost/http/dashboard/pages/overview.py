@@ -1,4 +1,4 @@
-"""The overview: is all well, and every route as a funnel."""
+"""Overview page: health, and every route as a funnel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The system: who is at work, what is paused and limited, what was set aside, what the doctor finds, and who may call."""
+"""System page: processes, pauses and limits, quarantine, the doctor's findings, and API keys."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ class SystemQuery(Struct, frozen=True):
 
 
 class Still(Struct, frozen=True):
-    """The parts that do not move by themselves. Of what concerns the whole ledger there is nothing for those who see only some routes."""
+    """The parts that are not updated live. Parts that concern the whole ledger are empty for callers who see only some routes."""
 
     routes: list[dict[str, Any]] = []
     report: DoctorReport | None = None
-    """What the doctor found, if it was asked."""
+    """The doctor's findings, if they were requested."""
     facts: list[tuple[str, str]] = []
     aside: Quarantine | None = None
     keys: list[dict[str, Any]] | None = None
     """For admins."""
     lines: int | None = None
-    """So many have been written."""
+    """Number of lines that have been written."""
     missing_capabilities: list[str] = []
-    """What the ledger cannot do, in sentences."""
+    """Capabilities that the ledger lacks, in sentences."""
 
 
-@ENDPOINTS.add("GET", "/system", scope="read", query=SystemQuery, summary="Who is at work, and how")
+@ENDPOINTS.add("GET", "/system", scope="read", query=SystemQuery, summary="Processes, routes, controls and health")
 def system(state: ServerState, call: Call) -> Answer:
-    """What is dear to look at is only looked at when somebody asks for the page, not whenever its live parts are fetched again."""
+    """Expensive parts are read only when the page is opened, not when its live parts are fetched again."""
     ctx, routes, now = state.ctx, seen_routes(state, call), state.ctx.clock.now()
     holds = [_hold(name, read_as(Hold, document.value)) for name, document in sorted(ctx.ledger.read(HOLD).items())]
     seen = processes_view(ctx, call.caller.narrowed)
@@ -94,12 +94,12 @@ def _still(state: ServerState, call: Call, routes: list[str], now: int) -> Still
 
 
 def _remote(ctx: Context, route: str) -> list[str]:
-    """The stages whose workers are elsewhere. That is not part of a route's version: only its file says so."""
+    """The remote stages. A route's version does not record this: only its file does."""
     return [stage.name for stage in ctx.plans[route].stages if stage.remote] if route in ctx.plans else []
 
 
 def _process(one: ProcessView, now: int) -> dict[str, Any]:
-    """`state`: at work; stopped, which is no alarm; or silent, though it has not said that it stops."""
+    """`state`: running; stopped, which is no alarm; or silent, if it has not said that it stops."""
     state = "alive" if one.alive else "stopped" if one.stopped else "silent"
     slow = [
         {"place": " / ".join(str(of[name]) for name in ("route", "stage", "key") if name in of), "seconds": of.get("seconds")}
@@ -114,9 +114,9 @@ def _role(one: RoleView, now: int) -> dict[str, Any]:
 
 
 def _facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """What the ledger says of itself, in words; what the page says elsewhere is left out."""
-    told = {name: value for name, value in facts.items() if name not in ("path", "url", "problems", "lines", "routes", "lacks")}
-    return [(name.replace("_", " "), _fact(value)) for name, value in told.items()]
+    """Facts about the ledger, in words, without those that the page shows elsewhere."""
+    shown = {name: value for name, value in facts.items() if name not in ("path", "url", "problems", "lines", "routes", "lacks")}
+    return [(name.replace("_", " "), _fact(value)) for name, value in shown.items()]
 
 
 def _fact(value: Any) -> str:
@@ -137,7 +137,7 @@ def _breaker(one: BreakerView) -> dict[str, Any]:
 
 
 def _limits(state: ServerState, routes: list[str]) -> list[dict[str, Any]]:
-    """Every stage that handlers run for, and every lane with limits of its own: what the route file says, and what was set since."""
+    """Every stage with a handler, and every lane with limits of its own: the route file's values, and those set since."""
     held = {name: read_as(Limit, document.value) for name, document in state.ctx.ledger.read(LIMIT).items()}
     found = []
     for plan in (state.ctx.plans[name] for name in routes if name in state.ctx.plans):

@@ -1,4 +1,4 @@
-// Acts: going on with one that was cut off.
+// Acts: continue one that was cut off.
 import { call, segment } from "./api.js";
 import { summed, watched } from "./bulk.js";
 import { ask } from "./dialog.js";
@@ -9,12 +9,12 @@ document.addEventListener("click", (event) => {
   const { goOn: id, route, verb } = button.dataset;
   const path = `/routes/${segment(route)}/acts/${segment(id)}/go-on`;
   ask({
-    title: `Go on with this ${verb}`,
+    title: `Continue this ${verb}`,
     preview: async () => {
       const left = await call("POST", path, { body: { dry_run: true } });
       return left.done
-        ? `About ${left.done.toLocaleString()} are left. Nothing is done twice.`
-        : "Nothing is left to do; it is marked as finished.";
+        ? `About ${left.done.toLocaleString()} items are left. Nothing is done twice.`
+        : "No items are left; the act is marked as finished.";
     },
     act: async ({ reason }, progress) => summed(await watched(id, progress, () => call("POST", path, { body: { reason } })), true),
   });

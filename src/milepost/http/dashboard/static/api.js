@@ -1,4 +1,4 @@
-// Calling the server: where it is, and the token that says that a call comes from one of its own pages.
+// Calls of the server: its base path, and the token that proves that a call comes from one of its own pages.
 const meta = (name) => document.querySelector(`meta[name="${name}"]`)?.content ?? "";
 
 export const base = meta("base");
@@ -10,12 +10,12 @@ export function headers(more = {}) {
   return { Accept: "application/json", ...(csrf ? { "X-CSRF-Token": csrf } : {}), ...more };
 }
 
-// What is said of a call that was refused: what is wrong, and what would be right.
+// Text for a refused call: what is wrong, and what would be right.
 export function complaint(problem) {
   return problem.detail + (problem.expected ? ` Expected: ${problem.expected}.` : "");
 }
 
-// JSON as somebody has written it. Inside the body of a call it is sent as it stands: read and written again by a browser, a large
+// JSON as a person has written it. It is sent unchanged inside the body of a call: if a browser parsed and formatted it, a large
 // number would lose its last digits.
 export class Written {
   constructor(text, what = "This") {
@@ -35,7 +35,7 @@ function encoded(body) {
   return texts.reduce((text, written, place) => text.replace(`"${mark}${place}"`, () => written), plain);
 }
 
-// One call of the API: the answer's content, or an Error that says what is wrong. `path` begins behind /api/v1.
+// One call of the API: returns the answer's content, or throws an Error that says what is wrong. `path` is relative to /api/v1.
 export async function call(method, path, { body, query } = {}) {
   const asked = query ? `?${new URLSearchParams(query)}` : "";
   const options = { method, headers: headers(body === undefined ? {} : { "Content-Type": "application/json" }) };

@@ -1,19 +1,19 @@
-// Acting on items, one or many: choose, see how many it would be, say why, watch it being done.
+// Acts on one or many items: select, preview, give a reason, watch the progress.
 import { base, call, segment } from "./api.js";
 import { ask } from "./dialog.js";
 
 const LOOK_MS = 700;
 
-// A report in a sentence.
+// A report as a sentence.
 export function summed(report, done) {
   const refused = report.refused_count
-    ? ` ${report.refused_count.toLocaleString()} ${done ? "were" : "would be"} left alone: ${report.refused[0]?.[1] ?? ""}`
+    ? ` ${report.refused_count.toLocaleString()} ${done ? "were" : "would be"} refused: ${report.refused[0]?.[1] ?? ""}`
     : "";
   const told = `${report.done.toLocaleString()} of ${report.matched.toLocaleString()} ${done ? "done" : "would be done"}.${refused}`;
   return [told, ...(done ? [] : (report.difference ?? []).map(({ text }) => text))].join("\n");
 }
 
-// An act on many takes a while: meanwhile the ledger says how far it is. `work` does it.
+// Shows the progress of an act on many items, from the ledger, while `work` runs.
 export async function watched(id, progress, work) {
   const timer = setInterval(async () => {
     const told = await call("GET", `/acts/${segment(id)}`).catch(() => null);
@@ -29,18 +29,18 @@ export async function watched(id, progress, work) {
 async function deed(route, body, progress) {
   const path = `/routes/${segment(route)}/acts`;
   if (!body.filter && body.keys.length < 2) return call("POST", path, { body });
-  // Not randomUUID: browsers have that only for pages that came over a safe way.
+  // Not randomUUID: browsers offer it only to pages that came over HTTPS.
   const id = `page-${crypto.getRandomValues(new Uint32Array(3)).join("-")}`;
   return { ...(await watched(id, progress, () => call("POST", path, { body: { ...body, id } }))), id };
 }
 
-// What a verb does, in the words that come with every page.
+// What a verb does, from the text that every page contains.
 const does = (verb) => document.querySelector(`template[data-does="${verb}"]`).content.textContent;
 
-// The dialog for one verb on these items: `which` is {keys} or {filter}. An act on a `whole` route is asked about twice. `words`: the verb
-// that says what it does, if that is another one.
+// The dialog for one verb on these items: `which` is {keys} or {filter}. An act on a `whole` route needs a second confirmation. `words`: the
+// verb whose description is shown, if that is another one.
 export function askDeed(route, verb, which, { fields = [], made = (values) => values, title = verb, words = verb, whole = false } = {}) {
-  const sure = { name: "sure", label: `Nothing narrows this down: it is for the whole route. Write ${route} to go on.` };
+  const sure = { name: "sure", label: `There is no filter: this is for the whole route. Type ${route} to continue.` };
   const body = ({ reason, sure: _, ...values }) => ({ verb, ...which, ...made(values), ...(reason ? { reason } : {}) });
   let previewed = "";
   let matched;
@@ -60,10 +60,10 @@ export function askDeed(route, verb, which, { fields = [], made = (values) => va
       return told;
     },
     act: async (values, progress) => {
-      if (whole && values.sure !== route) throw new Error(`Write ${route} if the whole route is meant.`);
-      // The ledger may know only about how many there are; the preview has counted them.
+      if (whole && values.sure !== route) throw new Error(`Type ${route} to act on the whole route.`);
+      // The ledger may know only an approximate number; the preview has counted exactly.
       const report = await deed(route, body(values), (now, of) => progress(now, Math.max(now, matched ?? of)));
-      const link = report.matched > 1 && { href: `${base}/acts/${segment(report.id)}`, text: "Who did what" };
+      const link = report.matched > 1 && { href: `${base}/acts/${segment(report.id)}`, text: "See the act" };
       return { told: summed(report, true), link };
     },
   });

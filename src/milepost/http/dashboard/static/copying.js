@@ -1,7 +1,7 @@
-// A word when something was copied: the button is of another colour for a moment.
+// Copy buttons: after a copy, the button changes its colour for a moment.
 const COPIED_MS = 1200;
 
-// Browsers let only pages copy that came over a safe way.
+// Browsers allow copying only on pages that came over HTTPS.
 if (!navigator.clipboard) document.documentElement.classList.add("no-copying");
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-copy]");

@@ -1,4 +1,4 @@
-// One dialog for every act: it says what would happen, asks why (and whatever else the act needs), does it, and shows how far it is.
+// One dialog for every act: it shows a preview, asks for the reason (and other fields of the act), runs it, and shows the progress.
 const dialog = document.querySelector("[data-dialog]");
 const READ_MS = 900;
 const part = (name) => dialog.querySelector(`[data-${name}]`);
@@ -17,7 +17,7 @@ function field({ name, label, type = "text", options = [], value = "", help = ""
   return box;
 }
 
-// A field with a `when(values)` is there only while that holds.
+// A field with `when(values)` is shown only while that returns true.
 function fit(fields) {
   const now = values();
   for (const { name, when } of fields) if (when) part("fields").querySelector(`[name="${name}"]`).closest("label").hidden = !when(now);
@@ -30,18 +30,18 @@ function values() {
   return found;
 }
 
-// On a page that is going away nothing can be pressed: nobody would hear it.
+// When the page is being left, the buttons do nothing.
 function anew() {
   document.body.inert = true;
   location.reload();
 }
 
-// Opens the dialog. `title` and `told` say what it is about, and `about` what the act does. `fields` are asked for beside the reason; each
+// Opens the dialog. `title` and `told` say what it is about, and `about` what the act does. `fields` are shown beside the reason; each
 // has a name, a label, and may have a type (text, long, checkbox, select with options [[value, shown]]), a value, a help text, and `when`.
-// `preview(values)` gives a sentence, or {told, none: true} if there is nothing to do; it is asked for again whenever a field changes. `act({reason, ...values}, progress)`
-// does it, and gives the last sentence, or {told, link: {href, text}}: with a link the dialog stays open for it, else it closes by itself.
-// `progress(done, of)` moves the bar. `then` is called when the dialog is closed after that; if it is not given, the page is loaded anew.
-// Who closes the dialog while it is being done does not stop it; what comes of it is then told nowhere, least of all in the next dialog.
+// `preview(values)` returns a sentence, or {told, none: true} if there is nothing to do; it is called again when a field changes.
+// `act({reason, ...values}, progress)` runs the act and returns the last sentence, or {told, link: {href, text}}: with a link the dialog
+// stays open, otherwise it closes by itself. `progress(done, of)` moves the bar. `then` is called when the dialog is closed after that; by
+// default the page is reloaded. Closing the dialog while the act runs does not stop it; its result is then not shown.
 export function ask({ title, about = "", told = "", fields = [], preview, act, then }) {
   let done = false;
   let left = false;
@@ -57,7 +57,7 @@ export function ask({ title, about = "", told = "", fields = [], preview, act, t
   part("progress").hidden = true;
   part("do").hidden = !act;
   part("do").disabled = false;
-  part("cancel").textContent = act ? "Leave it" : "Close";
+  part("cancel").textContent = act ? "Cancel" : "Close";
 
   const say = (text, wrong = false) => {
     if (left) return;
@@ -67,9 +67,9 @@ export function ask({ title, about = "", told = "", fields = [], preview, act, t
   const look = async () => {
     if (!preview) return;
     const mine = ++asked;
-    // Only at first: a field that is left for the button must not take the button away under the click.
+    // Only at first: when the focus moves from a field to the button, the button must not be disabled under the click.
     part("do").disabled ||= mine === 1;
-    say("Looking what that would be…");
+    say("Loading the preview…");
     try {
       const found = await preview(values());
       if (mine !== asked || left) return;
@@ -82,7 +82,7 @@ export function ask({ title, about = "", told = "", fields = [], preview, act, t
   const run = async () => {
     const reason = part("reason").value.trim();
     if (!reason) {
-      say("Say why, please.", true);
+      say("A reason is needed.", true);
       part("reason").focus();
       return;
     }
@@ -90,7 +90,7 @@ export function ask({ title, about = "", told = "", fields = [], preview, act, t
     bar.hidden = false;
     bar.removeAttribute("value");
     part("do").disabled = true;
-    part("cancel").textContent = "Close, it goes on";
+    part("cancel").textContent = "Close (it continues)";
     asked += 1;
     try {
       const answer = await act({ reason, ...values() }, (now, of) => {
@@ -103,7 +103,7 @@ export function ask({ title, about = "", told = "", fields = [], preview, act, t
       // A text has a `link` of its own.
       const last = typeof answer === "string" ? { told: answer } : answer;
       say(last.told);
-      // What was asked for is not asked for any more.
+      // The request is outdated.
       part("about").textContent = "";
       part("fields").replaceChildren();
       part("reason-label").hidden = true;
@@ -121,7 +121,7 @@ export function ask({ title, about = "", told = "", fields = [], preview, act, t
       if (left) return;
       say(error.message, true);
       part("do").disabled = false;
-      part("cancel").textContent = "Leave it";
+      part("cancel").textContent = "Cancel";
     }
     bar.hidden = true;
   };

@@ -1,5 +1,5 @@
-// What somebody presses before the page's modules have come is not lost: it is kept, and pressed again once they are there. Not a
-// module itself, for those wait for the whole page. Links, and forms with a method, need no script and go their own way.
+// Clicks before the page's modules have loaded are kept, and repeated once they have. This is not a module itself, because modules wait for
+// the whole page. Links, and forms with a method, need no script and work at once.
 (() => {
   const pressed = new Set();
   const keep = (event) => {
@@ -11,7 +11,7 @@
   };
   const kinds = ["click", "submit"];
   for (const kind of kinds) document.addEventListener(kind, keep, true);
-  // It comes when every module has run.
+  // This event comes when every module has run.
   document.addEventListener("DOMContentLoaded", () => {
     for (const kind of kinds) document.removeEventListener(kind, keep, true);
     for (const one of pressed) one instanceof HTMLFormElement ? one.requestSubmit() : one.click();

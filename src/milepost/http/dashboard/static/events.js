@@ -1,4 +1,4 @@
-// Subscribers: trying again what they did not take, telling them again, and letting one go.
+// Subscribers: release parked items, replay events, and remove a subscriber.
 import { call, segment } from "./api.js";
 import { ask } from "./dialog.js";
 
@@ -6,7 +6,7 @@ const SPANS = [
   ["1h", "an hour ago"],
   ["1d", "a day ago"],
   ["7d", "a week ago"],
-  ["", "a time of my own"],
+  ["", "another time"],
 ];
 
 const path = (name, act) => `/subscribers/${segment(name)}/${act}`;
@@ -16,8 +16,8 @@ function release(name, { route, key }) {
   ask({
     title: key ? `Release ${key} for ${name}` : `Release all for ${name}`,
     told: key
-      ? "It is tried again now, with what waits behind it."
-      : "Whatever is parked is tried again now, each item with what waits behind it.",
+      ? "The item is tried again now, with the events that wait."
+      : "All parked items are tried again now, each with the events that wait.",
     act: async ({ reason }) => {
       const { released } = await call("POST", path(name, "release"), { body: { reason, ...(key ? { route, key } : {}) } });
       return `${released.toLocaleString()} tried again.`;
@@ -27,8 +27,8 @@ function release(name, { route, key }) {
 
 const OWN = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?))?$/;
 
-// From when on: a span back from now, or a time of the reader's own, by their clock. What is neither goes as it stands: the server says
-// what is wrong with it, or knows what is meant.
+// The start: a span back from now, or a time that the reader typed, in their time zone. Any other text is sent as it is, and the server
+// reports what is wrong.
 function since({ span, moment }) {
   if (span) return span;
   const [, day, hour = "00:00"] = OWN.exec(moment) ?? [];
@@ -41,20 +41,20 @@ function replay(name) {
   ask({
     title: `Replay for ${name}`,
     fields: [
-      { name: "span", label: "Tell it again everything since", type: "select", options: SPANS },
+      { name: "span", label: "Send all events again since", type: "select", options: SPANS },
       { name: "moment", label: "Since when?", help: "2026-03-01 12:00", when: ({ span }) => !span },
     ],
     preview: async (values) => {
-      if (!values.span && !values.moment) return { told: "Say since when.", none: true };
+      if (!values.span && !values.moment) return { told: "Give a start.", none: true };
       const found = await again(values, { dry_run: true });
-      if (!found.lines) return { told: "Nothing that it has been told is as young as that.", none: true };
+      if (!found.lines) return { told: "It has received no events since then.", none: true };
       const from = new Date(found.since).toLocaleString();
-      const gone = found.pruned ? ` ${lines(found.pruned)} before that are gone and cannot be told again.` : "";
-      return `About ${lines(found.lines)}, from ${from} on, are told again in their order, with the ids that they had.${gone}`;
+      const gone = found.pruned ? ` ${lines(found.pruned)} before that were pruned and cannot be sent again.` : "";
+      return `About ${lines(found.lines)}, from ${from} on, are sent again in order, with the same ids.${gone}`;
     },
     act: async ({ reason, ...values }) => {
       const found = await again(values, { reason });
-      return `${lines(found.lines)} are told again.`;
+      return `${lines(found.lines)} are sent again.`;
     },
   });
 }
@@ -62,10 +62,10 @@ function replay(name) {
 function forget(name) {
   ask({
     title: `Forget ${name}`,
-    told: "It is told no more, and nothing is kept for it. If it is started again, it goes on from then.",
+    told: "It gets no more events, and its cursor is deleted. If it is started again, it begins with new events.",
     act: async ({ reason }) => {
       await call("POST", path(name, "forget"), { body: { reason } });
-      return "It is told no more.";
+      return "The subscriber is removed.";
     },
   });
 }

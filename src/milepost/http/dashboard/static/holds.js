@@ -1,4 +1,4 @@
-// Pausing and resuming a route or a stage. A button says which: data-hold="ROUTE/holds[/STAGE]", data-held="1" if it is paused.
+// Pause and resume a route or a stage. A button has data-hold="ROUTE/holds[/STAGE]", data-held="1" if it is paused.
 import { call } from "./api.js";
 import { ask } from "./dialog.js";
 
@@ -10,11 +10,11 @@ document.addEventListener("click", (event) => {
   ask({
     title: button.getAttribute("aria-label"),
     told: held
-      ? "What waits here goes on."
-      : "Nothing new is begun here until it is resumed, and nothing is counted. What is in work is finished.",
+      ? "Items that wait here continue."
+      : "No item is started here until it is resumed, and no attempt is counted. Items that are being processed are finished.",
     act: async ({ reason }) => {
       await (held ? call("DELETE", path, { query: { reason } }) : call("PUT", path, { body: { reason } }));
-      return held ? "It goes on." : "It is paused.";
+      return held ? "Resumed." : "Paused.";
     },
   });
 });

@@ -1,4 +1,4 @@
-// The items of a route: ticks, "all that match", the verbs, and a filter whose address says only what was asked for.
+// The items of a route: selection, "all that match", the acts, and a filter whose URL contains only the fields in use.
 import { ask } from "./dialog.js";
 import { askDeed } from "./bulk.js";
 
@@ -9,7 +9,7 @@ const button = bar.querySelector("[data-all]");
 const { route, filter, scan, stages } = bar.dataset;
 const narrowed = JSON.parse(filter);
 
-// What each verb can do anything about: an act on the whole route is one on these.
+// The statuses that each act applies to: an act on the whole route is limited to these.
 const WHOLE = {
   retry: ["live", "failed", "CANCELLED"],
   skip: ["live", "failed", "CANCELLED"],
@@ -33,7 +33,7 @@ function count() {
   if (all) for (const box of shown()) box.checked = true;
   const chosen = bar.querySelector("[data-chosen]");
   if (chosen) chosen.textContent = all ? everything() : ticked().length.toLocaleString();
-  if (button) button.textContent = all ? "choose none" : "choose all that match";
+  if (button) button.textContent = all ? "select none" : "select all that match";
   const whole = table.querySelector("[data-tick-all]");
   if (whole) whole.checked = ticked().length > 0 && ticked().length === shown().length;
 }
@@ -44,7 +44,7 @@ document.addEventListener("change", ({ target }) => {
   all = false;
   count();
 });
-// Rows come and go while one looks.
+// Rows appear and disappear while the page is open.
 const watching = new MutationObserver(count);
 watching.observe(table, { childList: true, subtree: true });
 watching.observe(found, { attributes: true });
@@ -65,7 +65,7 @@ bar.addEventListener("click", (event) => {
   const word = event.target.closest("[data-verb]")?.dataset.verb;
   if (!word) return;
   if (!all && !ticked().length) {
-    ask({ title: "Nothing chosen", told: "Choose some items first." });
+    ask({ title: "Nothing selected", told: "Select some items first." });
     return;
   }
   const verb = word === "back" ? "retry" : word;
@@ -75,7 +75,7 @@ bar.addEventListener("click", (event) => {
     options.words = "back";
     options.fields = [
       { name: "stage", label: "To the stage", type: "select", options: stages.split(",").map((name) => [name, name]) },
-      { name: "as_new", label: "As new work: partners are not to take it for a repeat", type: "checkbox" },
+      { name: "as_new", label: "As new work: partners do not treat it as a repeat", type: "checkbox" },
     ];
   }
   if (word === "rerun") {
@@ -85,7 +85,7 @@ bar.addEventListener("click", (event) => {
     ];
   }
   if (word === "reschedule") {
-    options.fields = [{ name: "not_before", label: "Not before when?", value: "2h", help: "2h, 3d, 2027-01-31, or 2027-01-31T08:00:00Z" }];
+    options.fields = [{ name: "not_before", label: "Not before", value: "2h", help: "2h, 3d, 2027-01-31, or 2027-01-31T08:00:00Z" }];
   }
   askDeed(route, verb, which(verb), options);
 });
@@ -95,5 +95,5 @@ document.querySelector("[data-filters]").addEventListener("formdata", ({ formDat
   for (const [name, value] of [...formData]) if (!value) formData.delete(name);
 });
 
-// Some may be ticked already: before this came, or on the way back to the page.
+// Some boxes may be ticked already: before this script ran, or after going back to the page.
 count();

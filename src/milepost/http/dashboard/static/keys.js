@@ -1,4 +1,4 @@
-// Keys for the items of a route: j and k move from row to row, x chooses, ? says which keys there are. Enter opens: a row is a link.
+// Keyboard shortcuts for the items of a route: j and k move, x selects, ? lists the keys. Enter opens: a row is a link.
 const dialog = document.querySelector("[data-keys]");
 const rows = () => [...document.querySelectorAll("[data-items] a.row")];
 

@@ -1,11 +1,11 @@
-// A list from a file: looked at first, taken in after that.
+// A list from a file: preview first, then submit.
 import { base, call, complaint, headers, segment } from "./api.js";
 
 const TYPES = { csv: "text/csv", txt: "text/plain", jsonl: "application/x-ndjson", ndjson: "application/x-ndjson" };
 const LOOK_MS = 1000;
 const SHOWN = 20;
 const ODD = ["changed", "malformed", "vanished"];
-const AGAIN = "What was taken in stays. Hand over the same file again: what is known by then is passed over, and nothing is done twice.";
+const AGAIN = "Items that were accepted stay. Submit the same file again: known items are skipped, and nothing is done twice.";
 
 const form = document.querySelector("[data-upload]");
 const part = (name) => form.querySelector(`[data-${name}]`);
@@ -31,7 +31,7 @@ function complain(text) {
   tell(told);
 }
 
-// Which form a file has: by its name's ending, else by how it begins.
+// The format of a file: by its extension, otherwise by its first characters.
 async function typeOf(chosen) {
   if (form.elements.form.value) return form.elements.form.value;
   const known = TYPES[chosen.name.split(".").pop().toLowerCase()];
@@ -60,7 +60,7 @@ function malformed(told) {
   if (!told.malformed.length) return [];
   const list = made("table", "", "report lines");
   const head = list.createTHead().insertRow();
-  for (const word of ["Line", "What is wrong with it"]) {
+  for (const word of ["Line", "Error"]) {
     const cell = made("th", word);
     cell.scope = "col";
     head.append(cell);
@@ -106,7 +106,7 @@ const rest = (all, shown) => (all > shown ? [made("p", `and ${number(all - shown
 
 function report(told) {
   const lines = `${number(told.lines)} ${told.lines === 1 ? "line" : "lines"}`;
-  const what = told.dry_run ? "Nothing was taken in yet; this is what would happen." : "It is taken in.";
+  const what = told.dry_run ? "This is a preview; nothing was accepted yet." : "It is accepted.";
   const head = made("p", `${told.name} for ${told.route}: ${lines}. ${what} `);
   if (told.id) {
     const link = made("a", "The list");
@@ -116,10 +116,10 @@ function report(told) {
   tell(head, table(told.counts), ...told.notes.map((note) => made("p", note)), ...malformed(told), ...changed(told), ...vanished(told));
 }
 
-// The only thing that says how much of a file has been sent is an XMLHttpRequest.
+// Only XMLHttpRequest reports how much of a file has been sent.
 function post(chosen, type, look, sent) {
   const query = new URLSearchParams({ name: chosen.name, full: form.elements.full.checked, dry_run: look });
-  // Only for CSV: other forms have no header, and the API says so.
+  // Only for CSV: other formats have no header, and the API refuses the option.
   if (type === TYPES.csv && form.elements.no_header.checked) query.set("no_header", "true");
   const { not_before, replace_changed, rerun, reason } = form.elements;
   if (not_before.value.trim()) query.set("not_before", not_before.value.trim());
@@ -133,7 +133,7 @@ function post(chosen, type, look, sent) {
   for (const [name, value] of Object.entries(headers({ "Content-Type": type }))) request.setRequestHeader(name, value);
   request.upload.onprogress = (event) => event.lengthComputable && sent(event.loaded, event.total);
   request.upload.onload = () => sent(chosen.size, chosen.size);
-  const cut = `The connection was cut off. ${look ? "Nothing was changed; look again." : AGAIN}`;
+  const cut = `The connection was cut off. ${look ? "Nothing was changed; try the preview again." : AGAIN}`;
   return new Promise((resolve, reject) => {
     request.onerror = () => reject(new Error(cut));
     request.onload = () => {
@@ -157,8 +157,8 @@ function moving(told, now, of) {
   else part("progress").removeAttribute("value");
 }
 
-// How far it is with a list that is taken in: how much of the file has been sent, and how much more the route has. Each new item adds to
-// that, and the server takes in what has come while the rest is on its way.
+// Progress of a list that is being submitted: how much of the file has been sent, and how many items the route has gained. The server
+// accepts lines while the rest of the file is being sent.
 async function watch(route, expected) {
   const total = async () => (await call("GET", `/routes/${segment(route)}/counts`)).total;
   const before = await total().catch(() => null);
@@ -191,7 +191,7 @@ async function watch(route, expected) {
   };
 }
 
-// While a file is on its way, nothing about it can be changed.
+// While a file is being sent, its options cannot be changed.
 function pause(now) {
   busy = now;
   part("preview").disabled = now;
@@ -213,7 +213,7 @@ async function send(look) {
     const say = watched?.tell ?? moving;
     const told = await post(chosen, type, look, (now, of) => {
       if (now < of) say(`${Math.floor((100 * now) / of)} % of ${chosen.name} has been sent.`, now, of);
-      else say(look ? "All of it is here. Looking what that would be…" : "All of it is here, and is being taken in.");
+      else say(look ? "The file is received. Preparing the preview…" : "The file is received, and is being accepted.");
     });
     report(told);
     if (look) offer(told);
@@ -223,19 +223,19 @@ async function send(look) {
     watched?.end();
     pause(false);
     part("moving").hidden = true;
-    // To whoever keeps the page fresh: look now. A list without anything new in it makes no event.
+    // Refresh the page now: a list without new items makes no event.
     document.dispatchEvent(new Event("visibilitychange"));
   }
 }
 
-// What was looked at may be taken in; nothing else.
+// Only a list that was previewed can be submitted.
 function offer(told) {
   looked = told;
   const take = part("submit");
   take.disabled = !told?.lines;
   part("preview").classList.toggle("plain-button", Boolean(told?.lines));
   const others = told?.counts.replaced ? `, ${number(told.counts.replaced)} replaced` : "";
-  take.textContent = told?.lines ? `Take it in (${number(told.counts.new)} new${others})` : "Take it in";
+  take.textContent = told?.lines ? `Submit (${number(told.counts.new)} new${others})` : "Submit";
 }
 
 function begin() {

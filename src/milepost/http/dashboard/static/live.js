@@ -1,4 +1,4 @@
-// Live: when something has happened, the page is fetched again, and what differs is put in place. Nothing else moves.
+// Live updates: after an event the page is fetched again, and the differences are applied. Nothing else moves.
 import { base } from "./api.js";
 import { morph } from "./morph.js";
 import { times } from "./times.js";
@@ -20,17 +20,17 @@ export function live() {
     if (document.hidden || document.querySelector("dialog[open]")) return;
     let fresh;
     try {
-      // A page that knows that only its live parts are wanted need not look at what is dear.
+      // The header tells the server that only live parts are needed, so that it skips expensive ones.
       const answer = await fetch(location.href, { headers: { Accept: "text/html", "X-Live": "1" } });
-      // Who is not logged in any more is led to the log-in, and from there back.
+      // Without a session the server redirects to the log-in, and from there back.
       if (answer.redirected) return location.assign(location.href);
-      // Also somebody in its place may say so: a proxy whose server has gone.
+      // A proxy whose server is down may answer too.
       if (answer.status >= 500) throw new Error(answer.status);
       gone.replaceChildren();
       if (!answer.ok) return;
       fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     } catch {
-      // What is on the page stays. It is said once how old that is.
+      // The page keeps its content, and shows how old it is.
       const seen = state.querySelector("time").cloneNode(true);
       if (!gone.hasChildNodes()) gone.append("The server does not answer; trying again. This is as of ", seen, ".");
       return;
@@ -49,17 +49,17 @@ export function live() {
 
   function listen() {
     const source = new EventSource(`${base}/live`);
-    // The first comes when it is listened for: what happens from then on is told.
+    // The first event comes on connecting: later changes follow.
     source.addEventListener("changed", soon);
     source.addEventListener("error", () => {
       soon();
-      // A browser comes back by itself when the line was cut, but not when somebody answered something else (a proxy, say).
+      // A browser reconnects by itself if the connection was cut, but not after another answer (from a proxy, say).
       if (source.readyState === EventSource.CLOSED) setTimeout(listen, AGAIN_MS);
     });
   }
 
   listen();
-  // While a dialog was open, nothing moved behind it.
+  // While a dialog was open, nothing was updated behind it.
   document.addEventListener("close", soon, true);
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden) soon();

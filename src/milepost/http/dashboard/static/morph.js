@@ -1,5 +1,5 @@
-// Making a part of the page like a fresh one, touching only what differs: so nothing flickers, and focus, ticks, open details and
-// half-written words stay. An element with a data-name is that one and no other: a row that has moved is moved, not written over.
+// Makes a part of the page like a fresh one, and changes only differences: nothing flickers, and focus, ticks, open details and
+// unfinished input stay. An element with a data-name has an identity: a row that has moved is moved, not overwritten.
 const kept = { INPUT: ["checked", "value"], DETAILS: ["open"], SELECT: ["value"], TEXTAREA: ["value"] };
 const mine = (element, name) => kept[element.nodeName]?.includes(name) ?? false;
 const named = (node) => node.dataset?.name ?? "";

@@ -1,4 +1,4 @@
-// The overview: all items with the same cause of failure are retried together.
+// The overview: retry all items with the same cause of failure.
 import { askDeed } from "./bulk.js";
 
 document.addEventListener("click", (event) => {

@@ -1,4 +1,4 @@
-// What every page has: the theme, local times, keys, copying, and parts that are live.
+// Scripts of every page: theme, local times, keyboard shortcuts, copy buttons, and live parts.
 import { live } from "./live.js";
 import { times } from "./times.js";
 

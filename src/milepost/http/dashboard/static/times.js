@@ -1,4 +1,4 @@
-// Moments in the reader's own time; UTC when pointed at. One that is told as a span (data-span) keeps its words, and has both.
+// Times in the reader's time zone; UTC as a tooltip. A time that is shown as a span (data-span) keeps its text, and has both as a tooltip.
 const format = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
 export function times(part) {

@@ -1,4 +1,4 @@
-// Saved views: filters that have been given a name. They are kept in this browser, for each route; what is passed on is the address.
+// Saved views: filters with a name, stored in this browser for each route. To share one, share its URL.
 import { base } from "./api.js";
 
 const part = document.querySelector("[data-views]");
