@@ -35,7 +35,7 @@ def found(desk: mp.Milepost) -> list[Finding]:
 
 def notices(desk: mp.Milepost, *, all_seen: bool = True) -> list[str]:
     seen = snapshots(desk.context).values()
-    return [one.told for one in health(desk.context, seen, all_seen=all_seen, ttl_cache=TtlCache()).notices if "scale" in one.told]
+    return [one.text for one in health(desk.context, seen, all_seen=all_seen, ttl_cache=TtlCache()).notices if "scale" in one.text]
 
 
 def test_a_program_opens_an_application_with_its_settings_and_its_service_runs(calls: list[int]) -> None:

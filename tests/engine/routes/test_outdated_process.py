@@ -54,7 +54,7 @@ def test_a_process_that_stands_by_says_so_in_its_log_in_the_story_on_the_overvie
     assert by in found.next
     assert any("old-process stands by" in finding.what for finding in doctor(new).findings)
     well = health(new, snapshots(new).values(), all_seen=True, ttl_cache=TtlCache())
-    assert [notice.told for notice in well.notices if "stands by" in notice.told] == [
+    assert [notice.text for notice in well.notices if "stands by" in notice.text] == [
         "old-process stands by: it has an older version of route 'parcels'. Restart it."
     ]
     # Beside one that has the present route, an item is in good hands.

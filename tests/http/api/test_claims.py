@@ -184,12 +184,12 @@ def test_a_wrong_call_is_told_what_is_wrong(shared: Visitor, path: str, body: An
 
 def test_a_stage_of_our_own_workers_is_claimed_by_no_other(shared: Visitor) -> None:
     told = shared.call("POST", CLAIMS.replace("resize", "publish"), {"worker": "w"}).body
-    assert (told["title"], told["expected"]) == ("It cannot be done as things stand", "a stage declared with remote=True")
+    assert (told["title"], told["expected"]) == ("It is not possible in the present state", "a stage declared with remote=True")
 
 
 def test_a_remote_stage_takes_no_handler_and_nothing_that_only_a_handler_has() -> None:
     route = mp.Route("images")
-    with pytest.raises(RouteMistake, match="has no handler here"):
+    with pytest.raises(RouteMistake, match="it has no handler here"):
         route.stage("resize", remote=True)(lambda item: mp.Done())
     for options in ({"timeout": "5s"}, {"verify": lambda item: True}, {"claims": False}):
         with pytest.raises(RouteMistake, match="is remote"):

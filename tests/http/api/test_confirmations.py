@@ -200,7 +200,7 @@ def test_what_is_kept_for_a_failed_item_says_that_it_waits_for_a_person(office: 
     office.confirm(outcome={"type": "reject", "error": "lost"})
     first, again = office.confirm("deliver"), office.confirm("deliver")
     assert (told(first), first.body["status"], first.body["stage"]) == ((202, "kept"), "REJECTED", "collect")
-    assert first.body["note"].startswith("the item has failed at 'collect' and waits for a person")
+    assert first.body["note"].startswith("the item has failed at 'collect'; the confirmation is kept")
     assert (told(again), again.body["note"]) == ((200, "known"), first.body["note"])
     office.act("retry")
     assert "note" not in office.confirm().body

@@ -149,7 +149,7 @@ def test_lists_and_error_groups_of_another_route_are_not_there(at: Guarded, limi
 def test_a_place_among_the_items_of_another_route_is_no_place_here(at: Guarded, limited: str, everything: str) -> None:
     page = at.call("GET", f"/api/v1/routes/{OTHER}/items?limit=1", key=everything).body
     answer = at.call("GET", f"/api/v1/routes/parcels/items?limit=1&after={page['next']}", key=limited)
-    assert (answer.status, answer.body["detail"]) == (400, "this place belongs to another question, or is none")
+    assert (answer.status, answer.body["detail"]) == (400, "the cursor is invalid, or belongs to another query")
 
 
 @pytest.mark.parametrize("verb", ["retry", "cancel"])

@@ -168,7 +168,7 @@ def test_names_are_shown_as_text(at: Guarded) -> None:
 
 
 def test_the_page_has_nothing_inline(at: Guarded) -> None:
-    assert "No need to log in" in at.call("GET", "/login").raw.decode()
+    assert "No log-in is needed" in at.call("GET", "/login").raw.decode()
     at.key("read")
     at.ticks.now += 5
     page = at.call("GET", "/login")

@@ -104,7 +104,7 @@ def test_a_wrong_age_is_told_beside_the_field(at: Guarded, age: str) -> None:
         ("status=lost", "There is no status 'lost'"),
         ("group=none", "There is no error group 'none'"),
         ("list=april.txt", "Route 'parcels' has no list 'april.txt'"),
-        ("after=x", "This place belongs to another question"),
+        ("after=x", "The cursor is invalid, or belongs to another query"),
         (f"list={quote(MARKUP)}", f"has no list '{MARKUP}'"),
     ],
 )
@@ -120,7 +120,7 @@ def test_ages_and_next_looks_are_spans(at: Guarded) -> None:
     assert "P-1 deliver queued 5 h" in text_of(all_of_them)
     assert 'datetime="2033-11-14T22:13:20.000Z" data-span>5 h' in all_of_them.raw.decode()
     late = at.call("GET", "/items/parcels?overdue=true")
-    assert "Late by" in text_of(late)
+    assert "Overdue by" in text_of(late)
     assert "P-1 deliver queued 3 h" in text_of(late)
     assert 'datetime="2033-11-15T00:13:20.000Z" data-span>3 h' in late.raw.decode()
     assert "offered; nobody has confirmed it" in text_of(late)
@@ -218,7 +218,7 @@ def test_on_aws_what_costs_much_is_asked_about_first(aws_door: Visitor, monkeypa
     assert "No index serves this: all 4 rows of parcels are read" in text_of(refused)
     assert aws_door.call("GET", "/export/parcels.json?stage=deliver").status == 400
     sought = aws_door.call("GET", "/find?q=p")
-    assert "has not been looked up to the end: Look on parcels No index serves this: all 4 rows" in text_of(sought)
+    assert "was not complete: Search parcels No index serves this: all 4 rows" in text_of(sought)
     assert 'href="/items/parcels?prefix=p"' in sought.raw.decode()
     [again] = re.findall(r'href="([^"]*scan=true)"', refused.raw.decode())
     shown = aws_door.call("GET", f"/items/parcels{html.unescape(again)}")

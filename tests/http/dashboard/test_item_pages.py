@@ -46,10 +46,10 @@ def test_a_try_is_shown_with_its_error_its_answer_and_the_time_of_the_next(store
     store.milepost.submit("assets", {"id": "A", "fetch": "come again"})
     store.work()
     page = shown(store, "/items/assets/A")
-    assert "try 1 at 'fetch' failed HTTP_5XX HTTP 503 come again" in seen(page)
-    assert "again after 1 h" in seen(page)
+    assert "attempt 1 at 'fetch' failed HTTP_5XX HTTP 503 come again" in seen(page)
+    assert "retry after 1 h" in seen(page)
     line = store.call("GET", "/api/v1/routes/assets/items/A").body["history"][-1]
-    assert f'next try <time datetime="{line["next_retry_timestamp"]}">' in page
+    assert f'next attempt <time datetime="{line["next_retry_timestamp"]}">' in page
     assert '{ "body": "come again" }' in seen(page)
 
 
@@ -71,7 +71,7 @@ def test_an_act_on_several_is_named_with_who_and_why_and_led_to(store: Visitor) 
     page = shown(store, "/items/assets/A")
     assert "'disk' confirmed, the last stage, by local: seen on disk" in seen(page)
     assert f'href="/acts/{told.body["id"]}"' in page
-    assert 'what was said { "volume": "disk-7" }' in seen(page)
+    assert 'answer { "volume": "disk-7" }' in seen(page)
 
 
 def test_a_confirmation_is_shown_with_what_it_said_and_so_is_one_that_came_second(store: Visitor) -> None:
@@ -83,8 +83,8 @@ def test_a_confirmation_is_shown_with_what_it_said_and_so_is_one_that_came_secon
         == 409
     )
     text = seen(shown(store, "/items/assets/A"))
-    assert 'by local what was said { "volume": "first" }' in text
-    assert 'noted, by local what was said { "for": "disk", "differs": { "type": "done", "output": { "volume": "second" } } }' in text
+    assert 'by local answer { "volume": "first" }' in text
+    assert 'noted, by local answer { "for": "disk", "differs": { "type": "done", "output": { "volume": "second" } } }' in text
     told = store.call("GET", "/api/v1/routes/assets/story/A").body["happened"][-1]["text"]
     assert told.startswith('noted: {"for":"disk","differs":')
 
@@ -100,7 +100,7 @@ def test_what_a_confirmation_said_is_not_taken_from_a_later_one(tmp_path: Path) 
         store.call("POST", ACTS, {"verb": "retry", "keys": ["A"], "stage": "disk", "reason": "it was lost"})
         store.call("POST", confirmations, {"key": "A", "stage": "disk", "value": {"volume": "second"}})
         text = seen(shown(store, "/items/assets/A"))
-    happened = text.partition("What happened")[2].partition("What it carries")[0]
+    happened = text.partition("What happened")[2].partition("Content")[0]
     assert happened.count("'disk' confirmed") == 2
     assert happened.count('{ "volume": "second" }') == 1
 
@@ -139,7 +139,7 @@ def test_nobody_is_offered_what_their_key_does_not_allow(store: Visitor, scopes:
     _, key = make_key(store.ctx, "state", scopes, by="ops", reason="a test")
     page = shown(store, "/items/assets/A", key=key)
     assert re.findall(r'data-verb="(\w+)"', page) == verbs
-    assert ("Resend… Offers the stage again now: to its partner, or to our own workers" in seen(page)) is ("resend" in verbs)
+    assert ("Resend… Offers the stage again now: to its partner, or to Milepost's own workers" in seen(page)) is ("resend" in verbs)
     assert ("data-another" in page) is another
 
 
@@ -175,7 +175,7 @@ def test_an_item_whose_row_has_left_is_told_from_its_seal(store: Visitor) -> Non
     prune(store.ctx, "assets", 0, by="ops", reason="a test")
     page = shown(store, "/items/assets/a%2Fb")
     assert "sealed Its row has left." in seen(page)
-    assert "Nothing is kept of it but its seal." in seen(page)
+    assert "Only its seal is kept." in seen(page)
     assert head in page
     assert 'href="/api/v1/routes/assets/evidence/a%2Fb"' in page
 

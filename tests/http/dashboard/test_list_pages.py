@@ -50,7 +50,7 @@ def test_what_has_vanished_is_shown_when_asked_for(delivered: tuple[Visitor, str
     door, march, april = delivered
     assert "P-1" not in shown(door, f"/lists/{april}")
     assert '<a href="/items/parcels/P-1">P-1</a>' in shown(door, f"/lists/{april}?vanished=true")
-    assert "What has vanished" not in shown(door, f"/lists/{march}?vanished=true")
+    assert "Vanished keys" not in shown(door, f"/lists/{march}?vanished=true")
 
 
 def test_keys_that_cannot_be_read_any_more_are_said_to_be(delivered: tuple[Visitor, str, str]) -> None:
@@ -71,7 +71,7 @@ def test_a_list_that_was_cut_off_says_what_to_do(delivered: tuple[Visitor, str, 
     door, march, _ = delivered
     document = door.ctx.ledger.read(LIST)[march]
     door.ctx.ledger.write(LIST, march, {**document.value, "keys_blob": "", "counts": {}, "digest": ""})
-    assert "not finished It is being taken in now, or was cut off. If it was, hand over the same file again" in seen(
+    assert "not finished It is being accepted now, or was cut off. If it was cut off, submit the same file again" in seen(
         shown(door, f"/lists/{march}")
     )
     assert "not finished" in shown(door, "/lists")

@@ -216,9 +216,9 @@ def test_how_fast_it_goes_is_watched_by_whoever_looks(at: Guarded, clock: Virtua
             at.milepost.confirm("parcels", f"p{key}", "deliver", {"ok": True}, by="depot")
         clock.advance("1m")
         text = home(at)
-    assert "10 are on the way. At the pace of the last 4 min (300 an hour) they are through in about 2 min" in text
-    assert "seen since 2033-11-14T22:13:20.000Z" in text
-    assert "Ended in the last hour, by minute: 20 through in all" in at.call("GET", "/").raw.decode()
+    assert "10 are in progress. At the pace of the last 4 min (300 an hour) they will be completed in about 2 min" in text
+    assert "by minute since 2033-11-14T22:13:20.000Z" in text
+    assert "Ended in the last hour, by minute: 20 completed in all" in at.call("GET", "/").raw.decode()
 
 
 def test_a_forecast_leaves_out_what_a_paused_lane_holds_back(at: Guarded, clock: VirtualClock) -> None:
@@ -230,7 +230,7 @@ def test_a_forecast_leaves_out_what_a_paused_lane_holds_back(at: Guarded, clock:
     at.milepost.confirm("tapes", "s0", "taped", {"ok": True}, by="tape library")
     clock.advance("30m")
     assert (
-        "5 wait in lane north of taped, which is paused. The other 2 are on the way. At the pace of the last 30 min (2.0 an hour)"
+        "5 wait in lane north of taped, which is paused. The other 2 are in progress. At the pace of the last 30 min (2.0 an hour)"
         in home(at)
     )
     assert "Nothing new is begun until that is resumed." not in home(at)

@@ -72,7 +72,7 @@ def test_the_picture_has_a_track_for_each_stage_in_the_routes_order_and_says_how
     assert [(track.stage, track.took) for track in drawn.tracks] == [("fetch", "10 min"), ("disk", "10 min")]
     assert (drawn.start, drawn.end) == (0, 20 * MINUTE)
     assert re.findall(r">([^<]+)</text>", drawn.axis) == ["0", "5 min", "10 min", "15 min", "20 min"]
-    assert "waiting for the next try: 6 min, from 3 min on" in drawn.tracks[0].bar
+    assert "waiting for the next attempt: 6 min, from 3 min on" in drawn.tracks[0].bar
     under_way = way(FAILED[:3], ["fetch", "disk"], now=11 * MINUTE)
     assert under_way is not None
     assert under_way.tracks[1].took == "1 min so far"

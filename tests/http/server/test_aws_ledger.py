@@ -39,8 +39,8 @@ def told(answered: Answered) -> tuple[int, str]:
 SEEN: dict[str, dict[str, list[str]]] = {
     "/": {
         "/": [
-            "9 items 5 on the way 1 through 2 failed 1 cancelled",
-            "1 to do, 1 in work, 1 waiting, 1 retrying, 2 through",
+            "9 items 5 in progress 1 completed 2 failed 1 cancelled",
+            "1 queued, 1 processing, 1 waiting, 1 retrying, 2 completed",
             "was set aside",
         ]
     },
@@ -48,12 +48,12 @@ SEEN: dict[str, dict[str, list[str]]] = {
     "/items/{route}": {
         "/items/parcels": [*STATES, "retry scheduled", "REJECTED: too heavy"],
         "/items/parcels?nearest=true": ["offered; nobody has confirmed it", "in the hands of w1 (local)", "no paper is left"],
-        "/items/parcels?overdue=true": ["Nothing matches."],
+        "/items/parcels?overdue=true": ["No items match."],
         "/items/parcels?list=monday": ["listed wrap queued"],
     },
     "/items/{route}/{key:path}": {
-        "/items/parcels/through": ["COMPLETED", "'deliver' confirmed", "Each of its 4 lines follows from the one before"],
-        "/items/parcels/retrying": ["1 at 'wrap' failed", "no paper is left"],
+        "/items/parcels/through": ["COMPLETED", "'deliver' confirmed", "Each of its 4 lines holds the digest of the one before"],
+        "/items/parcels/retrying": ["attempt 1 at 'wrap' failed", "no paper is left"],
     },
     "/find": {"/find?q=through": ["/items/parcels/through"], "/find?q=wai": ["/items/parcels?prefix=wai"]},
     "/export/{route}.{form}": {
@@ -67,7 +67,7 @@ SEEN: dict[str, dict[str, list[str]]] = {
     "/acts/{id}": {"/acts/cancel-one": ["1 done"]},
     "/system": {
         "/system": ["nobody can read it", "Lanes of a stage share a queue"],
-        "/system?doctor=1": ["Some things need a look", "up to date"],
+        "/system?doctor=1": ["Some things need attention", "up to date"],
     },
     "/static/{version}/{name}": {"/static/any/look.css": ["--accent"]},
     "/login": {"/login": ["Log in"]},
@@ -75,7 +75,7 @@ SEEN: dict[str, dict[str, list[str]]] = {
     "/readyz": {"/readyz": ["ready"]},
     "/metrics": {"/metrics": ['milepost_items{route="parcels",stage="deliver",status="COMPLETED"} 1']},
     "/api/openapi.json": {"/api/openapi.json": ["/api/v1/quarantine"]},
-    "/api/docs": {"/api/docs": ["Hand over an item"]},
+    "/api/docs": {"/api/docs": ["Submit an item"]},
     "/api/v1/status": {"/api/v1/status": ['"total":9', '"wrap":{"QUEUED":1,"PROCESSING":1,"WAITING":1,"RETRY_SCHEDULED":1}']},
     "/api/v1/routes/{route}/counts": {f"{ROUTE}/counts": ['"total":9,"done":1,"failed":2,"cancelled":1']},
     "/api/v1/routes/{route}/groups": {f"{ROUTE}/groups": ["the scale is away", "too heavy", "no paper is left"]},
@@ -235,7 +235,7 @@ def test_what_no_index_serves_is_said_before_it_is_read(scene: Scene, monkeypatc
         for address in ("", "?stage=wrap&scan=true")
     }
     assert moves == {"": True, "?stage=wrap&scan=true": False}
-    assert "So this page does not move by itself" in text_of(scene.call("GET", "/items/parcels?stage=wrap&scan=true"))
+    assert "So this page is not updated automatically" in text_of(scene.call("GET", "/items/parcels?stage=wrap&scan=true"))
 
 
 def test_the_feed_is_the_same_in_pages_and_as_a_stream(scene: Scene) -> None:

@@ -73,9 +73,9 @@ def test_what_ended_while_nobody_watched_is_one_number_for_that_while() -> None:
         (iso(NOW - 39 * MINUTE), 3, 1, iso(NOW - 9 * MINUTE)),
         (iso(NOW - 39 * MINUTE), 4, 0, None),
     ]
-    assert "07:50 UTC: nobody watched; 3 through, 1 failed from 07:41 to 08:11" in chart.picture
-    assert "08:15 UTC: nobody watched<" in chart.picture
-    assert "by minute: 4 through in all; and 3 through, 1 failed while nobody watched" in chart.picture
+    assert "07:50 UTC: no data by minute; 3 completed, 1 failed from 07:41 to 08:11" in chart.picture
+    assert "08:15 UTC: no data by minute<" in chart.picture
+    assert "by minute: 4 completed in all; and 3 completed, 1 failed without data by minute" in chart.picture
 
 
 def test_what_was_retried_or_pruned_is_no_step_back() -> None:
@@ -104,13 +104,13 @@ def test_the_hours_are_not_counted_from_before_there_was_anything() -> None:
 
 def test_a_forecast_says_a_span_a_time_and_what_it_is_based_on() -> None:
     told = forecast(90, Pace(30.0, "the last 10 min"), [], NOW)
-    assert told.told == "90 are on the way. At the pace of the last 10 min (30 an hour) they are through in about 3 h"
+    assert told.text == "90 are in progress. At the pace of the last 10 min (30 an hour) they will be completed in about 3 h"
     assert told.at == iso(NOW + 3 * HOUR)
 
 
 def test_what_is_through_in_a_moment_is_not_told_to_the_millisecond() -> None:
     told = forecast(1, Pace(3_600.0, "the last 10 min"), [], NOW)
-    assert told.told == "1 is on the way. At the pace of the last 10 min (3,600 an hour) it is through in less than a minute."
+    assert told.text == "1 is in progress. At the pace of the last 10 min (3,600 an hour) it will be completed in less than a minute."
     assert told.at is None
 
 
@@ -119,7 +119,7 @@ def test_where_all_that_ended_has_failed_nothing_is_foretold() -> None:
     found = pace(hours, [Sample(NOW - 5 * MINUTE, 0, 0), Sample(NOW, 0, 9)], NOW)
     assert found is not None
     told = forecast(20, found, [], NOW)
-    assert told.told == "Whatever ended in the last 5 min has failed, so nobody can say when the 20 on the way will be through."
+    assert told.text == "All items that ended in the last 5 min have failed, so there is no forecast for the 20 in progress."
     assert told.at is None
     assert pace(hours, [], NOW).through is False  # type: ignore[union-attr]
 
@@ -127,37 +127,37 @@ def test_where_all_that_ended_has_failed_nothing_is_foretold() -> None:
 @pytest.mark.parametrize(
     ("live", "stuck", "told"),
     [
-        (0, [PausedPart("at weigh", 0)], "Nothing is on the way."),
-        (5, [PausedPart("at weigh", 5)], "5 wait at weigh, which is paused. Nothing new is begun until that is resumed."),
+        (0, [PausedPart("at weigh", 0)], "No items are in progress."),
+        (5, [PausedPart("at weigh", 5)], "5 wait at weigh, which is paused. Nothing new is started until that is resumed."),
         (5, [PausedPart("at weigh", 1)], "1 waits at weigh, which is paused. Nothing has ended in the last 6 hours"),
-        (5, [], "Nothing has ended in the last 6 hours, so nobody can say when they will be through."),
+        (5, [], "Nothing has ended in the last 6 hours, so there is no forecast."),
     ],
 )
 def test_where_nothing_moves_it_says_why(live: int, stuck: list[PausedPart], told: str) -> None:
     found = forecast(live, None, stuck, NOW)
-    assert found.told.startswith(told)
+    assert found.text.startswith(told)
     assert found.at is None
 
 
 def test_what_is_held_up_is_not_in_the_forecast() -> None:
     steady = Pace(30.0, "the last 10 min")
     told = forecast(100, steady, [PausedPart("at weigh", 10)], NOW, behind=30)
-    assert told.told == (
-        "10 wait at weigh, which is paused. 30 more come to it. The other 60 are on the way."
-        " At the pace of the last 10 min (30 an hour) they are through in about 2 h"
+    assert told.text == (
+        "10 wait at weigh, which is paused. 30 more come to it. The other 60 are in progress."
+        " At the pace of the last 10 min (30 an hour) they will be completed in about 2 h"
     )
     assert told.at == iso(NOW + 2 * HOUR)
     none = forecast(30, steady, [PausedPart("at weigh", 0)], NOW, behind=30)
-    assert none.told == "None waits at weigh, which is paused. 30 more come to it. Nothing is through until that is resumed."
+    assert none.text == "None waits at weigh, which is paused. 30 more come to it. Nothing is completed until that is resumed."
     lane = forecast(91, steady, [PausedPart("in lane north of weigh", 1, more=True)], NOW)
-    assert lane.told == (
-        "1 waits in lane north of weigh, which is paused. The other 90 are on the way. At the pace of the last 10 min (30 an hour),"
-        " not counting what still comes to lane north of weigh, they are through in about 3 h"
+    assert lane.text == (
+        "1 waits in lane north of weigh, which is paused. The other 90 are in progress. At the pace of the last 10 min (30 an hour),"
+        " not counting items that still reach lane north of weigh, they will be completed in about 3 h"
     )
     unknown = forecast(90, steady, [PausedPart("in lane north of weigh", None, more=True)], NOW)
-    assert unknown.told == (
-        "90 are on the way. At the pace of the last 10 min (30 an hour), not counting what is held back by the pause of lane north of"
-        " weigh, they are through at the latest in about 3 h"
+    assert unknown.text == (
+        "90 are in progress. At the pace of the last 10 min (30 an hour), not counting items that wait for the pause of lane north of"
+        " weigh, they will be completed at the latest in about 3 h"
     )
 
 
@@ -177,7 +177,7 @@ def test_no_word_below_the_bars_is_cut_off_at_an_edge() -> None:
 def test_hours_and_days_are_said_to_be_those_of_utc() -> None:
     chart = hours_chart([*QUIET[:-1], (3, 0)], NOW)
     assert ">UTC</text>" in chart.picture
-    assert "08:00 to 09:00 UTC: 3 through" in chart.picture
+    assert "08:00 to 09:00 UTC: 3 completed" in chart.picture
     assert ("today" in chart.picture, "yesterday" in chart.picture) == (False, False)
 
 

@@ -49,19 +49,19 @@ def test_a_list_is_looked_at_and_then_taken_in(door: Visitor, page: Page, tmp_pa
     file.write_text("id,n\nP-1,1\nN-1,2\nN-2,3\nN-2,3\n,4\n")
     page.get_by_label("File").set_input_files(file)
     page.get_by_label("it is the whole master list").check()
-    expect(page.get_by_role("button", name="Take it in")).to_be_disabled()
-    page.get_by_role("button", name="Look first").click()
-    expect(report(page)).to_contain_text("Nothing was taken in yet; this is what would happen.")
+    expect(page.get_by_role("button", name="Submit")).to_be_disabled()
+    page.get_by_role("button", name="Preview").click()
+    expect(report(page)).to_contain_text("This is a preview; nothing was accepted yet.")
     told = {"new": "2", "changed": "1", "repeated": "1", "malformed": "1", "vanished": "1"}
     assert {word: n for word, n in counts(page).items() if n != "0"} == told
     expect(report(page).get_by_role("row").filter(has_text="the field 'id' is empty")).to_contain_text("6")
     expect(report(page).get_by_role("listitem").filter(has_text="line 2")).to_contain_text("P-1")
     expect(report(page).get_by_role("link", name="P-2")).to_be_visible()
     assert door.call("GET", "/api/v1/routes/parcels/items/N-1").status == 404
-    page.get_by_role("button", name="Take it in (2 new)").click()
-    expect(report(page)).to_contain_text("It is taken in.")
+    page.get_by_role("button", name="Submit (2 new)").click()
+    expect(report(page)).to_contain_text("It is accepted.")
     expect(page.get_by_role("row").filter(has_text="april.csv")).to_contain_text("2 new")
-    expect(page.get_by_role("button", name="Take it in")).to_be_disabled()
+    expect(page.get_by_role("button", name="Submit")).to_be_disabled()
     assert door.call("GET", "/api/v1/routes/parcels/items/N-1").status == 200
     report(page).get_by_role("link", name="The list").click()
     expect(page.get_by_role("heading", name="april.csv")).to_be_visible()
@@ -70,8 +70,8 @@ def test_a_list_is_looked_at_and_then_taken_in(door: Visitor, page: Page, tmp_pa
 def test_a_file_that_is_dropped_is_looked_at_and_its_form_is_found_out(door: Visitor, page: Page) -> None:
     page.evaluate(DROP, ["export", '{"id": "J-1"}\n{"id": "J-2"}\n'])
     expect(report(page)).to_contain_text("export for parcels: 2 lines.")
-    page.get_by_role("button", name="Take it in (2 new)").click()
-    expect(report(page)).to_contain_text("It is taken in.")
+    page.get_by_role("button", name="Submit (2 new)").click()
+    expect(report(page)).to_contain_text("It is accepted.")
     assert door.call("GET", "/api/v1/routes/parcels/items/J-2").body["input"] == {"id": "J-2"}
 
 
@@ -86,14 +86,14 @@ def test_a_file_that_is_dropped_is_looked_at_and_its_form_is_found_out(door: Vis
 def test_what_is_no_list_is_named_for_what_it_is(page: Page, name: str, text: str, said: str) -> None:
     page.evaluate(DROP, [name, text])
     expect(page.get_by_role("alert")).to_contain_text(said)
-    expect(page.get_by_role("button", name="Take it in")).to_be_disabled()
+    expect(page.get_by_role("button", name="Submit")).to_be_disabled()
 
 
 def test_another_choice_is_looked_at_anew(page: Page) -> None:
     page.evaluate(DROP, ["two.txt", "A\nB\n"])
-    expect(page.get_by_role("button", name="Take it in (2 new)")).to_be_enabled()
+    expect(page.get_by_role("button", name="Submit (2 new)")).to_be_enabled()
     page.get_by_label("Route").select_option("letters")
-    expect(page.get_by_role("button", name="Take it in")).to_be_disabled()
+    expect(page.get_by_role("button", name="Submit")).to_be_disabled()
     expect(report(page)).to_be_empty()
 
 
@@ -112,15 +112,15 @@ def test_how_far_it_is_can_be_seen_while_it_is_taken_in(tmp_path: Path, window: 
         page = window()
         page.goto(f"{door.url}/lists")
         page.evaluate(DROP, ["two.txt", "first\nlast\n"])
-        expect(page.get_by_role("button", name="Take it in (2 new)")).to_be_enabled()
+        expect(page.get_by_role("button", name="Submit (2 new)")).to_be_enabled()
         free.clear()
-        page.get_by_role("button", name="Take it in (2 new)").click()
-        expect(page.get_by_text("All of it is here, and is being taken in.")).to_be_visible()
+        page.get_by_role("button", name="Submit (2 new)").click()
+        expect(page.get_by_text("The file is received, and is being accepted.")).to_be_visible()
         expect(page.get_by_label("Route")).to_be_disabled()
         door.milepost.submit("parcels", {"value": "beside it"})
         expect(page.get_by_text("About 1 of 2 new items are in.")).to_be_visible()
         free.set()
-        expect(report(page)).to_contain_text("It is taken in.")
+        expect(report(page)).to_contain_text("It is accepted.")
         expect(page.get_by_label("Route")).to_be_enabled()
         # Away from the server before it is closed, so that the page does not complain of that.
         page.goto("about:blank")
@@ -129,7 +129,7 @@ def test_how_far_it_is_can_be_seen_while_it_is_taken_in(tmp_path: Path, window: 
 def test_one_that_is_cut_off_says_what_to_do(page: Page) -> None:
     page.evaluate(DROP, ["two.txt", "A\nB\n"])
     page.route("**/api/v1/routes/parcels/items?*dry_run=false*", lambda route: route.abort())
-    page.get_by_role("button", name="Take it in (2 new)").click()
+    page.get_by_role("button", name="Submit (2 new)").click()
     expect(page.get_by_role("alert")).to_contain_text("The connection was cut off. What was taken in stays. Hand over the same file again")
     expect(page.get_by_label("Route")).to_be_enabled()
 
@@ -137,7 +137,7 @@ def test_one_that_is_cut_off_says_what_to_do(page: Page) -> None:
 def test_markup_in_a_files_name_and_lines_stays_text(page: Page) -> None:
     page.evaluate(DROP, [f"{MARKUP}.csv", f"id,n\nP-1\n{MARKUP},1\n"])
     expect(report(page)).to_contain_text(f"{MARKUP}.csv for parcels")
-    page.get_by_role("button", name="Take it in (1 new)").click()
+    page.get_by_role("button", name="Submit (1 new)").click()
     expect(page.get_by_role("row").filter(has_text=MARKUP).first).to_be_visible()
     assert page.locator("main img").count() == 0
     assert page.title() != "1"
@@ -148,8 +148,8 @@ def test_everybody_can_read_the_report_and_the_lists(door: Visitor, window: Open
     page = window(color_scheme=theme, viewport={"width": width, "height": 740})
     page.goto(f"{door.url}/lists")
     page.evaluate(DROP, ["mixed.csv", "id,n\nP-1,1\nP-1,1\n,2\nonly-one\n"])
-    page.get_by_role("button", name="Take it in (1 new)").click()
-    expect(report(page)).to_contain_text("It is taken in.")
+    page.get_by_role("button", name="Submit (1 new)").click()
+    expect(report(page)).to_contain_text("It is accepted.")
     for number in range(2):
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         found = Axe().run(page)

@@ -57,7 +57,7 @@ def test_who_has_no_key_is_led_to_the_log_in(full: Visitor, window: Open) -> Non
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("region", name="parcels")).to_contain_text("5 items")
     page.goto(f"{full.url}/items/parcels?status=failed")
-    page.get_by_role("button", name="choose all that match").click()
+    page.get_by_role("button", name="select all that match").click()
     page.get_by_role("button", name="Cancel…").click()
     expect(page.get_by_role("dialog")).to_contain_text("would be")
 

@@ -26,11 +26,11 @@ def test_the_overview_says_how_everything_stands(full: Visitor, window: Open) ->
     route = page.get_by_role("region", name="parcels")
     expect(route).to_contain_text("5 items")
     expect(route.get_by_role("link", name="2 failed").first).to_be_visible()
-    expect(route.get_by_role("listitem").filter(has_text="deliver").first).to_contain_text("3 on the way")
+    expect(route.get_by_role("listitem").filter(has_text="deliver").first).to_contain_text("3 in progress")
     expect(route.get_by_role("row").filter(has_text="too heavy")).to_contain_text("REJECTED")
-    chart = route.get_by_role("img", name="Ended in the last two days, by hour: 0 through, 2 failed in all")
+    chart = route.get_by_role("img", name="Ended in the last two days, by hour: 0 completed, 2 failed in all")
     chart.locator(".fail").hover()
-    expect(chart.get_by_text("0 through, 2 failed").last).to_be_visible()
+    expect(chart.get_by_text("0 completed, 2 failed").last).to_be_visible()
     route.get_by_text("The numbers").first.click()
     expect(route.get_by_role("table").first.get_by_role("cell", name="2", exact=True)).to_be_visible()
     page.get_by_role("link", name="2 items of parcels failed.").click()
@@ -44,7 +44,7 @@ def test_what_happens_is_seen_without_reloading(full: Visitor, window: Open) -> 
     expect(page.get_by_role("region", name="parcels")).to_contain_text("5 items")
     full.milepost.submit("parcels", {"id": "P-9"})
     expect(page.get_by_role("region", name="parcels")).to_contain_text("6 items")
-    expect(page.get_by_role("region", name="Is all well?")).to_contain_text("Nobody is at work, and 1 item waits for a worker.")
+    expect(page.get_by_role("region", name="Health")).to_contain_text("Nobody is at work, and 1 item waits for a worker.")
     assert page.evaluate("window.stayed")
 
 
@@ -55,16 +55,16 @@ def test_what_is_paused_is_seen_and_resumed(full: Visitor, window: Open) -> None
     page.goto(full.url)
     route = page.get_by_role("region", name="parcels")
     route.get_by_role("button", name="Pause weigh").click()
-    do(page, "the scale is being mended", "It is paused.")
+    do(page, "the scale is being mended", "Paused.")
     expect(page.get_by_text("Paused by local: the scale is being mended")).to_be_visible()
     route.get_by_role("button", name="Pause the route parcels").click()
-    do(page, "a day off", "It is paused.")
+    do(page, "a day off", "Paused.")
     expect(page.get_by_text("3 wait at this route, which is paused.")).to_be_visible()
     scopes = [hold["scope"] for hold in full.call("GET", "/api/v1/routes/parcels/holds").body["holds"]]
     assert scopes == ["parcels", "parcels/deliver/a/b", "parcels/weigh"]
     for name in ("Resume the lane a/b of deliver", "Resume the route parcels", "Resume weigh"):
         route.get_by_role("button", name=name).click()
-        do(page, "it is mended", "It goes on.")
+        do(page, "it is mended", "Resumed.")
         expect(route.get_by_role("button", name=name)).to_have_count(0)
     assert full.call("GET", "/api/v1/routes/parcels/holds").body["holds"] == []
 
@@ -94,17 +94,17 @@ def test_nothing_jumps_while_items_move_and_all_is_in_reach_of_a_thumb(full: Vis
     assert route.evaluate("(element) => element.offsetHeight") == tall
     full.work()
     full.milepost.confirm("parcels", "P-9", "deliver", {"ok": True}, by="depot")
-    expect(route).to_contain_text("1 through")
+    expect(route).to_contain_text("1 completed")
     assert route.evaluate("(element) => element.offsetHeight") == tall
 
 
 def test_what_is_late_and_what_comes_next_is_one_click_away(full: Visitor, window: Open) -> None:
     page = window()
     page.goto(full.url)
-    page.get_by_role("link", name="which come next?").first.click()
+    page.get_by_role("link", name="closest to completion").first.click()
     expect(page.get_by_role("row").filter(has_text="P-1")).to_contain_text("offered; nobody has confirmed it")
     # No stage of this route has a mark, so nothing of it can be late.
-    expect(page.get_by_role("navigation", name="Which items").get_by_role("link")).to_have_text(["All", "Coming next"])
+    expect(page.get_by_role("navigation", name="Which items").get_by_role("link")).to_have_text(["All", "Closest to completion"])
 
 
 def test_everybody_can_read_it_with_all_that_it_can_hold(full: Visitor, window: Open) -> None:

@@ -77,13 +77,13 @@ def test_a_list_replaces_what_has_changed_after_a_look(door: Visitor, window: Op
     page.goto(f"{door.url}/lists")
     page.get_by_label("File").set_input_files({"name": "new.jsonl", "mimeType": "text/plain", "buffer": b'{"id": "P-1", "n": 2}\n'})
     page.get_by_label("replace: give items").check()
-    page.get_by_role("button", name="Look first").click()
+    page.get_by_role("button", name="Preview").click()
     report = page.locator("[data-report]")
     expect(report).to_contain_text("would be replaced")
     expect(report).to_contain_text("~ n: 1 → 2")
     page.get_by_label("With replace: why?").fill("it was corrected")
-    page.get_by_role("button", name="Take it in (0 new, 1 replaced)").click()
-    expect(report).to_contain_text("It is taken in.")
+    page.get_by_role("button", name="Submit (0 new, 1 replaced)").click()
+    expect(report).to_contain_text("It is accepted.")
     assert item(door, "P-1")["input"]["n"] == 2
     assert item(door, "P-1")["history"][-1]["why"] == "it was corrected"
 
@@ -121,8 +121,8 @@ def test_an_answer_that_does_not_cover_the_stage_is_confirmed_by_force_alone(arc
     page.goto(f"{archive.url}/items/assets/A-1")
     page.get_by_role("button", name="Confirm…").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label("What it gave").fill('{"a.txt": ["L1"]}')
-    dialog.get_by_label("What it gave").blur()
+    dialog.get_by_label("Output").fill('{"a.txt": ["L1"]}')
+    dialog.get_by_label("Output").blur()
     expect(dialog).to_contain_text("missing: b.txt")
     expect(dialog.get_by_role("button", name="Do it")).to_be_disabled()
     dialog.get_by_label("Confirm with force").check()

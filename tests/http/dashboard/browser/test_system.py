@@ -86,7 +86,7 @@ def test_a_parked_item_is_released_and_everything_is_told_again(full: Visitor, h
     page.goto(f"{full.url}/events")
     subscriber = page.get_by_role("article", name="catalogue")
     expect(subscriber).to_contain_text("2 parked")
-    expect(subscriber.get_by_role("row").filter(has_text="F-1")).to_contain_text("not tried again until it is released")
+    expect(subscriber.get_by_role("row").filter(has_text="F-1")).to_contain_text("no attempt until it is released")
     hook.refused = set()
     subscriber.get_by_role("button", name="Release F-1 for catalogue").click()
     done(page, "they have moved")
@@ -99,8 +99,8 @@ def test_a_parked_item_is_released_and_everything_is_told_again(full: Visitor, h
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("About 6 lines, from")
     expect(dialog.get_by_label("Since when?")).to_be_hidden()
-    dialog.get_by_label("Tell it again everything since").select_option(label="a time of my own")
-    expect(dialog).to_contain_text("Say since when.")
+    dialog.get_by_label("Send all events again since").select_option(label="another time")
+    expect(dialog).to_contain_text("Give a start.")
     expect(dialog.get_by_role("button", name="Do it")).to_be_disabled()
     before = full.ctx.ledger.read(CURSOR)["catalogue"].value["seq"]
     dialog.get_by_label("Since when?").fill("rubbish 5")
@@ -109,7 +109,7 @@ def test_a_parked_item_is_released_and_everything_is_told_again(full: Visitor, h
     dialog.get_by_label("Why?").press("Escape")
     assert full.ctx.ledger.read(CURSOR)["catalogue"].value["seq"] == before
     subscriber.get_by_role("button", name="Replay for catalogue").click()
-    dialog.get_by_label("Tell it again everything since").select_option(label="a time of my own")
+    dialog.get_by_label("Send all events again since").select_option(label="another time")
     dialog.get_by_label("Since when?").fill("2020-03-01 12:00")
     dialog.get_by_label("Why?").focus()
     expect(dialog).to_contain_text("About 6 lines, from")
@@ -217,7 +217,7 @@ def test_everybody_can_read_the_system_on_any_screen(full: Visitor, window: Open
     page.goto(f"{full.url}/login?then=/system%3Fdoctor%3D1")
     page.get_by_label("Your key").fill(key)
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("heading", name="Some things need a look")).to_be_visible()
+    expect(page.get_by_role("heading", name="Some things need attention")).to_be_visible()
     for path in ("/system?doctor=1", "/events", "/acts", "/acts/cut"):
         page.set_viewport_size({"width": 1280, "height": 800})
         page.goto(full.url + path)
