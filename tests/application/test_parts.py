@@ -73,7 +73,7 @@ def test_what_a_check_finds_is_shown_by_all_three_views() -> None:
 def test_a_check_that_raises_is_a_finding_and_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
     with opened(fault="raises") as desk:
         [one] = found(desk)
-        assert (one.level, one.what) == ("warn", "the check 'scale' could not be made: ValueError: the cable is cut")
+        assert (one.level, one.what) == ("warn", "the check 'scale' failed: ValueError: the cable is cut")
         assert {"role", "chain"} <= {finding.about for finding in doctor(desk.context).findings}
     assert "the health check 'scale' of application 'parcels-desk' failed" in caplog.text
 

@@ -1,4 +1,4 @@
-"""The context that every part of an application is given: its settings, and operations on the open ledger."""
+"""Context that every part of an application gets: its settings, and operations on the open ledger."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ class SharedSubmits(Protocol):
     """The HTTP server's submits: those that wait at the same time are written with one commit."""
 
     async def submit(self, route: str, content: Any, by: str, not_before: str | None = None, correlation_id: str | None = None) -> Receipt:
-        """Hand over one item; it is durable when this returns."""
+        """Submit one item; it is durable when this returns."""
 
 
 class AppContext(Operations, Generic[S]):
-    """An application that runs on a ledger. `name` is the application's, `settings` its settings, `state` what its `state` function made
-    of them; items are handed over, looked at and corrected with the methods of `Operations`. A command with `ledger="none"` has settings
-    and state alone."""
+    """An application on a ledger. `name` is the application's, `settings` its settings, `state` the result of its `state` function. The
+    methods of `Operations` submit, read and correct items. A command with `ledger="none"` has settings and state only."""
 
     def __init__(
         self,
@@ -52,7 +51,7 @@ class AppContext(Operations, Generic[S]):
 
     @property
     def context(self) -> Context:
-        """The ledger with its routes, for Milepost's own parts; it is not part of the public surface."""
+        """The ledger with its routes, for Milepost's own parts; it is not part of the public API."""
         if self._opened is None:
             raise UsageError(f"this command of {self.name!r} opens no ledger; declare it with ledger='read' or ledger='write'")
         return self._opened
@@ -67,8 +66,8 @@ class AppContext(Operations, Generic[S]):
     async def submit_async(
         self, route: str, content: Any, *, by: str, not_before: str | None = None, correlation_id: str | None = None
     ) -> Receipt:
-        """Hand over one item without blocking the event loop; a new item is on disk when this returns. In an endpoint, items that are
-        handed over at the same time share one commit. `correlation_id`: that of the call, unless one is given."""
+        """Submit one item without blocking the event loop; a new item is on disk when this returns. In an endpoint, items that are
+        submitted at the same time share one commit. `correlation_id`: by default that of the call."""
         given_id = correlation_id or current_correlation_id()
         if self._submits is not None:
             return await self._submits.submit(route, content, by, not_before, given_id)

@@ -1,4 +1,4 @@
-"""Applications: a name, typed settings, and the routes, commands, health checks and services that one adds to Milepost."""
+"""Declaration of an application: a name, typed settings, and its routes, commands, health checks, services, endpoints and pages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CheckPart(Struct, frozen=True):
 
 
 class ServicePart(Struct, frozen=True):
-    """A function that a process calls again and again."""
+    """A function that a process calls at intervals."""
 
     name: str
     function: Callable[[AppContext[Any]], None]
@@ -70,12 +70,12 @@ class EndpointPart(Struct, frozen=True):
     on_problem: Callable[[Any], Any] | None = None
     page: bool = False
     title: str = ""
-    """Of a page that the menu names; empty: it does not."""
+    """Title in the menu; empty: the menu does not list the page."""
 
 
 class Metric(Struct, frozen=True):
     """Figures of one name for `/metrics`, where it is called milepost_APPLICATION_NAME. `samples` has a number for each tuple of label
-    values, or a `Histogram` where that is the `kind`."""
+    values, or a `Histogram` if that is the `kind`."""
 
     name: str
     help: str
@@ -85,7 +85,7 @@ class Metric(Struct, frozen=True):
 
 
 class Page(Struct, frozen=True):
-    """What a page's function returns: the name of a template in the application's folder, and the values it shows."""
+    """Result of a page's function: the name of a template in the application's folder, and the values that it shows."""
 
     template: str
     values: Mapping[str, Any] = {}
@@ -93,7 +93,7 @@ class Page(Struct, frozen=True):
 
 
 class Redirect(Struct, frozen=True):
-    """What a page's function returns to lead the browser to another page of this server, such as after a form."""
+    """Result of a page's function that redirects the browser to another page of this server, for example after a form."""
 
     path: str
 
@@ -144,9 +144,9 @@ class Application(Generic[S]):
         return function
 
     def command(self, name: str | None = None, *, ledger: LedgerUse = "read") -> Callable[[F], F]:
-        """Declare a command, `milepost APPLICATION NAME`. The function is given the `AppContext` and what its `click` options and
-        arguments say; its docstring is the help, and a number that it returns is the exit code. `ledger`: "read" opens the one that is
-        there, "write" makes it where there is none and requires that the routes agree with it, "none" opens none."""
+        """Declare a command, `milepost APPLICATION NAME`. The function gets the `AppContext` and the values of its `click` options and
+        arguments; its docstring is the help, and a number that it returns is the exit code. `ledger`: "read" opens the existing ledger,
+        "write" creates it if there is none and requires that the routes agree with it, "none" opens none."""
 
         def declare(function: F) -> F:
             self.commands.append(CommandPart(name or function.__name__.replace("_", "-"), function, ledger))
@@ -155,8 +155,8 @@ class Application(Generic[S]):
         return declare
 
     def check(self, name: str, *, ready: bool = False) -> Callable[[F], F]:
-        """Declare a health check: a function of the `AppContext` that yields a `Finding` for each thing that it looked at. `milepost
-        doctor` shows them all, the overview those that are not ok, at most a minute old. With `ready`, a finding that is bad makes
+        """Declare a health check: a function of the `AppContext` that yields a `Finding` for each thing that it checked. `milepost
+        doctor` shows them all, the overview those that are not ok, at most a minute old. With `ready`, a bad finding makes
         `/readyz` answer 503. An exception is a finding too."""
 
         def declare(function: F) -> F:
@@ -166,8 +166,8 @@ class Application(Generic[S]):
         return declare
 
     def service(self, name: str, *, every: Span) -> Callable[[F], F]:
-        """Declare a function of the `AppContext` that `milepost up` calls at once and then `every` so often, in each process: it must
-        be safe to run in two processes at the same time. An exception is logged, and the next call comes as usual."""
+        """Declare a function of the `AppContext` that `milepost up` calls at once and then at the interval `every`, in each process: it
+        must be safe to run in two processes at the same time. An exception is logged, and the next call comes as usual."""
 
         def declare(function: F) -> F:
             self.services.append(ServicePart(name, function, span_ms(every, f"{self.name}: every of the service {name!r}")))
@@ -195,12 +195,12 @@ class Application(Generic[S]):
         origins: Callable[[S], Iterable[str]] | None = None,
         on_problem: Callable[[Problem], Answer] | None = None,
     ) -> Callable[[F], F]:
-        """Declare an endpoint of the HTTP API. The function is given the `AppContext` and the `Call`, and returns an `Answer`; it may be
-        async. `scope` is what the caller's key must allow (None: open to all). `query` and `body` are types that the call is read as; a
-        `body` of `bytes` is given as it came. `answers`: by status, the type of the answer's body, for the description of the API.
-        `largest`: the most bytes that a body may have, a number or a function of the settings.
-        `origins`: from the settings, the origins whose pages may call it from a browser. `on_problem` makes the answer of an error, for
-        a shape of its own. A key for some routes may call it if it sees all routes of the application."""
+        """Declare an endpoint of the HTTP API. The function gets the `AppContext` and the `Call`, and returns an `Answer`; it may be
+        async. `scope` is the scope that the caller's key needs (None: no key is needed). `query` and `body` are the types that the call is
+        parsed as; a `body` of `bytes` is passed unchanged. `answers`: the type of the answer's body by status, for the API reference.
+        `largest`: maximum size of a body in bytes, a number or a function of the settings.
+        `origins`: from the settings, the origins whose pages may call it from a browser. `on_problem` formats the answer of an error, for
+        an error format of your own. A key that is limited to routes may call it if it sees all routes of the application."""
 
         def declare(function: F) -> F:
             self.endpoints.append(
@@ -213,8 +213,8 @@ class Application(Generic[S]):
     def page(
         self, path: str, *, title: str = "", scope: str = "read", query: type[Struct] | None = None, form: type[Struct] | None = None
     ) -> Callable[[F], F]:
-        """Declare a page of the dashboard. The function is given the `AppContext` and the `Call`, and returns a `Page` or a `Redirect`.
-        The menu names a page that has a `title`. With `form` it takes the form that another page sends there (POST), as `call.body`;
+        """Declare a page of the dashboard. The function gets the `AppContext` and the `Call`, and returns a `Page` or a `Redirect`.
+        The menu lists a page that has a `title`. With `form` it receives the form that another page sends there (POST), as `call.body`;
         the form must have the field csrf_token, with the value `csrf`."""
 
         def declare(function: F) -> F:
@@ -225,12 +225,12 @@ class Application(Generic[S]):
         return declare
 
     def metrics(self, function: Callable[[AppContext[S]], Iterable[Metric]]) -> Callable[[AppContext[S]], Iterable[Metric]]:
-        """Declare figures for `/metrics`: a function of the `AppContext` that is called whenever they are asked for."""
+        """Declare figures for `/metrics`: a function of the `AppContext` that is called for every scrape."""
         self.metric_makers.append(function)
         return function
 
     def with_settings(self, settings: S) -> ConfiguredApplication[S]:
-        """This application with settings that a program gives it."""
+        """This application with settings given by a program."""
         return ConfiguredApplication(self, settings)
 
     def configured(
@@ -240,8 +240,8 @@ class Application(Generic[S]):
         place: str = "milepost.toml",
         allow_cidrs: Sequence[str] = (),
     ) -> ConfiguredApplication[S]:
-        """This application with the settings of a table, over which the environment has precedence: MILEPOST_NAME_FIELD is a field's
-        text, or JSON. `allow_cidrs` are the networks for all applications, which its own settings add to. Raises ConfigMistake that names
+        """This application with the settings of a table; environment variables take precedence (MILEPOST_NAME_FIELD is a field's text, or
+        JSON). `allow_cidrs` are the networks for all applications, to which its own settings add. Raises ConfigMistake that names
         the field and says what would be right."""
         settings = read_settings(self.settings, self.name, table or {}, environment, place, allow_cidrs)
         return ConfiguredApplication(self, settings)
@@ -270,7 +270,7 @@ class ConfiguredApplication(Generic[S]):
     def on(
         self, context: Context | None, submits: SharedSubmits | None = None, work: Callable[[float], None] | None = None
     ) -> AppContext[S]:
-        """What its parts are given; without a context it has settings and state alone. `work` runs the ledger's work until idle."""
+        """The context of its parts; without a ledger's context it has settings and state only. `work` runs the ledger's work until idle."""
         from milepost.application.context import AppContext
 
         return AppContext(self.name, self.settings, context, self.state, submits, work)

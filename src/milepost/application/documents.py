@@ -16,7 +16,7 @@ LONGEST_NAME = 200
 
 
 class AppDocuments:
-    """The documents of one application, by name. A value is whatever JSON can hold. Each write raises the document's version by one; a
+    """The documents of one application, by name. A value is any JSON value. Each write raises the document's version by one; a
     write that names the version it has read fails if another process has written meanwhile."""
 
     def __init__(self, context: Context, application: str) -> None:

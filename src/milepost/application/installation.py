@@ -1,4 +1,4 @@
-"""Installing applications on an open ledger: their checks and metrics join ours, and their services get turns."""
+"""Installation of applications on an open ledger: adds their checks and metrics, and runs their services."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ AFRESH_S, QUICK_S = 10.0, 0.5
 
 
 def install(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -> list[AppContext[Any]]:
-    """Add the applications' checks to those of the ledger's context, and tell each application that the ledger is open; what their
-    other parts are to be given."""
+    """Add the applications' checks to those of the ledger's context, and tell each application that the ledger is open. Returns the
+    contexts for their other parts."""
     found = list(applications)
     ctx.checks = tuple(_check(ctx, one, part) for one in found for part in one.application.checks)
     for one in found:
@@ -70,7 +70,7 @@ def _receiver(rule: AlertRule, address: str, allow_cidrs: Sequence[str]) -> Subs
 
 
 def families(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -> list[Family]:
-    """The metrics of all applications. One that cannot be read is logged, and left out."""
+    """The metrics of all applications. Metrics that cannot be read are logged, and left out."""
     found: list[Family] = []
     for one in applications:
         prefix = f"milepost_{one.name.replace('-', '_')}_"
@@ -88,7 +88,7 @@ def _check(ctx: Context, one: ConfiguredApplication[Any], part: CheckPart) -> Ch
 
 
 def _results(check: AppCheck, look: Look) -> Iterator[CheckResult]:
-    # What an application says is of no single route: it is for viewers who see all of them.
+    # A finding of an application belongs to no single route: only viewers who see all routes get it.
     if not look.everything:
         return
     part = check.part
@@ -99,8 +99,8 @@ def _results(check: AppCheck, look: Look) -> Iterator[CheckResult]:
 
 
 class AppCheck:
-    """Runs one health check of an application in a thread of its own, one run at a time. It is another author's code and may ask
-    partners: its errors are findings, and while it hangs, a view shows the last result, or says that it has none."""
+    """Runs one health check of an application in a thread of its own, one run at a time. It is another author's code and may call
+    partners: its errors are findings, and while it hangs, a view shows the last result, or says that there is none."""
 
     def __init__(self, app: AppContext[Any], part: CheckPart) -> None:
         self.app, self.part = app, part
@@ -110,7 +110,7 @@ class AppCheck:
         self._found: list[Finding] = []
 
     def findings(self, *, afresh: bool) -> list[Finding]:
-        """What the check finds: now, if `afresh`, else at most `KEEP_S` ago where it answers at all."""
+        """The findings: new ones if `afresh`, otherwise at most `KEEP_S` old if the check answers."""
         with self._lock:
             if self._run is None or not self._run.is_alive():
                 known = self._ended_at is not None and time.monotonic() - self._ended_at < KEEP_S
@@ -125,27 +125,27 @@ class AppCheck:
         if not run.is_alive() or (self._ended_at is not None and not afresh):
             return self._found
         what = f"the check {self.part.name!r} has not answered within {wait_s:g} s"
-        return [Finding(WARN, self.app.name, what, "look whether what it asks can be reached")]
+        return [Finding(WARN, self.app.name, what, "check whether the systems that it calls can be reached")]
 
     def _look(self) -> None:
         try:
             found = list(self.part.function(self.app))
         except Exception as error:
             log.exception("the health check %r of application %r failed", self.part.name, self.app.name)
-            what = f"the check {self.part.name!r} could not be made: {type(error).__name__}: {error}"
-            found = [Finding(WARN, self.app.name, what, "the log says more")]
+            what = f"the check {self.part.name!r} failed: {type(error).__name__}: {error}"
+            found = [Finding(WARN, self.app.name, what, "see the log")]
         self._found, self._ended_at = found, time.monotonic()
 
 
 class AppService:
-    """Calls one service of an application. Its mistakes are logged and stop nothing else."""
+    """Calls one service of an application. Its errors are logged and affect nothing else."""
 
     def __init__(self, app: AppContext[Any], part: ServicePart) -> None:
         self.name = f"{app.name}-{part.name}"
         self.quiet = False
-        """Has it run once? A process that ends when it is idle waits for that."""
+        """Whether it has run once. A process that ends when it is idle waits for that."""
         self.failed = False
-        """Did the last call raise an error?"""
+        """Whether the last call raised an error."""
         self._app, self._part = app, part
 
     def turn(self) -> float:

@@ -27,8 +27,8 @@ S = TypeVar("S", bound=AppSettings)
 def read_settings(
     kind: type[S], name: str, table: Mapping[str, Any], environment: Mapping[str, str] | None, place: str, allow_cidrs: Sequence[str] = ()
 ) -> S:
-    """The settings of the application `name`: the table's, over which the environment has precedence (MILEPOST_NAME_FIELD is a field's
-    text, or JSON; None: `os.environ`). `place` names the table's file in mistakes. `allow_cidrs` are the networks for all applications."""
+    """The settings of the application `name`: from the table; environment variables take precedence (MILEPOST_NAME_FIELD is a field's
+    text, or JSON; None: `os.environ`). `place` names the table's file in error messages. `allow_cidrs` are the networks for all applications."""
     given = dict(table)
     for field in msgspec.structs.fields(kind):
         variable = f"{PREFIX}_{name}_{field.encode_name}".upper().replace("-", "_")
@@ -43,7 +43,7 @@ def read_settings(
 
 
 def _with_networks(settings: S, allow_cidrs: Sequence[str], field: str) -> S:
-    """The settings, in whose `allow_cidrs` the networks for all applications come first, if they have such a field."""
+    """The settings with the networks for all applications first in `allow_cidrs`, if they have such a field."""
     own = getattr(settings, "allow_cidrs", None)
     if not isinstance(own, (list, tuple)):
         return settings
@@ -57,7 +57,7 @@ def _with_networks(settings: S, allow_cidrs: Sequence[str], field: str) -> S:
 
 
 def _from_text(text: str, wanted: Any, variable: str) -> Any:
-    """The value that a variable of the environment gives: its text where the field may be one, else read as a number or JSON."""
+    """The value of an environment variable: its text if the field may be text, otherwise parsed as a number or JSON."""
     try:
         return msgspec.to_builtins(msgspec.convert(text, wanted, strict=False))
     except msgspec.ValidationError as first:

@@ -1,4 +1,4 @@
-"""What Milepost is tested with, for users to test their own routes and ledgers with.
+"""Test tools for users' own routes and ledgers: virtual clock, simulator, ledger contract, AWS model.
 
 The contract suite is in `milepost.testing.contract`: only that package needs pytest.
 """

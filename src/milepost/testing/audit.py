@@ -1,4 +1,4 @@
-"""An audit: does everything that a ledger says about a route agree with itself?"""
+"""Audit: checks that rows, history and counters of a route agree."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
 
 SENT_ELSEWHERE = frozenset({Reason.OPERATOR_RETRY, Reason.MOVED, Reason.BACK_FILL, Reason.RERUN, Reason.REPLACED, Reason.NOTED})
-"""Reasons with which people send an item to a stage that is not simply the next."""
+"""Reasons with which operators send an item to a stage other than the next."""
 
 
 def audit(ledger: Ledger, route: str, plan: Plan | None = None) -> int:
-    """Check every item of a route; raises AssertionError with all that is wrong. How many items there were.
+    """Check every item of a route; raises AssertionError with all problems. Returns the number of items.
 
     With a `plan`, thresholds and the order of stages are checked too.
     """
@@ -67,7 +67,7 @@ def _row_problems(row: Row, plan: Plan | None) -> Iterator[str]:
     if row.terminal and (row.due_at is not None or row.lease is not None):
         yield f"has ended ({row.status}) but is due at {row.due_at} or leased ({row.lease})"
     if not row.terminal and row.due_at is None:
-        yield f"is {row.status} and nobody will ever look at it"
+        yield f"is {row.status} and has no due time, so it is never looked at"
     held = row.status is Status.PROCESSING and row.undecided is None
     if held != (row.lease is not None):
         yield f"is {row.status} with lease {row.lease}"
@@ -90,7 +90,7 @@ def _history_problems(ledger: Ledger, row: Row, plan: Plan | None) -> Iterator[s
         ((line.previous, line.body) for line in written), origin(row.route, row.key, row.input_digest, row.life), row.head
     )
     if broken is not None:
-        yield f"the chain does not hold from line {broken} on"
+        yield f"the chain is broken from line {broken} on"
     lines = [line.line for line in written]
     if [line.version for line in lines] != list(range(1, row.version + 1)):
         yield f"is at version {row.version} with lines {[line.version for line in lines]}"
@@ -104,14 +104,14 @@ def _history_problems(ledger: Ledger, row: Row, plan: Plan | None) -> Iterator[s
         before = line
     if row.status not in _possible(lines[-1].status):
         yield f"is {row.status}, its last line says {lines[-1].status}"
-    # A line says the stage's name of its time: one that is no stage of the plan has been renamed since.
+    # A line has the stage's name of its time: a name that is not in the plan has been renamed since.
     if plan is not None and row.stage != lines[-1].after_stage and lines[-1].after_stage in plan.by_name:
         yield f"is at {row.stage!r}, its last line says {lines[-1].after_stage!r}"
 
 
 def _possible(status: Status) -> set[Status]:
-    """What a row may be after a line said `status`: a call to our own stage, a claim, and a "not yet" that says nothing new make
-    no line."""
+    """Statuses that a row may have after a line with `status`: an offer to our own stage, a claim, and a "not yet" that says nothing
+    new make no line."""
     found = {status}
     if status in (Status.PENDING, Status.WAITING, Status.RETRY_SCHEDULED):
         found.add(Status.QUEUED)

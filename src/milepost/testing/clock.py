@@ -1,4 +1,4 @@
-"""Time and chance in a test's own hands: a clock that moves when told to, and dice that fall the same way every run."""
+"""Virtual clock and seeded randomness for tests."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import random
 from milepost.core.values.durations import Span, span_ms
 
 START = 2_015_619_200_000
-"""A Monday in November 2033: times in failing tests look like times, and a stand-in that goes by its own clock does not take for past
-what a test keeps (DynamoDB deletes rows whose time to live is over)."""
+"""A Monday in November 2033: times in failing tests look like times, and a stand-in with a clock of its own does not treat a test's rows
+as expired (DynamoDB deletes rows whose time to live is over)."""
 
 
 class VirtualClock:
@@ -21,17 +21,17 @@ class VirtualClock:
         return self._now
 
     def advance(self, span: Span) -> int:
-        """Move on by a span ("10m", seconds, a timedelta); the new moment."""
+        """Move forward by a span ("10m", seconds, a timedelta); returns the new time."""
         self._now += span_ms(span, "advance(…)")
         return self._now
 
     def set_back(self, span: Span) -> int:
-        """What people and time servers do to clocks; the new moment."""
+        """Move back, as people and time servers do to clocks; returns the new time."""
         self._now -= span_ms(span, "set_back(…)")
         return self._now
 
     def advance_to(self, moment: int) -> int:
-        """Move on to a moment; one that has passed already changes nothing."""
+        """Move forward to a time; a time in the past changes nothing."""
         self._now = max(self._now, moment)
         return self._now
 

@@ -1,4 +1,4 @@
-"""Short words for tests of a route: see everything through at once, and say what an item must look like."""
+"""Helpers for tests of a route: process everything at once, and check the state of an item."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ def drain(
     at_most: Span = "366d",
     seed: int = 0,
 ) -> int:
-    """Run workers, resender and relays, in this thread and without real time, until nothing is due any more and everybody
-    has been told; the clock moves on over every wait, so that a week of retries takes a moment. The moment it then is.
+    """Run workers, resender and relays, in this thread and without real time, until nothing is due and every subscriber has all events;
+    the clock jumps over every wait, so that a week of retries takes a moment. Returns the virtual time at the end.
 
-    `clock` is the one that the context (or Milepost) was opened with. As with `--until-idle`, items that are paused or at an
-    external stage are not waited for. AssertionError if there is still something to wait for after `at_most` (an item
-    that is NotYet for ever).
+    `clock` is the one with which the context (or Milepost) was opened. As with `--until-idle`, items that are paused or at an
+    external stage are not waited for. Raises AssertionError if something is still due after `at_most` (an item that is always
+    NotYet).
     """
-    ctx, told = _parts(system)
+    ctx, subscribed = _parts(system)
     until = clock.now() + span_ms(at_most, "at_most")
-    left = run_until_rest(ctx, clock, [*told, *subscribers], until, seed)
+    left = run_until_rest(ctx, clock, [*subscribed, *subscribers], until, seed)
     if left is not None:
         span = short_span(span_ms(at_most, "at_most"))
-        waiting = "\n  ".join(_shown(item) for item in _live(ctx)) or "no item; a subscriber has not been told everything"
-        raise AssertionError(f"not at rest after {span}; what is next is at {iso(left)}:\n  {waiting}")
+        waiting = "\n  ".join(_shown(item) for item in _live(ctx)) or "no item; a subscriber has not received all events"
+        raise AssertionError(f"not idle after {span}; the next due time is {iso(left)}:\n  {waiting}")
     return clock.now()
 
 
 def run_until_rest(ctx: Context, clock: VirtualClock, subscribers: Sequence[Subscriber], until: int, seed: int = 0) -> int | None:
-    """Run until nothing is due up to `until`; None, or the moment after `until` at which the next thing is."""
+    """Run until nothing is due up to `until`; None, or the next due time after `until`."""
     runner = SimRunner(clock, seed)
     station = Station(ctx, subscribers=subscribers, runner=runner, holder=f"drain-{ctx.chance.token()}")
     station.heartbeat.start()
@@ -67,7 +67,7 @@ def run_until_rest(ctx: Context, clock: VirtualClock, subscribers: Sequence[Subs
 
 
 def _let_settle(ctx: Context, runner: SimRunner) -> None:
-    """Turns at this very moment, until two rounds have changed nothing (what is fragile waits for one quiet round)."""
+    """Run turns at the present time, until two rounds have changed nothing (fragile items wait for one quiet round)."""
     quiet = 0
     while quiet < 2:
         before, ended = ctx.ledger.change_counter(), runner.next_end()
@@ -75,8 +75,8 @@ def _let_settle(ctx: Context, runner: SimRunner) -> None:
         quiet = quiet + 1 if (ctx.ledger.change_counter(), runner.next_end()) == (before, ended) else 0
 
 
-def _next_moment(ctx: Context, station: Station, runner: SimRunner, told: Sequence[str]) -> int | None:
-    """When the next thing happens, if nobody outside does anything."""
+def _next_moment(ctx: Context, station: Station, runner: SimRunner, subscribed: Sequence[str]) -> int | None:
+    """The next due time, if nothing happens outside."""
     now = ctx.clock.now()
     assert station.worker is not None
     if station.worker.outdated:
@@ -84,9 +84,9 @@ def _next_moment(ctx: Context, station: Station, runner: SimRunner, told: Sequen
     due = ctx.ledger.next_due(ctx.plans.values())
     moments = [runner.next_end(), due]
     if due is not None and due <= now:
-        # Due, and not taken: a rate holds it back, and the desk knows until when.
+        # Due, but not claimed: a rate delays it, and the worker knows until when.
         moments += [desk.next_at for desk in station.worker.all_slots]
-    if not all_delivered(ctx, told, now + 10 * 366 * 86_400_000):
+    if not all_delivered(ctx, subscribed, now + 10 * 366 * 86_400_000):
         moments.append(runner.next_turn("relay-"))
     return min((moment for moment in moments if moment is not None and moment > now), default=None)
 
@@ -100,12 +100,12 @@ def assert_item(
     status: Status | str | None = None,
     attempts: int | None = None,
 ) -> Item:
-    """The item, if it is as described (what is not given is not looked at); else AssertionError with what was found instead."""
+    """The item, if it is as described (fields that are not given are not checked); otherwise AssertionError with the actual state."""
     ctx, _ = _parts(system)
     item = ctx.ledger.get([(route, key)])[0]
     if item is None:
         known = ctx.ledger.peek(route, [key])[0]
-        what = "it was never handed over" if known is None else f"it ended {known.status} and was pruned"
+        what = "it was never submitted" if known is None else f"it ended {known.status} and was pruned"
         raise AssertionError(f"{route}/{key} has no row: {what}")
     if isinstance(item, Refused):
         raise AssertionError(f"{route}/{key}: its row cannot be read: {item.reason}")

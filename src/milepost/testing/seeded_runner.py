@@ -1,7 +1,7 @@
-"""A Runner without threads and without real time: every turn and every handler call happens when its dice say so.
+"""Runner without threads and without real time: seeded randomness decides the order of turns and handler calls.
 
-The same seed gives the same order of turns, the same lengths of calls and so the same run. The clock is a test's own
-(`VirtualClock`): it moves only from one thing that is to happen to the next.
+The same seed gives the same order of turns, the same durations of calls and so the same run. The clock is the test's own
+(`VirtualClock`): it moves only from one event to the next.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from milepost.runners.jobs import Jobs, Portion
 from milepost.testing.clock import VirtualClock
 
 Duration = Callable[[random.Random, Stage], int]
-"""How many milliseconds a call takes."""
+"""Duration of a call in milliseconds."""
 
 
 def brisk(dice: random.Random, stage: Stage) -> int:
@@ -30,10 +30,10 @@ def brisk(dice: random.Random, stage: Stage) -> int:
 
 
 class SimRunner:
-    """One process's hands. `run` is for a Station; `next_at` and `step` let a test take several processes in turns.
+    """The runner of one process. `run` is for a Station; `next_at` and `step` let a test interleave several processes.
 
-    `meddle` may put another handler in a stage's place; `duration` says how long calls take (an async handler's own
-    waits come on top, and cost no real time).
+    `meddle` may replace a stage's handler; `duration` returns how long calls take (the waits of an async handler are added, and
+    cost no real time).
     """
 
     def __init__(
@@ -69,18 +69,18 @@ class SimRunner:
 
     # What a test asks for ---------------------------------------------------------------------------------------------
     def enlist(self, services: Sequence[Service]) -> None:
-        """These want a turn now, and from then on when they say."""
+        """Register these services: they get a turn now, and from then on when they ask for one."""
         self._services = {service.name: service for service in services}
         self._wanted = dict.fromkeys(self._services, self.clock.now())
 
     def next_at(self) -> int:
-        """The moment at which something is to happen here; it may have passed."""
+        """The time of the next event here; it may be in the past."""
         ends = [end for end in (pool.next_end() for pool in self._crews) if end is not None]
         return min([*self._wanted.values(), *ends], default=self.clock.now())
 
     @property
     def busy(self) -> bool:
-        """Is some call under way or waiting for a hand?"""
+        """Whether a call is running or waiting."""
         return any(pool.busy for pool in self._crews)
 
     def next_end(self) -> int | None:
@@ -88,11 +88,11 @@ class SimRunner:
         return min((end for end in (pool.next_end() for pool in self._crews) if end is not None), default=None)
 
     def next_turn(self, name: str) -> int | None:
-        """When the first of the services whose names begin so wants its turn."""
+        """When the first of the services with this name prefix wants its turn."""
         return min((at for service, at in self._wanted.items() if service.startswith(name)), default=None)
 
     def step(self) -> bool:
-        """One thing of those whose time has come: a call ends, or a service has a turn. False: nothing's has."""
+        """One event whose time has come: a call ends, or a service has a turn. False: there is none."""
         now = self.clock.now()
         ready: list[SimCrew | str] = [name for name, at in self._wanted.items() if at <= now]
         ready += [pool for pool in self._crews if (end := pool.next_end()) is not None and end <= now]
@@ -106,7 +106,7 @@ class SimRunner:
         return True
 
     def everybody(self) -> None:
-        """A turn for every service, and an end for every call that is due, in the dice's order; the clock stands still."""
+        """A turn for every service, and an end for every call that is due, in random order; the clock stands still."""
         for pool in self._crews:
             while (end := pool.next_end()) is not None and end <= self.clock.now():
                 pool.end_one()
@@ -116,7 +116,7 @@ class SimRunner:
             self._turn(name)
 
     def close(self) -> None:
-        """Nothing runs here any more."""
+        """Stop everything here."""
         if self._loop is not None:
             self._loop.close()
             self._loop = None
@@ -129,13 +129,13 @@ class SimRunner:
         return self._loop
 
     def _turn(self, name: str) -> None:
-        # Never at once again: a service that always wants more must not stop time.
+        # Never at the same time again: a service that always wants more must not stop time.
         delay = max(1, math.ceil(self._services[name].turn() * 1000))
         self._wanted[name] = self.clock.now() + delay
 
 
 class _Call:
-    """A call under way: the handler is called at its beginning or at its end, so that a death in between finds both cases."""
+    """A running call: the handler is called at its start or at its end, so that a crash in between covers both cases."""
 
     __slots__ = ("began", "end", "job", "portion", "rans")
 
@@ -209,7 +209,7 @@ class SimCrew:
             self._calls.append(_Call(job, portion, began, began + took, rans))
 
     def _handle(self, job: Job, took: int) -> tuple[list[JobResult], int]:
-        """Call the handler now, as a call that takes so long; its outcomes, and how long it took with its own waits."""
+        """Call the handler now, as a call of this duration; returns its outcomes, and the duration including its own waits."""
         if not self._stage.is_async:
             looks = iter((0,))
             return self._execute(self._stage, job, lambda: next(looks, took)), took
@@ -219,7 +219,7 @@ class SimCrew:
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time passes at once: where it would wait for a timer, it moves its own clock to it."""
+    """An event loop without real time: instead of waiting for a timer, it moves its own clock to it."""
 
     def __init__(self) -> None:
         self._passed = 0.0
@@ -231,7 +231,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._passed
 
     def _pass(self, seconds: float) -> None:
-        # A hair more than asked: rounding must not leave a timer just short of its time, for ever.
+        # A little more than requested: rounding must not leave a timer just short of its time for ever.
         self._passed += seconds + 1e-6
 
     def finish(self, work: Any) -> Any:
@@ -241,7 +241,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _Impatient(selectors.DefaultSelector):
-    """Never waits for a time; only for what happens outside, if nothing else is left."""
+    """Never waits for time; only for external events, if nothing else is left."""
 
     def __init__(self, on_wait: Callable[[float], None]) -> None:
         super().__init__()
@@ -258,7 +258,7 @@ class _Impatient(selectors.DefaultSelector):
 
 
 class _Here(ThreadPoolExecutor):
-    """`asyncio.to_thread` without a thread: the function is called on the spot."""
+    """`asyncio.to_thread` without a thread: the function is called directly."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
         done: Future[Any] = Future()

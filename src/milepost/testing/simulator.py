@@ -1,11 +1,11 @@
-"""The simulator: several processes on one ledger, in one thread, with everything going wrong that can, by the dice of a seed.
+"""Simulator: several processes on one ledger, in one thread, with faults chosen by a seed.
 
     Simulator(seed=7, routes=[parcels]).run()
 
-Processes die between claim, execute and settle and are started again; items are handed over twice; the clock jumps;
-handlers fail, dawdle and hand over; outsiders confirm early, twice and late; people pause, retry and cancel. The
-promises of the design are looked at all along, and at the end, when things have calmed down, everything must have come
-to rest. The same seed gives the same run, so a failing one can be looked at again and again.
+Processes crash between claim, execute and settle and are started again; items are submitted twice; the clock jumps;
+handlers fail, hang and hand over; partners confirm early, twice and late; operators pause, retry and cancel. The
+promises of the design are checked all along, and at the end, without further faults, everything must become
+idle. The same seed gives the same run, so a failing run can be repeated.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DAY = 86_400_000
 
 
 class SimulationReport(Struct, frozen=True):
-    """What a run came to. `digest` is of every history line in the order written: the same for the same seed."""
+    """Result of a run. `digest` is over every history line in the order written: the same for the same seed."""
 
     seed: int
     happened: dict[str, int]
@@ -60,7 +60,7 @@ class _Process(NamedTuple):
 
 class Simulator:
     """`ledger` is "memory:" or the path of a SQLite file. `inputs` gives the items of each route by its name; without it
-    each gets `items` plain ones, with the route's key field and an `n`. `faults` is how often handlers fail, of 1."""
+    each gets `items` plain ones, with the route's key field and an `n`. `faults` is the share of handler calls that fail, from 0 to 1."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Simulator:
         self._left_behind: list[Ledger] = []
 
     def run(self, steps: int = 1500, look_every: int = 250) -> SimulationReport:
-        """So many steps of trouble, then calm. AssertionError, with the seed, if a promise does not hold."""
+        """Run so many steps with faults, then without. Raises AssertionError, with the seed, if a promise is broken."""
         happenings, weights = zip(*self._happenings(), strict=True)
         try:
             for step in range(steps):
@@ -110,7 +110,7 @@ class Simulator:
             self._close()
 
     def _happenings(self) -> list[tuple[Callable[[], None], float]]:
-        """What can happen next, and how often."""
+        """The possible next events, and their weights."""
         return [
             (self._move, 100),
             (self._hand_over, 4),
@@ -126,7 +126,7 @@ class Simulator:
 
     # The world moves on -------------------------------------------------------------------------------------------------
     def _move(self) -> None:
-        """Some process does the next thing; time moves when nobody has anything to do now, and further when all is quiet."""
+        """Some process handles its next event; time moves if no process has one now, and further if all is quiet."""
         if not self._alive:
             self._start()
             return
@@ -162,7 +162,7 @@ class Simulator:
 
     # What people and partners do ----------------------------------------------------------------------------------------
     def _hand_over(self) -> None:
-        """New inputs, known ones, one with other content, and one that is none: each has the answer it must have."""
+        """Submit new inputs, known ones, one with other content, and a malformed one, and check each answer."""
         route = self.dice.choice(list(self._plans))
         chosen = self.dice.sample(self._inputs[route], min(4, len(self._inputs[route])))
         later = "1h" if self.dice.random() < 0.2 else None
@@ -170,10 +170,10 @@ class Simulator:
             expected = "new" if (route, receipt.key) in self._fresh else "known" if receipt.key else "malformed"
             assert receipt.answer == expected, self._told(f"{route}/{receipt.key} was answered {receipt.answer!r}, not {expected!r}")
             self._fresh.discard((route, receipt.key))
-        self.happened["handed over"] += 1
+        self.happened["submitted"] += 1
 
     def _confirm(self) -> None:
-        """For any stage, whether the item is there, not yet there or long past it; sometimes twice, sometimes bad news."""
+        """Confirm any stage, whether the item is there, not yet there or past it; sometimes twice, sometimes with a failure."""
         plan = self._plans[self.dice.choice(list(self._plans))]
         stage = self.dice.choice(plan.stages)
         if not stage.external and self.dice.random() < 0.8:
@@ -219,7 +219,7 @@ class Simulator:
         self.happened[verb] += done
 
     def _place_to_act_on(self, plan: Plan) -> int:
-        """Half the time one of the inputs whose item is here and not completed, since most verbs are for those; else any."""
+        """Half of the time one of the inputs whose item is here and not completed, because most verbs are for those; otherwise any."""
         inputs = self._inputs[plan.name]
         if self.dice.random() < 0.5:
             open_keys = {item.key for item in every_item(self._ledger, plan.name) if item.row.status is not Status.COMPLETED}
@@ -230,7 +230,7 @@ class Simulator:
 
     # What goes wrong ----------------------------------------------------------------------------------------------------
     def _doom(self) -> None:
-        """A process dies: here and now, or before or after its next claim, settle, heartbeat."""
+        """A process crashes: now, or before or after its next claim, settle or heartbeat."""
         if not self._alive:
             return
         process = self.dice.choice(self._alive)
@@ -240,7 +240,7 @@ class Simulator:
             cast(MortalLedger, process.station.ctx.ledger).doomed = (self.dice.choice(["before", "after"]), self.dice.choice(MORTAL))
 
     def _bury(self, process: _Process) -> None:
-        """It is gone with all it held. Its neighbours may have the proof, or must wait for the leases to run out."""
+        """The process is gone with everything it held. Its neighbours may have proof, or must wait for the leases to expire."""
         self._alive.remove(process)
         process.runner.close()
         self.happened["died"] += 1
@@ -286,7 +286,7 @@ class Simulator:
         assert not wrong, self._told("\n  ".join([when, *wrong[:20]]))
 
     def _wrong_breakers(self) -> list[str]:
-        """Breakers that let more items through than their stage says, or that no longer belong to anything."""
+        """Breakers that let more items through than their stage allows, or that belong to nothing any more."""
         wrong, now = [], self.clock.now()
         lanes = {(plan.name, stage.name): stage for plan, stage in self._guarded}
         for name, document in self._ledger.read(BREAKER).items():
@@ -295,7 +295,7 @@ class Simulator:
             breaker = lanes[route, stage].breaker_of(lane) if (route, stage) in lanes else None
             self.happened["breakers seen open"] += not record.closed
             if breaker is None:
-                wrong.append(f"{name} has a breaker's record, and no breaker")
+                wrong.append(f"{name} has a breaker's record, but no breaker")
             elif len(record.failures) >= breaker.failures:
                 wrong.append(f"the breaker of {name} is closed after {len(record.failures)} failures")
             elif sum(now < probe.until for probe in record.probes) + record.passed > breaker.probes:
@@ -303,7 +303,7 @@ class Simulator:
         return wrong
 
     def _calm_down(self) -> None:
-        """No more trouble. All that is left gets whatever it waits for: time, workers, answers."""
+        """Stop the faults. Every remaining item gets what it waits for: time, workers, answers."""
         for process in list(self._alive):
             self._bury(process)
         for name in list(self._ledger.read(HOLD)):
@@ -320,21 +320,21 @@ class Simulator:
         run_until_rest(self.ctx, self.clock, [self._ear], self.clock.now() + DAY, self.seed)
 
     def _look_at_the_end(self) -> None:
-        """What can only be said of whole histories: nobody's outcome counts after their loss, everything was told in order."""
+        """Checks of whole histories: no outcome counts after its loss, and all events were delivered in order."""
         for plan in self._plans.values():
-            assert self._ledger.next_due([plan]) is None, self._told(f"{plan.name} has not come to rest")
+            assert self._ledger.next_due([plan]) is None, self._told(f"{plan.name} is not idle")
             for item in every_item(self._ledger, plan.name):
                 lost: set[tuple[str | None, int | None]] = set()
-                told: list[str] = []
+                expected: list[str] = []
                 for written in self._ledger.history(plan.name, item.key):
                     line = written.line
-                    told += [event.id for event in events_of(line, plan.name, item.key, item.row.correlation_id)]
+                    expected += [event.id for event in events_of(line, plan.name, item.key, item.row.correlation_id)]
                     who = (line.by, line.since)
                     assert line.since is None or who not in lost, self._told(f"{item.key}: {line} is from a worker that was lost")
                     if line.reason is Reason.LOST:
                         lost.add(who)
                 heard = list(dict.fromkeys(self._ear.heard.get((plan.name, item.key), [])))
-                assert heard == told, self._told(f"{item.key}: told {heard}, its history has {told}")
+                assert heard == expected, self._told(f"{item.key}: events delivered {heard}, its history has {expected}")
 
     def _report(self) -> SimulationReport:
         statuses = Counter(item.row.status.value for name in self._plans for item in every_item(self._ledger, name))

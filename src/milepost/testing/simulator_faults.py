@@ -1,4 +1,4 @@
-"""What goes wrong in the simulator: handlers that fail in every way there is, processes that die, subscribers that balk."""
+"""Faults of the simulator: handlers that fail in every possible way, processes that crash, subscribers that refuse events."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from milepost.core.routes.route import Route, Stage
 from milepost.ports.ledger import Ledger
 
 MORTAL = ("claim", "apply", "extend", "write", "reclaim")
-"""The verbs before or after which a process may die."""
+"""The ledger calls before or after which a process may crash."""
 
 
 class Died(BaseException):
-    """The process ends here, in the middle of a turn. No part of the engine may catch it."""
+    """The process crashes here, in the middle of a turn. No part of the engine may catch this."""
 
 
 class MortalLedger:
-    """One process's view of the ledger. Once `doomed`, it dies just before or just after that verb."""
+    """One process's view of the ledger. Once `doomed`, it crashes just before or just after that call."""
 
     def __init__(self, inner: Ledger) -> None:
         self.inner = inner
@@ -45,9 +45,9 @@ class MortalLedger:
 
 
 class Meddler:
-    """Puts handlers in the place of a route's own that mostly pass the call on, and sometimes do not.
+    """Replaces a route's handlers by ones that mostly forward the call, and sometimes fail.
 
-    It also watches: `wrong` holds what no handler should ever have seen.
+    It also checks: `wrong` has what no handler should ever have seen.
     """
 
     def __init__(self, dice: random.Random, share: float) -> None:
@@ -58,7 +58,7 @@ class Meddler:
         self._probed: set[tuple[str, str, str | None]] = set()
 
     def duration(self, dice: random.Random, stage: Stage) -> int:
-        """Mostly brisk; now and then longer than a lease."""
+        """Mostly short; now and then longer than a lease."""
         return dice.randrange(20_000, 90_000) if dice.random() < 0.02 else dice.randrange(21)
 
     def meddle(self, stage: Stage) -> Stage:
@@ -74,7 +74,7 @@ class Meddler:
             self._watch(stage, argument)
             fault = self._fault(stage, argument)
             if self.dice.random() < self.share / 4:
-                await asyncio.sleep(self.dice.choice([1, 3600]))  # in the loop's own time; past the timeout, if there is one
+                await asyncio.sleep(self.dice.choice([1, 3600]))  # in virtual time; longer than the timeout, if there is one
             return await handler(argument) if fault is None else fault
 
         def probe(item: Item) -> Any:
@@ -90,7 +90,7 @@ class Meddler:
             if item.stage != stage.name or item.row.lease is None:
                 self.wrong.append(f"{item.key} came to the handler of {stage.name!r} at {item.stage!r}, lease {item.row.lease}")
             if item.row.unknown and stage.verify is not None and (item.key, item.stage, item.row.lease) not in self._probed:
-                self.wrong.append(f"{item.key}: {stage.name!r} was repeated without asking verify, though its result was unknown")
+                self.wrong.append(f"{item.key}: {stage.name!r} was repeated without a verify probe, although its result was unknown")
 
     def _fault(self, stage: Stage, argument: Any) -> Any:
         dice = self.dice
@@ -120,7 +120,7 @@ class Meddler:
 
 
 class Ear:
-    """The simulator's subscriber: it writes down what it is told, and while `moody` balks at times."""
+    """The simulator's subscriber: records the events it receives, and while `moody` refuses some."""
 
     name = "ear"
     batch = 10
@@ -132,7 +132,7 @@ class Ear:
 
     def tell(self, envelopes: Sequence[dict[str, Any]]) -> Sequence[Exception | None] | None:
         if self.dice.random() < self.share:
-            raise ConnectionError("simulated: nobody there")
+            raise ConnectionError("simulated: no answer")
         answers: list[Exception | None] = []
         for envelope in envelopes:
             if self.dice.random() < self.share / 2:
@@ -144,7 +144,7 @@ class Ear:
 
 
 def prove_dead(ledger: Any, holder: str) -> None:
-    """What the operating system does when a process ends: the lock that says it lives is let go of, its file stays."""
+    """What the operating system does when a process ends: its lock is released, and its lock file stays."""
     if hasattr(ledger, "kill"):
         ledger.kill(holder)
         return

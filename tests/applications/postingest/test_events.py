@@ -201,7 +201,7 @@ def test_complete_waits_while_another_batch_of_the_asset_is_unfinished() -> None
     assert (shown["stage"], shown["status"], shown["note"]) == (
         "batches",
         "WAITING",
-        "all its stages are confirmed; other batches of the asset are not through: later",
+        "all its stages are confirmed; other batches of the asset are not completed: later",
     )
     for stage in ("CC", "Scout"):
         desk.milepost.confirm("postingest", f"{ASSET}#later", stage, by="confirmer")

@@ -1,4 +1,4 @@
-"""Assets after their ingest: on disk in the repository, then on tape, and everyone concerned is told.
+"""Postingest: follows assets after their ingest, onto disk in the repository, then onto tape, and sends notifications.
 
 In milepost.toml: applications = ["postingest"], with its settings in [postingest]. In a route file or a program:
 

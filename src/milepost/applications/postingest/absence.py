@@ -1,4 +1,4 @@
-"""The usual outcome for what was looked for and is not there: it is not there yet."""
+"""Default outcome for a file or object that is missing: not yet there."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import milepost as mp
 
 
 def waits(note: str) -> mp.Outcome:
-    """The asset waits for the next look."""
+    """The asset waits for the next check."""
     return mp.NotYet(note=note)

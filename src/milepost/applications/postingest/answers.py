@@ -1,4 +1,5 @@
-"""Which answers confirm a stage: others delete their own copies on the strength of one, so what is doubtful confirms nothing."""
+"""Judgement of answers: which ones confirm a stage. Other systems delete their own copies after a confirmation, so a doubtful answer
+confirms nothing."""
 
 from __future__ import annotations
 
@@ -19,17 +20,17 @@ _NO = re.compile(
     r"error|exception|traceback|fail|damag|corrupt|reject|refus|invalid|unavailable|unreachable|timeout|timed out|retry|cancel|abort)",
     re.IGNORECASE,
 )
-"""How a text begins that says no, or not yet."""
+"""Beginnings of texts that say no, or not yet."""
 _FLAGS = ("archdone", "done", "ok", "success", "confirmed", "complete", "completed", "found", "exists", "ingested")
 _TEXTS = ("status", "state", "result", "outcome")
 _ERRORS = ("error", "errors", "exception", "failure")
 
 
 def accepts_of(dialect: str, stage: str) -> Callable[[Any, Any], bool]:
-    """Judges a stage's answers. It raises ValueError, with the reason, for one that does not confirm.
+    """A function that judges a stage's answers. It raises ValueError, with the reason, for an answer that does not confirm.
 
-    A stage that was given `filePaths` is confirmed by an answer that covers each of them. In today's dialect an answer also has the
-    form that today's confirmers write, where that is known.
+    A stage that was given `filePaths` is confirmed by an answer that covers each of them. In today's dialect an answer must also have the
+    format that today's confirmers write, where that is known.
     """
     shape = {"CC": _check_paths, "TC": _check_volumes}.get(stage) if dialect == "today" else None
 
@@ -49,7 +50,7 @@ def accepts_of(dialect: str, stage: str) -> Callable[[Any, Any], bool]:
 
 
 def next_payload(output: Any) -> Any:
-    """What the stage after this one is given: of an answer with `filePaths`, these alone. Digests and sizes are for the record."""
+    """Payload of the next stage: of an answer with `filePaths`, only these. Digests and sizes are for the record."""
     if isinstance(output, dict) and "filePaths" in output and len(output) > 1:
         return {"filePaths": output["filePaths"]}
     return output
@@ -63,7 +64,7 @@ def asked_for(payload: Any) -> list[str]:
 
 
 def named(all_paths: Iterable[str], some: Iterable[str]) -> str:
-    """Some of an asset's files in a few words: below the folder that all have in common, the first ten."""
+    """Some of an asset's files in a few words: relative to their common folder, the first ten."""
     folder = _common_folder(list(all_paths))
     names = [path.removeprefix(folder) for path in some]
     shown = ", ".join(name if len(name) <= LONGEST_NAME else f"…{name[1 - LONGEST_NAME :]}" for name in names[:SHOWN])
@@ -81,7 +82,7 @@ def _common_folder(paths: list[str]) -> str:
 
 
 def _denial(answer: Any) -> str | None:
-    """Why this says no, or says nothing; None: it may be a yes."""
+    """Why this answer says no, or says nothing; None: it may be a yes."""
     if isinstance(answer, str):
         denies = not answer.strip() or _NO.match(answer.strip()) is not None
     elif isinstance(answer, bool) or answer is None:
@@ -98,7 +99,7 @@ def _denial(answer: Any) -> str | None:
 
 
 def _check_covered(answer: Any, asked: list[str], *, bare: bool) -> None:
-    """Raise ValueError unless the answer has every file. `bare`: true for a file says that it is there, without saying where."""
+    """Raise ValueError unless the answer has every file. `bare`: true for a file means that it is there, without its place."""
     if isinstance(answer, dict) and isinstance(answer.get("filePaths"), list):
         there = {path for path in answer["filePaths"] if isinstance(path, str)}
     elif isinstance(answer, dict):
@@ -111,7 +112,7 @@ def _check_covered(answer: Any, asked: list[str], *, bare: bool) -> None:
 
 
 def _holds_file(said: Any, bare: bool) -> bool:
-    """Does this say of one file where it is?"""
+    """Whether this says where one file is."""
     if isinstance(said, dict):
         return _denial(said) is None and _holds_file(said.get("volumes"), bare)
     if isinstance(said, list):

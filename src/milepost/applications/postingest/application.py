@@ -47,7 +47,7 @@ def routes(settings: PostingestSettings) -> list[mp.Route]:
 
 @application.check("workers")
 def workers(app: mp.AppContext[PostingestSettings]) -> Iterator[mp.Finding]:
-    """Can the repository and ScoutAM be reached from here? A process that only looks need not be able to."""
+    """Whether the repository and ScoutAM can be reached from here. A process that only reads the ledger does not need them."""
     settings = app.settings
     given = usual_queues(settings.dialect) if settings.queues is None else settings.queues
     for queue in read_queues(given, TEXTS[settings.dialect]):
@@ -68,5 +68,7 @@ def _worker(stage: str, kind: str) -> mp.Finding:
     except mp.ConfigMistake as mistake:
         fault = str(mistake)
     if fault is None:
-        return mp.Finding("ok", "postingest", f"the worker of {stage} reaches what it asks")
-    return mp.Finding("bad", "postingest", f"assets wait at {stage}: {fault}", "put that right; they are looked at again by themselves")
+        return mp.Finding("ok", "postingest", f"the worker of {stage} reaches its storage")
+    return mp.Finding(
+        "bad", "postingest", f"assets wait at {stage}: {fault}", "correct this; the assets are then checked again automatically"
+    )

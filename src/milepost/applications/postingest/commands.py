@@ -1,4 +1,4 @@
-"""The commands of postingest: `milepost postingest confirmer`."""
+"""Commands of postingest: `milepost postingest confirmer`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from milepost.applications.postingest.application import PostingestSettings, app
 
 
 @application.command(ledger="none")
-@click.option("--once", is_flag=True, help="One turn, then end: with 1 if anything failed.")
-@click.option("--every", metavar="SPAN", default="60s", show_default=True, help="The pause between two turns, such as 60s or 5m.")
+@click.option("--once", is_flag=True, help="Run one turn, then exit: with 1 if anything failed.")
+@click.option("--every", metavar="SPAN", default="60s", show_default=True, help="Pause between two turns, such as 60s or 5m.")
 def confirmer(app: mp.AppContext[PostingestSettings], once: bool, every: str) -> int:
     """Confirm assets on the rows of a table, without a ledger.
 
-    Takes messages from a queue, checks, and writes the confirmation on the asset's row. It is set up by its environment alone;
-    docs/guides/postingest-on-aws.md has the variables.
+    Receives messages from a queue, runs the check, and writes the confirmation on the asset's row. All settings are environment
+    variables; docs/guides/postingest-on-aws.md lists them.
     """
     from milepost.applications.postingest.confirmer.service import run_confirmer
 

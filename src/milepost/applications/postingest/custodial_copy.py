@@ -1,4 +1,4 @@
-"""The Custodial Copy's confirmer: an asset has arrived once the OCFL repository holds it, whole and committed."""
+"""Confirmer of the Custodial Copy: an asset is confirmed when the OCFL repository holds it, complete and committed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _SAID = {"1": True, "true": True, "yes": True, "": False, "0": False, "false": F
 
 
 class CustodialCopy:
-    """A stage's handler, and as `check` the same for a confirmer that stands alone. Any number of threads may use it at once.
+    """A stage's handler; `check` is the same for a standalone confirmer. Thread-safe.
 
     `root` and `layout` are as for `Repository`; with `fixity` every file is read and its digest computed, which on storage with
-    tape behind it may recall each file. The repository is opened by the first check, so that a route can be imported where it
+    tape behind it may recall each file. The repository is opened by the first check, so that a route can be imported where the repository
     is not mounted.
 
-    While the whole repository is away, or is none, assets wait, uncounted. An object that looks damaged and was touched less than `settled`
-    seconds ago may still be on its way in: it is looked at again before people are told.
+    While the repository cannot be read at all, assets wait, and no attempt is counted. An object that looks damaged and was changed less than
+    `settled` seconds ago may still be being written: it is checked again before the damage is reported.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class CustodialCopy:
         return cls(root, layout=env.get(LAYOUT) or None, fixity=fixity)
 
     def ready(self) -> None:
-        """Says in the log, before any asset is looked for, if the repository cannot be read: they would all wait."""
+        """Log, before any asset is checked, that the repository cannot be read: all assets would wait."""
         fault = self.fault()
         if fault is not None:
-            log.warning("assets wait until this is put right: %s", fault)
+            log.warning("assets wait until this is corrected: %s", fault)
 
     def fault(self) -> str | None:
         """Why the repository cannot be read now; None: it can."""
@@ -83,8 +83,8 @@ class CustodialCopy:
         return self.check(item.payload)
 
     def check(self, payload: Any, absent: Callable[[str], mp.Outcome] = waits) -> mp.Outcome:
-        """What is to be said of the asset that this payload names; a repository that cannot be read is a Retry. `absent` makes the
-        outcome for an object that was looked for and is not there, or has no files."""
+        """The outcome for the asset that this payload names; a repository that cannot be read is a Retry. `absent` makes the outcome for a
+        missing object, or one without files."""
         object_id = _object_id(payload)
         if object_id is None:
             return mp.Reject(f"the payload does not name an asset; {EXPECTED}", category="WRONG_PAYLOAD", details={"payload": payload})

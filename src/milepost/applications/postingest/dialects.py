@@ -1,4 +1,4 @@
-"""What others read and write, to the letter: as in the design document ("seed"), or as the system speaks today ("today")."""
+"""Message formats of partners, to the letter: as in the design document ("seed"), or as the system speaks today ("today")."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ INGESTED = "Asset has been ingested to the Preservation System."
 ON_DISK = "Asset has been written to custodial copy disk."
 UPDATE, COMPLETE = "preserve.digital.asset.ingest.update", "preserve.digital.asset.ingest.complete"
 NAMESPACE = UUID("8d9f3c53-5b1c-5c0e-9d0c-1f1a3a0f6a57")
-"""Ours alone, and never changed: an id made in it is the same wherever and whenever it is made."""
+"""Our own namespace, which never changes: an id made in it is always the same."""
 
 ALIASES: dict[str, tuple[str, str]] = {"seed": ("CC", "Scout"), "today": ("CC", "TC")}
-"""The stages where nothing is configured."""
+"""The stages if none are configured."""
 TEXTS: dict[str, dict[str, str]] = {
     "seed": {"CC": ON_DISK, "Scout": "Asset has been written to data tape."},
     "today": {"CC": ON_DISK, "TC": "Asset has been written to tape"},
 }
-"""What is told when a stage has been confirmed."""
+"""Text of the notification when a stage has been confirmed."""
 
 Form = Callable[[dict[str, Any]], dict[str, Any] | None]
 Message = Callable[[dict[str, Any]], Any]
 
 
 def key_parts(key: str) -> tuple[str, str]:
-    """The asset and the batch that a key names."""
+    """The asset and the batch of a key."""
     asset, _, batch = key.partition("#")
     return _unescaped(asset), _unescaped(batch)
 
@@ -42,20 +42,20 @@ def message_id(key: str, stage: str, kind: str) -> str:
 
 
 def form_of(dialect: str, texts: Mapping[str, str], ingested: str = INGESTED, quiet: Sequence[str] = ()) -> Form:
-    """Gives the notifications their form; every other event is left as it is. Of a `quiet` stage that is done nothing is told, and
-    the stage before it is the one that completes."""
+    """Formats the notifications; every other event stays as it is. A `quiet` stage sends no notification when it is done, and the stage
+    before it is the one that completes."""
     first, last = next(iter(texts)), list(texts)[-1]
 
     def form(envelope: dict[str, Any]) -> dict[str, Any] | None:
         data = envelope["data"]
         kind, stage = data["reason"], data["stage"]
         if kind == "accepted":
-            # One that was taken in further on has been told of already.
+            # A notification was already sent for an asset that was adopted at a later stage.
             return _notification(dialect, envelope, UPDATE, "", ingested) if stage == first else None
         if kind not in ("advanced", "confirmed", "completed"):
             return None
         if data["status"] != "COMPLETED":
-            # On its way to the end behind a quiet stage: its last text is told when it is complete.
+            # Before the end behind a quiet stage: its last text is sent when it is complete.
             told = stage not in quiet and not (data.get("to") in quiet and stage == last)
             return _notification(dialect, envelope, UPDATE, stage, texts[stage]) if told and stage in texts else None
         note = data.get("note")
@@ -77,7 +77,7 @@ def _notification(dialect: str, envelope: dict[str, Any], kind: str, stage: str,
     properties = {
         "executionId": batch,
         "messageId": message_id(key, stage, kind),
-        # An asset that came without one is followed under its own key.
+        # An asset without a correlation id is followed by its key.
         "parentMessageId": None if correlation == key else correlation,
         "timestamp": envelope["time"],
         "messageType": kind,
@@ -86,12 +86,12 @@ def _notification(dialect: str, envelope: dict[str, Any], kind: str, stage: str,
 
 
 def message_of(dialect: str) -> Message:
-    """What a confirmer is sent, the first time and every time."""
+    """The message that a confirmer gets, the first time and every time."""
     return _seed_message if dialect == "seed" else _message_today
 
 
 def _seed_message(offer: dict[str, Any]) -> Any:
-    """The payload alone. What is too large for a message is told where it is."""
+    """The payload only. For one that is too large for a message, its place."""
     return {"payloadAt": offer["payloadAt"]} if "payloadAt" in offer else offer["payload"]
 
 
@@ -102,7 +102,7 @@ def _message_today(offer: dict[str, Any]) -> Any:
 
 
 def as_json(payload: Any) -> Any:
-    """A payload that somebody wrote as text, read; anything else as it is."""
+    """A payload that is JSON text, parsed; any other value as it is."""
     if isinstance(payload, str):
         try:
             return msgspec.json.decode(payload)

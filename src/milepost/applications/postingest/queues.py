@@ -1,4 +1,4 @@
-"""The configuration of the stages: a JSON list of queues in order, checked before anything is made of it."""
+"""Configuration of the stages: a JSON list of queues in order, validated before use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORKERS = ("external", "ocfl", "scoutam")
 
 
 class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """When a worker looks again at what is not there yet, and after how long people are told that it is late."""
+    """When a worker checks a missing asset again, and after how long the asset is reported as overdue."""
 
     every: str | None = None
     up_to: str | None = None
@@ -24,20 +24,20 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
 
 
 class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """One stage. Only its name and its place among the others must be given."""
+    """One stage. Only its name and its order are required."""
 
     queue_alias: str
     queue_order: int
     queue_url: str | None = None
-    """Where a confirmer of somebody else's waits for messages; without it the ledger has a queue of its own."""
+    """Queue of an external confirmer; without it the ledger has a queue of its own."""
     status_text: str | None = None
-    """What is told when the stage is confirmed."""
+    """Text of the notification when the stage is confirmed."""
     worker: str = "external"
-    """Who confirms: somebody else ("external"), or a worker of ours that looks into the repository ("ocfl") or asks for the tapes
+    """The confirmer: a partner ("external"), or a worker of ours that checks the repository ("ocfl") or the tapes
     ("scoutam")."""
     checks: Schedule = Schedule()
     resend_after: str | None = None
-    """After how long a confirmer of somebody else's is sent the same again; without it, as long as its queue keeps messages."""
+    """Time after which an external confirmer gets the message again; default: the retention of its queue."""
     rate: str | None = None
     concurrency: int | None = None
 
@@ -45,14 +45,14 @@ class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 def read_queues(given: str | Path | Sequence[Mapping[str, Any]], texts: Mapping[str, str]) -> list[Queue]:
     """The queues in their order: from a JSON file, JSON text, or a list. Raises mp.ConfigMistake that says what is wrong.
 
-    `texts` are what is told when a stage of that name is confirmed; one that is not among them must say it by itself.
+    `texts` are the notifications by stage name; a stage that is not among them must have its own text.
     """
     queues = _decoded(given)
     for queue in queues:
         if queue.queue_alias not in texts and queue.status_text is None:
             raise mp.ConfigMistake(
                 f"Unsupported queue, {queue.queue_alias!r} found in the configuration. Is the name spelled right? A stage beside"
-                f" {', '.join(texts)} must say what is told when it is confirmed: statusText"
+                f" {', '.join(texts)} needs the text of its notification: statusText"
             )
         if queue.worker not in WORKERS:
             raise mp.ConfigMistake(f"queue {queue.queue_alias!r} has the worker {queue.worker!r}; there are {', '.join(WORKERS)}")
@@ -100,5 +100,5 @@ def _check_unique(queues: Sequence[Queue]) -> None:
     ):
         clashes += [(name, value) for value, times in Counter(values).items() if times > 1 and value is not None]
     if clashes:
-        told = "\n".join(f"Property: {name}, Value: {value}" for name, value in clashes)
-        raise mp.ConfigMistake(f"The values in each queue should be unique but there is more than 1 queue with:\n{told}")
+        listed = "\n".join(f"Property: {name}, Value: {value}" for name, value in clashes)
+        raise mp.ConfigMistake(f"The values in each queue should be unique but there is more than 1 queue with:\n{listed}")

@@ -1,7 +1,7 @@
-"""Recheck: looks again, on a schedule, whether every file of a completed asset is still where its stages found it.
+"""Recheck: checks at intervals whether every file of a completed asset is still where its stages found it.
 
-Each completed asset has one item on a route of its own. While all is there the item waits for its next check; when something is gone
-or damaged it is rejected, and subscribers get that event. After the repair an operator retries it, and the schedule goes on.
+Each completed asset has one item on a separate route. While everything is there, the item waits for its next check; if something is
+missing or damaged, it is rejected, and subscribers get that event. After the repair an operator retries it, and the schedule continues.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ GONE = "GONE"
 STAGE = "recheck"
 
 Check = Callable[..., mp.Outcome]
-"""A worker's check of a payload; `absent` makes the outcome for files that were looked for and are not there."""
+"""A worker's check of a payload; `absent` makes the outcome for missing files."""
 
 
 def add_recheck(route: mp.Route, checks: Mapping[str, Check], every: str | timedelta, retry: mp.Backoff) -> None:
-    """Have every asset that completes checked again after `every`, and from then on at that interval, on a route of its own."""
+    """Check every completed asset again after `every`, and from then on at that interval, on a separate route."""
     if not checks:
         raise mp.ConfigMistake("recheck needs a stage that Milepost checks by itself: give a queue the worker 'ocfl' or 'scoutam'")
     interval = timedelta(milliseconds=mp.span_ms(every, "recheck"))
@@ -36,7 +36,7 @@ def recheck_route(name: str, checks: Mapping[str, Check], every: timedelta, retr
 
 
 def recheck_input(every: timedelta, stages: list[str], item: mp.Item, completed_at: datetime) -> dict[str, Any]:
-    """What a recheck needs of a completed asset: its identifiers, what each stage was given to check, and when to begin."""
+    """Input of a recheck, from a completed asset: its identifiers, the payload of each stage, and the time of the first check."""
     asset, batch = item.key_parts
     return {
         "assetId": asset,
@@ -47,7 +47,7 @@ def recheck_input(every: timedelta, stages: list[str], item: mp.Item, completed_
 
 
 def _given(item: mp.Item, stage: str) -> Any:
-    """What the stage was given to check: its own payload, or the asset's input where it had none."""
+    """The payload that the stage was given: its own, or the asset's input if it had none."""
     payload = item.payload_of(stage)
     return item.input if payload is None else payload
 
@@ -57,7 +57,7 @@ def utc_now() -> datetime:
 
 
 class Recheck:
-    """The handler of the recheck stage: runs each stage's own check on what that stage was given."""
+    """The handler of the recheck stage: runs each stage's own check on the payload of that stage."""
 
     def __init__(self, checks: Mapping[str, Check], every: timedelta, clock: Callable[[], datetime] = utc_now) -> None:
         self._checks = dict(checks)
@@ -80,7 +80,7 @@ class Recheck:
 
 
 def gone(stage: str, what: str) -> mp.Outcome:
-    """Something that a stage had confirmed is not there any more."""
+    """The outcome if something that a stage had confirmed is missing."""
     return mp.Reject(
         f"{stage} had confirmed it; now it is gone or incomplete: {what.removesuffix(' yet')}; restore it, then retry this item",
         category=GONE,

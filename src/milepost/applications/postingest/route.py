@@ -17,19 +17,19 @@ from milepost.applications.postingest.queues import Queue, read_queues
 from milepost.applications.postingest.recheck import add_recheck
 
 RETRY = mp.Backoff(attempts=10, base="1m", cap="6h")
-"""What fails, fails for reasons that people put right: it is tried for about a day before it is given up."""
+"""Failures here have causes that people correct: an item is tried for about a day before it fails."""
 CHECKS: dict[str, dict[str, str]] = {
     "ocfl": {"every": "1m", "up_to": "6h", "overdue": "7d"},
     "scoutam": {"every": "10m", "up_to": "12h", "overdue": "14d"},
 }
 OVERDUE = "30d"
-"""Somebody else's stage: longer than queues keep messages, so that it has been sent again by then, and was not answered twice."""
+"""For external stages: longer than queues keep messages, so that the message has been sent again by then without an answer."""
 CONCURRENCY = {"ocfl": 8, "scoutam": 4}
 MEDIA = {"ocfl": "disk", "scoutam": "tape", "CC": "disk", "Scout": "tape", "TC": "tape"}
-"""The storage medium that a stage speaks of, by its worker or by its name; for PREMIS."""
+"""The storage medium of a stage, by its worker or by its name; for PREMIS."""
 
 Handler = Any
-"""Takes an item and gives an outcome."""
+"""Takes an item and returns an outcome."""
 
 
 def postingest(
@@ -43,13 +43,13 @@ def postingest(
     recheck: str | timedelta | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> mp.Route:
-    """The route made of these queues: a JSON file, JSON text or a list (see docs/guides/postingest.md); without them the two that
-    the dialect knows, both confirmed by somebody else.
+    """The route made of these queues: a JSON file, JSON text or a list (see docs/guides/postingest.md); without them the two stages that
+    the dialect knows, both external.
 
-    A queue with `"worker": "ocfl"` or `"scoutam"` is a stage of our own workers, set up from the environment (`os.environ`, unless
-    another is given) or from `workers`, by alias. With `wait_for_batches` an asset is not complete while another batch of it is
-    unfinished. With `recheck="1y"` each complete asset is looked for again every year, on the route NAME-recheck, by the stages that have
-    a worker of ours. Stages are never skipped, and an asset's evidence outlives its row.
+    A queue with `"worker": "ocfl"` or `"scoutam"` is a stage of Milepost's own workers, set up from the environment (default `os.environ`)
+    or from `workers`, by alias. With `wait_for_batches` an asset is not complete while another batch of it is
+    unfinished. With `recheck="1y"` each completed asset is checked again every year, on the route NAME-recheck, for the stages that
+    have a worker of ours. Stages are never skipped, and an asset's evidence outlives its row.
     """
     if dialect not in TEXTS:
         raise mp.ConfigMistake(f"the dialect is {dialect!r}; write 'seed' or 'today'")
@@ -82,7 +82,7 @@ def postingest(
 
 
 def usual_queues(dialect: str) -> list[dict[str, Any]]:
-    """The two stages of a dialect, both confirmed by somebody else."""
+    """The two stages of a dialect, both external."""
     return [{"queueAlias": alias, "queueOrder": order} for order, alias in enumerate(ALIASES[dialect], 1)]
 
 
@@ -121,7 +121,7 @@ def _add(route: mp.Route, queue: Queue, text: str, dialect: str, worker: Handler
 
 
 class FromEnvironment:
-    """A worker of ours, set up when somebody works with it: who only submits or looks needs none of its settings."""
+    """A worker of ours that reads its settings when it is first needed: a process that only submits or reads needs none of them."""
 
     def __init__(self, kind: str, environment: Mapping[str, str]) -> None:
         self._kind, self._environment = kind, environment
@@ -131,7 +131,7 @@ class FromEnvironment:
         """Raises mp.ConfigMistake if a setting is missing or wrong."""
         if self._worker is not None:
             return
-        # What a worker needs is imported only where there is one.
+        # Import the worker's dependencies only where it runs.
         if self._kind == "ocfl":
             from milepost.applications.postingest.custodial_copy import CustodialCopy
 
@@ -148,7 +148,7 @@ class FromEnvironment:
         return outcome
 
     def check(self, payload: Any, absent: Callable[[str], mp.Outcome] = waits) -> mp.Outcome:
-        """The worker's check of a payload, apart from any item."""
+        """The worker's check of a payload, without an item."""
         self.ready()
         outcome: mp.Outcome = self._worker.check(payload, absent)
         return outcome

@@ -1,7 +1,7 @@
-"""Is every file of an asset on tape? Asked of ScoutAM, file by file.
+"""Tape worker: checks with ScoutAM, file by file, whether every file of an asset is on tape.
 
-What is confirmed here lets others delete their copies, so only one thing confirms: each single file is archived and has the required
-copy on at least one volume. Everything else waits, or is told to people.
+After a confirmation other systems delete their copies, so there is only one way to confirm: each single file is archived and has the
+required copy on at least one volume. In every other case the asset waits, or fails with an error for operators.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ MISSES = 100
 NEEDED = ("SCOUTAM_URL", "SCOUTAM_USERNAME", "SCOUTAM_PASSWORD", "MOUNT_ROOT")
 SHORTEST = 60.0
 WRONG_ROOT_AFTER = "10m"
-"""Between two looks of one asset while the mount root is wrong: these count, and people need time to put it right."""
+"""Pause between two attempts for one asset while the mount root is wrong: these attempts count, and people need time to correct it."""
 
 
 @dataclass
 class TapeTally:
-    """What the files of an asset have come to so far."""
+    """Results for the files of an asset so far."""
 
     paths: list[str]
     volumes: dict[str, list[str]] = field(default_factory=dict)
@@ -39,13 +39,13 @@ class TapeTally:
 
     @property
     def whole(self) -> bool:
-        """Has each file been asked for, and is each on tape?"""
+        """Whether each file has been checked, and is on tape."""
         return self.files > 0 and len(self.volumes) == self.files and not self.missing
 
     @property
     def note(self) -> str:
-        """How many files are on tape, and which are missing. Changes only with progress, and so does the history."""
-        # Not all were asked for: those after the last may be there as well.
+        """How many files are on tape, and which are missing. It changes only with progress, and so does the history."""
+        # Not all were checked: the files after the last one may be on tape too.
         at_least = "" if len(self.volumes) + len(self.missing) == self.files else "at least "
         unknown = f", {at_least}{self.unknown:,} not known to ScoutAM" if self.unknown else ""
         return f"{at_least}{len(self.volumes):,} of {self.files:,} files on tape{unknown}; missing: {named(self.paths, self.missing)}"
@@ -54,8 +54,8 @@ class TapeTally:
 class Tape:
     """A stage's handler, or with `check` a plain function of a payload: {"filePaths": [...]}, paths below `mount_root`.
 
-    ScoutAM's troubles are nobody's failure: while it does not answer, does not let us in or says what cannot be read, assets wait,
-    uncounted. An asset's files are asked for in their order; of one with many, no more are asked for once `misses` were not there.
+    While ScoutAM does not answer, refuses the login or sends an unreadable answer, assets wait, and no attempt is counted. Files are checked
+    in order; the check of an asset stops after `misses` missing files.
     """
 
     def __init__(self, client: ScoutAM, mount_root: str, *, copy: str = COPY, misses: int = MISSES) -> None:
@@ -104,17 +104,17 @@ class Tape:
         return self.check(item.payload)
 
     def check(self, payload: Any, absent: Callable[[str], mp.Outcome] = waits) -> mp.Outcome:
-        """Done with {path: [volume, ...]} if all files are on tape; else what stands in the way. `absent` makes the outcome for files
-        that ScoutAM was asked for and that are not on tape."""
+        """Done with {path: [volume, ...]} if all files are on tape; otherwise the obstacle. `absent` makes the outcome for files that are not
+        on tape."""
         paths = file_paths(payload)
         if isinstance(paths, str):
             return mp.Reject(f'{paths}; the tape stage needs {{"filePaths": ["path below the mount root", ...]}}', category="WRONG_PAYLOAD")
         try:
             return self._look(paths, absent)
         except AuthenticationFailed as error:
-            return mp.NotYet(note=f"ScoutAM does not let us in: {error}")
+            return mp.NotYet(note=f"ScoutAM refuses the login: {error}")
         except Unavailable as error:
-            # Without a word of its own, ScoutAM is asked again by the stage's schedule. One that says "1" does not mean each asset.
+            # Without a Retry-After, ScoutAM is asked again by the stage's schedule. A Retry-After of 1 s is not meant for each asset.
             after = None if error.retry_after is None else max(SHORTEST, error.retry_after)
             return mp.NotYet(after=after, note=f"ScoutAM does not answer: {error}")
         except ScoutAMError as error:
@@ -140,7 +140,7 @@ class Tape:
         if not self._root_known and not self.client.knows(self.mount_root or "/"):
             return mp.Retry(
                 f"ScoutAM knows neither the asset's files nor MOUNT_ROOT itself, which is set to {self.mount_root or '/'}; "
-                "look at what ScoutAM calls the folder that the repository is in, and whether it is mounted there",
+                "check the path of the repository's folder in ScoutAM, and whether it is mounted there",
                 category="WRONG_MOUNT_ROOT",
                 after=WRONG_ROOT_AFTER,
                 http_status=404,
@@ -149,7 +149,7 @@ class Tape:
         return absent(tally.note)
 
     def _state(self, path: str) -> FileState | None:
-        """What ScoutAM says of a file; None if it does not know it."""
+        """The state of a file in ScoutAM; None if it does not know the file."""
         try:
             state = self.client.file(f"{self.mount_root}/{path}")
         except NotThere:
@@ -158,16 +158,16 @@ class Tape:
         return state
 
     def _wrong(self, path: str, state: FileState) -> mp.Reject | None:
-        """What no waiting would mend."""
+        """The rejection of a file that will never be on tape without an operator."""
         if state.is_damaged(self.copy):
             return mp.Reject(
-                f"copy {self.copy} of {path} is marked as damaged; have it made again, then retry this asset",
+                f"copy {self.copy} of {path} is marked as damaged; have the copy made again, then retry this asset",
                 category="DAMAGED_COPY",
                 details={"path": path, "copy": self.copy, "volumes": list(state.copies.get(self.copy, ()))},
             )
         if state.never and not state.volumes(self.copy):
             return mp.Reject(
-                f"{path} is marked not to be archived; take the mark off in ScoutAM, then retry this asset",
+                f"{path} is marked not to be archived; remove the mark in ScoutAM, then retry this asset",
                 category="NO_ARCHIVE",
                 details={"path": path},
             )
@@ -175,17 +175,17 @@ class Tape:
 
 
 def file_paths(payload: Any) -> list[str] | str:
-    """The paths of a payload, each once, in their order; or what is wrong with it."""
+    """The paths of a payload, each once, in order; or what is wrong with it."""
     if isinstance(payload, str):
         try:
             payload = json.loads(payload)
         except (ValueError, RecursionError):
-            return "the payload is text, and no JSON"
+            return "the payload is text, but not JSON"
     if not isinstance(payload, dict) or not isinstance(payload.get("filePaths"), list):
         return "the payload has no list of filePaths"
     paths = payload["filePaths"]
     if not paths:
-        return "the payload's filePaths are empty, and nothing would be proved by that"
+        return "the payload's filePaths are empty, which would prove nothing"
     for number, path in enumerate(paths, 1):
         if not isinstance(path, str) or not _fits(path) or any(part in ("", ".", "..") for part in path.split("/")):
             return f"entry {number} of the payload's filePaths is not a path below the mount root"
@@ -193,5 +193,5 @@ def file_paths(payload: Any) -> list[str] | str:
 
 
 def _fits(path: str) -> bool:
-    """Can it be asked for at all? (JSON can hold halves of characters, which no encoding has.)"""
+    """Whether the path can be encoded. (JSON can contain halves of surrogate pairs.)"""
     return "\x00" not in path and not any("\ud800" <= character <= "\udfff" for character in path)

@@ -6,10 +6,10 @@ with model.served() as endpoint:                        # anything that uses bot
     boto3.client("sqs", endpoint_url=endpoint)
 
 model.table("prod-orders").indexes["due"].hold()        # queries of the index see no write from now on
-model.table("prod-orders").stream.split()               # its shards end, and others take over
+model.table("prod-orders").stream.split()               # its shards end, and new ones follow
 faults = Faults()
 faults.attach(model)
-faults.plan("UpdateItem", "timeout_after")              # carried out, and not answered
+faults.plan("UpdateItem", "timeout_after")              # executed, but not answered
 """
 
 from __future__ import annotations

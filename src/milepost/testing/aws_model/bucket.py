@@ -14,7 +14,7 @@ from milepost.testing.aws_model.errors import AwsError
 
 
 class BucketModel:
-    """One bucket: its objects by key, and the uploads that have not ended."""
+    """One bucket: its objects by key, and its unfinished uploads."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -23,7 +23,7 @@ class BucketModel:
 
 
 class S3:
-    """The operations of S3 that stores of blobs use."""
+    """The operations of S3 that blob stores use."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.buckets: dict[str, BucketModel] = {}
@@ -48,32 +48,32 @@ class S3:
         return self._put(self.bucket(params["Bucket"]), params["Key"], body, params.get("Metadata", {}))
 
     def _put(self, bucket: BucketModel, key: str, body: bytes, metadata: dict[str, str]) -> dict[str, Any]:
-        told = {"ETag": f'"{md5(body, usedforsecurity=False).hexdigest()}"', "ChecksumSHA256": _checksum(body)}
+        head = {"ETag": f'"{md5(body, usedforsecurity=False).hexdigest()}"', "ChecksumSHA256": _checksum(body)}
         at = datetime.fromtimestamp(int(self._clock()), UTC)
-        bucket.objects[key] = body, {**told, "LastModified": at, "Metadata": dict(metadata)}
-        return told
+        bucket.objects[key] = body, {**head, "LastModified": at, "Metadata": dict(metadata)}
+        return head
 
     def get_object(self, params: dict[str, Any]) -> dict[str, Any]:
         from botocore.response import StreamingBody
 
-        body, told = self._object(params)
-        if params.get("IfMatch") not in (None, told["ETag"]):
+        body, head = self._object(params)
+        if params.get("IfMatch") not in (None, head["ETag"]):
             raise AwsError("PreconditionFailed", "At least one of the pre-conditions you specified did not hold", 412)
         if "Range" in params:
             first, _, last = params["Range"].removeprefix("bytes=").partition("-")
             end = min(int(last or len(body)) + 1, len(body))
             if int(first) >= len(body):
                 raise AwsError("InvalidRange", "The requested range is not satisfiable", 416)
-            told = {**told, "ContentRange": f"bytes {first}-{end - 1}/{len(body)}"}
+            head = {**head, "ContentRange": f"bytes {first}-{end - 1}/{len(body)}"}
             body = body[int(first) : end]
-        return {**told, "ContentLength": len(body), "Body": StreamingBody(io.BytesIO(body), len(body))}
+        return {**head, "ContentLength": len(body), "Body": StreamingBody(io.BytesIO(body), len(body))}
 
     def head_object(self, params: dict[str, Any]) -> dict[str, Any]:
         try:
-            body, told = self._object(params)
+            body, head = self._object(params)
         except AwsError:
             raise AwsError("404", "Not Found", 404) from None
-        return {**told, "ContentLength": len(body)}
+        return {**head, "ContentLength": len(body)}
 
     def _object(self, params: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
         found = self.bucket(params["Bucket"]).objects.get(params["Key"])
@@ -118,11 +118,11 @@ class S3:
         if not named or any(number not in parts for number in named):
             raise AwsError("InvalidPart", "One or more of the specified parts could not be found.")
         bucket = self.bucket(params["Bucket"])
-        told = self._put(bucket, key, b"".join(parts[number] for number in named), {})
+        head = self._put(bucket, key, b"".join(parts[number] for number in named), {})
         whole = _checksum(b"".join(sha256(parts[number]).digest() for number in named))
         bucket.objects[key][1]["ChecksumSHA256"] = f"{whole}-{len(named)}"
         del bucket.uploads[params["UploadId"]]
-        return {"Bucket": bucket.name, "Key": key, "ETag": told["ETag"]}
+        return {"Bucket": bucket.name, "Key": key, "ETag": head["ETag"]}
 
     def abort_multipart_upload(self, params: dict[str, Any]) -> dict[str, Any]:
         self._upload(params)

@@ -1,4 +1,4 @@
-"""boto3 clients whose calls are answered by the AWS model in this process: the same methods, errors, events and checks."""
+"""boto3 clients whose calls the AWS model answers in this process: the same methods, errors, events and checks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from milepost.testing.aws_model.errors import AwsError, Malformed
 
 Answer = Callable[[str, str, dict[str, Any]], dict[str, Any]]
-"""Answers a call of a service: its operation, as boto3 spells the method, and its parameters."""
+"""Answers a call of a service: the operation, as boto3 spells the method, and its parameters."""
 
 
 def make_client(service: str, region: str, url: str, answer: Answer, config: Any = None) -> Any:
-    """A boto3 client of the service. It sends nothing, tries nothing again, and needs no credentials."""
+    """A boto3 client of the service. It sends nothing, retries nothing, and needs no credentials."""
     from botocore.client import ClientMeta
     from botocore.config import Config
     from botocore.hooks import HierarchicalEmitter
@@ -73,7 +73,7 @@ class _Calls:
 
     @staticmethod
     def _refuse(operation_model: Any, params: dict[str, Any]) -> None:
-        """Let boto3's own validator say what is wrong with the parameters, if anything is."""
+        """Let boto3's own validator report invalid parameters."""
         from botocore.exceptions import ParamValidationError
         from botocore.validate import ParamValidator
 
@@ -87,7 +87,7 @@ class _Calls:
 
 @lru_cache
 def _template(service: str) -> tuple[Any, Any, dict[str, str]]:
-    """boto3's own client of the service, made once, and the class of ours that is made from it."""
+    """boto3's own client of the service, made once, and our class derived from it."""
     from botocore.session import get_session
 
     session = get_session()
@@ -104,7 +104,7 @@ def _operation(service: str, operation: str) -> Any:
 
 @lru_cache(maxsize=1024)
 def _shape(service: str, operation: str) -> tuple[str, frozenset[str], frozenset[str]]:
-    """The method's name, and which parameters may and must be given."""
+    """The method's name, and its optional and required parameters."""
     shape = _operation(service, operation).input_shape
     members = frozenset(shape.members) if shape else frozenset()
     required = frozenset(shape.required_members) if shape else frozenset()

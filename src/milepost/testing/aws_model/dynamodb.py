@@ -1,4 +1,4 @@
-"""The operations of DynamoDB on tables in memory."""
+"""Operations of DynamoDB on tables in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 
 
 class Write(NamedTuple):
-    """A write that may be made: all its conditions hold."""
+    """A write whose conditions all hold."""
 
     table: Table
     key: Key
@@ -36,7 +36,7 @@ class Write(NamedTuple):
 
 
 class DynamoDb:
-    """DynamoDB with all its tables. Not for several threads at once: the model lets one call in at a time."""
+    """DynamoDB with all its tables. Not thread-safe: the model runs one call at a time."""
 
     def __init__(self, region: str, account: str, clock: Callable[[], float], numbers: Iterator[int]) -> None:
         self.tables: dict[str, Table] = {}
@@ -188,7 +188,7 @@ class DynamoDb:
         return answer | _consumed(params, used)
 
     def _planned(self, verb: str, params: dict[str, Any]) -> Write:
-        """The write, once its condition holds. Raises ConditionalCheckFailedException, with the row where it was asked for."""
+        """The write, if its condition holds. Raises ConditionalCheckFailedException, with the row if that was requested."""
         table = self.table(params["TableName"])
         put = normal_image(params["Item"]) if verb == "Put" else {}
         key = table.key_of(put) if verb == "Put" else table.exact_key(normal_image(params["Key"]))
@@ -408,7 +408,7 @@ class _Reader:
         self._last: Image | None = None
 
     def start(self) -> tuple[Any, Key] | None:
-        """The partition and place that the page begins past."""
+        """The partition and place after which the page begins."""
         if "ExclusiveStartKey" not in self._params:
             return None
         image = normal_image(self._params["ExclusiveStartKey"])
@@ -421,7 +421,7 @@ class _Reader:
         return key[0], key[1:]
 
     def take(self, row: StoredRow) -> bool:
-        """Read one row more; False: the page is full."""
+        """Read one more row; False: the page is full."""
         self._scanned += 1
         self._bytes += row.size
         if self._filter is None or self._filter.test(row.image, self.scope):
@@ -491,7 +491,7 @@ def _returned(wanted: str, verb: str, write: Write) -> dict[str, Any]:
 
 # Capacity -------------------------------------------------------------------------------------------------------------
 Units = dict[str, tuple[float, dict[str, float]]]
-"""By table: what the table itself was charged, and each of its indexes."""
+"""By table: the units charged for the table itself, and for each of its indexes."""
 
 
 def _read_units(length: int, consistent: bool) -> float:
@@ -519,7 +519,7 @@ def _write_units(params: dict[str, Any], writes: list[Write], factor: int = 1) -
 
 
 def _index_units(index: Index, write: Write) -> float:
-    """What a write is charged for an index: each entry that is put, removed or changed in place is one write of the entry."""
+    """Units that a write is charged for an index: each entry that is put, removed or changed in place is one write of the entry."""
     before = write.before.image if write.before else {}
     after = write.after or {}
     old, new = (index.place(image, write.key) if image else None for image in (before, after))
@@ -536,10 +536,10 @@ def _consumed(params: dict[str, Any], used: Units, *, several: bool = False) -> 
         return {}
     found = []
     for table, (units, indexes) in used.items():
-        told: dict[str, Any] = {"TableName": table, "CapacityUnits": units + sum(indexes.values())}
+        charged: dict[str, Any] = {"TableName": table, "CapacityUnits": units + sum(indexes.values())}
         if wanted == "INDEXES":
-            told["Table"] = {"CapacityUnits": units}
+            charged["Table"] = {"CapacityUnits": units}
             if indexes:
-                told["GlobalSecondaryIndexes"] = {name: {"CapacityUnits": share} for name, share in indexes.items()}
-        found.append(told)
+                charged["GlobalSecondaryIndexes"] = {name: {"CapacityUnits": share} for name, share in indexes.items()}
+        found.append(charged)
     return {"ConsumedCapacity": found if several else found[0]}

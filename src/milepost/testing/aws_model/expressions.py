@@ -22,11 +22,11 @@ _WRONG_PATH = "The document path provided in the update expression is invalid fo
 
 Step = str | int
 Path = tuple[Step, ...]
-"""Where a value is: the attribute, then names in maps and places in lists. Placeholders stand as they were written."""
+"""Path of a value: the attribute, then names in maps and indexes in lists. Placeholders are not resolved."""
 
 
 class Scope:
-    """The names and values that the placeholders of one call stand for."""
+    """The names and values of the placeholders of one call."""
 
     def __init__(self, names: Mapping[str, str] | None = None, values: Mapping[str, Any] | None = None) -> None:
         if names is not None and not names:
@@ -37,7 +37,7 @@ class Scope:
         self.values = {placeholder: normal(value) for placeholder, value in (values or {}).items()}
 
     def check(self, parsed: list[Parsed]) -> None:
-        """Every placeholder is defined, and every definition is used."""
+        """Check that every placeholder is defined, and every definition is used."""
         used = frozenset().union(*(one.placeholders for one in parsed))
         for placeholder in used:
             if placeholder[0] == ":" and placeholder not in self.values:
@@ -55,7 +55,7 @@ class Scope:
                 raise invalid(f"Value provided in ExpressionAttribute{kind} unused in expressions: keys: {{{', '.join(sorted(unused))}}}")
 
     def path(self, path: Path) -> Path:
-        """The path with the names that its placeholders stand for."""
+        """The path with its placeholders resolved."""
         return tuple(self.names[step] if isinstance(step, str) and step[0] == "#" else step for step in path)
 
 
@@ -72,7 +72,7 @@ class Action(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """A comparison of an attribute with values, as key conditions are made of."""
+    """A comparison of an attribute with values, as in key conditions."""
 
     path: Path
     operator: str
@@ -80,7 +80,7 @@ class Comparison(NamedTuple):
 
 
 class Parsed:
-    """An expression, parsed: the placeholders that it uses, and what it does."""
+    """A parsed expression: the placeholders that it uses, and its function."""
 
     def __init__(self, placeholders: frozenset[str]) -> None:
         self.placeholders = placeholders
@@ -88,7 +88,7 @@ class Parsed:
         self.actions: list[Action] = []
         self.paths: list[Path] = []
         self.comparisons: list[Comparison] | None = None
-        """Of a condition that only joins comparisons by AND: these."""
+        """The comparisons of a condition that only joins comparisons by AND."""
 
 
 def look_up(image: Image, path: Path) -> Value | None:
@@ -299,7 +299,7 @@ class _Parser:
         return test
 
     def note(self, start: int, operator: str, values: list[str]) -> None:
-        """Keep the comparison, if it is one of an attribute with values."""
+        """Keep the comparison, if it compares an attribute with values."""
         name = self.tokens[start]
         plain = all(value[0] == ":" for value in values) and (name[0] == "#" or name[0].isalpha() or name[0] == "_")
         if self.comparisons is None or not plain or self.tokens[start + 1] in (".", "["):
@@ -470,7 +470,7 @@ def apply(image: Image, parsed: Parsed, scope: Scope, key: tuple[str, ...]) -> t
                 _set(after, path, changed)
             elif present is not None:
                 removed.append(path)
-    # The last places first: places are those of the row as it was.
+    # The last indexes first: indexes refer to the row before the update.
     for path in sorted(removed, key=lambda path: [step if isinstance(step, int) else -1 for step in path], reverse=True):
         _remove(after, path)
     return after, [str(path[0]) for path in paths]

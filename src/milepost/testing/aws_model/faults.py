@@ -1,4 +1,4 @@
-"""Faults at calls of boto3 clients, of the model or of any other: throttled, refused, answered twice, or carried out and not answered.
+"""Faults at calls of boto3 clients, of the model or of any other: throttled, refused, delivered twice, or executed but not answered.
 
     faults = Faults()
     faults.attach(model)                                # every client that it makes from now on; or attach(a client)
@@ -6,8 +6,8 @@
     faults.plan("UpdateItem", "timeout_after")          # the first UpdateItem
     faults.plan(("UpdateItem", 2), "twice", times=3)    # the second, third and fourth
 
-A call is one attempt: a repeat counts again. `calls` holds all of them in order, `fired` those that met a fault; `kinds` says
-which faults a call can meet, so that a test can go through every call of a run and every fault.
+A call is one attempt: a retry counts again. `calls` has all of them in order, `fired` those with a fault; `kinds` lists the faults
+that a call can have, so that a test can go through every call of a run and every fault.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Answer = dict[str, Any]
 Send = Callable[[dict[str, Any]], Answer]
 
 ANY = ("throttle", "500", "timeout_before", "timeout_after", "twice")
-"""Faults that every call can meet."""
+"""Faults that every call can have."""
 CONFLICTING = ("PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "TransactGetItems")
 SOME = {
     ("sqs", "SendMessageBatch"): ("partial", "partial_lost"),
@@ -41,7 +41,7 @@ DENIALS = {"sqs": (403, "AccessDenied"), "sns": (403, "AuthorizationError"), "s3
 
 
 def kinds(service: str, operation: str) -> tuple[str, ...]:
-    """The faults that such a call can meet, and that pass. Besides, every call can be "denied", which does not."""
+    """The temporary faults that such a call can have. In addition, every call can be "denied", which is permanent."""
     return ANY + SOME.get((service, operation), ())
 
 
@@ -51,11 +51,11 @@ class AwsCall(NamedTuple):
     service: str
     operation: str
     nth: int
-    """Of this operation, counted from 1."""
+    """Number within this operation, counted from 1."""
 
 
 class Faults:
-    """Counts every call of the clients it is attached to, and spoils those that were planned for; safe with many threads."""
+    """Counts every call of the clients it is attached to, and makes the planned ones fail; thread-safe."""
 
     def __init__(self) -> None:
         self.calls: list[AwsCall] = []
@@ -67,7 +67,7 @@ class Faults:
         self._lock = threading.RLock()
 
     def plan(self, where: int | str | tuple[str, int], kind: str, times: int = 1) -> None:
-        """At the n-th call of all, or at an operation's n-th (the first, when only its name is given), and so on for `times` calls."""
+        """Plan a fault at the n-th call of all, or at an operation's n-th (the first, if only its name is given), for `times` calls."""
         if kind not in {"denied", *ANY, *(kind for some in SOME.values() for kind in some)}:
             raise ValueError(f"there is no fault {kind!r}")
         first = (where, 1) if isinstance(where, str) else where
@@ -75,7 +75,7 @@ class Faults:
             self._plans[first + more if isinstance(first, int) else (first[0], first[1] + more)] = kind
 
     def clear(self) -> None:
-        """Count from one again, with nothing planned."""
+        """Reset the counts, and plan nothing."""
         with self._lock:
             self.calls.clear()
             self.fired.clear()
@@ -83,7 +83,7 @@ class Faults:
             self._counts.clear()
 
     def attach(self, target: Any) -> None:
-        """To a boto3 client; or to anything that makes them by `.client(service)`, for all that it makes from now on."""
+        """Attach to a boto3 client; or to anything that makes them by `.client(service)`, for all that it makes from now on."""
         if hasattr(target, "meta"):
             with self._lock:
                 if not any(one is target for one in self._attached):
@@ -112,7 +112,7 @@ class Faults:
                 kind = None
             if kind is not None:
                 if kind not in (*kinds(service, operation), "denied"):
-                    raise ValueError(f"{operation} of {service} cannot meet the fault {kind!r}")
+                    raise ValueError(f"{operation} of {service} cannot have the fault {kind!r}")
                 self.fired.append((call, kind))
         if operation == "ReceiveMessage":
             send = partial(_remember, send, earlier)
@@ -149,7 +149,7 @@ def _spoil(client: Any, call: AwsCall, kind: str, params: dict[str, Any], send: 
 
 
 def _unheard(send: Send, params: dict[str, Any]) -> None:
-    """Carry the call out; its answer is lost, a refusal too."""
+    """Execute the call; its answer is lost, even an error."""
     from botocore.exceptions import ClientError
 
     with suppress(ClientError):
@@ -172,7 +172,7 @@ def _no_answer(client: Any) -> Exception:
 
 # DynamoDB -------------------------------------------------------------------------------------------------------------
 def _conflict(client: Any, call: AwsCall, params: dict[str, Any]) -> Exception:
-    """Alone, a write is refused by name; in a transaction, its last item is the one that another transaction has hold of."""
+    """A single write is refused with its own error; in a transaction, the last item is locked by another transaction."""
     if not call.operation.startswith("Transact"):
         return _error(client, call, 400, "TransactionConflictException")
     reasons = [{"Code": "None"} for _ in params["TransactItems"]]
@@ -181,7 +181,7 @@ def _conflict(client: Any, call: AwsCall, params: dict[str, Any]) -> Exception:
 
 
 def _unprocessed(client: Any, call: AwsCall, params: dict[str, Any], send: Send) -> Answer:
-    """The second half comes back undone. Of a single entry nothing would be done, and AWS then refuses the call."""
+    """The second half is returned as unprocessed. A call with a single entry would do nothing, and AWS then refuses it."""
     tables = params["RequestItems"]
     get = call.operation == "BatchGetItem"
     entries = [(table, entry) for table, some in tables.items() for entry in (some["Keys"] if get else some)]
@@ -198,7 +198,7 @@ def _unprocessed(client: Any, call: AwsCall, params: dict[str, Any], send: Send)
     half = (len(entries) + 1) // 2
     answer = send({**params, "RequestItems": request_items(entries[:half])})
     left = "UnprocessedKeys" if get else "UnprocessedItems"
-    assert not answer.get(left), "some entries were left undone already"
+    assert not answer.get(left), "some entries are unprocessed already"
     return {**answer, left: request_items(entries[half:])}
 
 
@@ -210,14 +210,14 @@ def _remember(send: Send, earlier: list[dict[str, Any]], params: dict[str, Any])
 
 
 def _dup(params: dict[str, Any], send: Send, message: dict[str, Any]) -> Answer:
-    """The message received last, behind new ones if there is room; its handle is the old one."""
+    """The message received last, after new ones if there is room; with its old handle."""
     room = params.get("MaxNumberOfMessages", 1) - 1
     new = send({**params, "MaxNumberOfMessages": room, "WaitTimeSeconds": 0}).get("Messages", []) if room else []
     return {"Messages": [*new, message]}
 
 
 def _partial(params: dict[str, Any], send: Send, entries: str, lost: bool) -> Answer:
-    """The last entry is reported as failed: sent all the same, or lost."""
+    """The last entry is reported as failed: sent nevertheless, or lost."""
     *others, last = params[entries]
     answer: Answer = {}
     if others or not lost:

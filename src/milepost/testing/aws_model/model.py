@@ -1,4 +1,4 @@
-"""AWS in this process: DynamoDB with streams and lagging indexes, SQS, SNS and S3, for tests that need no wire."""
+"""Model of AWS in this process: DynamoDB with streams and lagging indexes, SQS, SNS and S3, for tests without a network."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _addresses = itertools.count(1)
 
 
 class AwsModel:
-    """One account in one region, empty at first; for any number of threads, but for one process alone.
+    """One account in one region, empty at first; thread-safe, within one process.
 
-    It makes boto3 clients as a boto3 session does, so the ledger takes it for one: `Requests(region, session=model)`. Within
-    `served()` boto3 itself gives out its clients, for the address that the context manager returns.
+    It makes boto3 clients as a boto3 session does, so the ledger can use it as one: `Requests(region, session=model)`. Within
+    `served()` boto3 itself makes clients of the model, for the URL that the context manager returns.
 
-    `clock` gives the time in seconds. With a clock of your own nothing waits: a long poll of an empty queue is answered at once.
+    `clock` returns the time in seconds. With a clock of your own nothing waits: a long poll of an empty queue is answered at once.
     """
 
     def __init__(self, region: str = "eu-central-1", *, account: str = "000000000000", clock: Callable[[], float] = time.time) -> None:
@@ -50,7 +50,7 @@ class AwsModel:
         }
 
     def client(self, service: str, *, config: Any = None, **_: Any) -> Any:
-        """A boto3 client of one of the services; what else boto3 can be given makes no difference here."""
+        """A boto3 client of one of the services; other arguments of boto3 have no effect."""
         if service not in self._services:
             raise NotImplementedError(f"the model has no {service}; it has {', '.join(sorted(self._services))}")
         return make_client(service, self.region, self.url, self._answer, config)
@@ -78,13 +78,13 @@ class AwsModel:
         return self.s3.bucket(name)
 
     def expire(self) -> int:
-        """Remove every row whose time to live is over; how many."""
+        """Remove every row whose time to live is over. Returns their number."""
         with self._changed:
             return sum(table.expire(self.clock()) for table in self.dynamodb.tables.values())
 
     @contextmanager
     def served(self) -> Iterator[str]:
-        """The address at which boto3, in this process, reaches this model: give it as `endpoint_url`, or as AWS_ENDPOINT_URL in the
+        """The URL at which boto3, in this process, reaches this model: pass it as `endpoint_url`, or as AWS_ENDPOINT_URL in the
         environment."""
         _patch_boto3()
         _served[self.url] = self
@@ -95,7 +95,7 @@ class AwsModel:
 
 
 def _patch_boto3() -> None:
-    """From now on boto3's sessions make clients of a model for a model's address, and clients of AWS as before for all others."""
+    """From now on boto3's sessions make clients of the model for the URL of a model, and clients of AWS for all others."""
     import boto3
     from boto3.session import Session
 

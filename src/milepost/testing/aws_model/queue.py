@@ -1,4 +1,4 @@
-"""SQS queues in memory: visibility, delays, retention, dead letters, and messages that come twice."""
+"""SQS queues in memory: visibility, delays, retention, dead letters, and duplicate messages."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class QueuedMessage:
         self.first_received_at: float | None = None
         self.deduplication: str | None = None
         self.handle: str | None = None
-        """The receipt handle that was given out last."""
+        """The latest receipt handle."""
 
 
 class QueueModel:
-    """One queue. Messages come in the order sent, as far as they are visible."""
+    """One queue. Messages come in the order sent, if they are visible."""
 
     def __init__(self, name: str, url: str, arn: str, attributes: dict[str, str], clock: Callable[[], float]) -> None:
         self.name, self.url, self.arn = name, url, arn
@@ -58,7 +58,7 @@ class QueueModel:
         return int(self.attributes[attribute])
 
     def forget_old(self) -> None:
-        """Drop what is older than the queue keeps it."""
+        """Drop messages older than the queue's retention."""
         oldest = self._clock() - self.number("MessageRetentionPeriod")
         for message in [message for message in self.messages.values() if message.sent_at < oldest]:
             del self.messages[message.id]
@@ -130,7 +130,7 @@ class QueueModel:
         return min((message.visible_at for message in self.messages.values()), default=None)
 
     def take(self, message: QueuedMessage, visibility_s: float) -> None:
-        """Give the message out: from now on it is hidden, and its newest handle is the one that counts."""
+        """Deliver the message: it is hidden from now on, and only its newest handle is valid."""
         now = self._clock()
         message.received += 1
         message.first_received_at = now if message.first_received_at is None else message.first_received_at
@@ -138,7 +138,7 @@ class QueueModel:
         message.visible_at = now + visibility_s
 
     def held(self, handle: Any) -> QueuedMessage | None:
-        """The message of a handle, if this handle was the last given out for it. Raises for what is no handle at all."""
+        """The message of a handle, if it is its latest. Raises for text that is no handle at all."""
         parts = handle.split("/") if isinstance(handle, str) else []
         if len(parts) != 3 or parts[0] != "model":
             raise AwsError("ReceiptHandleIsInvalid", f'The input receipt handle "{handle}" is not a valid receipt handle.', 404)
@@ -157,7 +157,7 @@ class QueueModel:
 
 
 class Sqs:
-    """The operations of SQS. `changed` is held by every call, and tells those that wait for a message."""
+    """The operations of SQS. Every call holds `changed`, which notifies calls that wait for a message."""
 
     def __init__(self, region: str, account: str, url: str, clock: Callable[[], float], changed: Condition, *, waits: bool) -> None:
         self.queues: dict[str, QueueModel] = {}
@@ -210,9 +210,13 @@ class Sqs:
 
     def get_queue_attributes(self, params: dict[str, Any]) -> dict[str, Any]:
         queue = self.queue(params["QueueUrl"])
-        told = {**queue.attributes, **queue.counts(), "QueueArn": queue.arn, "CreatedTimestamp": str(int(queue.created_at))}
+        shown_attributes = {**queue.attributes, **queue.counts(), "QueueArn": queue.arn, "CreatedTimestamp": str(int(queue.created_at))}
         wanted = params.get("AttributeNames", ())
-        return {"Attributes": told if "All" in wanted else {name: told[name] for name in wanted if name in told}}
+        return {
+            "Attributes": shown_attributes
+            if "All" in wanted
+            else {name: shown_attributes[name] for name in wanted if name in shown_attributes}
+        }
 
     def set_queue_attributes(self, params: dict[str, Any]) -> dict[str, Any]:
         self.queue(params["QueueUrl"]).attributes |= {name: str(value) for name, value in params["Attributes"].items()}
@@ -255,7 +259,7 @@ class Sqs:
         return {"Messages": [_received(message, params) for message in found]} if found else {}
 
     def _bury(self, queue: QueueModel) -> None:
-        """Messages that were received too often go to the queue for dead letters."""
+        """Move messages that were received too often to the dead-letter queue."""
         policy = json.loads(queue.attributes.get("RedrivePolicy") or "{}")
         grave = self.by_arn(policy.get("deadLetterTargetArn", ""))
         if grave is None:
@@ -277,7 +281,7 @@ class Sqs:
 
     @staticmethod
     def _delete(queue: QueueModel, entry: dict[str, Any]) -> dict[str, Any]:
-        """With a handle that is out of date nothing is deleted, and SQS says that all is well."""
+        """With an outdated handle nothing is deleted, and SQS reports success."""
         message = queue.held(entry["ReceiptHandle"])
         if message is not None:
             del queue.messages[message.id]
@@ -346,7 +350,7 @@ def _check_batch(entries: list[dict[str, Any]]) -> None:
 
 
 def _each(entries: list[dict[str, Any]], act: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-    """Carry out each entry; those that fail do not hinder the others."""
+    """Execute each entry; failures do not affect the others."""
     done, failed = [], []
     for entry in entries:
         try:
@@ -382,8 +386,8 @@ def _received(message: QueuedMessage, params: dict[str, Any]) -> dict[str, Any]:
     if message.deduplication is not None:
         system["MessageDeduplicationId"] = message.deduplication
     wanted = {*params.get("MessageSystemAttributeNames", ()), *params.get("AttributeNames", ())}
-    if told := {name: value for name, value in system.items() if "All" in wanted or name in wanted}:
-        shown["Attributes"] = told
+    if shown_attributes := {name: value for name, value in system.items() if "All" in wanted or name in wanted}:
+        shown["Attributes"] = shown_attributes
     names = params.get("MessageAttributeNames", ())
     labels = {name: dict(value) for name, value in message.attributes.items() if _asked(name, names)}
     if labels:

@@ -1,4 +1,4 @@
-"""The words that DynamoDB does not take for the name of an attribute unless a placeholder stands for it."""
+"""Reserved words of DynamoDB: names of attributes that need a placeholder."""
 
 from __future__ import annotations
 

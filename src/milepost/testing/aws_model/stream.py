@@ -26,21 +26,21 @@ class Record(NamedTuple):
 
 
 class Shard:
-    """A part of the stream: all changes of its keys, in their order."""
+    """A part of the stream: all changes of its keys, in order."""
 
     def __init__(self, id: str, parent: str | None) -> None:
         self.id, self.parent = id, parent
         self.records: list[Record] = []
         self.trimmed = 0
-        """How many records are gone from the beginning."""
+        """Number of trimmed records."""
         self.trimmed_to = 0
-        """The number of the newest record that is gone."""
+        """The number of the newest trimmed record."""
         self.closed = False
         self.first: int | None = None
         """The number of its oldest record, trimmed ones included."""
 
     def place_after(self, number: int) -> int:
-        """The place of the first record past this number, trimmed ones counted."""
+        """The place of the first record after this number, counting trimmed ones."""
         for nth, record in enumerate(self.records):
             if record.number > number:
                 return self.trimmed + nth
@@ -48,7 +48,7 @@ class Shard:
 
 
 class StreamModel:
-    """The stream of one table. Records are read at once, or, while it is held, not before it is released."""
+    """The stream of one table. Records can be read at once, or, while it is held, after the release."""
 
     def __init__(
         self, table: str, arn: str, label: str, view: str, region: str, clock: Callable[[], float], numbers: Iterator[int]
@@ -62,14 +62,14 @@ class StreamModel:
 
     # What a test can do to it -------------------------------------------------------------------------------------------
     def split(self) -> None:
-        """End every open shard; two new ones take over from each."""
+        """End every open shard; two new ones follow each."""
         for shard in [shard for shard in self.shards if not shard.closed]:
             shard.closed = True
             self._open(shard.id)
             self._open(shard.id)
 
     def trim(self, keep: int = 0) -> None:
-        """Lose all records of each shard but the newest, as DynamoDB does after 24 hours; shards that ended go when they are empty."""
+        """Drop all but the newest records of each shard, as DynamoDB does after 24 hours; closed shards are removed when they are empty."""
         for shard in self.shards:
             gone = max(0, len(shard.records) - keep)
             if gone:

@@ -1,4 +1,4 @@
-"""A DynamoDB table in memory: rows by key, indexes that may lag behind, and a stream of what changed."""
+"""A DynamoDB table in memory: rows by key, indexes that may lag, and a stream of changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Partition:
             del self.order[nth]
 
     def after(self, place: Key | None, forward: bool) -> Iterator[Key]:
-        """The places past this one, in either direction."""
+        """The places after this one, in either direction."""
         if forward:
             start = 0 if place is None else bisect_right(self.order, place)
             return iter(self.order[start:])
@@ -63,7 +63,7 @@ class Index:
         self._waiting: list[tuple[float, Key, StoredRow | None]] = []
 
     def hold(self) -> None:
-        """From now on queries see the index as it is."""
+        """From now on queries see the index as it is now."""
         self.held = True
 
     def release(self) -> None:
@@ -78,7 +78,7 @@ class Index:
             self._waiting.append((at, key, row))
 
     def catch_up(self, now: float) -> None:
-        """Apply the writes that are old enough to show."""
+        """Apply the writes that are old enough to be visible."""
         if self.held:
             return
         while self._waiting and self._waiting[0][0] + self.lag <= now:
@@ -137,7 +137,7 @@ class Table:
 
     # Keys ---------------------------------------------------------------------------------------------------------------
     def key_of(self, image: Image) -> Key:
-        """The key in a row that is to be put."""
+        """The key of a row to be put."""
         found = []
         for name, longest in zip(self.key, (LONGEST_HASH, LONGEST_RANGE), strict=False):
             value = image.get(name)
@@ -153,7 +153,7 @@ class Table:
         return tuple(found)
 
     def exact_key(self, image: Image) -> Key:
-        """The key of a call that names nothing but the key."""
+        """The key of a call that must contain only the key."""
         if len(image) != len(self.key) or any(self.kinds[name] not in image.get(name, ()) for name in self.key):
             raise invalid("The provided key element does not match the schema")
         return self.key_of(image)
@@ -172,7 +172,7 @@ class Table:
             )
 
     def check_index_keys(self, image: Image) -> None:
-        """Attributes that an index is made of have the type that the table says, and are not empty."""
+        """Check that index keys have the declared types, and are not empty."""
         for index in self.indexes.values():
             for name, longest in zip(index.key, (LONGEST_HASH, LONGEST_RANGE), strict=False):
                 value = image.get(name)
@@ -190,7 +190,7 @@ class Table:
 
     # Writing ------------------------------------------------------------------------------------------------------------
     def write(self, key: Key, image: Image | None, length: int = 0, *, by_ttl: bool = False) -> None:
-        """Put the row, or, with None, remove it; nothing happens where nothing changes."""
+        """Put the row, or remove it (None); a write that changes nothing has no effect."""
         before = self.rows.get(key)
         if image is None:
             if before is None:
@@ -216,7 +216,7 @@ class Table:
             self.stream.add(self.key_image(new or old or {}), old, new, now, by_ttl=by_ttl)
 
     def expire(self, now: float) -> int:
-        """Remove the rows whose time to live is over, as DynamoDB does within days; how many."""
+        """Remove rows whose time to live is over, as DynamoDB does within days. Returns their number."""
         gone = [
             key
             for key, row in self.rows.items()
@@ -228,7 +228,7 @@ class Table:
 
     # Scanning -----------------------------------------------------------------------------------------------------------
     def scan_order(self, place: Any) -> str:
-        """Partitions are scanned in the order of a digest of their key, which has nothing to do with the key's own."""
+        """Partitions are scanned in the order of a digest of their key, unrelated to the order of keys."""
         found = self._hashes.get(place)
         if found is None:
             found = self._hashes[place] = md5(repr(place).encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()

@@ -1,4 +1,4 @@
-"""SNS topics in memory, which pass what is published on to SQS queues."""
+"""SNS topics in memory, which forward messages to SQS queues."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BATCH = 10
 
 
 class TopicModel:
-    """One topic: every message that was published on it, and the queues that it is passed on to."""
+    """One topic: every message published on it, and the queues that it forwards to."""
 
     def __init__(self, name: str, arn: str, attributes: dict[str, str]) -> None:
         self.name, self.arn, self.attributes = name, arn, attributes
@@ -129,7 +129,7 @@ def _wrapped(topic: TopicModel, id: str, entry: dict[str, Any]) -> str:
 
 
 def _wanted(subscription: dict[str, Any], entry: dict[str, Any]) -> bool:
-    """Filter policies: each attribute that is named has one of the values listed, or begins with a prefix, or is none of those."""
+    """Filter policies: each named attribute has one of the listed values, or a prefix, or none of those."""
     policy = json.loads(subscription.get("FilterPolicy") or "{}")
     if subscription.get("FilterPolicyScope") == "MessageBody":
         content = json.loads(entry["Message"])

@@ -30,7 +30,7 @@ def normal_image(image: Any) -> Image:
 
 
 def normal(value: Any, depth: int = 0) -> Value:
-    """The value in its normal form, so that equal values are equal as Python objects. Raises for values that DynamoDB does not take."""
+    """The value in its normal form, so that equal values are equal Python objects. Raises for values that DynamoDB refuses."""
     if not isinstance(value, dict):
         raise Malformed
     if len(value) != 1:
@@ -69,7 +69,7 @@ def _text(content: Any) -> str:
     try:
         content.encode()
     except UnicodeEncodeError:
-        # In JSON the two halves of a pair are one character; half a pair is none.
+        # In JSON the two halves of a surrogate pair are one character; one half is invalid.
         try:
             return content.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
@@ -98,7 +98,7 @@ def _members(kind: str, content: Any) -> list[Any]:
 
 
 def number(content: Any) -> str:
-    """The number as DynamoDB writes it: without zeros that say nothing, and without an exponent where it can."""
+    """The number as DynamoDB writes it: without insignificant zeros, and without an exponent if possible."""
     if not isinstance(content, str):
         raise Malformed
     if content.isascii() and content.isdigit() and len(content) <= 38 and (content[0] != "0" or content == "0"):
@@ -148,7 +148,7 @@ def _number_size(content: str) -> int:
 
 
 def sort_key(value: Value) -> Any:
-    """What values of one type are ordered by."""
+    """The sort key of values of one type."""
     ((kind, content),) = value.items()
     return Decimal(content) if kind == "N" else content
 

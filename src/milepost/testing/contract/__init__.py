@@ -16,7 +16,7 @@ from __future__ import annotations
 import pytest
 
 _PARTS = ("acts", "reads", "retention", "work", "world", "writes")
-# Before the parts are imported, so that a failing promise shows its values.
+# Before the parts are imported, so that pytest shows the values of a failing assertion.
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
 from milepost.testing.contract.acts.controls import ControlsContract  # noqa: E402

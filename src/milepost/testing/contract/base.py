@@ -1,4 +1,4 @@
-"""What every part of the contract stands on: a fresh ledger, a second handle on it, and a world around it."""
+"""Base of every part of the contract: a fresh ledger, a second handle on it, and a world around it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from milepost.testing.contract.world import World
 
 class Promises:
     """Subclass `LedgerContract`, give it a `ledger` fixture, say how its rows are damaged and when they are too large, and override
-    the other hooks where they make a difference."""
+    the other hooks if needed."""
 
     many = 1000
-    """Items in the test of bulk; fewer for a stand-in that is slow at it."""
+    """Items in the bulk test; fewer for a slow stand-in."""
 
     @pytest.fixture
     def ledger(self) -> Iterator[Ledger]:
-        """A fresh, empty ledger; closed afterwards by whoever made it."""
+        """A fresh, empty ledger; the fixture closes it afterwards."""
         raise NotImplementedError("give the contract a 'ledger' fixture that yields a fresh ledger")
 
     def another(self, ledger: Ledger) -> Ledger:
@@ -27,20 +27,20 @@ class Promises:
         return ledger
 
     def make_departed(self, ledger: Ledger, holder: str) -> None:
-        """Make `holder` one that signed on and is proved dead; skip where death cannot be proved."""
+        """Make `holder` a process that signed on and is proved dead; skip if death cannot be proved."""
         self.needs(ledger, "proof of death")
         raise NotImplementedError("say how a holder is made one that is proved dead")
 
     def damage(self, ledger: Ledger, route: str, key: str, what: str) -> None:
-        """Make the "content" of this item, or its "row", one that cannot be read any more, as a broken disk or a careless hand would."""
+        """Make the "content" of this item, or its "row", unreadable, as a broken disk or a wrong manual change would."""
         raise NotImplementedError("say how an item is damaged")
 
     def refused_size(self, ledger: Ledger) -> int:
-        """So many bytes one row cannot have; the hook may set the storage such a limit first."""
+        """A row of this many bytes is refused; the hook may first set such a limit."""
         raise NotImplementedError("say how large a row is that the storage refuses")
 
     def needs(self, ledger: Ledger, ability: str) -> None:
-        """This promise is only for ledgers that do not say that they lack this."""
+        """Skip the test if the ledger declares that it lacks this capability."""
         if ability in ledger.missing_capabilities:
             pytest.skip(f"this ledger says that it lacks: {ability}")
 

@@ -1,4 +1,4 @@
-"""Promise 2, remembered for good: rows leave, seals stay, and no line leaves that a subscriber still has to be told."""
+"""Promise 2, remembered permanently: rows leave, seals stay, and no line leaves before every subscriber has received it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def prune(
     limit: int = 1000,
     keep: Keep | None = None,
 ) -> Pruned:
-    """Prune what ended before now. A ledger may keep its newest line, so another item is given that one first."""
+    """Prune items that ended before now. A ledger may keep its newest line, so another item gets that one first."""
     world.add("anchor")
     anchor = world.row("anchor")
     assert world.apply(change(anchor, Reason.NOTED, world.now, anchor.status, {}, note="newest")) is None
-    told = DeliveredLines(world.ledger.last_seq() if up_to is None else up_to, frozenset(("parcels", key) for key in parked))
-    return world.ledger.prune("parcels", statuses, world.now, forget_before, told, limit, keep)
+    delivered = DeliveredLines(world.ledger.last_seq() if up_to is None else up_to, frozenset(("parcels", key) for key in parked))
+    return world.ledger.prune("parcels", statuses, world.now, forget_before, delivered, limit, keep)
 
 
 class RetentionContract(Promises):
@@ -81,12 +81,12 @@ class RetentionContract(Promises):
 
     def test_a_row_leaves_while_its_lines_wait_to_be_told(self, world: World) -> None:
         world.bring("p1", to="COMPLETED")
-        told = world.ledger.last_seq()
+        delivered = world.ledger.last_seq()
         world.bring("p2", to="COMPLETED")
         lines = {key: world.ledger.history("parcels", key) for key in ("p1", "p2")}
         fed = [line for line in world.ledger.feed(0, 100) if line.key == "p2"]
         world.clock.advance("1h")
-        pruned = prune(world, up_to=told)
+        pruned = prune(world, up_to=delivered)
         assert (pruned.items, pruned.lines) == (2, 1)
         assert world.ledger.get([("parcels", "p1"), ("parcels", "p2")]) == [None, None]
         assert all(known is not None and known.sealed for known in world.ledger.peek("parcels", ["p1", "p2"]))

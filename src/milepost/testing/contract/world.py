@@ -1,4 +1,4 @@
-"""A small world around one ledger: a clock, dice, a sample route, and short words for what tests do all the time."""
+"""Test world around one ledger: a clock, seeded randomness, a sample route, and helpers for common steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LEASE = 60_000
 
 
 def sample_route(name: str = "parcels", **weigh: Any) -> Route:
-    """Three stages: one of ours, one of ours that people wait for, one of somebody else's. `weigh` are the first one's options."""
+    """Three stages: one with a handler, one that people wait for, one external. `weigh` are the first one's options."""
     route = Route(name)
     options: dict[str, Any] = {
         "retry": Backoff(attempts=3, base=1, jitter=0),
@@ -44,7 +44,7 @@ def _handler(item: Item) -> Outcome:
 
 
 class World:
-    """One ledger, and all that a test needs to drive it. Every claim gets a fresh token."""
+    """One ledger, and what a test needs to drive it. Every claim gets a fresh token."""
 
     def __init__(self, ledger: Ledger, route: Route | None = None, *, clock: VirtualClock | None = None) -> None:
         self.ledger = ledger
@@ -60,8 +60,8 @@ class World:
     # In -------------------------------------------------------------------------------------------------------------
     def new_item(self, key: str, *, list_id: str | None = None, not_before: int | None = None, **content: Any) -> NewItem:
         content = {"id": key, **content}
-        told: dict[str, Any] = {"correlation_id": f"c-{key}", "digest": digest_of(content), "list_id": list_id, "not_before": not_before}
-        return NewItem(accept(self.plan, key, content, self.now, **told), content)
+        fields: dict[str, Any] = {"correlation_id": f"c-{key}", "digest": digest_of(content), "list_id": list_id, "not_before": not_before}
+        return NewItem(accept(self.plan, key, content, self.now, **fields), content)
 
     def add(self, *keys: str, list_id: str | None = None, not_before: int | None = None, **content: Any) -> list[KnownKey | Refused | None]:
         new_items = [self.new_item(key, list_id=list_id, not_before=not_before, **content) for key in keys]
@@ -95,11 +95,11 @@ class World:
         return self.apply(confirm(self.item(key), stage, outcome, self.plan, self.now, 0.0, by="partner"))
 
     def look(self, key: str) -> Change | None:
-        """What the resender would write."""
+        """The change that the resender would write."""
         return look(self.item(key), self.plan, self.now, 0.0, None)
 
     def bring(self, *keys: str, to: str) -> None:
-        """Add items and see them through to a stage, or to the end ("COMPLETED")."""
+        """Add items and process them up to a stage, or to the end ("COMPLETED")."""
         self.add(*keys)
         for stage in self.plan.stages:
             if stage.name == to:
@@ -114,16 +114,16 @@ class World:
     # What a claim answers ---------------------------------------------------------------------------------------------
     @property
     def called(self) -> bool:
-        """Are workers called by messages here? Then others see to what needs no worker, and a worker asks at an even pace."""
+        """Whether messages call workers here. Then other services handle items that need no worker, and a worker polls at a fixed interval."""
         return self.ledger.work_queues
 
     def moved_on(self, claimed: ClaimResult) -> None:
-        """Nothing was given; one row was moved on, by this claim or by whoever sees to such rows."""
+        """Nothing was claimed; one row was advanced, by this claim or by the service for such rows."""
         assert claimed.items == []
         assert self.called or claimed.moved == 1
 
     def asks_again(self, claimed: ClaimResult, at: int | None) -> None:
-        """Asking again makes sense at `at` (None: only after a change), or, where workers are called, no later than that."""
+        """The next claim can succeed at `at` (None: only after a change), or, if messages call workers, no later than that."""
         if not self.called:
             assert claimed.next_at == at
         elif claimed.next_at is not None:
@@ -166,12 +166,12 @@ class World:
         assert self.ledger.write(LIMIT, name, {"by": "ops", "reason": "test", "at": self.now, **limits})
 
     def breaker(self, name: str) -> BreakerRecord | None:
-        """What the ledger keeps of a lane's breaker."""
+        """The ledger's record of a lane's breaker."""
         held = self.ledger.read_one(BREAKER, name)
         return None if held is None else read_as(BreakerRecord, held.value)
 
     def set_version(self, version: int) -> None:
-        """The ledger now holds this version of the route."""
+        """The ledger now has this version of the route."""
         plan = self.plan
         value = {"version": version, "digest": plan.digest, "shape": [list(pair) for pair in plan.shape], "at": self.now}
         assert self.ledger.write(ROUTE, plan.name, value)

@@ -46,9 +46,9 @@ def test_each_missing_setting_is_a_sentence(name: str) -> None:
     with pytest.raises(mp.ConfigMistake) as told:
         read_settings({**NEEDED, name: ""})
     expected = {
-        "SQS_QUEUE_URL": "the address of the queue that messages come from",
+        "SQS_QUEUE_URL": "the URL of the queue of messages",
         "DYNAMO_TABLE_NAME": "the table whose rows are confirmed",
-        "DYNAMO_ATTRIBUTE_NAME": "what a confirmation is called there, such as result_CC or ingested_CC",
+        "DYNAMO_ATTRIBUTE_NAME": "the attribute of a confirmation, such as result_CC or ingested_CC",
     }
     assert str(told.value) == f"{name} is not set; expected {expected[name]}"
 
@@ -64,7 +64,7 @@ def test_all_that_is_missing_is_said_at_once() -> None:
     [
         ({"DYNAMO_ATTRIBUTE_NAME": "confirmed_CC"}, "write ingested_<stage> or result_<stage>"),
         ({"DYNAMO_ATTRIBUTE_NAME": "result_"}, "write ingested_<stage> or result_<stage>"),
-        ({"DYNAMO_ATTRIBUTE_NAME": "result_OC"}, "'result_OC', which does not tell what confirms it; set CONFIRMER to ocfl or scoutam"),
+        ({"DYNAMO_ATTRIBUTE_NAME": "result_OC"}, "'result_OC', which does not say which worker confirms it; set CONFIRMER to ocfl or scoutam"),
         ({"CONFIRMER": "tape"}, "CONFIRMER is 'tape'; expected ocfl or scoutam"),
         ({"MAX_MESSAGES": "0"}, "MAX_MESSAGES is '0'; expected a whole number from 1 up"),
         ({"MAX_MESSAGES": "many"}, "MAX_MESSAGES is 'many'; expected a whole number from 1 up"),

@@ -1,1 +1,1 @@
-"""A confirmer that runs on its own: takes messages from a queue, checks, and confirms the asset's row."""
+"""Standalone confirmer: receives messages from a queue, runs a check, and confirms the asset's row."""

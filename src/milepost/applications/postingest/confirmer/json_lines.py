@@ -1,4 +1,4 @@
-"""Log lines as JSON: one object a line, with what was given as `extra` beside the message."""
+"""JSON log: one object per line, with the values of `extra` beside the message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ConfirmerLogFormat(logging.Formatter):
 
 
 def log_to(stream: TextIO, own: logging.Logger) -> None:
-    """All that this process logs goes there: of others, what is a warning at least."""
+    """Write all log records of this process to the stream: of other loggers, warnings and errors."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(ConfirmerLogFormat())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

@@ -1,4 +1,4 @@
-"""The rows that wait for a confirmation: what a payload too large for its message is, and the one write that confirms."""
+"""Rows that wait for a confirmation: reads a payload that was too large for its message, and writes the confirmation."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from milepost.applications.postingest.dialects import as_json
 from milepost.blobs import open_blobs
 
 LARGE = 100_000
-"""Bytes of one text above which it is kept as a blob, where there is a place for them: a row holds 400 KB, with all that it has."""
+"""Texts of more bytes than this are stored as blobs, if there is a blob store: a row holds 400 KB in total."""
 ROW_HOLDS = 400_000
 
 
 class RowGone(mp.MilepostError):
-    """There is no such row (any more): whatever it waited for, it does not wait now."""
+    """The row does not exist (any more), so it waits for nothing."""
 
 
 class NotWritten(mp.MilepostError):
-    """The row does not say yet what it is to be checked for: the message came before the write that it is about."""
+    """The row does not have the payload yet: the message came before the write that it refers to."""
 
 
 class Rows:
-    """The rows of one table. `blobs` is where Milepost keeps what is too large for a row: s3://BUCKET/PREFIX or a folder. Leave it
-    out for a table that others read, who know nothing of such references."""
+    """The rows of one table. `blobs` is where Milepost stores values that are too large for a row: s3://BUCKET/PREFIX or a folder. Leave
+    it out for a table whose other readers do not know such references."""
 
     def __init__(self, dynamodb: Any, table: str, prefix: str, blobs: str | None = None) -> None:
         self.table, self.prefix = table, prefix
@@ -34,10 +34,10 @@ class Rows:
         self._blobs = open_blobs(blobs)
         self._keeps = blobs is not None
         self.room = None if self._keeps else LARGE
-        """The most bytes that one text on a row is to have; None: any, what is large is kept as a blob."""
+        """Maximum bytes of one text on a row; None: unlimited, because large texts are stored as blobs."""
 
     def payload(self, asked: CheckRequest) -> Any:
-        """What is to be checked. Raises Gone or NotWritten."""
+        """The payload to check. Raises RowGone or NotWritten."""
         if asked.payload_at is None:
             return asked.payload
         answer = self._dynamodb.get_item(TableName=self.table, Key=_key(asked.key), ConsistentRead=True, ReturnConsumedCapacity="TOTAL")
@@ -48,11 +48,11 @@ class Rows:
         return self._value(self._attribute(row, asked))
 
     def confirm(self, asked: CheckRequest, texts: Mapping[str, str]) -> None:
-        """Set these attributes, if the row is there. Raises Gone if it is not."""
+        """Set these attributes, if the row exists. Raises RowGone if it does not."""
         self._set(asked, {name: self._kept(asked, text) for name, text in texts.items()})
 
     def note(self, asked: CheckRequest, attribute: str, text: str) -> None:
-        """Say on the row what is waited for, if it is there. Raises Gone if it is not."""
+        """Write on the row what it waits for. Raises RowGone if there is no row."""
         self._set(asked, {attribute: {"S": text}})
 
     def _set(self, asked: CheckRequest, values: Mapping[str, dict[str, Any]]) -> None:
@@ -72,7 +72,7 @@ class Rows:
         _check_answer(answer, "update_item")
 
     def _attribute(self, row: Mapping[str, dict[str, Any]], asked: CheckRequest) -> dict[str, Any]:
-        """The payload's own attribute; or another stage's answer, which it may be; or the input, at the stage that has no other."""
+        """The attribute with the payload; or another stage's answer; or the input, at the stage without another payload."""
         assert asked.payload_at is not None
         found = row.get(asked.payload_at)
         if found is None and row.get("queue", {}).get("S") == asked.payload_at.removeprefix("payload_"):
@@ -95,7 +95,7 @@ class Rows:
         name = reference["blob"]["S"]
         data = b"".join(self._blobs.read(name))
         if sha256(data).hexdigest() != reference["sha256"]["S"]:
-            raise mp.LedgerError(f"the blob {name!r} is not what its row says it is: its digest differs; restore it from a copy")
+            raise mp.LedgerError(f"the blob {name!r} is damaged: its digest is not the one on its row; restore it from a copy")
         return as_json(data.decode())
 
     def _kept(self, asked: CheckRequest, text: str) -> dict[str, Any]:
@@ -103,11 +103,11 @@ class Rows:
         if len(data) <= LARGE or not self._keeps:
             if len(data) > ROW_HOLDS:
                 raise mp.LedgerError(
-                    f"the confirmation is {len(data):,} bytes, and a row holds {ROW_HOLDS:,}; if it is Milepost that reads {self.table}, set"
+                    f"the confirmation is {len(data):,} bytes, and a row holds {ROW_HOLDS:,}; if Milepost reads {self.table}, set"
                     " MILEPOST_BLOBS to where it keeps its blobs"
                 )
             return {"S": text}
-        # Named after the row too: it goes when the row goes, and nobody else may refer to it.
+        # The name contains the row's key: the blob is deleted with the row, and no other row may refer to it.
         digest, owner = sha256(data).hexdigest(), sha256("\0".join((self.table, *asked.key.values())).encode()).hexdigest()
         name = f"confirmed/{owner[:32]}/{digest[:32]}"
         self._blobs.write(name, [data])
@@ -119,6 +119,6 @@ def _key(key: Mapping[str, str]) -> dict[str, dict[str, str]]:
 
 
 def _check_answer(answer: Mapping[str, Any], operation: str) -> None:
-    """boto3 takes a page from some proxy for an empty answer. DynamoDB itself says what it charged."""
+    """Raise if an answer does not come from DynamoDB: boto3 reads the page of a proxy as an empty answer. DynamoDB reports what it charged."""
     if "ConsumedCapacity" not in answer:
-        raise mp.LedgerError(f"what was answered to {operation} does not come from DynamoDB; look at what stands between (HTTPS_PROXY)")
+        raise mp.LedgerError(f"the answer to {operation} does not come from DynamoDB; check the proxy (HTTPS_PROXY)")

@@ -1,4 +1,4 @@
-"""What a confirmer that stands alone decides without asking anyone: what a message wants, what is written on the row, how long to wait."""
+"""Rules of the standalone confirmer: parse a message, build the confirmation, and compute the visibility timeout. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import milepost as mp
 from milepost.applications.postingest.dialects import as_json
 
 PREFIXES = {"seed": "ingested_", "today": "result_"}
-"""How the confirmation's attribute begins, by dialect."""
+"""Prefix of the confirmation's attribute, by dialect."""
 WORKERS = {"CC": "ocfl", "Scout": "scoutam", "TC": "scoutam"}
 """By the stage that the attribute names."""
 KEY = ("assetId", "batchId")
 LONGEST_S = 43_200 - 60
-"""SQS hides a message for twelve hours at most, counted from when it was received; a little is left for the request itself."""
+"""SQS hides a message for at most twelve hours, counted from its receipt; a little is left for the request itself."""
 _WAITS = mp.Backoff(base="10m", cap="12h", jitter=0.0)
 _FOREVER = "36500d"
 
 
 class PayloadAt(msgspec.Struct, frozen=True):
-    """Where a payload is that was too large for its message."""
+    """Place of a payload that was too large for its message."""
 
     attribute: str
 
 
 class CheckRequest(msgspec.Struct, frozen=True):
-    """What a message wants: the row that waits for an answer, and what is to be checked, or where on the row that stands."""
+    """Content of a message: the row that waits for an answer, and the payload to check, or its place on the row."""
 
     key: dict[str, str]
     payload: Any = None
@@ -45,8 +45,8 @@ def split(attribute: str) -> tuple[str, str]:
 
 
 def read_message(raw: Mapping[str, Any]) -> CheckRequest | str:
-    """What is wanted, or why it cannot be read. A message is as it is written today, with the row's key and the payload in it; or
-    it is the payload alone, and the key is a label of the message."""
+    """The request, or why the message cannot be read. A message has today's format, with the row's key and the payload in it; or it is
+    the payload only, and the key is a message attribute."""
     label = raw.get("MessageAttributes", {}).get("key", {}).get("StringValue")
     try:
         body, named = as_json(raw.get("Body", "")), as_json(label)
@@ -75,9 +75,9 @@ def _asked(key: Any, payload: Any, payload_at: Any) -> CheckRequest | str:
 
 
 def confirmation(dialect: str, attribute: str, done: mp.Done, room: int | None = None) -> dict[str, str]:
-    """What is set on the row, by attribute: JSON text. As the design document has it, the next stage's input is rewritten with the
-    confirmation; as it is today, what the next stage works on stands in the confirmation. An output of more than `room` bytes
-    (None: any) is left out, where there is a payload to confirm with."""
+    """The attributes to set on the row: JSON text. In the seed dialect, the next stage's input is rewritten with the confirmation; in
+    today's dialect, the confirmation contains the next stage's payload. An output of more than `room` bytes (None: any) is left out, if
+    there is a payload to confirm with."""
     output = _text(True if done.output is None else done.output)
     if done.payload is msgspec.UNSET:
         return {attribute: output}
@@ -96,21 +96,21 @@ def _text(value: Any) -> str:
 
 
 def seconds(span: float | int | str) -> float:
-    """A span as an outcome has it."""
-    # A backoff's first pause is its base, whatever a span is written like.
+    """A span of an outcome in seconds."""
+    # The first delay of a backoff is its base, in any notation of a span.
     return mp.Backoff(base=span, cap=_FOREVER).exponential_ms(0) / 1000
 
 
 def wait_s(received: int, after: float | int | str | None, held_s: float) -> int:
-    """How long a message is to stay hidden from now on: by how often it was received, unless `after` says it. `held_s`: for so
-    long it has been hidden already."""
+    """How long a message stays hidden from now on: by its number of receipts, unless `after` says it. `held_s`: for how long it has been
+    hidden already."""
     wanted = seconds(after) if after is not None else _WAITS.exponential_ms(max(received, 1) - 1) / 1000
     return int(max(0.0, min(wanted, LONGEST_S - held_s)))
 
 
 def set_aside(url: str, raw: Mapping[str, Any], reason: str) -> str:
-    """The message as it is kept in a quarantine: in the form of Milepost's own, whose commands can then show it and send it again.
-    ASCII alone, so that SQS takes it whatever it holds."""
+    """The message as it is stored in a quarantine queue: in Milepost's own format, so that Milepost's commands can show it and send it
+    again. ASCII only, so that SQS accepts any content."""
     labels = {name: label["StringValue"] for name, label in raw.get("MessageAttributes", {}).items() if "StringValue" in label}
     content = {"url": url, "id": raw.get("MessageId", ""), "body": raw.get("Body", ""), "attributes": labels}
     return json.dumps({"kind": "message", "reason": reason[:2000], "content": content}, separators=(",", ":"))

@@ -1,10 +1,10 @@
-"""A confirmer that stands alone: it takes messages from a queue, checks, and writes the confirmation on the asset's row. It needs
-nothing of a ledger's, so that it can work for a postingest of somebody else's as well.
+"""Standalone confirmer: receives messages from a queue, runs a check, and writes the confirmation on the asset's row. It needs no
+ledger, so it also works for a postingest that is not Milepost's.
 
     python -m milepost.applications.postingest.confirmer.service [--once] [--every 60s]
 
-A waiting asset's message is hidden for longer each time, up to twelve hours, so that those that wait take up ever less of the
-confirmer and what is ready is seen among them; and a turn that met its cap is followed by the next at once.
+The message of a waiting asset is hidden for longer each time, up to twelve hours, so that waiting assets take up less and less of the
+confirmer's time; and a turn that reached its maximum is followed by the next at once.
 """
 
 from __future__ import annotations
@@ -36,44 +36,44 @@ BATCH = 10
 WIDTH = 8
 EVERY_S = 60.0
 NOTES = 5
-"""Of what stands in the way of those that wait, so much is told with each turn."""
+"""Number of reasons for waiting that are logged with each turn."""
 
 WAITING = "waiting_"
-"""How the attribute begins that says on the row what a stage waits for."""
+"""Prefix of the attribute that says on the row what a stage waits for."""
 MOST_NOTED = 10_000
-"""Rows of which it is remembered what was last written on them."""
+"""Number of rows whose last note is remembered."""
 
 Check = Callable[..., mp.Outcome]
-"""Checks a payload. With `notes` it also takes `absent`, which makes the outcome for files that were looked for and are not there."""
+"""Checks a payload. With `notes` it also takes `absent`, which makes the outcome for missing files."""
 Became = Literal["confirmed", "gone", "not_yet", "refused", "failed", "unreadable"]
 
 log = logging.getLogger(__name__)
 
 
 class FilesMissing(mp.NotYet, frozen=True):
-    """Files were looked for, and are not there yet; the note names them."""
+    """Files are missing; the note names them."""
 
 
 class TurnTally(msgspec.Struct, frozen=True):
-    """What became of the messages of one turn: each is counted as received, and as one of the others."""
+    """Results of the messages of one turn: each is counted as received, and as one of the others."""
 
     received: int = 0
     confirmed: int = 0
     gone: int = 0
-    """Their row is not there any more: nothing to do."""
+    """Their row does not exist any more: nothing to do."""
     not_yet: int = 0
     refused: int = 0
     failed: int = 0
     """They come again when the queue shows them again."""
     unreadable: int = 0
     notes: dict[str, int] = {}
-    """What those that wait are waiting for: the most frequent, with how many."""
+    """Reasons for waiting: the most frequent, with counts."""
     cut_short: bool = False
-    """The queue could not be asked to its end, or the waiting could not be hidden for longer: the next turn is not to hurry."""
+    """The queue could not be read to its end, or waiting messages could not be hidden for longer: the next turn must not start at once."""
 
 
 class MessageResult(msgspec.Struct, frozen=True):
-    """What became of one message."""
+    """Result of one message."""
 
     became: Became
     note: str | None = None
@@ -82,7 +82,7 @@ class MessageResult(msgspec.Struct, frozen=True):
 
 
 class ConfirmerMessage:
-    """One message in hand."""
+    """One received message."""
 
     def __init__(self, raw: Mapping[str, Any], at: float) -> None:
         self.raw, self.at = raw, at
@@ -92,11 +92,11 @@ class ConfirmerMessage:
 
 
 class Confirmer:
-    """Checks what `queue_url` asks for with `check`, and confirms it in `table`, as `attribute`, in the words of `dialect`.
+    """Checks the messages of `queue_url` with `check`, and confirms them in `table`, as `attribute`, in the format of `dialect`.
 
-    What `check` refuses, and what cannot be read, goes to `quarantine_url` with its content and the reason; without one it stays
-    in the queue, hidden like what waits. `blobs` is as for `Rows`. `sqs` and `dynamodb` are boto3 clients; `width` messages are
-    seen to at once. With `notes`, the files that are missing are named on the row, as `waiting_<stage>`, whenever that has changed.
+    A message that `check` refuses, or that cannot be read, goes to `quarantine_url` with its content and the reason; without one it stays
+    in the queue, hidden like waiting ones. `blobs` is as for `Rows`. `sqs` and `dynamodb` are boto3 clients; `width` messages are
+    processed at once. With `notes`, the missing files are named on the row, as `waiting_<stage>`, whenever that has changed.
     """
 
     def __init__(
@@ -132,13 +132,13 @@ class Confirmer:
             try:
                 tally = self.tick()
             except Exception:
-                log.exception("this turn failed; the next is in %g s", every)
+                log.exception("the turn failed; the next one starts in %g s", every)
                 tally = TurnTally(cut_short=True)
             if tally.received < self.max_messages or tally.failed or tally.cut_short:
                 until.wait(every)
 
     def tick(self) -> TurnTally:
-        """One turn: at most `max_messages`, each by itself. One log line says what became of them."""
+        """One turn: at most `max_messages`, each processed by itself. One log line has the results."""
         started = self._clock()
         jobs: list[Future[MessageResult]] = []
         whole = True
@@ -154,7 +154,7 @@ class Confirmer:
         return tally
 
     def _receive(self, most: int) -> list[ConfirmerMessage] | None:
-        """The next few; None if the queue could not be asked."""
+        """The next few messages; None if the queue could not be read."""
         try:
             answer = self._sqs.receive_message(
                 QueueUrl=self.queue_url,
@@ -163,8 +163,8 @@ class Confirmer:
                 MessageSystemAttributeNames=["ApproximateReceiveCount"],
             )
         except Exception as error:
-            # With 120,000 messages hidden SQS gives out no more (OverLimit) until some of them come back; that passes by itself.
-            log.error("%s gives no messages: %s", self.queue_url, error)
+            # With 120,000 hidden messages SQS delivers no more (OverLimit) until some of them are visible again; this passes by itself.
+            log.error("no messages received from %s: %s", self.queue_url, error)
             return None
         now = self._clock()
         return [ConfirmerMessage(raw, now) for raw in answer.get("Messages") or ()]
@@ -174,7 +174,7 @@ class Confirmer:
         try:
             return self._answered(message)
         except Exception as error:
-            log.error("a message is left for later: %s: %s", type(error).__name__, error, extra={"id": message.id})
+            log.error("a message stays in the queue: %s: %s", type(error).__name__, error, extra={"id": message.id})
             return MessageResult("failed")
 
     def _answered(self, message: ConfirmerMessage) -> MessageResult:
@@ -204,7 +204,7 @@ class Confirmer:
         return MessageResult(became)
 
     def _outcome(self, asked: CheckRequest) -> mp.Outcome | None:
-        """What is to be said; None: the row is gone."""
+        """The outcome of the check; None: the row does not exist any more."""
         try:
             payload = self._rows.payload(asked)
         except RowGone:
@@ -214,7 +214,7 @@ class Confirmer:
         return self._check(payload)
 
     def _note(self, asked: CheckRequest, note: str | None, named: dict[str, Any]) -> None:
-        """Say on the row which files are missing, unless it was told so the last time. A row that does not take it waits all the same."""
+        """Write on the row which files are missing, unless that was written last time. If the write fails, the row waits all the same."""
         place = "\0".join(asked.key.values())
         if note is None or self._noted.get(place) == note:
             return
@@ -223,7 +223,7 @@ class Confirmer:
         except RowGone:
             return
         except Exception as error:
-            log.warning("what is missing could not be written on the row (is %s allowed?): %s", self._waiting, error, extra=named)
+            log.warning("the missing files could not be written on the row (is %s allowed?): %s", self._waiting, error, extra=named)
             return
         if len(self._noted) >= MOST_NOTED:
             self._noted.clear()
@@ -240,19 +240,19 @@ class Confirmer:
         return "confirmed"
 
     def _refuse(self, message: ConfirmerMessage, reason: str, named: dict[str, Any]) -> str | None:
-        """Told to people, with the message where there is a place for it: sent there first, so that it may be there twice but is
-        never lost. Without a place it is hidden like what waits; the answer is that of `_hide`."""
+        """Log a refused message and send it to the quarantine, if there is one: sent before it is deleted, so that it may be there twice but
+        is never lost. Without a quarantine it is hidden like waiting ones; returns the result of `_hide`."""
         log.error("not confirmed: %s", reason, extra=named)
         if self.quarantine_url is None:
             return self._hide(message, None)
         answer = self._sqs.send_message(QueueUrl=self.quarantine_url, MessageBody=set_aside(self.queue_url, message.raw, reason))
         if "MessageId" not in answer:
-            raise mp.LedgerError(f"{self.quarantine_url} has not said that it took the message")
+            raise mp.LedgerError(f"{self.quarantine_url} has not confirmed the receipt of the message")
         self._sqs.delete_message(QueueUrl=self.queue_url, ReceiptHandle=message.handle)
         return None
 
     def _hide(self, message: ConfirmerMessage, after: float | int | str | None) -> str | None:
-        """Hide the message for longer. If that cannot be done, the answer says why: it comes again when the queue shows it again."""
+        """Hide the message for longer. If that fails, return the reason: the message comes again when the queue shows it again."""
         hidden = wait_s(message.received, after, self._clock() - message.at)
         try:
             self._sqs.change_message_visibility(QueueUrl=self.queue_url, ReceiptHandle=message.handle, VisibilityTimeout=hidden)
@@ -274,12 +274,12 @@ def _tally(seen: Sequence[MessageResult], whole: bool) -> TurnTally:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="confirmer",
-        description="Takes messages from a queue, checks, and confirms on the rows of a table.",
+        description="Receives messages from a queue, checks them, and writes confirmations on the rows of a table.",
         epilog=SET_UP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--once", action="store_true", help="one turn, then end: with 1 if anything failed")
-    parser.add_argument("--every", default=f"{EVERY_S:g}s", help="the pause between two turns, such as 60s or 5m")
+    parser.add_argument("--once", action="store_true", help="run one turn, then exit: with 1 if anything failed")
+    parser.add_argument("--every", default=f"{EVERY_S:g}s", help="pause between two turns, such as 60s or 5m")
     given = parser.parse_args(arguments)
     try:
         return run_confirmer(os.environ, given.once, given.every)
@@ -289,7 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_confirmer(env: Mapping[str, str], once: bool, every: str) -> int:
-    """Take turns until a signal, or one turn; the exit code. Raises mp.UsageError if the environment or the span is wrong."""
+    """Run turns until a signal, or one turn; returns the exit code. Raises mp.UsageError if the environment or the span is wrong."""
     try:
         pause = seconds(every)
     except mp.UsageError:
@@ -308,7 +308,7 @@ def run_confirmer(env: Mapping[str, str], once: bool, every: str) -> int:
 
 
 def open_confirmer(env: Mapping[str, str], stack: ExitStack) -> Confirmer:
-    """As the environment says; what it opens is closed with `stack`."""
+    """A confirmer with the settings of the environment; `stack` closes what it opens."""
     settings = read_settings(env)
     worker = open_worker(settings.worker, env)
     stack.enter_context(worker)

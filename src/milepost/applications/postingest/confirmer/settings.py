@@ -1,4 +1,4 @@
-"""How a confirmer that stands alone is set up: by its environment, in the words of today's confirmers."""
+"""Settings of the standalone confirmer: environment variables with the names that today's confirmers use."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from milepost.applications.postingest.tape import Tape
 
 MAX_MESSAGES = 50
 NEEDED = {
-    "SQS_QUEUE_URL": "the address of the queue that messages come from",
+    "SQS_QUEUE_URL": "the URL of the queue of messages",
     "DYNAMO_TABLE_NAME": "the table whose rows are confirmed",
-    "DYNAMO_ATTRIBUTE_NAME": "what a confirmation is called there, such as result_CC or ingested_CC",
+    "DYNAMO_ATTRIBUTE_NAME": "the attribute of a confirmation, such as result_CC or ingested_CC",
 }
 VARIABLES = {"ocfl": (ROOT,), "scoutam": TAPE}
-"""What a worker of each kind needs in its environment."""
+"""Environment variables that a worker of each kind needs."""
 SET_UP = """\
 environment:
-  SQS_QUEUE_URL, DYNAMO_TABLE_NAME   where messages come from, and where confirmations are written
-  DYNAMO_ATTRIBUTE_NAME              result_CC, result_TC; or ingested_CC, ingested_Scout, as the design document has them
+  SQS_QUEUE_URL, DYNAMO_TABLE_NAME   source of messages, and table of confirmations
+  DYNAMO_ATTRIBUTE_NAME              result_CC, result_TC; or ingested_CC, ingested_Scout, as in the design document
   CONFIRMER                          ocfl or scoutam, for an attribute of another name (result_<stage>, ingested_<stage>)
   OCFL_REPO_DIR, OCFL_LAYOUT, OCFL_FIXITY                                       the repository
   SCOUTAM_URL, SCOUTAM_USERNAME, SCOUTAM_PASSWORD, MOUNT_ROOT, SCOUTAM_COPY     the tapes
   MAX_MESSAGES                       messages in one turn (50)
-  QUARANTINE_URL                     the queue for what is refused or cannot be read; without it, that stays where it is
-  MILEPOST_BLOBS                     where Milepost keeps large values (s3://BUCKET/PREFIX or a folder), if the table is Milepost's
+  QUARANTINE_URL                     queue for messages that are refused or unreadable; without it, they stay where they are
+  MILEPOST_BLOBS                     where Milepost stores large values (s3://BUCKET/PREFIX or a folder), if the table is Milepost's
   AWS_DEFAULT_REGION, AWS_ENDPOINT_URL, HTTPS_PROXY and credentials are as everywhere with boto3
 """
 
@@ -47,7 +47,7 @@ class ConfirmerSettings(msgspec.Struct, frozen=True):
 
 
 def read_settings(env: Mapping[str, str]) -> ConfirmerSettings:
-    """Raises mp.ConfigMistake with a sentence for everything that is missing."""
+    """Raises mp.ConfigMistake with a sentence for every missing setting."""
     missing = [f"{name} is not set; expected {what}" for name, what in NEEDED.items() if not env.get(name)]
     if missing:
         raise mp.ConfigMistake("\n".join(missing))
@@ -72,7 +72,7 @@ def _worker(stage: str, attribute: str, said: str) -> str:
     worker = said or WORKERS.get(stage)
     if worker is None:
         raise mp.ConfigMistake(
-            f"DYNAMO_ATTRIBUTE_NAME is {attribute!r}, which does not tell what confirms it; set CONFIRMER to {' or '.join(kinds)}"
+            f"DYNAMO_ATTRIBUTE_NAME is {attribute!r}, which does not say which worker confirms it; set CONFIRMER to {' or '.join(kinds)}"
         )
     return worker
 
@@ -84,12 +84,12 @@ def _number(said: str) -> int:
 
 
 def open_worker(kind: str, env: Mapping[str, str]) -> CustodialCopy | Tape:
-    """What checks; nothing is contacted yet."""
+    """The worker that checks; it connects to nothing yet."""
     return CustodialCopy.from_environment(env) if kind == "ocfl" else Tape.from_environment(env)
 
 
 def open_clients(width: int) -> tuple[Any, Any]:
-    """boto3's clients of SQS and DynamoDB, found as boto3 finds everything."""
+    """boto3's clients of SQS and DynamoDB, with boto3's usual configuration."""
     try:
         from boto3.session import Session
         from botocore.config import Config

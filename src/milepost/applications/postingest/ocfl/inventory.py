@@ -1,4 +1,4 @@
-"""An OCFL object's inventory: what it says its versions hold, and where. Nothing here touches a disk."""
+"""Inventory of an OCFL object: its versions and their files. Pure functions; nothing here reads a disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME = "inventory.json"
 DIGESTS = {"sha512": hashlib.sha512, "sha256": hashlib.sha256}
 """The algorithms that OCFL allows for content."""
 EMPTY = {name: digest().hexdigest() for name, digest in DIGESTS.items()}
-"""The digest of nothing: a file has it exactly if it is empty."""
+"""The digest of no bytes: exactly the empty files have it."""
 FIXITY: dict[str, Callable[[], Any]] = {
     **DIGESTS,
     "md5": partial(hashlib.md5, usedforsecurity=False),
@@ -28,7 +28,7 @@ FIXITY: dict[str, Callable[[], Any]] = {
     "blake2b-256": partial(hashlib.blake2b, digest_size=32),
     "blake2b-160": partial(hashlib.blake2b, digest_size=20),
 }
-"""The algorithms of fixity blocks that are computed; those of other names are left alone, as OCFL asks of clients (E028)."""
+"""The algorithms of fixity blocks that are computed; others are ignored, as OCFL requires of clients (E028)."""
 
 _VERSION = re.compile(r"v(0*)([1-9][0-9]*)")
 _TYPE = re.compile(r"https://ocfl\.io/(1\.[01])/spec/#inventory")
@@ -39,7 +39,7 @@ _CREATED = re.compile(
 
 
 class Unsound(mp.MilepostError):
-    """The object is not as OCFL says. `code` is the specification's own for it, `where` a path below the object's folder."""
+    """The object violates the OCFL specification. `code` is the specification's error code, `where` a path below the object's folder."""
 
     def __init__(self, code: str, what: str, where: str = NAME) -> None:
         super().__init__(printable(what))
@@ -47,7 +47,7 @@ class Unsound(mp.MilepostError):
 
 
 def printable(text: str) -> str:
-    """Names on disk may hold bytes that are no text."""
+    """The text with replacements for bytes that are no text: names on disk may contain them."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -75,12 +75,12 @@ class Inventory(Struct, frozen=True, rename="camel", forbid_unknown_fields=True)
 
     @property
     def spec(self) -> str:
-        """The version of OCFL that it keeps to."""
+        """The version of OCFL that it conforms to."""
         return self.type[len("https://ocfl.io/") : -len("/spec/#inventory")]
 
 
 class InventoryFile(Struct, frozen=True, gc=False):
-    """A file of the newest version: its name there, where it is below the object's folder, and its digest."""
+    """A file of the newest version: its logical name, its path below the object's folder, and its digest."""
 
     logical: str
     content: str
@@ -94,7 +94,7 @@ _side: dict[str, re.Pattern[bytes]] = {
 
 
 def read_inventory(data: bytes, object_id: str, where: str = NAME) -> Inventory:
-    """The inventory of this very object. Unsound if it is another's, or not one."""
+    """The inventory of this object. Raises Unsound if it belongs to another object, or is not one."""
     try:
         inventory = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -112,7 +112,7 @@ def read_inventory(data: bytes, object_id: str, where: str = NAME) -> Inventory:
 
 
 def _code_of(error: Exception) -> str:
-    """The specification's code for JSON that is not of the right shape."""
+    """The specification's error code for JSON that does not have the right structure."""
     said = str(error)
     if not isinstance(error, msgspec.ValidationError):
         return "E033"
@@ -127,7 +127,7 @@ def _code_of(error: Exception) -> str:
 
 
 def _check_versions(inventory: Inventory, where: str) -> None:
-    """Numbered from 1 without a gap, written in one way, and the head is the last."""
+    """Check that versions are numbered from 1 without a gap, in one notation, and that the head is the last."""
     versions = inventory.versions
     if not versions:
         raise Unsound("E008", "the inventory has no version", where)
@@ -157,7 +157,7 @@ def _check_versions(inventory: Inventory, where: str) -> None:
 
 
 def check_sidecar(data: bytes, sidecar: bytes, algorithm: str, where: str = NAME) -> None:
-    """Unsound unless the sidecar holds the digest of these very bytes."""
+    """Raise Unsound unless the sidecar holds the digest of these bytes."""
     found = _side[algorithm].fullmatch(sidecar)
     if found is None:
         raise Unsound("E061", f"the inventory's sidecar does not hold a {algorithm} digest", f"{where}.{algorithm}")
@@ -166,7 +166,7 @@ def check_sidecar(data: bytes, sidecar: bytes, algorithm: str, where: str = NAME
 
 
 def contents(inventory: Inventory, where: str = NAME) -> dict[str, str]:
-    """Every content path with its digest. Unsound if a path leads elsewhere, a digest or a path is there twice, or a version's state does
+    """Every content path with its digest. Raises Unsound if a path leads outside, a digest or a path occurs twice, or a version's state does
     not agree with the manifest."""
     inside, shape, versions = f"{inventory.content_directory}/", _HEX[inventory.digest_algorithm], inventory.versions
     found: dict[str, str] = {}
@@ -202,8 +202,8 @@ def contents(inventory: Inventory, where: str = NAME) -> dict[str, str]:
 
 
 def _check_state(version: str, state: dict[str, list[str]], sound: dict[str, list[str]], digests: set[str], where: str) -> set[str]:
-    """The digests that a version uses. Unsound if one has no content, or two of its names are in each other's way. The paths of a
-    `sound` state have been looked at."""
+    """The digests that a version uses. Raises Unsound if one has no content, or two of its names conflict. The paths of a
+    `sound` state have been checked already."""
     used: set[str] = set()
     names: set[str] = set()
     deep = False
@@ -263,8 +263,8 @@ def fixity_of(inventory: Inventory) -> dict[str, dict[str, str]]:
 
 
 def check_older(older: Inventory, inventory: Inventory, where: str) -> dict[str, str]:
-    """Unsound unless an older version's own inventory tells the same as the newest one, which has been checked. Its content paths
-    with their digests, where they are other digests than the newest one has."""
+    """Raise Unsound unless an older version's own inventory agrees with the newest one, which has been checked. Returns its content paths
+    with their digests, if they are other digests than the newest one has."""
     if older.content_directory != inventory.content_directory:
         raise Unsound("E020", f"the contentDirectory is {older.content_directory!r}, and later {inventory.content_directory!r}", where)
     if older.spec > inventory.spec:
@@ -287,7 +287,7 @@ def check_older(older: Inventory, inventory: Inventory, where: str) -> dict[str,
 
 
 def _is_part(older: Inventory, inventory: Inventory) -> bool:
-    """Does the newest inventory say all that the older one says, word for word? Then nothing need be looked at twice."""
+    """Whether the newest inventory contains all of the older one, word for word. Then nothing need be checked twice."""
     manifest, versions, prefixes = inventory.manifest, inventory.versions, tuple(f"{name}/" for name in older.versions)
     return (
         all(name in versions and versions[name].state == version.state for name, version in older.versions.items())
@@ -302,7 +302,7 @@ def _starts(prefixes: tuple[str, ...]) -> Callable[[str], bool]:
 
 
 def _shape(version: Version, inventory: Inventory, same: bool) -> dict[str, Any]:
-    """What a version holds, to be compared: by digest, or where algorithms differ by the first place of each content."""
+    """Content of a version, for comparison: by digest, or, if the algorithms differ, by the first path of each content."""
     if same:
         return {digest.lower(): sorted(names) for digest, names in version.state.items()}
     places = {digest.lower(): min(paths) for digest, paths in inventory.manifest.items()}
@@ -310,8 +310,8 @@ def _shape(version: Version, inventory: Inventory, same: bool) -> dict[str, Any]
 
 
 def head_entries(inventory: Inventory) -> list[InventoryFile]:
-    """The files of the newest version, each at every place where its content is kept: one of several copies that is gone or
-    wrong is damage too."""
+    """The files of the newest version, with every path of their content: a missing or wrong one of several copies is damage
+    too."""
     places = {digest.lower(): paths for digest, paths in inventory.manifest.items()}
     entries: list[InventoryFile] = []
     for said, names in inventory.versions[inventory.head].state.items():
@@ -325,7 +325,7 @@ def head_entries(inventory: Inventory) -> list[InventoryFile]:
 
 
 def _pairs(names: list[str], paths: list[str]) -> list[tuple[str, str]]:
-    """Every name and every path at least once; those that look alike together."""
+    """Pairs that contain every name and every path at least once; similar ones are paired."""
     if len(paths) == 1:
         return [(name, paths[0]) for name in names]
     pairs = [(next((name for name in names if path.endswith(f"/{name}")), names[0]), path) for path in paths]

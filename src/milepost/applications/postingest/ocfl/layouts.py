@@ -1,4 +1,4 @@
-"""Where in a repository an object is: the storage layouts of the OCFL community extensions, from an id to a path.
+"""Storage layouts of an OCFL repository: from an object's id to its path, by the OCFL community extensions.
 
 Written out here rather than taken from ocfl-py: that library has no 0004, which is the layout that repositories made by
 ocfl-java have, and it brings s3fs along, which holds boto3 back to the releases that aiobotocore knows.
@@ -47,7 +47,7 @@ class _Flat(Struct):
 
 
 class _Hashed(Struct, rename="camel"):
-    """What 0003 and 0004 have in common: folders named after the first digits of the id's digest."""
+    """Common part of 0003 and 0004: folders named after the first digits of the id's digest."""
 
     digest_algorithm: str = "sha256"
     tuple_size: Tuples = 3
@@ -75,7 +75,7 @@ class _Hashed(Struct, rename="camel"):
 
 
 class _HashAndId(_Hashed, rename="camel"):
-    """0003: below these folders one that is named after the id, percent-encoded."""
+    """0003: below these folders, one that is named after the id, percent-encoded."""
 
     def path(self, object_id: str) -> str:
         digest = self.digest(object_id)
@@ -84,7 +84,7 @@ class _HashAndId(_Hashed, rename="camel"):
 
 
 class _HashOnly(_Hashed, rename="camel"):
-    """0004: below these folders one that is named after the digest, or after what is left of it."""
+    """0004: below these folders, one that is named after the digest, or the rest of it."""
 
     short_object_root: bool = False
 
@@ -99,7 +99,7 @@ class _HashOnly(_Hashed, rename="camel"):
 
 
 class _FlatWithoutPrefix(Struct):
-    """0006: the folder is what follows the last delimiter in the id."""
+    """0006: the folder is named after the part of the id behind the last delimiter."""
 
     delimiter: Annotated[str, Meta(min_length=1)]
 
@@ -108,7 +108,7 @@ class _FlatWithoutPrefix(Struct):
 
 
 class _TuplesWithoutPrefix(Struct, rename="camel"):
-    """0007: the same, below folders named after its first characters (padded with zeros; or its last ones, turned round)."""
+    """0007: the same, below folders named after its first characters (padded with zeros; or its last ones, reversed)."""
 
     delimiter: Annotated[str, Meta(min_length=1)] = ":"
     tuple_size: Annotated[int, Meta(ge=1, le=32)] = 3
@@ -137,12 +137,12 @@ KNOWN = tuple(_LAYOUTS)
 
 
 def full_name(name: str) -> str | None:
-    """The layout's whole name, which may be shortened to its number; None if it is none of those we know."""
+    """The layout's full name, which may be shortened to its number; None if it is unknown."""
     return next((known for known in KNOWN if name in (known, known[:4])), None)
 
 
 def layout_of(name: str, config: Mapping[str, Any]) -> Layout:
-    """The layout with these parameters. ConfigMistake says what is wrong with them."""
+    """The layout with these parameters. Raises ConfigMistake if they are wrong."""
     said = config.get("extensionName", name)
     if said != name:
         raise mp.ConfigMistake(f"extensionName is {said!r}, expected {name!r}")
@@ -161,7 +161,7 @@ def layout_of(name: str, config: Mapping[str, Any]) -> Layout:
 
 
 def _without_prefix(object_id: str, delimiter: str) -> str:
-    # Greedy, so that the last one counts, also where two of them overlap.
+    # Greedy, so that the last delimiter counts, even if two of them overlap.
     prefix = re.match(f"(?is).*{re.escape(delimiter)}", object_id)
     return object_id[prefix.end() :] if prefix else object_id
 

@@ -1,4 +1,4 @@
-"""One OCFL object on disk: read through its open folder, and held against what its inventory says."""
+"""One OCFL object on disk: read through its open folder, and compared with its inventory."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from milepost.applications.postingest.ocfl.inventory import (
 MUTABLE_HEAD = "extensions/0005-mutable-head"
 CHUNK = 1 << 20
 PAGE = 1 << 15
-"""More than most inventories have; more at once costs more to set aside than to read."""
+"""More than the size of most inventories; a larger buffer costs more to allocate than it saves."""
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NOT_SO = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENAMETOOLONG})
-"""What the system says of a path that leads nowhere, or to something else than was expected there. Anything else that it may
-say (input/output error, stale handle, no permission, …) is about the repository, and nothing is known of the object then."""
+"""Error numbers for a path that does not exist, or is of another kind than expected. Any other error (input/output error, stale handle, no
+permission, …) concerns the repository, and then nothing is known about the object."""
 
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 FOLDERS, FILES = "folder", "file"
@@ -53,7 +53,7 @@ class File(Struct, frozen=True, gc=False):
 
 
 class ObjectFound(Struct, frozen=True):
-    """The object is there, whole and at rest; `fixity`: and each file was read and has the digest that it should have."""
+    """The object is there, complete and committed; with `fixity`, each file was read and has the right digest."""
 
     version: str
     spec: str
@@ -64,13 +64,13 @@ class ObjectFound(Struct, frozen=True):
 
 
 class ObjectMissing(Struct, frozen=True):
-    """The repository is there, and the object is not."""
+    """The repository can be read, and the object is not in it."""
 
     object_root: str
 
 
 class Staged(Struct, frozen=True):
-    """The object has changes that are not committed yet: its paths are going to change."""
+    """The object has changes that are not committed yet: its paths will change."""
 
     object_root: str
 
@@ -83,8 +83,8 @@ class Empty(Struct, frozen=True):
 
 
 class Damaged(Struct, frozen=True):
-    """Something about the object is not as it should be: what, and where below the storage root; `code` is the one that the OCFL
-    specification has for it."""
+    """Something is wrong with the object: what, and where below the storage root; `code` is the error code of the OCFL
+    specification."""
 
     object_root: str
     what: str
@@ -96,8 +96,8 @@ Answer = ObjectFound | ObjectMissing | Staged | Empty | Damaged
 
 
 def inspect(folder: int, where: str, object_id: str, place: str, fixity: bool) -> Answer:
-    """`folder` is the open object root: whatever is renamed meanwhile, all that is read belongs to the same one. `where` is its path, by
-    which the folders within it are listed."""
+    """Checks one object. `folder` is the open object root: even if it is renamed meanwhile, everything is read from the same one. `where` is
+    its path, by which its folders are listed."""
     with os.scandir(where) as found:
         names = {entry.name: entry for entry in found}
     if "extensions" in names and _found(folder, MUTABLE_HEAD) is not None:
@@ -134,7 +134,7 @@ def inspect(folder: int, where: str, object_id: str, place: str, fixity: bool) -
 
 
 def _declared(folder: int, names: Mapping[str, os.DirEntry[str]]) -> str:
-    """The version of OCFL that the object's one declaration names. It holds its own name and a line's end."""
+    """The version of OCFL in the object's one declaration. The file contains its own name and a line end."""
     declared = [name for name in names if name.startswith("0=")]
     spec = _OBJECTS.get(declared[0]) if len(declared) == 1 else None
     if spec is None:
@@ -146,7 +146,7 @@ def _declared(folder: int, names: Mapping[str, os.DirEntry[str]]) -> str:
 
 
 def _check_root(folder: str, names: Mapping[str, os.DirEntry[str]], inventory: Inventory, sidecar: str) -> None:
-    """Unsound unless the object's folder has all versions of the inventory, and nothing that has no place there."""
+    """Raise Unsound unless the object's folder has all versions of the inventory, and no unexpected entries."""
     for version in inventory.versions:
         if version not in names:
             raise Unsound("E046", f"the version {version} is missing", version)
@@ -173,8 +173,8 @@ def _check_version(
     sizes: dict[str, int],
     wanted: dict[str, dict[str, str]] | None,
 ) -> list[str]:
-    """One version's folder: its own inventory and sidecar, if it has them, and the sizes of all content that is there; the folders
-    in it that are empty. `newest` are the object's inventory and sidecar. What older inventories say of digests is added to `wanted`."""
+    """Check one version's folder: its own inventory and sidecar, if it has them, and the sizes of all content. Returns its empty
+    folders. `newest` are the object's inventory and sidecar. Digests of older inventories are added to `wanted`."""
     names = _listed(where, version)
     for name, kind in names.items():
         if kind == FOLDERS:
@@ -222,7 +222,7 @@ def _check_own_inventory(
 
 
 def _want(wanted: dict[str, dict[str, str]], more: Mapping[str, Mapping[str, str]]) -> None:
-    """Add digests that a file is to have, by path and algorithm. Unsound if it is to have two of one kind."""
+    """Add digests that a file must have, by path and algorithm. Raises Unsound if it would have two of one kind."""
     for path, digests in more.items():
         for algorithm, digest in digests.items():
             if wanted[path].setdefault(algorithm, digest) != digest:
@@ -230,16 +230,16 @@ def _want(wanted: dict[str, dict[str, str]], more: Mapping[str, Mapping[str, str
 
 
 def _measure(folder: int, where: str, top: str, sizes: dict[str, int]) -> list[str]:
-    """Adds the size of every file below this folder, and gives the folders below it that are empty. Unsound if there is a link, or
-    something else."""
+    """Adds the size of every file below this folder, and returns the empty folders below it. Raises Unsound if there is a link, or
+    another kind of entry."""
     hollow: list[str] = []
     todo = [top]
     while todo:
         path = todo.pop()
         empty = True
         try:
-            # By its path: to open a folder first, and list what was opened, takes twice as many calls. Files go by the open object
-            # root: the system then need not look up each folder above it.
+            # By its path: opening a folder first and listing it takes twice as many system calls. Files are read relative to the open
+            # object root, so that the system need not look up each folder above it.
             with os.scandir(f"{where}/{path}") as entries:
                 for entry in entries:
                     empty = False
@@ -258,7 +258,7 @@ def _measure(folder: int, where: str, top: str, sizes: dict[str, int]) -> list[s
 
 
 def _check_content(expected: Mapping[str, str], sizes: Mapping[str, int], algorithm: str) -> None:
-    """Unsound unless exactly the expected files are there, and those are empty that should be."""
+    """Raise Unsound unless exactly the expected files are there, and exactly those are empty that should be."""
     if expected.keys() != sizes.keys():
         missing = expected.keys() - sizes.keys()
         if missing:
@@ -272,7 +272,7 @@ def _check_content(expected: Mapping[str, str], sizes: Mapping[str, int], algori
 
 
 def _check_digests(folder: int, path: str, digests: Mapping[str, str], size: int) -> None:
-    """Read the file once. Unsound unless it has all these digests, by algorithm."""
+    """Read the file once. Raises Unsound unless it has all these digests, by algorithm."""
     computed = {algorithm: FIXITY[algorithm]() for algorithm in digests}
     chunk = memoryview(bytearray(min(CHUNK, size + 1)))
     try:
@@ -290,7 +290,7 @@ def _check_digests(folder: int, path: str, digests: Mapping[str, str], size: int
 
 
 def _listed(folder: str, path: str) -> dict[str, str]:
-    """What is in a folder of the object, by name, and of which kind it is."""
+    """The entries of a folder of the object, by name, with their kinds."""
     try:
         with os.scandir(f"{folder}/{path}") as entries:
             return {
@@ -302,13 +302,13 @@ def _listed(folder: str, path: str) -> dict[str, str]:
 
 
 def _is_file(names: Mapping[str, os.DirEntry[str]], name: str) -> bool | None:
-    """As the folder's listing has it, which saves asking for each; None if it is not there."""
+    """Whether the listing has it as a file, which saves a system call; None if it is not there."""
     return names[name].is_file(follow_symlinks=False) if name in names else None
 
 
 def _read(folder: int, path: str, what: str, is_file: bool | None, code: str) -> bytes:
-    """The whole file. That it is one must be known before: to open a pipe in its place would hold a worker up for ever. `code` is for
-    one that is not there."""
+    """The whole file. The caller must know that it is a regular file: opening a pipe would block the worker. `code` is for a missing
+    file."""
     if not is_file:
         raise Unsound(code, f"the {what} is missing" if is_file is None else f"the {what} is not a file", path)
     try:
@@ -316,7 +316,7 @@ def _read(folder: int, path: str, what: str, is_file: bool | None, code: str) ->
         try:
             piece = os.read(file, PAGE)
             pieces = [piece]
-            # A file gives less than was asked for only at its end.
+            # A read returns less than requested only at the end of the file.
             while len(piece) == PAGE:
                 piece = os.read(file, PAGE)
                 pieces.append(piece)

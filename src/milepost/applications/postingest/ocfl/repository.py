@@ -1,7 +1,7 @@
-"""An OCFL repository on disk, asked one thing: is this object there, whole and at rest?
+"""An OCFL repository on disk: checks whether an object is there, complete and committed.
 
-Others delete their own copies on the strength of the answer. So `ObjectFound` means that everything that was looked at agreed;
-what is doubtful is `Damaged`; and a repository that cannot be read at all is an error, never `ObjectMissing`.
+Other systems delete their own copies after this answer. So `ObjectFound` means that everything that was checked agreed;
+a doubtful object is `Damaged`; and a repository that cannot be read at all is an error, never `ObjectMissing`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ __all__ = ["Answer", "Damaged", "Empty", "File", "ObjectFound", "ObjectMissing",
 
 LAYOUT_FILE = "ocfl_layout.json"
 PAUSE_S = 0.2
-"""Between two looks at an object that may be in the middle of being written: a writer needs far less to replace an inventory."""
+"""Pause between two checks of an object that may be being written: a writer needs far less to replace an inventory."""
 
 _ROOTS = {f"0=ocfl_{version}": version for version in ("1.0", "1.1")}
 
 
 class Unreachable(mp.MilepostError):
-    """The repository cannot be read just now, and nothing is known of the object. `whole`: no object can be read, so it is not this
-    one's trouble."""
+    """The repository cannot be read now, and nothing is known about the object. `whole`: no object can be read, so the cause is not this
+    object."""
 
     def __init__(self, message: str, *, whole: bool = False) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class Unreachable(mp.MilepostError):
 
 
 class Repository:
-    """The storage root at this path, opened once; any number of threads may look at the same time.
+    """The storage root at this path, opened once; thread-safe.
 
     `layout` is for roots that do not say theirs: a name ("0004-hashed-n-tuple-storage-layout", or "0004"), or a mapping as it
     would stand in the layout's config.json. Raises ConfigMistake if this is not a root that can be read; Unreachable if it
@@ -74,13 +74,13 @@ class Repository:
             self._give_up(error, whole=True)
 
     def look(self, object_id: str, *, fixity: bool = False) -> Answer:
-        """What is to be said of this object now; with `fixity`, every file is read. Raises Unreachable, and MalformedInput for an
-        id that no object here can have."""
+        """The state of this object; with `fixity`, every file is read. Raises Unreachable, and MalformedInput for an id that no object here
+        can have."""
         place = self._place(object_id)
         try:
             answer = self._look(object_id, place, fixity)
             if isinstance(answer, Damaged):
-                # It may have been caught in the middle of being written, or the mount may have gone away underneath.
+                # It may be being written just now, or the file system may have been unmounted.
                 self._pause()
                 answer = self._look(object_id, place, fixity)
             if not isinstance(answer, ObjectFound):
@@ -90,7 +90,7 @@ class Repository:
         return answer
 
     def age(self, place: str, now: float) -> float:
-        """For how many seconds nobody has added anything to the object at this place, or taken anything from it."""
+        """Seconds since the object's folder at this place was last changed."""
         return now - os.stat(f"{self.root}/{place}").st_mtime
 
     def _look(self, object_id: str, place: str, fixity: bool) -> Answer:
@@ -113,7 +113,7 @@ class Repository:
         try:
             os.lstat(self._declaration)
         except FileNotFoundError:
-            raise Unreachable(f"{self._declaration} is not there any more; is the repository mounted?", whole=True) from None
+            raise Unreachable(f"{self._declaration} does not exist any more; is the repository mounted?", whole=True) from None
 
     def _readable(self) -> bool:
         try:
@@ -145,7 +145,7 @@ def _declaration(root: str) -> str:
 
 
 def _layout(root: str, given: str | Mapping[str, Any] | None) -> tuple[str, Layout]:
-    """What the root says of its layout; what was given is for what it does not say, and must not contradict it."""
+    """The layout that the root declares; `given` is for a root that does not, and must not contradict it."""
     path = os.path.join(root, LAYOUT_FILE)
     said = _json(path)
     name, where = (None, path) if said is None else (said.get("extension"), path)

@@ -1,12 +1,12 @@
-"""ScoutAM's HTTP API, as much of it as is needed to ask whether a file is on tape.
+"""Client of ScoutAM's HTTP API, with the calls that are needed to find out whether a file is on tape.
 
-Errors, all of them without the password, the token or anything that an answer held:
+Errors, all of them without the password, the token or the content of an answer:
 
     ScoutAMError
-    ├── AuthenticationFailed    it does not take our user and password, or its own token
+    ├── AuthenticationFailed    it refuses our user and password, or its own token
     ├── NotThere                it does not know the file
-    ├── Unavailable             it cannot be asked now: 5xx, refused, too slow, cut off
-    └── Unreadable              it answered, and not what was promised
+    ├── Unavailable             it cannot be reached now: 5xx, refused, too slow, cut off
+    └── Unreadable              its answer is not as specified
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NOT_NOW = frozenset({408, 425, 429})
 
 
 class ScoutAMError(mp.MilepostError):
-    """Something that ScoutAM said, or did not say."""
+    """An error answer of ScoutAM, or no answer."""
 
     def __init__(self, message: str, *, http_status: int | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class ScoutAMError(mp.MilepostError):
 
 
 class AuthenticationFailed(ScoutAMError):
-    """ScoutAM does not let us in."""
+    """ScoutAM refuses the credentials."""
 
 
 class NotThere(ScoutAMError):
@@ -50,16 +50,16 @@ class NotThere(ScoutAMError):
 
 
 class Unavailable(ScoutAMError):
-    """ScoutAM cannot be asked now."""
+    """ScoutAM cannot be reached now."""
 
 
 class Unreadable(ScoutAMError):
-    """ScoutAM's answer is not what was promised."""
+    """ScoutAM's answer is not as specified."""
 
 
 @dataclass(frozen=True)
 class FileState:
-    """What ScoutAM says of one file. `copies` has the volumes of each copy; a copy without any is not on tape."""
+    """The state of one file in ScoutAM. `copies` has the volumes of each copy; a copy without any is not on tape."""
 
     archdone: bool
     copies: Mapping[str, tuple[str, ...]]
@@ -67,25 +67,25 @@ class FileState:
     damaged: frozenset[str] = frozenset()
     """The copies that are marked as damaged."""
     harmed: bool = False
-    """The file is marked as damaged, whichever copy is meant."""
+    """The file is marked as damaged, without a copy."""
     never: bool = False
-    """The file is marked not to be archived: waiting for it is in vain."""
+    """The file is marked not to be archived: it will never be on tape."""
 
     def volumes(self, copy: str) -> tuple[str, ...]:
-        """The volumes that hold this copy; empty unless the file is archived and the copy is whole."""
+        """The volumes that hold this copy; empty unless the file is archived and the copy is complete."""
         return self.copies.get(copy, ()) if self.archdone and not self.is_damaged(copy) else ()
 
     def is_damaged(self, copy: str) -> bool:
-        """If only the file is marked, each of its copies may be the one."""
+        """Whether this copy may be damaged. If only the file is marked, it may be any of its copies."""
         return copy in self.damaged or (self.harmed and not self.damaged)
 
 
 class ScoutAM:
-    """A client that any number of threads may use: one login for all, renewed once when its token is not taken any more.
+    """A thread-safe client: one login for all, renewed once when its token is refused.
 
-    `timeout` (seconds) is for a whole answer; no more than `concurrency` requests are under way at any time, and no more than `rate`
-    are begun in a second. When it has been unavailable three times in a row, or has said when to come back, it is left alone for
-    `rest` seconds (a minute at most), and for a minute when it does not let us in: whoever asks meanwhile is told the same at once.
+    `timeout` (seconds) is for a whole answer; at most `concurrency` requests run at any time, and at most `rate` are started in a second.
+    After three errors in a row, or if ScoutAM has said when to retry, no request is made for `rest` seconds (at most a minute), and for
+    a minute after a refused login: calls in this time get the same error at once.
     """
 
     def __init__(
@@ -109,8 +109,8 @@ class ScoutAM:
         if "?" in parsed.target:
             raise mp.UsageError(f"the URL of ScoutAM at {self._host} must be the base of its API, without '?'")
         self._base = parsed.text.rstrip("/")
-        # The URL comes from the operator alone, and a tape library stands in a private network: no address is refused.
-        # What a dripping or hanging server makes of the deadline is real time, whatever `ticks` say.
+        # The URL comes from the operator only, and a tape library is in a private network: no address is refused.
+        # The deadline is in real time, whatever `ticks` say, because a server may hang or send byte by byte.
         self._client = net.Client(
             allow_cidrs=net.ANYWHERE, timeouts=net.Timeouts(timeout, timeout, timeout), largest=largest, connections=concurrency
         )
@@ -135,14 +135,14 @@ class ScoutAM:
         self._client.close()
 
     def file(self, path: str) -> FileState:
-        """What it says of the file with this path, as ScoutAM sees it."""
+        """The state of the file with this path, as ScoutAM sees it."""
         answer = self._get(path)
         if answer.status == 404:
             raise NotThere("ScoutAM does not know this file", http_status=404)
         return read_state(answer.body)
 
     def knows(self, path: str) -> bool:
-        """Is there anything at this path, be it a folder?"""
+        """Whether there is anything at this path, even a folder."""
         return self._get(path).status != 404
 
     def _get(self, path: str) -> net.Response:
@@ -160,7 +160,7 @@ class ScoutAM:
         return answer
 
     def _log_in(self, stale: str | None) -> str:
-        """A token that is not the stale one. One thread asks for it; the others wait and share it."""
+        """A token that is not the stale one. One thread requests it; the others wait and share it."""
         with self._login:
             if self._token is not None and self._token != stale:
                 return self._token
@@ -182,7 +182,7 @@ class ScoutAM:
         self._rest.check()
         self._pace.wait()
         try:
-            # A login or a look that is made twice does no harm.
+            # Repeating a login or a read does no harm.
             answer = self._client.request(method, url, headers=headers, body=body, repeatable=True)
         except net.AnswerTooLarge as error:
             self._rest.worked()
@@ -203,7 +203,7 @@ def _with(token: str) -> dict[str, str]:
 
 
 def _token_of(body: bytes) -> str | None:
-    """The token, if it can stand in a header."""
+    """The token, if it is valid in a header."""
     try:
         token = json.loads(body)["response"]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -213,11 +213,11 @@ def _token_of(body: bytes) -> str | None:
 
 
 def read_state(body: bytes) -> FileState:
-    """The state in an answer's body. Whatever is not as promised makes it unreadable: nothing is guessed from the rest."""
+    """The state in an answer's body. Any deviation from the specification makes it unreadable: nothing is guessed."""
     try:
         said = json.loads(body)
     except (ValueError, RecursionError):
-        raise Unreadable("ScoutAM's answer is no JSON", http_status=200) from None
+        raise Unreadable("ScoutAM's answer is not JSON", http_status=200) from None
     _expect(isinstance(said, dict), "an object")
     archdone, checksum = said.get("archdone"), said.get("checksum")
     _expect(isinstance(archdone, bool), "an object with archdone: true or false")
@@ -233,7 +233,7 @@ def read_state(body: bytes) -> FileState:
         _expect(all(isinstance(section, dict) for section in sections), "a list of objects for sections")
         volumes = [section.get("volume") for section in sections]
         _expect(all(volume is None or isinstance(volume, str) for volume in volumes), "volumes that are texts")
-        # A section that is on no volume yet makes the copy a part of one.
+        # A section without a volume makes the copy incomplete.
         copies[str(name)] = tuple(volumes) if all(volume and volume.strip() for volume in volumes) else ()
         if _flag(entry, "damaged") or any(_flag(section, "damaged") for section in sections):
             damaged.add(str(name))
@@ -254,11 +254,11 @@ def _flag(said: dict[str, Any], name: str) -> bool:
 
 def _expect(right: bool, what: str) -> None:
     if not right:
-        raise Unreadable(f"ScoutAM's answer is not what was promised: {what}", http_status=200)
+        raise Unreadable(f"ScoutAM's answer is not as specified: expected {what}", http_status=200)
 
 
 class _Pace:
-    """No more than `rate` beginnings in a second, evenly spread."""
+    """Rate limit: at most `rate` starts in a second, evenly spread."""
 
     def __init__(self, rate: float | None, ticks: Callable[[], float], pause: Callable[[float], None]) -> None:
         self._gap = 0.0 if rate is None else 1 / rate
@@ -278,7 +278,7 @@ class _Pace:
 
 
 class _Rest:
-    """Remembers an error for a while, so that nobody has to wait for it again."""
+    """Remembers an error for a while, so that later calls get it at once."""
 
     def __init__(self, seconds: float, ticks: Callable[[], float]) -> None:
         self._seconds, self._ticks = seconds, ticks
@@ -290,7 +290,7 @@ class _Rest:
     def check(self) -> None:
         with self._lock:
             if self._error is not None and self._ticks() < self._until:
-                # A copy: an error that several threads raise would gather all their stacks.
+                # A copy: an error that several threads raise would collect all their stacks.
                 raise copy.copy(self._error)
 
     def failed(self, error: ScoutAMError) -> ScoutAMError:

@@ -1,4 +1,4 @@
-"""What can go wrong with a server that speaks HTTP, for the stand-in to do when it is told to."""
+"""Faults of an HTTP server, which tests can make the stand-in produce."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ BODIES = {
     "html": (b"<html><body>Welcome to the proxy</body></html>", "text/html"),
     "huge": (b'{"archdone": false, "pad": "' + b"x" * (1 << 20) + b'"}', "application/json"),
 }
-"""Answers that are not what was promised, and what they call themselves."""
+"""Answers that are not as specified, with their media types."""
 
 
 @dataclass
 class Fault:
-    """What goes wrong, the next `times` that `where` is asked for: a path, "login", or None for any path."""
+    """A fault for the next `times` requests of `where`: a path, "login", or None for any path."""
 
     kind: Kind
     status: int = 200

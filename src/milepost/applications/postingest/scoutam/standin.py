@@ -1,8 +1,8 @@
-"""A stand-in for ScoutAM that speaks real HTTP, for tests, demonstrations and the docs; it can be told to misbehave.
+"""Stand-in for ScoutAM that speaks real HTTP, for tests, demonstrations and the docs; tests can make it fail.
 
     python -m milepost.applications.postingest.scoutam.standin --port 0 --after 30s
 
-prints its address, knows every file below --root, and says that a file is archived a while after it was first asked for.
+prints its URL, knows every file below --root, and reports a file as archived a while after the first request for it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ LOGIN = "login"
 class StandIn:
     """`with StandIn() as tape:` listens at `tape.url` until the end. Without `everything`, only files that were `put` are known.
 
-    With `everything`, each path below `root` is a file that is archived `after` seconds from when it was first asked for.
-    A token is good for `token_uses` requests, or for ever.
+    With `everything`, each path below `root` is a file that is archived `after` seconds after the first request for it.
+    A token is valid for `token_uses` requests, or without limit.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class StandIn:
         self.token_uses = token_uses
         self.files: dict[str, Any] = {}
         self.asked: Counter[str] = Counter()
-        """How often each path was asked for."""
+        """Number of requests of each path."""
         self.logins = 0
         self.most_at_once = 0
         self.faults: list[Fault] = []
@@ -72,7 +72,7 @@ class StandIn:
 
     @property
     def connections(self) -> int:
-        """How many have been made to it."""
+        """Number of connections made to it."""
         return self._server.accepted
 
     def __enter__(self) -> StandIn:
@@ -87,19 +87,19 @@ class StandIn:
         self._server.server_close()
 
     def put(self, path: str, *volumes: str, copy: str = "3", archdone: bool = True, **more: Any) -> None:
-        """A file below `root`, with these volumes for one of its copies. `more` goes into the answer as it is."""
+        """Add a file below `root`, with these volumes for one of its copies. `more` goes into the answer unchanged."""
         others = [{"copy": name} for name in ("1", "2", "3") if name != copy]
         copies = [*others, {"copy": copy, "sections": [{"volume": volume} for volume in volumes]}]
         self.files[f"{self.root}/{path}"] = {"archdone": archdone, "copies": copies, "checksum": None, **more}
 
     def fail(self, kind: Kind = "status", status: int = 200, *, where: str | None = None, times: int = ALWAYS, **headers: str) -> Fault:
-        """Misbehave from now on, until `mend` or for so many times. In names of headers '_' stands for '-'."""
+        """Fail from now on, until `mend` or for so many times. In names of headers '_' stands for '-'."""
         fault = Fault(kind, status, where, times, {name.replace("_", "-"): value for name, value in headers.items()})
         self.faults.append(fault)
         return fault
 
     def mend(self) -> None:
-        """Behave again."""
+        """Stop failing."""
         self.faults.clear()
 
     # What is answered -------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class StandIn:
 
 
 def derived(path: str, archived: bool) -> dict[str, Any]:
-    """A state with volumes that follow from the path alone."""
+    """A state with volumes derived from the path alone."""
     digest = sha256(path.encode()).hexdigest()
     copies: list[dict[str, Any]] = [{"copy": "1"}, {"copy": "2"}, {"copy": "3"}]
     if archived:
@@ -194,12 +194,12 @@ class _Handler(BaseHTTPRequestHandler):
             fault = standin.fault_for(where)
             status, content = right()
         finally:
-            # Before anything is sent: whoever has its answer may ask the next at once, and would be counted twice.
+            # Count before sending: a client may send its next request as soon as it has the answer.
             standin.end()
         if fault is None:
             self._send(status, content)
         elif fault.kind == "status":
-            self._send(fault.status, {"error": "as it was told"}, headers=fault.headers)
+            self._send(fault.status, {"error": "a fault set by the test"}, headers=fault.headers)
         elif fault.kind in BODIES:
             self._send(fault.status, *BODIES[fault.kind])
         else:
@@ -217,17 +217,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing is printed: what was asked is counted."""
+        """Print nothing: requests are counted instead."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scoutam_standin", description="A stand-in for ScoutAM that knows every file.")
-    parser.add_argument("--port", type=int, default=0, help="where to listen on 127.0.0.1; 0 takes a free one")
-    parser.add_argument("--after", default="30s", help="a file is archived so long after it was first asked for, such as 30s or 10m")
+    parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0 takes a free one")
+    parser.add_argument("--after", default="30s", help="a file is archived this long after the first request for it, such as 30s or 10m")
     parser.add_argument("--root", default="/archive", help="the mount root below which every file is known")
     given = parser.parse_args(args)
     try:
-        # A backoff's first pause is its base, whatever a span is written like.
+        # The first delay of a backoff is its base, in any notation of a span.
         after = mp.Backoff(base=given.after, cap="36500d").exponential_ms(0) / 1000
     except mp.UsageError:
         parser.error(f"--after is {given.after!r}; give a span such as 30s, 10m or 2h")

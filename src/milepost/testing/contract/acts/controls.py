@@ -1,4 +1,4 @@
-"""Pauses, rates, limits and lanes: what may be claimed now, and when asking again makes sense."""
+"""Pauses, rates, limits and lanes: which items may be claimed now, and when the next claim can succeed."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ class ControlsContract(Promises):
         world.hold("parcels/weigh")
         claimed = world.claim()
         world.asks_again(claimed, None)
-        assert claimed.next_at is not None or "pulse" not in world.ledger.missing_capabilities, (
-            "a worker would never hear that it is resumed"
-        )
+        assert claimed.next_at is not None or "pulse" not in world.ledger.missing_capabilities, "a worker would not notice the resume"
         assert world.ledger.next_due([world.plan]) is None
 
     def test_a_worker_may_settle_what_it_holds_while_paused(self, world: World) -> None:

@@ -1,4 +1,4 @@
-"""Answers that confirm nothing: noted once, shown on the row, the stage offered again after a short pause; and confirmed by force."""
+"""Partial answers: noted once, shown on the row, the stage offered again after a short pause; and confirmed by force."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _covers(value: Any, payload: Any) -> bool:
 
 
 def tape_route() -> Route:
-    """One external stage that is given files, then one whose payload is made of the first one's answer."""
+    """One external stage that is given files, then one whose payload is made from the first one's answer."""
     route = Route("tapes")
     route.external("tape", resend_after="14d", accepts=_covers, next_payload=lambda output: {"files": len(output)})
     route.external("shelf", resend_after="14d")
@@ -110,9 +110,9 @@ class PartialAnswersContract(Promises):
         world = tapes
         large = {"a": ["V" * 100_000]}
         world.apply(refused(world.item("t1"), large, world.plan, world.now, 0.0, by="confirmer"))
-        told = world.lines("t1")[-1].note["confirms nothing"]
-        assert told["bytes"] > 100_000
-        assert len(told["cut"]) == 2_000
+        kept = world.lines("t1")[-1].note["confirms nothing"]
+        assert kept["bytes"] > 100_000
+        assert len(kept["cut"]) == 2_000
         world.audit()
 
     def test_the_whole_answer_confirms_afterwards_and_makes_the_next_payload(self, tapes: World) -> None:

@@ -1,4 +1,4 @@
-"""Renaming a stage while items are on it: every item keeps its place, and nothing else changes."""
+"""Rename of a stage with items: every item keeps its place, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class RenameContract(Promises):
         assert list(world.row("p1").kept) == ["frank"]
 
     def test_a_stage_can_take_in_the_items_of_one_that_is_gone(self, world: World) -> None:
-        """Renaming onto a stage that has items of its own puts both together."""
+        """Renaming onto a stage that has items of its own merges both."""
         world.add("p1")
         world.bring("p2", to="stamp")
         world.ledger.rename_stage("parcels", "weigh", "stamp")

@@ -1,4 +1,4 @@
-"""Operators' acts that reach further than a retry: run again, give other content, set for another time."""
+"""Operators' acts beyond a retry: rerun, replace, reschedule."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class ActsContract(Promises):
         assert world.confirm("p1", "delivered") is None
         row = world.row("p1")
         assert (row.status, row.due_at) == (Status.COMPLETED, None)
-        told = [reason for reason in world.reasons("p1") if reason != "offered"]
-        assert told[-4:] == ["rerun", "advanced", "advanced", "confirmed"]
+        reasons = [reason for reason in world.reasons("p1") if reason != "offered"]
+        assert reasons[-4:] == ["rerun", "advanced", "advanced", "confirmed"]
         world.audit()
 
     def test_a_finished_item_runs_again_from_its_last_stage_and_answers_anew(self, world: World) -> None:
-        """At the last stage it keeps its work_id, unless it is to be new work; the answer of the first time does not count."""
+        """At the last stage it keeps its work_id, unless it is new work; the answer of the first run does not count."""
         world.bring("p1", "p2", to="COMPLETED")
         ids = [world.item(key).work_id for key in ("p1", "p2")]
         assert world.apply(rerun(world.item("p1"), world.plan, world.now, stage="delivered", **WHO)) is None
@@ -207,7 +207,7 @@ def _replaced(world: World, key: str, content: Any, **more: Any) -> Any:
 
 
 def _see_to(world: World, key: str) -> None:
-    """What the resender does once an item's time has come."""
+    """Do what the resender does when an item is due."""
     change = world.look(key)
     if change is not None:
         assert world.apply(change) is None

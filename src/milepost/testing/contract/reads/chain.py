@@ -1,4 +1,4 @@
-"""Promise 9, accountable: history is append-only and chained, and every act is in it with who and why."""
+"""Promise 9, accountable: history is append-only and chained, and has every act with its author and reason."""
 
 from __future__ import annotations
 

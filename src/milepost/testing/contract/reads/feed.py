@@ -1,4 +1,4 @@
-"""The feed: history is the outbox, in the order written, with what an offer offers."""
+"""The feed: history is the outbox, in the order written, with the payloads of offers."""
 
 from __future__ import annotations
 
@@ -138,12 +138,12 @@ class FeedContract(Promises):
 
 
 def _ship(world: World, key: str, label: str) -> None:
-    """Bring an item to the external stage, which is offered this label."""
+    """Bring an item to the external stage, which is offered with this label."""
     world.add(key)
     world.settle(world.take(key), Done())
     world.settle(world.take(key, "stamp"), Done({"label": label}))
 
 
 def _offers(world: World) -> list[Any]:
-    """What was offered, in the order of the feed."""
+    """The offers, in the order of the feed."""
     return [line.payload for line in world.ledger.feed(0, 100) if line.line.offered]

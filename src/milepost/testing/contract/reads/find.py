@@ -1,4 +1,4 @@
-"""Finding rows: every filter, and pages that are complete and without repeats."""
+"""Find: every filter, and pages that are complete and without repeats."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class FindContract(Promises):
         assert "new" in self.find(full, changed_before=full.now + 1)
 
     def test_by_due_time(self, full: World) -> None:
-        """What falls due at that very moment is due."""
+        """An item that is due exactly at that time is due."""
         due = {key: _due(full, key) for key in ("old", "retried", "waits", "new")}
         moments = sorted({moment + step for moment in due.values() for step in (-1, 0)})
         assert len(moments) > 2

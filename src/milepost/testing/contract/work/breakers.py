@@ -1,4 +1,4 @@
-"""Circuit breakers: when a lane is closed to claims, which items are let through as probes, and when it is open to claims again."""
+"""Circuit breakers: when a lane is closed to claims, which items are probes, and when it opens to claims again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BreakersContract(Promises):
         return sample_route(breaker=breaker, retry=Backoff(attempts=50, base=1, factor=1, jitter=0))
 
     def fail(self, world: World, *keys: str, outcome: Outcome = DOWN, **content: Any) -> None:
-        """Add these items and let the first try of each come to this outcome."""
+        """Add these items and let the first attempt of each have this outcome."""
         world.add(*keys, **content)
         items = world.claim().items
         assert sorted(item.key for item in items) == sorted(keys)

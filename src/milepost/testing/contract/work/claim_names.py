@@ -1,5 +1,5 @@
-"""Promise 4, told truly: a history line names the claim that it ends, a worker hears whether its outcome was written, and no write
-takes back a lease that was extended."""
+"""Promise 4, reported correctly: a history line names the claim that it ends, a worker learns whether its outcome was written, and no
+write takes back a lease extension."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class ClaimNamesContract(Promises):
             [item] = remote.claim(Wish(world.plan, world.plan.first, f"worker-{number}", 1, LEASE)).items
             world.clock.advance((LEASE + ledger.timing.resend_delay_ms) / 1000)
             resender.run_once()
-        # Where the row is the queue, the next claim writes the loss.
+        # If the row is the queue, the next claim writes the loss.
         if not world.row("p1").terminal:
             assert remote.claim(Wish(world.plan, world.plan.first, "worker", 1, LEASE)).items == []
         assert world.row("p1").status is Status.MAX_RETRIES_EXCEEDED
@@ -169,12 +169,12 @@ class ClaimNamesContract(Promises):
         world.clock.advance((86_400_000 - LEASE // 2) / 1000)
         item = world.take("p1", "stamp")
         world.clock.advance((LEASE // 2) / 1000)
-        told = look(world.item("p1"), world.plan, world.now, 0.0, None)
-        assert told is not None
-        assert told.line is not None
-        assert told.line.reason is Reason.OVERDUE
+        overdue = look(world.item("p1"), world.plan, world.now, 0.0, None)
+        assert overdue is not None
+        assert overdue.line is not None
+        assert overdue.line.reason is Reason.OVERDUE
         assert world.ledger.extend([item.row], world.now + LEASE, world.now) == [True]
-        assert world.apply(told) is None
+        assert world.apply(overdue) is None
         row = world.row("p1")
         assert (row.overdue_at, row.look_at, row.due_at) == (None, world.now + LEASE, world.now + LEASE)
         assert world.settle(Item(row, item.content), Done()) is None
@@ -188,7 +188,7 @@ class ClaimNamesContract(Promises):
         item = world.take("p1", "stamp")
         world.clock.advance((LEASE // 2) / 1000)
         assert world.apply(world.look("p1")) is None
-        # The worker still has the row as it was before that.
+        # The worker still has the earlier row.
         assert world.ledger.extend([item.row], world.now + LEASE, world.now) == [True]
         row = world.row("p1")
         assert (row.look_at, row.due_at) == (world.now + LEASE, world.now + LEASE)

@@ -1,4 +1,4 @@
-"""Many at once: threads and several handles on one ledger."""
+"""Concurrency: threads and several handles on one ledger."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from milepost.testing.contract.world import LEASE, World
 
 
 def at_once(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Run all jobs at the same moment, each in a thread of its own; their answers in order."""
+    """Run all jobs at the same time, each in a thread of its own; their answers in order."""
     gate = Barrier(len(jobs))
 
     def run(job: Callable[[], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Promises 3, 4 and 6: leases fence, what is lost comes back, and losses are bounded."""
+"""Promises 3, 4 and 6: leases fence, lost items come back, and losses are bounded."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class FencesContract(Promises):
     def test_reclaim_makes_what_dead_holders_held_due_at_once(self, world: World) -> None:
         world.add("p1", "p2", "p3")
         held = {world.claim(want=1, holder=holder).items[0].key: holder for holder in ("dead-1", "dead-2", "alive")}
-        assert world.ledger.reclaim(["dead-1", "dead-2", "nobody"], world.now) == 2
+        assert world.ledger.reclaim(["dead-1", "dead-2", "unknown"], world.now) == 2
         again = world.claim(holder="next").items
         assert sorted(held[item.key] for item in again) == ["dead-1", "dead-2"]
         assert all(item.row.losses == 1 for item in again)

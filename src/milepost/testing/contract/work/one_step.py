@@ -16,7 +16,7 @@ from milepost.testing.contract.world import World
 
 class OneStepContract(Promises):
     def step(self, world: World, items: list[Item], want: int = 100) -> tuple[list[Conflict | Refused | None], ClaimResult]:
-        """Settle these items as done, and claim at the stage that they go on to."""
+        """Settle these items as done, and claim at their next stage."""
         changes = [decide(item, Done(), world.plan, world.now, 0.0) for item in items]
         versions = {world.plan.name: world.plan.version}
         answers, [claimed] = world.ledger.apply_and_claim(changes, world.now, versions, [world.ask("stamp", want)], 0.0)
@@ -68,6 +68,6 @@ class OneStepContract(Promises):
         world.settle(hurt, Done())
         answers, claimed = self.step(world, items)
         assert [isinstance(answer, Conflict) for answer in answers] == [item.key == "p1" for item in items]
-        # It is due at that stage, though: it is claimed there as any other.
+        # It is due at that stage, though: it can be claimed there like any other.
         assert sorted(item.key for item in claimed.items) == ["p1", "p2"]
         world.audit()

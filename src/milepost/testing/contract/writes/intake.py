@@ -1,4 +1,4 @@
-"""Promise 1, accepted once; and what is known of a key."""
+"""Promise 1, accepted once; and the record of a known key."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class IntakeContract(Promises):
 
     def test_peek_answers_in_the_order_asked(self, world: World) -> None:
         world.add("a", "b", list_id="list-1")
-        known = world.ledger.peek("parcels", ["b", "nobody", "a", "b"])
+        known = world.ledger.peek("parcels", ["b", "unknown", "a", "b"])
         assert [one and one.key for one in known] == ["b", None, "a", "b"]
         assert known[0] is not None
         assert known[0].list_id == "list-1"
@@ -74,8 +74,8 @@ class IntakeContract(Promises):
     def test_recognise_tells_the_same_content_from_other_content(self, world: World) -> None:
         world.bring("done", to="COMPLETED")
         world.add("a", "b", colour="red")
-        red = {key: digest_of({"id": key, "colour": "red"}) for key in ("a", "b", "nobody")}
-        keys, digests = ["b", "nobody", "a", "done"], [digest_of({"id": "b"}), red["nobody"], red["a"], digest_of({"id": "done"})]
+        red = {key: digest_of({"id": key, "colour": "red"}) for key in ("a", "b", "unknown")}
+        keys, digests = ["b", "unknown", "a", "done"], [digest_of({"id": "b"}), red["unknown"], red["a"], digest_of({"id": "done"})]
         other, absent, same, done = world.ledger.recognise("parcels", keys, digests)
         assert other == world.ledger.peek("parcels", ["b"])[0]
         assert (absent, same) == (None, Same(Status.QUEUED, "weigh"))
@@ -120,7 +120,7 @@ class IntakeContract(Promises):
 
     def test_get_gives_none_for_what_is_not_there(self, world: World) -> None:
         world.add("p1")
-        found = world.ledger.get([("parcels", "nobody"), ("parcels", "p1"), ("nowhere", "p1")])
+        found = world.ledger.get([("parcels", "unknown"), ("parcels", "p1"), ("nowhere", "p1")])
         assert [item and item.key for item in found] == [None, "p1", None]
         assert world.ledger.get([]) == []
         assert world.ledger.add(world.plan, [], world.now) == []

@@ -1,4 +1,4 @@
-"""A key that comes again after the route has forgotten it: an item with ids, a `work_id` and a chain of its own."""
+"""A key that is submitted again after the route has forgotten it: a new item with its own ids, `work_id` and chain."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class LivesContract(Promises):
         assert row.life == 0
         assert world.item("p1").work_id == work_id("parcels", "p1", "delivered", 1)
         assert world.ledger.history("parcels", "p1")[0].previous == origin("parcels", "p1", row.input_digest)
-        told = [event.id for line in world.lines("p1") for event in events_of(line, "parcels", "p1", "c-p1")]
-        assert told[:2] == ["parcels/p1/1/accepted", "parcels/p1/2/advanced"]
+        ids = [event.id for line in world.lines("p1") for event in events_of(line, "parcels", "p1", "c-p1")]
+        assert ids[:2] == ["parcels/p1/1/accepted", "parcels/p1/2/advanced"]
 
 
 def _forgetful_route() -> Route:
@@ -80,7 +80,7 @@ def _forgetful_route() -> Route:
 
 
 def _live(world: World, retries: int) -> set[str | bytes]:
-    """See the item through; its event ids, the work_ids that partners saw, and the digests of its chain."""
+    """Process the item to the end; its event ids, the work_ids that partners saw, and the digests of its chain."""
     assert world.add("p1") == [None]
     seen: set[str | bytes] = set()
     for _ in range(retries):
@@ -107,7 +107,7 @@ def _forget(world: World) -> None:
         world.ledger.prune("parcels", TERMINAL, world.now, world.now - 86_400_000, DeliveredLines(world.ledger.last_seq()), 10).forgotten
         == 1
     )
-    # Only what is asked for now is looked up again.
+    # Only keys that are requested now are looked up again.
     world.ledger.peek("parcels", ["p1"])
     for item in world.claim().items:
         world.settle(item, Done())

@@ -1,4 +1,4 @@
-"""Refused: one row that the storage cannot take or read is one item's trouble, and its neighbours go on."""
+"""Refused rows: a row that the storage cannot take or read affects one item only."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class RefusedRowsContract(Promises):
         world = World(ledger)
         world.add("a", "bad")
         self.damage(ledger, "parcels", "bad", what)
-        sound, damaged, absent = ledger.get([("parcels", key) for key in ("a", "bad", "nobody")])
+        sound, damaged, absent = ledger.get([("parcels", key) for key in ("a", "bad", "unknown")])
         assert isinstance(sound, Item)
         assert isinstance(damaged, Refused)
         assert damaged.reason
@@ -108,7 +108,7 @@ class RefusedRowsContract(Promises):
         assert [refused.key for refused in page.refused] == ["bad"]
         assert ledger.history("parcels", "bad")[0].line.reason is Reason.ACCEPTED
         (known,) = ledger.peek("parcels", ["bad"])
-        assert known is not None, "it is known, so that it is not taken in a second time"
+        assert known is not None, "it is known, so that it is not accepted twice"
         assert ledger.recognise("parcels", ["bad"], [digest_of({"id": "bad"})]) != [None]
 
     def test_an_item_whose_content_is_damaged_can_be_cancelled(self, ledger: Ledger) -> None:
