@@ -32,7 +32,7 @@ from milepost.ports.upkeep import BackupReport
 
 
 class Operations:
-    """What can be done with the items of an open ledger: hand them over, look at them, confirm and correct them."""
+    """Operations on the items of an open ledger: submit, read, confirm and correct them."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -111,7 +111,7 @@ def test_a_service_that_raises_is_logged_and_has_had_no_good_run(caplog: pytest.
         desk.submit("weighed", {"id": "a"})
         desk.run(until_idle=0)
         assert desk.show("weighed", "a")["status"] == "COMPLETED"  # type: ignore[index]
-        ran = {finding.what.split()[6] for finding in doctor(desk.context).findings if finding.about == "role" and finding.level == "ok"}
+        ran = {finding.what.split(":")[0] for finding in doctor(desk.context).findings if finding.about == "role" and finding.level == "ok"}
         assert "resender" in ran
         assert "parcels-desk-poll" not in ran
     assert "the service 'poll' of application 'parcels-desk' failed" in caplog.text

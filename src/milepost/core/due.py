@@ -1,4 +1,4 @@
-"""What happens when an item's time has come: one look for claiming, rescuing, resending and telling that it is late."""
+"""Due items: one rule for claims, expired leases, resends and overdue marks."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ FRAGILE = 2
 
 
 def fragile(row: Row) -> bool:
-    """Would claiming this row now make it an item that two workers were lost with?"""
+    """Whether claiming this row now makes it an item that two workers were lost with."""
     return row.losses + (row.status is Status.PROCESSING) >= FRAGILE
 
 
 class Lease(Struct, frozen=True):
-    """A worker's claim: who, under which fresh token, until when."""
+    """A worker's claim: holder, fresh token, expiry."""
 
     token: str
     holder: str
@@ -35,8 +35,8 @@ class Lease(Struct, frozen=True):
 
 
 def has_new_look(before: Row, after: Row) -> bool:
-    """Does this change set another moment at which a worker must look at the item? Where workers are called by messages, a message
-    for that moment follows."""
+    """Whether this change sets another time at which a worker must check the item. If messages call workers, a message for that time
+    follows."""
     if after.status is _PENDING:
         return (
             before.status is not _PENDING
@@ -49,11 +49,11 @@ def has_new_look(before: Row, after: Row) -> bool:
 
 
 def look(item: Item, plan: Plan, now: int, jitter: float, lease: Lease | None, *, called: bool = False) -> Change | None:
-    """What must be written for an item that is due. With a `lease` the item is claimed if it is ready to be worked on;
-    without one (the resender) only what needs no worker is done. None: nothing to do for this caller.
+    """The change for a due item. With a `lease` the item is claimed if it is ready for work; without one (the resender) only changes
+    that need no worker are made. None: nothing to do for this caller.
 
-    `called`: a message brought the worker here. Then what was offered is ready before its time (which is when it would be
-    offered again), and what somebody holds is left alone: a loss is for the resender to write.
+    `called`: a message brought the worker here. Then an offered item is ready before its due time (at that time it would be offered
+    again), and an item with a lease is left alone: the resender writes its loss.
     """
     row = item.row
     stage = plan.by_name.get(row.stage)
@@ -63,7 +63,7 @@ def look(item: Item, plan: Plan, now: int, jitter: float, lease: Lease | None, *
     held = status is _PROCESSING
     expired = row.look_at is not None and row.look_at <= now and not row.later_than(now)
     if row.look_at == now and stage.external and status is _QUEUED and plan.route.dialect == "today":
-        expired = False  # as today's resender has it, an offer just as old as its queue's retention is not sent again yet
+        expired = False  # as in today's resender, an offer exactly as old as its queue's retention is not sent again yet
     if row.undecided is not None and held:
         return decide(item, outcome_from_builtins(row.undecided), plan, now, jitter, by=row.holder)
     if called:
@@ -88,7 +88,7 @@ def look(item: Item, plan: Plan, now: int, jitter: float, lease: Lease | None, *
     if lease is None:
         if overdue:
             return _tell_overdue(row, now)
-        # Where the row itself is the queue there is nothing to offer: a worker will find it.
+        # If the row itself is the queue, there is nothing to offer: a worker will find it.
         return offered(row, stage, now) if stage.offer_life_ms else None
     if overdue:
         return change(row, Reason.OVERDUE, now, _PROCESSING, {**_claim_fields(lease, now), "overdue_at": None})
@@ -97,8 +97,8 @@ def look(item: Item, plan: Plan, now: int, jitter: float, lease: Lease | None, *
 
 
 def claimed_on_arrival(change: Change, now: int, lease: Lease) -> Change | None:
-    """The change with its item claimed at the stage that it brings it to, in the same write; None where the item is not simply ready
-    there, and `look` has to say what happens. A claim makes no line, so the history is that of the change alone."""
+    """The change with its item claimed at its next stage, in the same write; None if the item is not simply ready there, and `look` must
+    decide. A claim makes no line, so the history is that of the change alone."""
     row = change.after
     if row.status is not Status.QUEUED or row.look_at is None or row.look_at > now:
         return None
@@ -117,7 +117,7 @@ def _tell_overdue(row: Row, now: int) -> Change:
 
 
 def _lost(row: Row, stage: Stage, now: int, lease: Lease | None) -> Change:
-    """The lease ran out: a loss, not an attempt. The result of that try is unknown. (An overdue mark waits for its own look.)"""
+    """The lease expired: a loss, not an attempt. The result of that try is unknown. (An overdue mark is handled separately.)"""
     losses = row.losses + 1
     author = Author(row.holder, row.claimed_at, claim=None if row.lease is None else claim_digest(row.lease))
     if losses >= MAX_LOSSES:
@@ -134,8 +134,8 @@ def _lost(row: Row, stage: Stage, now: int, lease: Lease | None) -> Change:
 
 
 def offered(row: Row, stage: Stage, now: int) -> Change:
-    """Its stage is told that there is work. An external stage's offer is a line, since it is an event; that one of our own
-    stages has been called says nothing new, and makes none."""
+    """Offer the stage. The offer of an external stage is a history line, because it is an event; the offer of a stage of our own says
+    nothing new, and makes none."""
     look_at = now + stage.offer_life_ms
     if not stage.external:
         return Change(row, replace(row, status=Status.QUEUED, look_at=look_at, updated_at=now))
@@ -144,8 +144,8 @@ def offered(row: Row, stage: Stage, now: int) -> Change:
 
 
 def resent(row: Row, stage: Stage, now: int, *, by: str, why: str | None = None, act: str | None = None) -> Change:
-    """Offer a stage again: a new line, and at an external stage so a new event, with the same work_id. Whether work that was handed
-    over has been done is not known."""
+    """Offer a stage again: a new line, and so a new event at an external stage, with the same work_id. Whether work that was handed
+    over has been done is unknown."""
     fields = {**FREE, "look_at": now + stage.offer_life_ms, "handed_over": False, "unknown": row.unknown or row.handed_over}
     offered = work_id_of(row) if stage.external else None
     return change(row, Reason.RESENT, now, Status.QUEUED, fields, Author(by, None, why, act), offered=offered)

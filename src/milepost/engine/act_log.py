@@ -205,7 +205,7 @@ def act_view(act: Act) -> dict[str, Any]:
 
 
 def _about(filter: dict[str, Any]) -> dict[str, Any]:
-    """What an act was for, with times as ISO text."""
+    """The arguments of an act, with times as ISO text."""
     query = {name: value for name, value in filter.get("query", {}).items() if name not in _NOT_CHOSEN}
     times = {name: iso(value) for name, value in query.items() if name.endswith("_before")}
     return {name: query | times if name == "query" else value for name, value in filter.items() if value is not None}

@@ -31,7 +31,7 @@ class BreakerView(Struct, frozen=True):
     """The latest failure that it counted."""
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """One sentence, without the times."""
         again = "" if self.trips == 1 else f", for the {self.trips}th time in a row"
         return f"the breaker of {self.scope} is {self.state}{again}; the last failure: {self.error}"

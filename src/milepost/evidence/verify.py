@@ -292,9 +292,7 @@ class _Checker:
         if verdict.seals:
             verdict.not_proved.append(f"what happened to {verdict.seals:,} items of which only the seal is left")
         if self._key is None or not self._signatures:
-            verdict.not_proved.append(
-                "who wrote this, and that nobody has written it anew since: nothing here is signed, or no key was given"
-            )
+            verdict.not_proved.append("who wrote this, and that it was not rewritten since: nothing here is signed, or no key was given")
             verdict.not_proved.append("correlation ids: they stand in no line")
         elif self._given is None:
             verdict.signed_by = fingerprint(self._key)
@@ -304,11 +302,11 @@ class _Checker:
             verdict.signed_by = fingerprint(self._given)
             verdict.proved.append(f"everything was signed with the key that was given ({verdict.signed_by})")
         if self._heads is None:
-            verdict.not_proved.append("when it was written, but by the word of whoever signed: no published head was given (--head)")
+            verdict.not_proved.append("when it was written, except by the statement of the signer: no published head was given (--head)")
         else:
             under = f"{verdict.under_heads:,} of {verdict.records:,} records end under a published head"
             (verdict.proved if verdict.under_heads else verdict.not_proved).append(under)
-        verdict.not_proved.append("that what was reported is true: a stage's output is the word of whoever did it")
+        verdict.not_proved.append("that the reported results are true: a stage's output is the statement of its worker or partner")
         return verdict
 
 

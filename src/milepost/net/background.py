@@ -15,7 +15,7 @@ _current: BackgroundLoop | None = None
 
 
 class BackgroundLoop:
-    """An event loop in a thread of its own. It ends when nobody holds it any more."""
+    """An event loop in a thread of its own. It ends when its last holder releases it."""
 
     def __init__(self) -> None:
         self.loop = new_event_loop()

@@ -113,7 +113,7 @@ class AddressGuard:
 
 
 def special(address: IpAddress) -> str | None:
-    """What is special about an address; None: it is an ordinary public one."""
+    """Why an address is special; None: it is an ordinary public one."""
     if address in METADATA:
         return METADATA[address]
     if isinstance(address, IPv4Address):

@@ -11,7 +11,7 @@ from milepost.core.errors import UsageError
 
 @dataclass(frozen=True)
 class Tls:
-    """Which certificates are trusted and shown. `ca_file`: trust the authorities in this PEM file instead of the system's.
+    """Trusted certificates, and the client's own. `ca_file`: trust the authorities in this PEM file instead of the system's.
     `certificate_file` and `key_file` (PEM): this client's own certificate, for partners that ask for one (mutual TLS).
     The files are read once in the life of a process."""
 

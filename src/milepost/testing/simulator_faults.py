@@ -144,7 +144,7 @@ class Ear:
 
 
 def prove_dead(ledger: Any, holder: str) -> None:
-    """What the operating system does when a process ends: its lock is released, and its lock file stays."""
+    """Release the lock of a dead process, as the operating system does when a process ends; its lock file stays."""
     if hasattr(ledger, "kill"):
         ledger.kill(holder)
         return

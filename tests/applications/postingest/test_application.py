@@ -83,7 +83,7 @@ def test_what_can_be_reached_is_well(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     with StandIn(everything=True) as tapes:
         for name, value in zip(VARIABLES[1:], (tapes.url, tapes.user, tapes.password, tapes.root), strict=True):
             monkeypatch.setenv(name, value)
-        assert findings() == [("ok", "the worker of CC reaches what it asks"), ("ok", "the worker of Scout reaches what it asks")]
+        assert findings() == [("ok", "the worker of CC reaches its storage"), ("ok", "the worker of Scout reaches its storage")]
 
 
 def test_the_confirmer_is_a_command_that_says_what_it_misses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

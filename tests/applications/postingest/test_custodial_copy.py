@@ -233,7 +233,7 @@ def test_on_a_route_one_asset_arrives_and_another_waits_until_it_is_there(scene:
     clock = VirtualClock()
     with mp.open("memory:", routes=[route], clock=clock) as post:
         post.submit("assets", {"id": "a", **PAYLOAD}, {"id": "b", "preservationSystemId": OTHER})
-        with pytest.raises(AssertionError, match="not at rest"):
+        with pytest.raises(AssertionError, match="not idle"):
             drain(post, clock, at_most="1d")
         assert_item(post, "assets", "a", status=mp.Status.COMPLETED)
         assert_item(post, "assets", "b", stage="CC", status=mp.Status.WAITING)

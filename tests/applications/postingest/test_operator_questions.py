@@ -126,7 +126,7 @@ def test_which_are_overdue_and_why(desk: Desk, shelves: Shelves) -> None:
     assert (keys((found, more)), more) == (["half", "none"], True), "the one that has been late for longest first"
     assert keys(overdue(desk.ctx, Query(route=ROUTE, stages=frozenset({"CC"})), 50)) == ["unanswered"]
     [asked] = overdue(desk.ctx, Query(route=ROUTE, stages=frozenset({"CC"})), 50)[0]
-    assert asked.why == "offered; nobody has confirmed it"
+    assert asked.why == "offered; not confirmed yet"
     desk.confirm("CC", asset="unanswered")
     assert overdue(desk.ctx, Query(route=ROUTE, stages=frozenset({"CC"})), 50) == ([], False)
 

@@ -220,7 +220,7 @@ def test_the_mount_root_is_asked_for_only_until_something_below_it_is_known(scen
     [
         ("status", 500, "ScoutAM does not answer: 500"),
         ("status", 503, "ScoutAM does not answer: 503"),
-        ("status", 401, "ScoutAM does not let us in: Authentication failed with status code: 401"),
+        ("status", 401, "ScoutAM refuses the login: Authentication failed with status code: 401"),
         ("hang", 200, "ScoutAM does not answer: 127.0.0.1:PORT: no whole answer within 0.25 s"),
         ("drip", 200, "ScoutAM does not answer: 127.0.0.1:PORT: no whole answer within 0.25 s"),
     ],

@@ -59,7 +59,7 @@ def test_ages_what_is_late_and_what_comes_next(shell) -> None:
     assert 0 < ages["delivered"]["p50_s"] == ages["delivered"]["oldest_s"]
     assert "p50" in shell.ok("status", "--ages").out
     late = shell.ok("list", "parcels", "--overdue", "--json").json
-    assert [(item["key"], item["why"]) for item in late["items"]] == [("A", "offered; nobody has confirmed it")]
+    assert [(item["key"], item["why"]) for item in late["items"]] == [("A", "offered; not confirmed yet")]
     assert late["items"][0]["overdue_for_s"] > 0
     assert "late by" in shell.ok("list", "parcels", "--overdue").out
     coming = shell.ok("list", "parcels", "--next").out

@@ -61,7 +61,7 @@ def test_processes_that_went_silent_with_work_in_hand_overrun_or_are_outdated(wo
     slow = {"route": "parcels", "stage": "weigh", "key": "A", "seconds": 42.0}
     world.process(holder="slow", overrunning=[slow], outdated=["parcels"])
     warned = {found.what for found in _found(world, "process", "warn")}
-    assert any(what.startswith("gone was last heard of 5 min ago") and "3 items" in what for what in warned)
+    assert any(what.startswith("gone has been silent, last heartbeat 5 min ago") and "3 items" in what for what in warned)
     assert any(what.startswith("slow stands by") for what in warned)
     assert not any("left" in what for what in warned)
     [overrun] = _found(world, "handler")
@@ -74,7 +74,7 @@ def test_only_processes_at_work_are_listed(world: World) -> None:
     assert [found.what.split()[0] for found in _found(world, "process")] == ["host-a:1"]
     world.clock.advance("15s")
     [found] = _found(world, "process")
-    assert (found.level, found.what.startswith("nobody is at work now; the last to stop was host-a:1, 15 s ago")) == ("ok", True)
+    assert (found.level, found.what.startswith("no process is running; the last to stop was host-a:1, 15 s ago")) == ("ok", True)
 
 
 def test_a_process_that_is_proved_dead_is_no_live_one(world: World) -> None:
@@ -83,7 +83,7 @@ def test_a_process_that_is_proved_dead_is_no_live_one(world: World) -> None:
     world.ledger.kill("host-a:1")
     warned, ok = _found(world, "process")
     assert warned.level == "warn"
-    assert warned.what.startswith("host-a:1 has died, last heard of now")
+    assert warned.what.startswith("host-a:1 has died, last heartbeat now")
     assert warned.what.endswith("it held 2 items")
     assert ok.what.startswith("nobody is at work now")
 
@@ -109,7 +109,7 @@ def test_expired_leases_and_late_work(world: World) -> None:
     assert _found(world, "lease") == []
     assert _found(world, "late") == []
     world.clock.advance("20m")
-    assert _found(world, "lease")[0].what == "the leases of 1 item of parcels have run out"
+    assert _found(world, "lease")[0].what == "the leases of 1 item of parcels have expired"
     [late] = _found(world, "late")
     assert "parcels/weigh has been due for 20 min" in late.what
     world.ledger.write(HOLD, "parcels/weigh", Hold(world.clock.now(), "ops", "flood"))
@@ -135,7 +135,7 @@ def test_subscribers_that_lag_fail_or_are_silent_and_what_is_parked_for_them(wor
     world.ledger.write(CURSOR, "old", Cursor(0, now, removed=True))
     world.ledger.write(PARKED, "p", Parked("hook", "parcels", "A 1", 1, now, 2, now + 1000, "no such address"))
     levels = {found.what.split()[0]: found.level for found in _found(world, "subscriber")}
-    assert levels == {"log": "ok", "hook": "warn"}
+    assert levels == {"log:": "ok", "hook": "warn"}
     assert _found(world, "parked")[0].next == "milepost subscribers release hook parcels 'A 1' --by YOU --reason '…'"
     world.clock.advance("31d")
     [silent] = _found(world, "subscriber", "bad")
@@ -150,7 +150,7 @@ def test_a_changed_history_is_found(world: World, monkeypatch: pytest.MonkeyPatc
     real = world.ledger.history
     monkeypatch.setattr(world.ledger, "history", lambda route, key: lines[1:] if key == "A" else real(route, key))
     [broken] = _found(world, "chain", "bad")
-    assert "the history of parcels/A is not as it was written: the chain is broken at line 1" in broken.what
+    assert "the history of parcels/A was changed after it was written: the chain is broken at line 1" in broken.what
 
 
 def test_a_line_that_cannot_be_read_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,11 +115,11 @@ def test_the_doctor_says_what_keeps_it(world: World) -> None:
         [finding] = [finding for finding in doctor(newer.ctx).findings if finding.about == "back-fill"]
         return finding.level, finding.what, finding.next
 
-    still = "1 finished item of parcels still to be sent to filed"
+    still = "1 completed item of parcels still to be sent to filed"
     assert told() == ("ok", still, "")
     newer.clock.advance("6m")
     assert told()[0] == "warn"
-    assert told()[1].startswith(f"{still}; nobody has gone on with that since 6 min ago")
+    assert told()[1].startswith(f"{still}; no process has continued it since 6 min ago")
     pause(newer.ctx, ROUTE, by="ops", reason="stocktaking")
     assert told()[1] == f"{still}; it waits: parcels is paused"
     stop(newer.ctx, ROUTE, by="ops", reason="the shelf is full")

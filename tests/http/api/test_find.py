@@ -150,7 +150,7 @@ def test_what_comes_next_is_the_nearest_with_the_reason(door: Visitor) -> None:
     door.milepost.submit("parcels", {"id": "second"})
     found = door.call("GET", f"{ITEMS}?nearest=true").body
     assert [(row["key"], row["why"]) for row in found["items"]] == [
-        ("first", "offered; nobody has confirmed it"),
+        ("first", "offered; not confirmed yet"),
         ("second", "it waits for a worker"),
     ]
     assert (found["next"], found["more"]) == (None, False)

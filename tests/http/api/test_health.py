@@ -107,7 +107,7 @@ def test_a_ledger_that_cannot_be_written_to_is_named_without_saying_where_it_is(
 
     monkeypatch.setattr(busy.ctx, "ledger", Instead(real, write=write))
     answer = busy.call("GET", "/readyz")
-    assert answer.body["parts"] == [{"part": "ledger", "why": "it cannot be written to; the log and 'milepost doctor' say more"}]
+    assert answer.body["parts"] == [{"part": "ledger", "why": "it cannot be written to; see the log and 'milepost doctor'"}]
     assert b"hidden" not in answer.raw
 
 

@@ -123,7 +123,7 @@ def test_ages_and_next_looks_are_spans(at: Guarded) -> None:
     assert "Overdue by" in text_of(late)
     assert "P-1 deliver queued 3 h" in text_of(late)
     assert 'datetime="2033-11-15T00:13:20.000Z" data-span>3 h' in late.raw.decode()
-    assert "offered; nobody has confirmed it" in text_of(late)
+    assert "offered; not confirmed yet" in text_of(late)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_what_is_shown_is_what_is_exported(at: Guarded, question: str, wanted: l
     assert sorted(row["key"] for row in rows) == wanted
     lines = list(csv.DictReader(io.StringIO(at.call("GET", sheet).raw.decode())))
     assert [line["key"] for line in lines] == [row["key"] for row in rows]
-    assert {line["why"] for line in lines} == ({"offered; nobody has confirmed it"} if "status" not in question else {""})
+    assert {line["why"] for line in lines} == ({"offered; not confirmed yet"} if "status" not in question else {""})
 
 
 def test_on_aws_what_costs_much_is_asked_about_first(aws_door: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,11 +73,11 @@ def notices(door: Visitor, key: str | None = None) -> dict[str, str]:
 
 
 def test_while_all_is_well_there_is_one_calm_line(at: Guarded) -> None:
-    assert "All is well: nothing waits for a worker, nothing is paused, nothing is set aside." in home(at)
+    assert "All is well: no item waits for a worker, nothing is paused, the quarantine is empty." in home(at)
     at.milepost.submit("parcels", {"id": "a"})
     Station(at.ctx, subscribers=[CallSubscriber(lambda event: None, name="catalogue")]).run(until_idle_s=0)
     assert (
-        "All is well: nothing waits for a worker, the resender last ran 0 ms ago, nothing is paused, nothing is set aside, everyone is told."
+        "All is well: no item waits for a worker, the resender last ran 0 ms ago, nothing is paused, the quarantine is empty, all subscribers are up to date."
         in home(at)
     )
 
@@ -85,8 +85,8 @@ def test_while_all_is_well_there_is_one_calm_line(at: Guarded) -> None:
 def test_work_that_waits_while_nobody_is_there_is_told_at_once(at: Guarded) -> None:
     at.milepost.submit("parcels", {"id": "a"})
     assert notices(at) == {
-        "Nobody is at work, and 1 item waits for a worker.": "/system",
-        "No resender has run yet: what has gone quiet is not sent again.": "/system",
+        "No process is running, and 1 item waits for a worker.": "/system",
+        "No resender has run yet: items whose due time has passed are not sent again.": "/system",
     }
     at.work()
     assert notices(at) == {}
@@ -134,7 +134,7 @@ def test_a_resender_that_went_silent_is_missed_while_something_is_on_the_way(at:
     at.milepost.submit("parcels", {"id": "a"})
     at.work()
     clock.advance("3h")
-    assert notices(at) == {"The resender last ran 3 h ago: what has gone quiet is not sent again.": "/system"}
+    assert notices(at) == {"The resender last ran 3 h ago: items whose due time has passed are not sent again.": "/system"}
 
 
 def test_what_failed_and_what_is_late_is_one_click_away(at: Guarded, clock: VirtualClock) -> None:
@@ -326,11 +326,11 @@ def test_the_route_of_the_heads_is_silent_while_it_is_well(tmp_path: Path) -> No
 
 
 def test_on_aws_what_was_set_aside_is_told_to_those_who_see_everything(aws_door: Visitor) -> None:
-    assert "nothing is set aside" in home(aws_door)
+    assert "the quarantine is empty" in home(aws_door)
     place = urlsplit(aws_door.ctx.ledger.url)
     sqs = boto3.client("sqs", region_name=standins.REGION, endpoint_url=parse_qs(place.query)["endpoint"][0])
     url = sqs.get_queue_url(QueueName=ResourceNames(place.path.strip("/")).quarantine)["QueueUrl"]
     sqs.send_message(QueueUrl=url, MessageBody="something")
-    assert "nothing is set aside" in home(aws_door)  # asked a moment ago
+    assert "the quarantine is empty" in home(aws_door)  # asked a moment ago
     aws_door.door.state.ttl_cache._kept.clear()
-    assert notices(aws_door) == {"Something was set aside because it cannot be used.": "/system"}
+    assert notices(aws_door) == {"The quarantine has entries.": "/system"}

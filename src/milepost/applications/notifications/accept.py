@@ -27,7 +27,7 @@ _CODES = {
 
 
 class StoredMessage(Struct, frozen=True, rename="camel"):
-    """What the ledger holds of a new message."""
+    """The stored form of a new message."""
 
     message_id: str
     sender_id: str

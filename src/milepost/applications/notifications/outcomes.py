@@ -37,7 +37,7 @@ _NETWORK = {
 
 
 class DeliveryVerdict(Struct, frozen=True):
-    """What one try makes of the message; `pause` says why its destination is to be paused."""
+    """Result of one attempt for the message; `pause` says why its destination is to be paused."""
 
     outcome: mp.Outcome
     pause: str | None = None
@@ -117,7 +117,7 @@ def error_details(body: bytes) -> dict[str, Any]:
 
 
 def recorded(response: net.Response, body: bytes, limit: int, secrets: Collection[str]) -> dict[str, Any]:
-    """What is kept of an answer: its headers, and its body up to the limit; cookies and what looks like a secret are hidden."""
+    """The recorded part of an answer: its headers, and its body up to the limit; cookies and apparent secrets are hidden."""
     kept = body[:limit]
     found: dict[str, Any] = mp.redacted(
         {

@@ -56,8 +56,8 @@ def form_of(dialect: str, texts: Mapping[str, str], ingested: str = INGESTED, qu
             return None
         if data["status"] != "COMPLETED":
             # Before the end behind a quiet stage: its last text is sent when it is complete.
-            told = stage not in quiet and not (data.get("to") in quiet and stage == last)
-            return _notification(dialect, envelope, UPDATE, stage, texts[stage]) if told and stage in texts else None
+            notified = stage not in quiet and not (data.get("to") in quiet and stage == last)
+            return _notification(dialect, envelope, UPDATE, stage, texts[stage]) if notified and stage in texts else None
         note = data.get("note")
         again = isinstance(note, dict) and note.get("completed") == "again"
         named = last if stage in quiet else stage

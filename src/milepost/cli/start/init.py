@@ -54,7 +54,7 @@ def init(folder: Path, application: str | None) -> None:
     """
     if application is None:
         files = {"parcels.py": ROUTE, "milepost.toml": SETTINGS, "parcels.jsonl": SAMPLE}
-        told = "parcels.py (a route), milepost.toml and parcels.jsonl (a list)"
+        summary = "parcels.py (a route), milepost.toml and parcels.jsonl (a list)"
         steps = (
             "milepost submit parcels parcels.jsonl",
             "milepost work --until-idle",
@@ -62,7 +62,7 @@ def init(folder: Path, application: str | None) -> None:
             "milepost show parcels P-3            # the one that has no weight",
         )
     else:
-        files, told = _application(application), f"the application {application}, its page's template and milepost.toml"
+        files, summary = _application(application), f"the application {application}, its page's template and milepost.toml"
         steps = (
             f"milepost {application} ask A-1 'is it working?'",
             "milepost work --until-idle",
@@ -71,7 +71,7 @@ def init(folder: Path, application: str | None) -> None:
         )
     _write(folder, files)
     first = [] if folder == Path() else [f"cd {folder}"]
-    click.echo(f"Wrote {told}. Try:\n")
+    click.echo(f"Wrote {summary}. Try:\n")
     for step in (*first, *steps):
         click.echo(f"  {step}")
 

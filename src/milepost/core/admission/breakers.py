@@ -26,7 +26,7 @@ class BreakerState(StrEnum):
 
 
 class BreakerVerdict(Enum):
-    """What the end of a claim says about the lane's partner."""
+    """Verdict of an ended claim about the lane's partner."""
 
     FAILED = 1
     SUCCEEDED = 2
@@ -43,7 +43,7 @@ class Probe(Struct, frozen=True):
 
 
 class BreakerRecord(Struct, frozen=True, omit_defaults=True):
-    """What the ledger keeps of one lane's breaker."""
+    """The ledger's record of one lane's breaker."""
 
     failures: list[int] = []
     """When the latest tries failed, while the breaker is closed."""

@@ -1,4 +1,4 @@
-"""What a change says about the partner of its item's lane, and the record of the lane's breaker after it."""
+"""Verdicts for circuit breakers: what a change says about the partner of its item's lane, and the breaker's record after it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ANSWERED = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.NOT_YET, Reason
 
 
 def verdict_of(change: Change) -> BreakerVerdict | None:
-    """What a change says about the partner of the lane that its item was in; None: it ends no claim there."""
+    """The verdict of a change about the partner of its item's lane; None: it ends no claim there."""
     if change.breaker is not None:
         return BreakerVerdict.FAILED
     before, after, line = change.before, change.after, change.line

@@ -23,7 +23,7 @@ class FieldFault(Struct, frozen=True):
 
 
 def field_fault(error: ValidationError, wanted: Any) -> FieldFault:
-    """What is wrong with a value that should have been of the type `wanted`."""
+    """The fault of a value that should have had the type `wanted`."""
     text, _, where = str(error).partition(" - at `")
     place = where.rstrip("`") or "$"
     named = _FIELD.search(text)
@@ -35,12 +35,12 @@ def field_fault(error: ValidationError, wanted: Any) -> FieldFault:
 
 
 def expected_at(wanted: Any, path: str) -> str | None:
-    """In words, what belongs at this place (such as `$.outcomes[0].outcome.type`) of a value of this type; None: that is not known."""
+    """A description of the value that belongs at this place (such as `$.outcomes[0].outcome.type`) of a value of this type; None: unknown."""
     return _any_of(_words(one) for one in _there(wanted, path))
 
 
 def fields_at(wanted: Any, path: str) -> str | None:
-    """Which fields an object has at this place; None: that is not known."""
+    """The fields of the object at this place; None: unknown."""
     found = [one for one in _there(wanted, path) if isinstance(one, inspect.StructType)]
     return ", ".join(field.encode_name for field in found[0].fields) if len(found) == 1 else None
 
@@ -62,7 +62,7 @@ def _flat(kind: inspect.Type) -> list[inspect.Type]:
 
 
 def _inside(kind: inspect.Type, name: str | None) -> list[inspect.Type]:
-    """What a field of this name holds, or, without a name, what a list or an object holds."""
+    """The types of a field with this name, or, without a name, of the elements of a list or an object."""
     if isinstance(kind, inspect.StructType):
         if name is not None and name == kind.tag_field:
             return [inspect.LiteralType((kind.tag,))]

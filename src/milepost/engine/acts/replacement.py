@@ -50,7 +50,7 @@ def replaced(
 
 
 def _kept(ctx: Context, item: Item, dry_run: bool) -> dict[str, Any]:
-    """What the history line says about the old content: a copy, or the name of its blob."""
+    """The part of the history line about the old content: a copy, or the name of its blob."""
     text = canonical_json(item.input)
     if len(text) <= COPY_LIMIT:
         return {"content": item.input}

@@ -1,4 +1,4 @@
-"""The health checks: one list of rules. `doctor`, `/readyz` and the overview are three views of what they find. They only read."""
+"""Health checks: one list of rules. `doctor`, `/readyz` and the overview are three views of their findings. They only read."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class Finding(Struct, frozen=True):
-    """One thing that a check looked at. `level` is ok, warn or bad; `next` says what to do about it."""
+    """One result of a check. `level` is ok, warn or bad; `next` says what to do."""
 
     level: str
     about: str
@@ -60,7 +60,7 @@ class CheckResult(Struct, frozen=True):
 
     finding: Finding
     headline: str = ""
-    """For the overview: a sentence if something is wrong, a part of the calm line if the level is ok. Empty: not shown there."""
+    """For the overview: a sentence if something is wrong, a part of the "all is well" line if the level is ok. Empty: not shown there."""
     page: str = "/system"
     """The dashboard page where an operator can act on it."""
     part: str = ""
@@ -70,8 +70,8 @@ class CheckResult(Struct, frozen=True):
 
 
 class Look:
-    """What the checks of one run share. `routes`: the snapshots of the routes that the viewer sees (None: of all). `everything`: the
-    viewer sees all routes. `thorough`: look at rows even where the counters say that there is nothing. `once` caches costly answers."""
+    """State that the checks of one run share. `routes`: the snapshots of the routes that the viewer sees (None: of all). `everything`: the
+    viewer sees all routes. `thorough`: read rows even if the counters say that there are none. `once` caches expensive answers."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Look:
         return self.watch.now
 
     def once(self, about: tuple[str, ...], ask: Callable[[], T]) -> T:
-        """The answer to a costly question; a view that is shown often takes one that is up to a minute old."""
+        """The answer to an expensive query; a view that is shown often accepts an answer that is up to a minute old."""
         return ask() if self._once is None else self._once(about, ask)
 
     @cached_property
@@ -122,8 +122,8 @@ class Look:
         return last_runs(self.ctx)
 
     def worth_asking(self, route: str, stage: str, statuses: Iterable[Status]) -> bool:
-        """Is it worth a query whether items of this stage are in trouble? A quick view asks only where the counters say that there are
-        any, and of routes that its viewer sees."""
+        """Whether to query for problems of this stage's items. A quick view queries only where the counters say that there are
+        any, and for routes that its viewer sees."""
         if self.thorough:
             return self.sees(route)
         wanted = tuple(statuses)
@@ -131,7 +131,7 @@ class Look:
 
 
 class Check(Struct, frozen=True):
-    """One rule and the views that show what it finds."""
+    """One rule and the views that show its findings."""
 
     name: str
     look: Callable[[Look], Iterable[CheckResult]]
@@ -156,7 +156,7 @@ def _ok(about: str, what: str, **shown: str) -> CheckResult:
 
 
 def _calm(about: str, headline: str) -> CheckResult:
-    """Nothing to report, which the calm line of the overview says."""
+    """No problem; the "all is well" line of the overview says so."""
     return CheckResult(Finding(OK, about, ""), headline=headline)
 
 
@@ -169,21 +169,21 @@ def _items_page(route: str, query: str) -> str:
 
 
 def _ledger(look: Look) -> Iterator[CheckResult]:
-    """What the ledger says of itself: a damaged file, little room on its disk, rows that were set aside."""
+    """Problems that the ledger reports: a damaged file, little space on its disk, entries in quarantine."""
     if look.facts.get("sound") is False:
-        yield _bad("ledger", "the ledger's file does not pass its own check", "stop all processes and go back to a backup")
+        yield _bad("ledger", "the ledger's file fails its integrity check", "stop all processes and restore a backup")
     yield from _room(look.facts.get("free_bytes"))
     for problem in look.facts.get("problems", ()):
         yield _warn("ledger", problem, "milepost quarantine list" if "set aside" in problem else "")
 
 
 def _room(free: int | None) -> Iterator[CheckResult]:
-    """Is there room where the ledger lives? None: that is not known, or does not matter."""
+    """Whether the ledger's disk has space. None: unknown, or irrelevant."""
     if free is None or free >= LITTLE_ROOM:
         return
     if free < NO_ROOM:
-        what = "the disk is full: nothing new can be recorded, and workers wait"
-        yield _bad("disk", what, "free some space on the disk of the ledger; all goes on by itself then")
+        what = "the disk is full: nothing can be recorded, and workers wait"
+        yield _bad("disk", what, "free some space on the disk of the ledger; work then continues automatically")
     else:
         what = f"only {free / 1_000_000:,.0f} MB are free on the disk of the ledger"
         yield _warn("disk", what, "free some space, or prune: milepost prune --help")
@@ -204,7 +204,7 @@ def _routes(look: Look) -> Iterator[CheckResult]:
 
 
 def _versions(look: Look) -> Iterator[CheckResult]:
-    """Does this process have the routes in the versions that are in force?"""
+    """Whether this process has the route versions that are in force."""
     old = outdated(look.ctx)
     if old:
         why = f"{len(old)} of {len(look.ctx.plans)} are of another version than the ledger's; restart this process"
@@ -212,12 +212,12 @@ def _versions(look: Look) -> Iterator[CheckResult]:
 
 
 def _back_fills(look: Look) -> Iterator[CheckResult]:
-    """Finished items that are being sent on to an added stage, or would be if nothing were in the way."""
+    """Completed items that are being sent to an added stage, or that wait for an obstacle."""
     for route, document in sorted(look.ctx.ledger.read(BACK_FILL).items()):
         there = read_as(BackFill, document.value)
         if there.finished_at is not None:
             continue
-        what = f"{counted(left(there), 'finished item')} of {route} still to be {sent(there)} {there.stage}"
+        what = f"{counted(left(there), 'completed item')} of {route} still to be {sent(there)} {there.stage}"
         waits = hindrance(look.ctx, route, there)
         if there.stopped_at is not None:
             go_on = f"milepost routes back-fill {route} --pace RATE {SIGNED}"
@@ -225,31 +225,31 @@ def _back_fills(look: Look) -> Iterator[CheckResult]:
         elif waits is not None:
             yield _warn("back-fill", f"{what}; it waits: {waits}", f"milepost routes back-fill {route} --stop {SIGNED}")
         elif look.now - there.spent_to > LATE_MS + 1000 / there.pace:
-            yield _warn("back-fill", f"{what}; nobody has gone on with that since {look.watch.when(there.spent_to)}", "milepost up")
+            yield _warn("back-fill", f"{what}; no process has continued it since {look.watch.when(there.spent_to)}", "milepost up")
         else:
             yield _ok("back-fill", what)
 
 
 def _processes(look: Look) -> Iterator[CheckResult]:
-    """The processes at work, and those that ended while they held items; of all others only the last, if none is at work."""
+    """The running processes, and those that ended while they held items; of all others only the last, if none is running."""
     known, dead = processes(look.ctx), set(look.ctx.ledger.dead_workers())
     for process in known:
         heard, held = look.watch.when(process.seen_at), counted(process.in_hand, "item")
         if process.holder in dead:
             cure = "the next worker on this machine takes it back at once: milepost work"
             had = f"; it held {held}" if process.in_hand else ""
-            yield _warn("process", f"{process.holder} has died, last heard of {heard}{had}", cure)
+            yield _warn("process", f"{process.holder} has died, last heartbeat {heard}{had}", cure)
         elif process.in_hand and ALIVE_MS < look.now - process.seen_at < GONE_MS:
-            cure = "if it is dead, its work comes back when its leases run out, or when the next worker on that machine starts"
-            yield _warn("process", f"{process.holder} was last heard of {heard}; it held {held}", cure)
+            cure = "if it is dead, its items come back when their leases expire, or when the next worker on that machine starts"
+            yield _warn("process", f"{process.holder} has been silent, last heartbeat {heard}; it held {held}", cure)
     if known and not look.alive:
-        yield _ok("process", f"nobody is at work now; the last to stop was {known[0].holder}, {look.watch.when(known[0].seen_at)}")
+        yield _ok("process", f"no process is running; the last to stop was {known[0].holder}, {look.watch.when(known[0].seen_at)}")
     for process in look.alive:
         roles = ", ".join(sorted(process.roles)) or "no role yet"
         held = counted(process.in_hand, "item")
-        yield _ok("process", f"{process.holder} ({roles}) was heard of {look.watch.when(process.seen_at)}; {held} in hand")
+        yield _ok("process", f"{process.holder} ({roles}) is running, last heartbeat {look.watch.when(process.seen_at)}; {held} leased")
         for slow in process.overrunning:
-            what = f"{process.holder}: a handler overruns its time: {_slow(slow)}"
+            what = f"{process.holder}: a handler has exceeded its timeout: {_slow(slow)}"
             yield _warn("handler", what, "it keeps its slot and lease until it returns; restart that process if it hangs")
 
 
@@ -259,17 +259,17 @@ def _slow(slow: dict[str, Any]) -> str:
 
 
 def _at_work(look: Look) -> Iterator[CheckResult]:
-    """Is a process at work? It matters to operators while items wait, and to `/readyz` always."""
+    """Whether a process is running. Operators need to know while items wait, `/readyz` always."""
     waiting = sum(_waiting(look, route) for route in look.seen) if not _worker_heard(look) else 0
     if waiting:
-        what = f"nobody is at work, and {counted(waiting, 'item')} {'waits' if waiting == 1 else 'wait'} for a worker"
+        what = f"no process is running, and {counted(waiting, 'item')} {'waits' if waiting == 1 else 'wait'} for a worker"
         yield _warn("process", what, _start(look, "worker"), headline=_sentence(what))
     else:
-        yield _calm("process", _many(len(look.alive)) if look.alive else "nothing waits for a worker")
+        yield _calm("process", _many(len(look.alive)) if look.alive else "no item waits for a worker")
 
 
 def _many(alive: int) -> str:
-    return f"{alive:,} {'process' if alive == 1 else 'processes'} at work"
+    return f"{alive:,} {'process' if alive == 1 else 'processes'} running"
 
 
 def _start(look: Look, role: str) -> str:
@@ -279,7 +279,7 @@ def _start(look: Look, role: str) -> str:
 
 
 def _worker_heard(look: Look) -> bool:
-    """Does a worker live, or was one at work a short time ago? (A function on AWS lives only while it is called.)"""
+    """Whether a worker is running, or ran a short time ago. (A function on AWS runs only while it is called.)"""
     if any("worker" in process.roles for process in look.alive):
         return True
     gone = set(look.ctx.ledger.dead_workers())
@@ -288,7 +288,7 @@ def _worker_heard(look: Look) -> bool:
 
 
 def _waiting(look: Look, route: str) -> int:
-    """How many items of a route wait for workers of our own."""
+    """Number of items of a route that wait for Milepost's own workers."""
     plan = look.ctx.plans.get(route)
     if plan is None or route in look.holds:
         return 0
@@ -298,14 +298,14 @@ def _waiting(look: Look, route: str) -> int:
 
 
 def _station(look: Look) -> Iterator[CheckResult]:
-    """Functions on AWS report less often than a process that they are alive."""
+    """Functions on AWS have longer heartbeat intervals than a process."""
     at, _ = look.last_runs.get("worker", (0, ""))
     if not look.alive and not (look.ctx.ledger.work_queues and look.now - at <= HEARD_MS):
-        yield _ok("process", "", part="station", unready="nobody is at work; start 'milepost up'")
+        yield _ok("process", "", part="station", unready="no process is running; start 'milepost up'")
 
 
 def _standing_by(look: Look) -> Iterator[CheckResult]:
-    """Processes that a change of a route has overtaken: they claim nothing of it until they are restarted."""
+    """Processes with an outdated route version: they claim none of its items until they are restarted."""
     for process in look.alive:
         for route in process.outdated:
             if look.sees(route):
@@ -319,23 +319,23 @@ def _roles(look: Look) -> Iterator[CheckResult]:
         at, holder = look.last_runs.get(role, (0, ""))
         shown = _resender(look, at) if role == "resender" else {}
         if not at:
-            yield _warn("role", f"no {role} has had a good run here yet", _start(look, role), **shown)
+            yield _warn("role", f"{role}: no successful run yet", _start(look, role), **shown)
         elif look.now - at > HEARD_MS:
-            yield _warn("role", f"the last good run of a {role} was {look.watch.when(at)}, by {holder}", _start(look, role), **shown)
+            yield _warn("role", f"{role}: last successful run {look.watch.when(at)}, by {holder}", _start(look, role), **shown)
         else:
-            yield _ok("role", f"the last good run of a {role} was {look.watch.when(at)}, by {holder}", **shown)
+            yield _ok("role", f"{role}: last successful run {look.watch.when(at)}, by {holder}", **shown)
 
 
 def _resender(look: Look, at: int) -> dict[str, str]:
-    """How the overview and `/readyz` show the resender: items that have gone quiet are sent again only while there is one."""
+    """How the overview and `/readyz` show the resender: without one, silent items are not sent again."""
     silent_ms = look.now - at
     if at and silent_ms <= HEARD_MS:
         return {"headline": f"the resender last ran {short_span(silent_ms)} ago"}
-    since = f"has had no good run for {short_span(silent_ms)}" if at else "has had no good run yet"
+    since = f"has had no successful run for {short_span(silent_ms)}" if at else "has had no successful run yet"
     shown = {"part": "resender", "unready": f"it {since}; start 'milepost up'"}
     if any(one.live for one in look.seen.values()):
         ago = f"The resender last ran {short_span(silent_ms)} ago" if at else "No resender has run yet"
-        shown["headline"] = f"{ago}: what has gone quiet is not sent again."
+        shown["headline"] = f"{ago}: items whose due time has passed are not sent again."
     return shown
 
 
@@ -354,26 +354,26 @@ def _holds(look: Look) -> Iterator[CheckResult]:
 
 
 def _breakers(look: Look) -> Iterator[CheckResult]:
-    """Lanes that a circuit breaker keeps closed."""
+    """Lanes whose circuit breaker is open."""
     found = [one for one in breaker_views(look.ctx) if look.sees(one.route)]
     for one in found:
         lane = f" --lane {quote(one.lane)}" if one.lane else ""
-        headline = "" if one is not found[0] else _sentence(one.told) if len(found) == 1 else f"{len(found)} breakers are open."
-        yield _warn("breaker", one.told, f"milepost breakers close {one.route} {one.stage}{lane} {SIGNED}", headline=headline)
+        headline = "" if one is not found[0] else _sentence(one.text) if len(found) == 1 else f"{len(found)} breakers are open."
+        yield _warn("breaker", one.text, f"milepost breakers close {one.route} {one.stage}{lane} {SIGNED}", headline=headline)
 
 
 def _aside(look: Look) -> Iterator[CheckResult]:
-    """Is anything in quarantine? To ask may be to ask a queue, and concerns no single route. (`doctor` has the ledger's own count.)"""
+    """Whether the quarantine has entries. The query may read a queue, and concerns no single route. (`doctor` has the ledger's own count.)"""
     some = look.once(("set aside",), lambda: _any_aside(look.ctx)) if look.everything else None
     if some:
-        headline = "Something was set aside because it cannot be used."
-        yield _warn("ledger", "something was set aside", "milepost quarantine list", headline=headline)
+        headline = "The quarantine has entries."
+        yield _warn("ledger", "the quarantine has entries", "milepost quarantine list", headline=headline)
     elif some is not None:
-        yield _calm("ledger", "nothing is set aside")
+        yield _calm("ledger", "the quarantine is empty")
 
 
 def _any_aside(ctx: Context) -> bool | None:
-    """None: that cannot be found out now."""
+    """None: it cannot be found out now."""
     try:
         some, more = ctx.ledger.quarantine.set_aside(1)
     except MilepostError:
@@ -404,23 +404,23 @@ def _leases(look: Look) -> Iterator[CheckResult]:
         expired = sum(1 for item in page.items if item.row.look_at is not None and item.row.look_at <= look.now)
         if expired:
             more = "at least " if page.next is not None else ""
-            what = f"the leases of {more}{counted(expired, 'item')} of {route} have run out"
+            what = f"the leases of {more}{counted(expired, 'item')} of {route} have expired"
             yield _warn("lease", what, "the next claim takes them over: milepost work")
 
 
 def _late(look: Look) -> Iterator[CheckResult]:
-    """Work that workers should have taken up long ago, stage by stage."""
+    """Items that workers should have claimed long ago, by stage."""
     held = {*look.holds, *open_breakers(look.ctx)}
     for route, stage in worked_stages(look.ctx, held):
         if look.worth_asking(route, stage, WAITING):
             late = look.once(("late", route, stage), partial(late_at, look.ctx, route, stage, held, look.now))
             if late is not None:
-                what, page = late.told(look.now), _items_page(route, f"stage={url_quote(stage, safe='')}&nearest=true")
+                what, page = late.text(look.now), _items_page(route, f"stage={url_quote(stage, safe='')}&nearest=true")
                 yield _warn("late", what, late.cure, headline=_sentence(what), page=page)
 
 
 def _lost_calls(look: Look) -> Iterator[CheckResult]:
-    """Items that wait for a worker, and whose message the stage's queue does not hold any more."""
+    """Items that wait for a worker, but have no message in the stage's queue any more."""
     for route, plan in sorted(look.ctx.plans.items()):
         try:
             missing = look.ctx.ledger.missing_calls(plan, look.now)
@@ -430,24 +430,24 @@ def _lost_calls(look: Look) -> Iterator[CheckResult]:
         for stage, n in sorted(missing.items()):
             what = f"{counted(n, 'item')} queued at {route}/{stage} without a message in its queue: messages were lost, purged or moved"
             cure = (
-                f"the resender calls them again within minutes; at once: milepost resend {route} --stage {stage} --status QUEUED {SIGNED}"
+                f"the resender sends new messages within minutes; at once: milepost resend {route} --stage {stage} --status QUEUED {SIGNED}"
             )
             yield _warn("message", what, cure)
 
 
 def _refused_answers(look: Look) -> Iterator[CheckResult]:
-    """Answers for external stages that do not confirm what these were given to do."""
+    """Answers for external stages that do not confirm what the stages were given to do."""
     for route, stage in external_stages(look.ctx):
         if look.worth_asking(route, stage, AWAITED):
             found = look.once(("refused", route, stage), partial(refused_at, look.ctx, route, stage))
             if found is not None:
-                what, page = found.told(), _items_page(route, f"stage={url_quote(stage, safe='')}&nearest=true")
-                cure = f"milepost show {route} {quote(found.key)}; the stage is offered again by itself"
+                what, page = found.text(), _items_page(route, f"stage={url_quote(stage, safe='')}&nearest=true")
+                cure = f"milepost show {route} {quote(found.key)}; the stage is offered again automatically"
                 yield _warn("answer", what, cure, headline=_sentence(what), page=page)
 
 
 def _ended_badly(look: Look) -> Iterator[CheckResult]:
-    """Items that failed, and items that have passed their stage's overdue mark."""
+    """Failed items, and items that have passed their stage's overdue mark."""
     for route, seen in sorted(look.seen.items()):
         if seen.failed > 0:
             what, page = f"{counted(seen.failed, 'item')} of {route} failed", _items_page(route, "status=failed")
@@ -467,20 +467,20 @@ def _subscribers(look: Look) -> Iterator[CheckResult]:
         lag = f"{counted(behind, 'line')} behind" if behind else "up to date"
         if name in quiet:
             what = f"{name} has been silent since {look.watch.when(cursor.told_at)}, {lag}; pruning waits for it"
-            cure = f"start it again, or let it go: milepost subscribers forget {quote(name)} {SIGNED}"
+            cure = f"start it again, or remove it: milepost subscribers forget {quote(name)} {SIGNED}"
             yield _bad(
                 "subscriber", what, cure, headline=f"{name} has been silent for a long time, and pruning waits for it.", page="/events"
             )
         elif cursor.failures:
             what = f"{name} has failed {counted(cursor.failures, 'time')}, {lag}: {cursor.error}"
-            again = f"it is tried again {look.watch.when(cursor.retry_at)}"
-            # Its error is not for everyone: it may name items of a route that the viewer does not see.
-            failed = f"{name} is not told: it failed {counted(cursor.failures, 'time')}."
+            again = f"next attempt {look.watch.when(cursor.retry_at)}"
+            # Its error may name items of a route that the viewer does not see, so not every viewer gets it.
+            failed = f"{name} receives no events: it failed {counted(cursor.failures, 'time')}."
             yield _warn("subscriber", what, again, headline=failed, page="/events")
         else:
-            yield _ok("subscriber", f"{name} was told {look.watch.when(cursor.told_at)}, {lag}")
+            yield _ok("subscriber", f"{name}: last event {look.watch.when(cursor.told_at)}, {lag}")
     if cursors:
-        yield _calm("subscriber", "everyone is told")
+        yield _calm("subscriber", "all subscribers are up to date")
 
 
 def _parked(look: Look) -> Iterator[CheckResult]:
@@ -504,7 +504,7 @@ def _alerts(look: Look) -> Iterator[CheckResult]:
 
 
 def _chains(look: Look) -> Iterator[CheckResult]:
-    """Prove the records of the items written last."""
+    """Verify the hash chains of the items written last."""
     ctx = look.ctx
     newest = ctx.ledger.last_seq()
     refs = list({(line.route, line.key): None for line in ctx.ledger.feed(max(0, newest - CHAINS), CHAINS)})
@@ -516,13 +516,13 @@ def _chains(look: Look) -> Iterator[CheckResult]:
         lines = ctx.ledger.history(item.route, item.key)
         broken = chain_broken_at(ctx, item, lines)
         if broken is not None and _unchanged(ctx, item.route, item.key, item.row.version):
-            what = f"the history of {item.route}/{item.key} is not as it was written: {chain_fault(broken, lines)}"
+            what = f"the history of {item.route}/{item.key} was changed after it was written: {chain_fault(broken, lines)}"
             yield _bad("chain", what, "it was changed by other means, or the file is damaged; compare with a backup")
     yield _ok("chain", f"the histories of the last {counted(checked, 'item')} written were checked")
 
 
 def _unchanged(ctx: Context, route: str, key: str, version: int) -> bool:
-    """Row and history are read one after the other; a write between the two is no damage."""
+    """Whether the row is unchanged. Row and history are read one after the other; a write between the two is no damage."""
     [item] = ctx.ledger.get([(route, key)])
     return isinstance(item, Item) and item.row.version == version
 

@@ -1,4 +1,4 @@
-"""`milepost doctor`: what every health check finds, and what to do about it."""
+"""`milepost doctor`: the findings of every health check, and what to do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from milepost.engine.views.timestamps import Watch
 
 
 class DoctorReport(Struct, frozen=True):
-    """What the doctor found: the ledger's facts, and findings from the best to the worst of each kind."""
+    """The doctor's findings, and facts about the ledger."""
 
     at: int
     facts: dict[str, Any]
@@ -29,7 +29,7 @@ class DoctorReport(Struct, frozen=True):
 
 
 class Health(Struct, frozen=True):
-    """Is everything well: `level` is the worst of all findings. `ledger`: facts about it."""
+    """`level` is the worst level of all findings. `ledger`: facts about it."""
 
     at: str | None
     level: str
@@ -38,13 +38,13 @@ class Health(Struct, frozen=True):
 
 
 def health_view(report: DoctorReport) -> Health:
-    """What the doctor found, for programs."""
+    """The doctor's findings, for programs."""
     return Health(iso(report.at), report.level, report.facts, report.findings)
 
 
-def doctor(ctx: Context, told: Callable[[int, int], str] = clock_time) -> DoctorReport:
-    """Run every check once; each costs little, however many items there are. `told` says how moments are written in the findings."""
-    look = Look(ctx, Watch(ctx.clock.now(), told))
+def doctor(ctx: Context, format_time: Callable[[int, int], str] = clock_time) -> DoctorReport:
+    """Run every check once; each is cheap for any number of items. `format_time` formats the times in the findings."""
+    look = Look(ctx, Watch(ctx.clock.now(), format_time))
     facts = {**look.facts, "lacks": sorted(ctx.ledger.missing_capabilities)}
     findings = [result.finding for result in run_checks(look, DOCTOR) if result.finding.what]
     return DoctorReport(look.now, facts, findings)

@@ -1,4 +1,4 @@
-"""Work that should have been taken up long ago, stage by stage: by one rule for whoever asks. It only reads."""
+"""Late work: items that should have been claimed long ago, by stage. One rule for all views. It only reads."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from milepost.ports.documents import ROUTE, RouteVersion, read_as
 from milepost.ports.items import Query
 
 LATE_MS = 5 * 60_000
-"""Work that has been due for this long and was not taken up is worth a word."""
+"""Work that has been due for this long without a claim is reported."""
 SAMPLE = 1000
 WAITING = LIVE - {Status.PROCESSING}
-"""Nobody has these in hand."""
+"""Statuses without a worker."""
 
 
 class Late(Struct, frozen=True):
-    """Work at a stage that has been due since a moment. `remote`: the stage's workers come for it over HTTP."""
+    """Work at a stage that has been due since a time. `remote`: remote workers claim it over HTTP."""
 
     route: str
     stage: str
     since: int
     remote: bool
 
-    def told(self, now: int) -> str:
+    def text(self, now: int) -> str:
         waits = "; it waits for a worker (remote)" if self.remote else ""
-        return f"work at {self.route}/{self.stage} has been due for {short_span(now - self.since)} and nobody has taken it up{waits}"
+        return f"work at {self.route}/{self.stage} has been due for {short_span(now - self.since)} and no worker has claimed it{waits}"
 
     @property
     def cure(self) -> str:
         if self.remote:
-            return "start more of the stage's own workers, which claim over HTTP"
+            return "start more of the stage's remote workers, which claim over HTTP"
         return "start more workers (milepost work), or raise the stage's concurrency or rate"
 
 
 def worked_stages(ctx: Context, held: Container[str]) -> Iterator[tuple[str, str]]:
-    """(route, stage) of all that workers come for, ours or remote ones, and that is not paused, nor its route. `held`: the pauses."""
+    """(route, stage) of all stages that have workers, ours or remote ones, and that are not paused. `held`: the pauses."""
     for route, document in ctx.ledger.read(ROUTE).items():
         if route in held:
             continue
@@ -50,8 +50,8 @@ def worked_stages(ctx: Context, held: Container[str]) -> Iterator[tuple[str, str
 
 
 def late_at(ctx: Context, route: str, stage: str, held: Container[str], now: int) -> Late | None:
-    """The work at one of these stages that has been due for longest, if that is too long; what waits in a paused lane is not meant.
-    One look into the index of what is due; while nothing is late, it finds nothing."""
+    """The work at one of these stages that has been due longest, if that is too long, without items in paused lanes.
+    One query of the index of due items; while nothing is late, it finds nothing."""
     before = now - LATE_MS - 1
     found = ctx.ledger.find(Query(route=route, statuses=WAITING, stages=frozenset({stage}), due_before=before, limit=SAMPLE)).items
     since = min(

@@ -1,4 +1,4 @@
-"""Readiness: may this process be given calls? A load balancer asks every few seconds: it must cost little and tell no secrets."""
+"""Readiness: whether this process can take calls. A load balancer asks every few seconds: the check is cheap and reveals no names."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ TROUBLES: tuple[tuple[type[Exception], str], ...] = (
 
 
 class Unready(Struct, frozen=True):
-    """A part that is not as it should be. No names of routes, keys, files or hosts: anybody may ask."""
+    """A part that is not ready. Without names of routes, keys, files or hosts: any caller may read it."""
 
     part: str
     why: str
 
 
 def unready(ctx: Context) -> list[Unready]:
-    """The parts that are not ready: the ledger, which is written to, and those that the health checks name. Empty: all are ready."""
+    """The parts that are not ready: the ledger, if it cannot be written, and those that the health checks name. Empty: all are ready."""
     try:
         ctx.ledger.write(PROBE, "ready", {"at": ctx.clock.now()})
         # Without snapshots of routes: nothing here is counted.
         results = run_checks(Look(ctx, routes=(), thorough=False), READY)
     except Exception as error:
         if not isinstance(error, MilepostError):
-            log.exception("the ledger could not be asked whether it is ready")
+            log.exception("the readiness of the ledger could not be checked")
         why = next((text for kind, text in TROUBLES if isinstance(error, kind)), "it cannot be reached")
-        return [Unready("ledger", f"{why}; the log and 'milepost doctor' say more")]
+        return [Unready("ledger", f"{why}; see the log and 'milepost doctor'")]
     return [Unready(result.part, result.unready) for result in results if result.unready]

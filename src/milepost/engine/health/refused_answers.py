@@ -1,4 +1,4 @@
-"""Items at external stages whose last answer did not confirm them, for those who look whether all is well."""
+"""Refused answers: items at external stages whose last answer did not confirm them, as a health check."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AWAITED = frozenset({Status.WAITING, Status.QUEUED})
 
 
 class RefusedAnswers(Struct, frozen=True):
-    """How many items of a stage were answered in vain, and one of them with the reason. `more`: only the first were looked at."""
+    """Number of items of a stage with a refused answer, and one of them with the reason. `more`: only the first items were read."""
 
     route: str
     stage: str
@@ -28,13 +28,13 @@ class RefusedAnswers(Struct, frozen=True):
     key: str
     why: str
 
-    def told(self) -> str:
+    def text(self) -> str:
         at_least = "at least " if self.more else ""
         return f"the answers for {at_least}{counted(self.n, 'item')} at {self.route}/{self.stage} confirm nothing, such as {self.key}: {self.why}"
 
 
 def external_stages(ctx: Context) -> Iterator[tuple[str, str]]:
-    """(route, stage) of all stages that somebody else carries out."""
+    """(route, stage) of all external stages."""
     for route, document in sorted(ctx.ledger.read(ROUTE).items()):
         for stage, kind in read_as(RouteVersion, document.value).shape:
             if kind == "external":
@@ -42,7 +42,7 @@ def external_stages(ctx: Context) -> Iterator[tuple[str, str]]:
 
 
 def refused_at(ctx: Context, route: str, stage: str) -> RefusedAnswers | None:
-    """Those of one external stage, among the first that await an answer; None if there are none."""
+    """The refused answers of one external stage, among the first items that await an answer; None if there are none."""
     page = ctx.ledger.find(Query(route=route, statuses=AWAITED, stages=frozenset({stage}), limit=SAMPLE))
     found = [item.row for item in page.items if isinstance(item, Item) and was_refused(item.row)]
     if not found:

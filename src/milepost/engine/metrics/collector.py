@@ -1,4 +1,4 @@
-"""Figures of what happens in this process, kept in memory for whoever asks: counters and histograms with few, known labels."""
+"""Metrics of this process, in memory: counters and histograms with a bounded set of labels."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from milepost.ports.observer import Observer
 from milepost.ports.runner import JobResult
 
 OTHER = "other"
-"""Stands for every name that is none of the routes', stages' and words that are known: labels never grow with what comes in."""
+"""Stands for every name that is not a known route, stage or word: labels never grow with input."""
 ANSWERS = ("new", "known", "changed", "malformed")
 SEEN_TO = ("resent", "offered", "lost", "overdue", "no_answer", "confirmed", "decided")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 OUTCOMES = {"Done": "done", "NotYet": "not-yet", "HandedOver": "handed-over", "Retry": "retry", "Reject": "reject"}
 MOST_SERIES = 2_000
-"""Of one family; whatever is more counts under "other"."""
+"""Maximum series of one family; further ones count as "other"."""
 SHORT = (0.001, 0.005, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0, 120.0)
 LONG = (0.1, 1.0, 10.0, 60.0, 300.0, 1_800.0, 3_600.0, 21_600.0, 86_400.0, 604_800.0, 2_592_000.0)
 """Upper bounds in seconds: of calls, and of an item's time at a stage, which may be months."""
@@ -44,7 +44,7 @@ class Collector:
         self._figures = MetricFigures()
 
     def figures(self) -> MetricFigures:
-        """As of now; what happens later does not change them."""
+        """A copy of the present figures."""
         with self._lock:
             counters = {name: dict(series) for name, series in self._figures.counters.items()}
             histograms = {
@@ -66,7 +66,7 @@ class Collector:
             self._count("leases_lost", place, lost)
 
     def settled(self, rans: Sequence[JobResult], now: int, written: int, refused: int, undecided: int) -> None:
-        # Most of a batch is alike: what is alike is counted once, and quickly.
+        # Most items of a batch are alike: equal ones are counted together, which is fast.
         rows = [(ran.item.row, ran) for ran in rans]
         tried = Counter((row.route, row.stage, type(ran.outcome), ran.response_ms) for row, ran in rows)
         through = Counter((row.route, row.stage, row.entered_at) for row, ran in rows if type(ran.outcome) is Done)
@@ -123,7 +123,7 @@ class Collector:
 
 
 class Both:
-    """Tells two observers, one after the other."""
+    """Forwards to two observers, one after the other."""
 
     def __init__(self, first: Observer, second: Observer) -> None:
         self._observers = (first, second)
@@ -159,5 +159,5 @@ def _among(known: Collection[str], name: str) -> str:
 
 
 def _bounded(series: Mapping[Labels, object], labels: Labels) -> Labels:
-    """These labels, unless there are too many series already that are not this one."""
+    """These labels, unless the family already has the maximum number of other series."""
     return labels if labels in series or len(series) < MOST_SERIES else (OTHER,) * len(labels)

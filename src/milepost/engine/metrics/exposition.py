@@ -15,7 +15,7 @@ OPEN = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 class Family(Struct, frozen=True):
-    """Samples of one name. `kind` is gauge, counter or histogram; a counter's name has no `_total` here, it is written with it."""
+    """Samples of one name. `kind` is gauge, counter or histogram; a counter's name is without `_total` here, which is added in the text."""
 
     name: str
     kind: str

@@ -1,4 +1,4 @@
-"""What /metrics says: gauges from the ledger's own counters, what this process has counted, and the process itself."""
+"""Metric families of /metrics: gauges from the ledger's counters, the counts of this process, and the process itself."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from milepost.ports.documents import PARKED, Parked, read_as
 
 KEEP_S = 1.0
 KEEP_REMOTE_S = 15.0
-"""So long the ledger is not asked again, however often somebody looks; longer where each question is paid for."""
+"""How long ledger gauges are cached; longer if each query is paid for."""
 STARTED_AT = time.time()
 
 ROUTE, PLACE = ("route",), ("route", "stage")
 COUNTED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("submits", "Items handed over in this process, by what was answered.", (*ROUTE, "answer")),
-    ("claims", "Items that workers of this process took in hand.", PLACE),
+    ("submits", "Items submitted in this process, by answer.", (*ROUTE, "answer")),
+    ("claims", "Items that workers of this process claimed.", PLACE),
     ("attempts", "Handler calls that ended in this process, by item and outcome.", (*PLACE, "outcome")),
-    ("outcomes", "Outcomes by what became of them: written, refused since the lease was gone, or left to a newer process.", ("result",)),
-    ("leases_lost", "Leases that had run out when this process came upon them.", PLACE),
-    ("resender", "Items that had gone quiet, by what this process's resender did about them.", (*PLACE, "what")),
-    ("told", "Events told to subscribers by this process.", ("subscriber", "result")),
+    ("outcomes", "Outcomes by result: written, refused because the lease was lost, or left to a newer process.", ("result",)),
+    ("leases_lost", "Expired leases that this process found.", PLACE),
+    ("resender", "Items whose due time had passed, by what this process's resender did.", (*PLACE, "what")),
+    ("told", "Events delivered to subscribers by this process.", ("subscriber", "result")),
     ("http_requests", "Calls answered.", ("method", "path", "status")),
 )
 TIMED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("attempt_duration", "How long handler calls took.", PLACE),
-    ("stage_duration", "How long items were at a stage with a handler, from entering it until it was done.", PLACE),
-    ("http_request_duration", "How long calls took until their answer began.", ("method", "path")),
+    ("attempt_duration", "Duration of handler calls.", PLACE),
+    ("stage_duration", "Time that items spent at a stage with a handler, from entering it until it was done.", PLACE),
+    ("http_request_duration", "Time until the answer of a call began.", ("method", "path")),
 )
 
 
 class Gauges:
-    """What the ledger says of itself, asked at most once in a while and by one at a time."""
+    """Gauges of the ledger, cached for a while; one query at a time."""
 
     def __init__(self, ctx: Context, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._ctx = ctx
@@ -65,7 +65,7 @@ class Gauges:
 
 
 def ledger_families(ctx: Context) -> list[Family]:
-    """From maintained counters and documents alone: no row is counted."""
+    """From counters and documents only: no row is counted."""
     now = ctx.clock.now()
     items: dict[Labels, float] = {}
     oldest: dict[Labels, float] = {}
@@ -93,20 +93,24 @@ def ledger_families(ctx: Context) -> list[Family]:
     }
     runs: dict[Labels, float] = {(role,): max(0, now - at) / 1000 for role, (at, _) in last_runs(ctx).items()}
     return [
-        Family("milepost_items", "gauge", "Items by where they are.", (*PLACE, "status"), items),
-        Family("milepost_stage_oldest_seconds", "gauge", "How long the oldest unfinished item has been at its stage.", PLACE, oldest),
+        Family("milepost_items", "gauge", "Items by stage and status.", (*PLACE, "status"), items),
+        Family("milepost_stage_oldest_seconds", "gauge", "Time that the oldest unfinished item has spent at its stage.", PLACE, oldest),
         Family("milepost_lines", "counter", "History lines written by all processes.", (), {(): newest}),
-        Family("milepost_subscriber_lag_lines", "gauge", "Lines that a subscriber has not come to yet.", ("subscriber",), behind),
-        Family("milepost_subscriber_lag_seconds", "gauge", "Age of the first line that it has not come to.", ("subscriber",), late),
-        Family("milepost_subscriber_parked", "gauge", "Items of which it refused an event.", ("subscriber",), parked),
-        Family("milepost_role_last_run_seconds", "gauge", "Time since the last good run of each role, in any process.", ("role",), runs),
+        Family("milepost_subscriber_lag_lines", "gauge", "Lines that a subscriber has not received yet.", ("subscriber",), behind),
+        Family(
+            "milepost_subscriber_lag_seconds", "gauge", "Age of the first line that a subscriber has not received.", ("subscriber",), late
+        ),
+        Family("milepost_subscriber_parked", "gauge", "Items with an event that a subscriber refused.", ("subscriber",), parked),
+        Family(
+            "milepost_role_last_run_seconds", "gauge", "Time since the last successful run of each role, in any process.", ("role",), runs
+        ),
         Family("milepost_breaker_open", "gauge", "1: a lane's breaker is open; 0.5: it is half-open.", (*PLACE, "lane"), breakers),
-        Family("milepost_processes", "gauge", "Processes at work now.", (), {(): len(live_processes(ctx))}),
+        Family("milepost_processes", "gauge", "Running processes.", (), {(): len(live_processes(ctx))}),
     ]
 
 
 def counted_families(figures: MetricFigures) -> list[Family]:
-    """What was counted in this process since it started."""
+    """Counts of this process since it started."""
     counted = [Family(f"milepost_{name}", "counter", text, labels, figures.counters.get(name, {})) for name, text, labels in COUNTED]
     timed = [
         Family(f"milepost_{name}_seconds", "histogram", text, labels, figures.histograms.get(name, {})) for name, text, labels in TIMED
@@ -115,11 +119,11 @@ def counted_families(figures: MetricFigures) -> list[Family]:
 
 
 def process_families(version: str) -> list[Family]:
-    """This process, by the names that others use for the same."""
+    """Metrics of this process, with the conventional names."""
     about: dict[Labels, float] = {(version, platform.python_version()): 1}
     families = [
-        Family("milepost_build_info", "gauge", "Always 1; the labels say what runs here.", ("version", "python"), about),
-        Family("process_start_time_seconds", "gauge", "When it started, in seconds since 1970.", (), {(): STARTED_AT}),
+        Family("milepost_build_info", "gauge", "Always 1; the labels have the versions.", ("version", "python"), about),
+        Family("process_start_time_seconds", "gauge", "Start time of the process, in seconds since 1970.", (), {(): STARTED_AT}),
         Family("process_cpu_seconds", "counter", "Processor time used.", (), {(): time.process_time()}),
     ]
     try:

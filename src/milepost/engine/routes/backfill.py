@@ -195,7 +195,7 @@ def free(there: BackFill, now: int) -> int:
 
 
 def _saved(there: BackFill) -> int:
-    """How long unused pace accumulates: at least long enough for one item."""
+    """Time for which unused pace accumulates: at least long enough for one item."""
     return max(SAVED_MS, ceil(1000 / there.pace))
 
 

@@ -117,7 +117,7 @@ def why(row: Row, stage: Stage, holds: dict[str, Document], breakers: Mapping[st
         return "looked at, and not there yet"
     if row.status is Status.PENDING and row.not_before is not None:
         return f"not to start before {iso(row.not_before)}"
-    return "offered; nobody has confirmed it" if stage.external else "it waits for a worker"
+    return "offered; not confirmed yet" if stage.external else "it waits for a worker"
 
 
 def late_item_view(asked: LateItem, now: int) -> dict[str, Any]:

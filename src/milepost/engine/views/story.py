@@ -119,7 +119,7 @@ def _waiting(ctx: Context, item: Item, stages: list[str], watch: Watch) -> tuple
     if holds and row.status is not Status.PROCESSING:
         following = ["Nothing until it is resumed; a pause uses no attempts."]
     elif breaker is not None and row.status is not Status.PROCESSING:
-        why.append(f"{breaker.told[0].upper()}{breaker.told[1:]}.")
+        why.append(f"{breaker.text[0].upper()}{breaker.text[1:]}.")
         following = [_let_through(breaker, row, watch)]
     if row.losses:
         times = "A worker was" if row.losses == 1 else f"{row.losses} workers were"

@@ -1,4 +1,4 @@
-"""The worker: turn by turn it settles what has finished, keeps its leases alive, claims, and hands out. It never waits."""
+"""The worker. In each turn it settles finished calls, extends leases, claims items and starts their handlers. It never blocks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEASE_MS = 30_000
 POLL_S = 0.05
 CONTROLS_MS = 1_000
 GRACE_MS = 30_000
-"""How long running handlers may go on after a stop, where nothing else is said."""
+"""Default time that running handlers have after a stop."""
 FRAGILE_PAUSE_MS = 250
 LONGEST_FRAGILE_PAUSE_MS = 60_000
 HUNT_MS = 1_000
@@ -33,7 +33,7 @@ LONGEST_WAIT_MS = 2_000
 
 
 class Worker:
-    """All stages of the given routes that have a handler, in one process. Slow stages do not hold up others: each has its own crew."""
+    """Works on all handler stages of the given routes, in one process. A slow stage does not delay others: each has its own pool."""
 
     name = "worker"
 
@@ -46,7 +46,7 @@ class Worker:
         self.finished = 0
         self.taken = 0
         self.turns = 0
-        """Odd while a turn is under way: between a claim in the ledger and its items in hand nothing here tells of them."""
+        """Odd while a turn is running: between a claim in the ledger and its record here, the claimed items are not visible."""
         self.outdated: set[str] = set()
         wanted = None if stages is None else set(stages)
 
@@ -66,7 +66,7 @@ class Worker:
         self._fragile_pause = FRAGILE_PAUSE_MS
         self._hunting_since: int | None = None
         self._alone = False
-        """A fragile item is in hand: nothing else is claimed beside it."""
+        """A fragile item is running: nothing else is claimed beside it."""
         self._change_counter = -1
         self._extend_at = 0
         self._controls_at = 0
@@ -79,7 +79,7 @@ class Worker:
 
     @property
     def drained(self) -> bool:
-        # In this order: a turn that began before the drain may be about to take items in hand, one that begins after it claims nothing.
+        # In this order: a turn that began before the drain may still record claimed items; a turn that begins after it claims nothing.
         return self._draining_until is not None and self.turns % 2 == 0 and self.in_hand == 0
 
     def drain(self, grace_ms: int) -> None:
@@ -91,7 +91,7 @@ class Worker:
             self._draining_until = until
 
     def abandon(self) -> None:
-        """The station has failed and this worker will have no more turns: all that is in hand is given back."""
+        """The station has failed and this worker gets no more turns: give back all claimed items."""
         self._give_back_unstarted()
         self._cut_off()
 
@@ -130,19 +130,19 @@ class Worker:
         return bool(claims)
 
     def _asking_with_a_settle(self) -> list[tuple[StageSlots, int]]:
-        """The stages that claim in the write that settles, and how much each may. While fragile items are about, or the worker is
-        draining, nothing is claimed in passing."""
+        """The stages that claim in the write that settles, and how many items each may claim. While there are fragile items, or the worker is
+        draining, nothing is claimed with a settle."""
         if self._draining_until is not None or self._alone or self._fragile or "one step" in self.ctx.ledger.missing_capabilities:
             return []
         return rooms_after_a_settle(self.all_slots)
 
     def _asks(self, asking: list[tuple[StageSlots, int]], now: int, *, fragile: bool = False) -> list[ClaimRequest]:
-        """Each time under a fresh token: were an old one used again, a settle that is repeated could end the work of the next stage."""
+        """Each request has a fresh token: with an old one, a repeated settle could end the work of the next stage."""
         lease = Lease(self.ctx.chance.token(), self.holder, now + self.lease_ms)
         return [slots.ask(lease, room, fragile=fragile) for slots, room in asking]
 
     def _keep_leases(self, now: int) -> None:
-        """Everything in hand is leased for the same span; all leases are moved on together, long before they run out."""
+        """Extend all leases together, long before they expire. All have the same length."""
         if _early(self._extend_at, now, self.lease_ms):
             return
         self._extend_at = now + self.lease_ms // 3
@@ -151,7 +151,7 @@ class Worker:
             self.ctx.ledger.extend([item.row for item in old], now + self.lease_ms, now, [item.ticket for item in old])
 
     def _read_controls(self, now: int) -> None:
-        """Limits that were changed while running."""
+        """Read limits that were changed while running."""
         if _early(self._controls_at, now, CONTROLS_MS):
             return
         self._controls_at = now + CONTROLS_MS
@@ -163,7 +163,7 @@ class Worker:
             self._return_unstarted(slots, holds, breakers, now)
 
     def _return_unstarted(self, slots: StageSlots, holds: set[str], breakers: Mapping[str, BreakerRecord], now: int) -> None:
-        """Give back what cannot be started here soon after all: its lane is paused now, or the calls have become slow."""
+        """Give back items that cannot start here soon: their lane is paused now, or the calls have become slow."""
         if holds:
             slots.recall(self.ctx, "it is paused", lambda item: is_held(holds, item.route, item.stage, item.lane))
         if breakers:
@@ -176,7 +176,7 @@ class Worker:
         if self._alone:
             if self.in_hand:
                 return
-            # Then the others have their turn for a while, if there are any.
+            # Then the other items have their turn for a while, if there are any.
             self._alone = False
             self._fragile_at = now + FRAGILE_PAUSE_MS
             self._change_counter = -1
@@ -193,8 +193,8 @@ class Worker:
             self._fragile_at = now
 
     def _hunts_for_quiet(self, now: int) -> bool:
-        """Items that took two workers with them run when nothing else does, one after the other. For that nothing new is
-        claimed for a moment; if what runs does not end in it, the others go on and it is tried again later, less and less often.
+        """Items that two workers were lost with run when nothing else does, one after the other. To make room, nothing new is
+        claimed for a moment; if the running calls do not end in it, the others continue and it is tried again later, less and less often.
         """
         if self.in_hand == 0:
             self._claim_fragile(now)
@@ -219,7 +219,7 @@ class Worker:
         self._take([slots for slots, _ in asking], answers, now)
 
     def _take(self, asked: list[StageSlots], answers: list[ClaimResult], now: int) -> None:
-        """Take in hand what was claimed, and give it to the crews."""
+        """Record the claimed items, and give them to the handler pools."""
         for slots, answer in zip(asked, answers, strict=True):
             if answer.outdated:
                 self._stand_by(slots.plan.name)
@@ -232,7 +232,7 @@ class Worker:
             slots.start(self.ctx, answer.items, answer.lost, answer.refused)
 
     def _stand_by(self, route: str) -> None:
-        """The ledger holds a newer version of the route: nothing of it is claimed here any more. Said once."""
+        """The ledger has a newer version of the route: none of its items is claimed here any more. Logged once."""
         if route not in self.outdated:
             log.warning(
                 "%s stands by for route %r: 'routes apply' has changed it in the ledger, and this process has the version before;"
@@ -257,13 +257,13 @@ class Worker:
             slots.cut_off(self.ctx, "the worker stopped before the handler had answered")
 
     def _rest(self, now: int) -> float:
-        """Until the next thing that has a time; a finished job or a change in the ledger comes sooner by itself."""
+        """Time until the next scheduled step; a finished job or a change in the ledger wakes the worker sooner."""
         times = [slots.next_at for slots in self.all_slots if slots.next_at is not None and slots.room() > 0]
         soonest = min(times, default=now + 1000)
         return min(POLL_S, max(0.001, (soonest - now) / 1000))
 
     def overrunning(self) -> list[dict[str, object]]:
-        """Calls of plain functions that are past their stage's timeout; they keep slot and lease until they return."""
+        """Calls of plain functions that exceed their stage's timeout; they keep slot and lease until they return."""
         return [
             {"route": slots.plan.name, "stage": slots.stage.name, "key": item.key, "seconds": round(took / 1000, 1)}
             for slots in self.all_slots
@@ -274,11 +274,11 @@ class Worker:
 
 
 def _shut_out(breakers: Mapping[str, BreakerRecord], item: Item) -> bool:
-    """Has the breaker of its lane opened since the item was claimed? What was let through as a probe goes on."""
+    """Whether the breaker of its lane has opened since the item was claimed. A probe still runs."""
     record = breakers.get(scope(item.route, item.stage, item.lane))
     return record is not None and record.probe_of(item.key) is None
 
 
 def _early(at: int, now: int, span: int) -> bool:
-    """Is it still before `at`, which was set at most `span` ahead? A time further off is of a clock that was since set back."""
+    """Whether `at`, which was set at most `span` ahead, is in the future. A later time is from a clock that was since set back."""
     return now < at <= now + span

@@ -1,1 +1,1 @@
-"""The ledger on AWS: rows in DynamoDB, what is due in SQS queues, events through SNS."""
+"""The ledger on AWS: rows in DynamoDB, messages for due items in SQS, events through SNS."""

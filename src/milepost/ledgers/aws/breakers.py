@@ -85,7 +85,7 @@ def note(store: AwsStore, changes: Sequence[Change], now: int) -> None:
             if change.breaker is not None or name in store.documents(BREAKER, now):
                 _change(store, name, lambda record, change=change: breaker_after(record, change))  # type: ignore[misc]
         except LedgerError as error:
-            log.warning("the breaker of %s could not be told of an outcome: %s", name, error)
+            log.warning("the breaker of %s could not be updated: %s", name, error)
 
 
 def _with_leases(store: AwsStore, route: str, record: BreakerRecord, now: int) -> BreakerRecord:

@@ -137,7 +137,7 @@ class StreamRelay:
         return seen
 
     def _why(self, error: Exception, record: StreamRecord, route: str) -> str:
-        """Which of a record's images is wrong, and why."""
+        """The fault in a record's images: which one, and why."""
         layout = self._store.know(self._plans[route])
         for image in (record.new, record.old):
             if image is not None and (fault := row_fault(image, layout)):

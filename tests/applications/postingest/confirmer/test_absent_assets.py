@@ -119,7 +119,7 @@ def test_the_loop_survives_a_turn_that_fails_as_a_whole(desk: Scene, caplog: pyt
     turns = Turns(2)
     confirmer.run(5, turns)
     assert turns.pauses == [5, 5]
-    assert "this turn failed; the next is in 5 s" in caplog.text
+    assert "the turn failed; the next one starts in 5 s" in caplog.text
     confirmer.width = 1
     assert confirmer.tick().confirmed == 1
     assert desk.confirmed() is True

@@ -90,7 +90,9 @@ def test_a_payload_that_milepost_keeps_apart_is_read_from_there(desk: Scene, tmp
 
 
 @pytest.mark.parametrize(
-    ("spoiled", "told"), [(True, "its digest differs"), (False, "set MILEPOST_BLOBS to")], ids=["spoiled", "nowhere to look"]
+    ("spoiled", "told"),
+    [(True, "its digest is not the one on its row"), (False, "set MILEPOST_BLOBS to")],
+    ids=["spoiled", "nowhere to look"],
 )
 def test_a_payload_that_cannot_be_trusted_or_found_is_not_checked(
     desk: Scene, tmp_path: Path, spoiled: bool, told: str, caplog: pytest.LogCaptureFixture
@@ -129,7 +131,7 @@ def test_two_rows_never_share_what_is_kept_for_them(desk: Scene, tmp_path: Path)
 def test_a_confirmation_that_no_row_holds_says_what_to_do(desk: Scene, caplog: pytest.LogCaptureFixture) -> None:
     desk.ask("x")
     assert desk.confirmer(Seen(mp.Done("x" * 400_001))).tick() == TurnTally(received=1, failed=1)
-    assert "a row holds 400,000; if it is Milepost that reads" in caplog.text
+    assert "a row holds 400,000; if Milepost reads" in caplog.text
     assert desk.left() == (0, 1)
     assert desk.made("UpdateItem") == []
 

@@ -64,7 +64,10 @@ def test_all_that_is_missing_is_said_at_once() -> None:
     [
         ({"DYNAMO_ATTRIBUTE_NAME": "confirmed_CC"}, "write ingested_<stage> or result_<stage>"),
         ({"DYNAMO_ATTRIBUTE_NAME": "result_"}, "write ingested_<stage> or result_<stage>"),
-        ({"DYNAMO_ATTRIBUTE_NAME": "result_OC"}, "'result_OC', which does not say which worker confirms it; set CONFIRMER to ocfl or scoutam"),
+        (
+            {"DYNAMO_ATTRIBUTE_NAME": "result_OC"},
+            "'result_OC', which does not say which worker confirms it; set CONFIRMER to ocfl or scoutam",
+        ),
         ({"CONFIRMER": "tape"}, "CONFIRMER is 'tape'; expected ocfl or scoutam"),
         ({"MAX_MESSAGES": "0"}, "MAX_MESSAGES is '0'; expected a whole number from 1 up"),
         ({"MAX_MESSAGES": "many"}, "MAX_MESSAGES is 'many'; expected a whole number from 1 up"),

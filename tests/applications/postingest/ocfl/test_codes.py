@@ -161,7 +161,7 @@ CASES = [
     Case("E023", "content that is in no inventory", touch("v2/content/stray.txt")),
     Case("E024", "an empty folder within the content", folder("v1/content/empty")),
     Case("E025", "a digest algorithm other than sha512 and sha256", setting(digestAlgorithm="md5")),
-    Case("E033", "an inventory that is not JSON", text("inventory.json", "{")),
+    Case("E033", "an inventory that is no JSON", text("inventory.json", "{")),
     Case("E036", "an inventory without id, type, digestAlgorithm or head", without("head")),
     Case("E037", "an inventory of another object", change(lambda inventory: inventory.update(id="urn:another"), "v1")),
     Case("E038", "an inventory of another specification than the declaration", setting(type="https://ocfl.io/1.0/spec/#inventory")),

@@ -252,7 +252,7 @@ def test_a_kept_connection_that_the_server_has_closed_is_no_trouble(scene: Scene
     ],
 )
 def test_a_state_of_another_shape_is_unreadable(said: object) -> None:
-    with pytest.raises(Unreadable, match="not what was promised"):
+    with pytest.raises(Unreadable, match="not as specified"):
         read_state(json.dumps(said).encode())
 
 

@@ -44,7 +44,7 @@ def test_what_happens_is_seen_without_reloading(full: Visitor, window: Open) -> 
     expect(page.get_by_role("region", name="parcels")).to_contain_text("5 items")
     full.milepost.submit("parcels", {"id": "P-9"})
     expect(page.get_by_role("region", name="parcels")).to_contain_text("6 items")
-    expect(page.get_by_role("region", name="Health")).to_contain_text("Nobody is at work, and 1 item waits for a worker.")
+    expect(page.get_by_role("region", name="Health")).to_contain_text("No process is running, and 1 item waits for a worker.")
     assert page.evaluate("window.stayed")
 
 
@@ -102,7 +102,7 @@ def test_what_is_late_and_what_comes_next_is_one_click_away(full: Visitor, windo
     page = window()
     page.goto(full.url)
     page.get_by_role("link", name="closest to completion").first.click()
-    expect(page.get_by_role("row").filter(has_text="P-1")).to_contain_text("offered; nobody has confirmed it")
+    expect(page.get_by_role("row").filter(has_text="P-1")).to_contain_text("offered; not confirmed yet")
     # No stage of this route has a mark, so nothing of it can be late.
     expect(page.get_by_role("navigation", name="Which items").get_by_role("link")).to_have_text(["All", "Closest to completion"])
 

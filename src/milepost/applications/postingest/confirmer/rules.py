@@ -102,8 +102,8 @@ def seconds(span: float | int | str) -> float:
 
 
 def wait_s(received: int, after: float | int | str | None, held_s: float) -> int:
-    """How long a message stays hidden from now on: by its number of receipts, unless `after` says it. `held_s`: for how long it has been
-    hidden already."""
+    """Seconds for which a message stays hidden from now on: by its number of receipts, unless `after` says it. `held_s`: for how long it
+    has been hidden already."""
     wanted = seconds(after) if after is not None else _WAITS.exponential_ms(max(received, 1) - 1) / 1000
     return int(max(0.0, min(wanted, LONGEST_S - held_s)))
 

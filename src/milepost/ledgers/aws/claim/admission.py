@@ -1,4 +1,4 @@
-"""Admission on AWS: which messages of a stage may be answered now, by pauses, breakers, rates and what each lane has in hand."""
+"""Admission on AWS: which messages of a stage may be claimed now, by pauses, breakers, rates and the calls of each lane."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from milepost.ports.items import ClaimRequest
 
 
 class Admitted(Struct):
-    """Messages by what is to become of them. `next_at`: when there will be a token again, where that is why some must wait."""
+    """Messages by the next step for each. `next_at`: when there is a token again, if some wait for one."""
 
     chosen: list[SqsMessage] = []
     paused: list[SqsMessage] = []
-    """Their lanes are paused, or closed by a breaker."""
+    """Their lanes are paused, or their breaker is open."""
     waiting: list[SqsMessage] = []
     next_at: int | None = None
 
 
 class StageAdmission:
-    """One stage's answer to one ask."""
+    """Admission for one claim request of a stage."""
 
     def __init__(self, store: AwsStore, ask: ClaimRequest, now: int) -> None:
         self._store, self._ask, self._now = store, ask, now
@@ -45,7 +45,7 @@ class StageAdmission:
         """The breaker of a stage without lanes lets nothing through now."""
 
     def room(self) -> int:
-        """How many items to ask the queue for: no more than there can be tokens for, and than the breaker lets through."""
+        """Number of messages to receive: no more than there can be tokens for, and than the breaker lets through."""
         want = self._want
         for lane, spent in self._ask.spent.items():
             rate = self._controls.rate(self._route, self._stage, lane)
@@ -67,13 +67,13 @@ class StageAdmission:
         room = room_for(record, breaker, self._now)
         if room == 0:
             self.closed = True
-            # An operator may close the breaker before its time, and nothing tells a worker of that: it has to ask.
+            # An operator may close the breaker early, and no message tells a worker: it must poll.
             self.next_at = min(self._now + self._store.settings.poll_ms, ask_again_at(record, breaker, self._now) or self._now)
         return want if room is None else min(want, room)
 
     def admit(self, messages: Sequence[SqsMessage], known_lanes: set[str]) -> Admitted:
-        """Let in what may be claimed, shared out among the lanes (see `core.admission.lanes.share_out`). `known_lanes`: those that the stage has
-        been seen to have; none where no lane need leave room for another."""
+        """Admit the messages that may be claimed, shared among the lanes (see `core.admission.lanes.share_out`). `known_lanes`: the lanes of the
+        stage that have been seen; empty if no lane need leave room for another."""
         admitted = Admitted()
         lanes: dict[str, list[SqsMessage]] = {}
         for message in messages:
@@ -124,7 +124,7 @@ class StageAdmission:
         return [message for message in found if message.body["key"] not in let_through]
 
     def settle(self, claimed: Sequence[Item]) -> None:
-        """Calls were paid for, and probes let through, before it was known which items would be claimed: return what was not used."""
+        """Return unused tokens and probes: they were taken before it was known which items would be claimed."""
         for lane, paid in self._taken.items():
             used = len(claimed) if lane is None else sum(item.lane == lane for item in claimed)
             over = paid - math.ceil(used / self._ask.batch)
@@ -138,7 +138,7 @@ class StageAdmission:
                 release_probes(self._store, self._route, self._ask.stage, lane, unused)
 
     def _lane_room(self, lane: str, messages: list[SqsMessage]) -> int:
-        """How many items a lane may still be given, by its limit of calls in hand and by its rate."""
+        """Number of items that a lane may still get, by its limit of concurrent calls and by its rate."""
         ask = self._ask
         cap = self._controls.cap(self._route, self._stage, lane)
         room = len(messages) if cap is None else min(len(messages), cap * ask.batch - ask.held.get(lane, 0))

@@ -1,4 +1,4 @@
-"""Claiming: a message calls, one conditional update takes the item in hand. The message is a hint; the row is the truth."""
+"""Claims on AWS: receive an SQS message, then claim its item with one conditional update. The message is a hint; the row is the truth."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from milepost.ledgers.aws.tables.row_faults import why_unreadable
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, Refused
 
 LOOK_MS = 250
-"""How often a worker looks whether a wait at an idle queue has brought something; that costs no request."""
+"""How often a worker checks whether a long poll of an idle queue has returned messages; this costs no request."""
 SOON_MS = 2_000
-"""How long a call is put off that cannot be answered just yet."""
+"""Delay of a message whose item cannot be claimed yet."""
 MOST_COPIES = 400
-"""A call that was put off so often is let go of: the resender brings its item back if there is one."""
+"""Maximum delays of one message: after them it is deleted, and the resender sends a new one if the item exists."""
 
 MOST_LOOKS = 3
-"""A call for a pure check that came more often was never answered: from then on the item is claimed, so that losses are counted."""
+"""Maximum receipts of a message for a check without a claim: after them the item is claimed, so that losses are counted."""
 
 log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -49,20 +49,20 @@ _NO_IMAGES: Mapping[str, Image] = {}
 
 
 class MessageVerdict(Struct):
-    """What one message came to: an item in hand, or a row moved on without a worker, or neither."""
+    """Result of one message: a claimed item, or a row advanced without a worker, or neither."""
 
     message: SqsMessage
     item: Item | None = None
     moved: bool = False
     later_ms: int | None = None
-    """Put the message off so long; None: it has done its work."""
+    """Delay of the message; None: it is done."""
     fragile: bool = False
     refused: Refused | None = None
-    """The row cannot be read or written: it has become the item's counted failure, or is set aside."""
+    """The row cannot be read or written: the failure was counted on the item, or the row is in quarantine."""
 
 
 class MessageClaims:
-    """Answers asks. Messages of fragile items are put by until somebody asks for such, or others may have them again."""
+    """Answers claim requests. Messages of fragile items are kept until a request for fragile items comes, or returned to the queue."""
 
     def __init__(self, store: AwsStore) -> None:
         self._store = store
@@ -71,11 +71,11 @@ class MessageClaims:
         self._polls = LongPolls(store.queues, store.settings.long_poll_s)
 
     def close(self) -> None:
-        """Give back the messages that nobody has claimed an item with."""
+        """Return messages to the queue that no claim has used."""
         self._polls.close()
 
     def claim(self, ask: ClaimRequest, now: int, jitter: float) -> ClaimResult:
-        """Items of one stage, in hand under the ask's lease."""
+        """Items of one stage, claimed under the lease of the request."""
         store, route = self._store, ask.plan.name
         layout = store.know(ask.plan)
         if store.outdated(route, ask.plan.version, now):
@@ -89,7 +89,7 @@ class MessageClaims:
         url = store.queues.url(route, ask.stage, ask.plan.by_name[ask.stage].queue)
         if route in holds or scope(route, ask.stage) in holds:
             self._polls.give_up(url)
-            # Nothing tells a worker here that a pause is lifted: it has to ask.
+            # No message tells a worker that a pause has ended: it must poll.
             return ClaimResult([], next_at=now + store.settings.poll_ms)
         if self._polls.waiting(url) and not ask.fragile:
             return ClaimResult([], next_at=now + min(LOOK_MS, store.settings.poll_ms))
@@ -111,10 +111,10 @@ class MessageClaims:
             admission.settle(items)
             self._clear_away(ask, layout, verdicts, admitted.paused, admitted.waiting)
         except LedgerError as error:
-            # What is in hand is worked on all the same; the other messages come again when their visibility has run out.
+            # The claimed items are processed all the same; the other messages come again after their visibility timeout.
             if not items:
                 raise
-            log.warning("messages that brought no item could not be seen to: %s", error)
+            log.warning("messages without a claimed item could not be deleted or delayed: %s", error)
         moved = sum(verdict.moved for verdict in verdicts)
         refused = [verdict.refused for verdict in verdicts if verdict.refused is not None]
         next_at = admission.next_at
@@ -123,7 +123,7 @@ class MessageClaims:
         return ClaimResult(items, moved, next_at, fragile=bool(not ask.fragile and self._waiting(ask, now)), refused=refused)
 
     def _receive(self, ask: ClaimRequest, url: str, room: int, now: int) -> list[SqsMessage]:
-        """Messages for the ask, no two for one item. One that asks for a fragile item is given what was put by, first."""
+        """Messages for the request, one for each item. A request for a fragile item first gets the messages that were kept."""
         found = self._waiting(ask, now) if ask.fragile else []
         if ask.fragile:
             self._put_by.pop((ask.plan.name, ask.stage), None)
@@ -136,15 +136,15 @@ class MessageClaims:
         return self._distinct(ask, found)
 
     def _distinct(self, ask: ClaimRequest, found: Sequence[SqsMessage]) -> list[SqsMessage]:
-        """The calls for this stage among them, one for each item: of several the one with the highest version, since only that one
-        may call for a row that its sender has still to write. The others are deleted."""
+        """The messages for this stage, one for each item: of several the one with the highest version, because only that one may precede the
+        write that it refers to. The others are deleted."""
         queues = self._store.queues
         seen: dict[str, SqsMessage] = {}
         twice: list[SqsMessage] = []
         for message in found:
             key = message.body.get("key")
             if not isinstance(key, str) or message.body.get("stage") != ask.stage or message.body.get("route") != ask.plan.name:
-                queues.set_aside("message", message.body, f"it is no call for stage {ask.stage!r} of route {ask.plan.name!r}")
+                queues.set_aside("message", message.body, f"it is not a message for stage {ask.stage!r} of route {ask.plan.name!r}")
                 twice.append(message)
             elif key not in seen:
                 seen[key] = message
@@ -157,7 +157,7 @@ class MessageClaims:
         return list(seen.values())
 
     def _read_for_looks(self, ask: ClaimRequest, layout: Layout, messages: Sequence[SqsMessage]) -> dict[str, Image]:
-        """The rows that are only to be looked at, read together; empty where the stage's items are claimed."""
+        """The rows to check without a claim, read together; empty if the stage's items are claimed."""
         if not _only_looks(ask):
             return {}
         return self._store.images(layout.route, [message.body["key"] for message in messages if message.received <= MOST_LOOKS])
@@ -165,7 +165,7 @@ class MessageClaims:
     def _take_alone(
         self, ask: ClaimRequest, layout: Layout, message: SqsMessage, now: int, jitter: float, images: Mapping[str, Image]
     ) -> MessageVerdict:
-        """A row that cannot be read, decided or written is one item's trouble, and hinders no other."""
+        """Process one message. A row that cannot be read, decided or written does not affect other items."""
         try:
             return self._take(ask, layout, message, now, jitter, images)
         except Exception as error:
@@ -174,7 +174,7 @@ class MessageClaims:
             return self._refuse(ask, layout, message, error, now, jitter)
 
     def _refuse(self, ask: ClaimRequest, layout: Layout, message: SqsMessage, error: Exception, now: int, jitter: float) -> MessageVerdict:
-        """Count the failure on the row, in a form that fits; where not even that can be written, set the row aside."""
+        """Count the failure on the row, in a form that fits; if even that cannot be written, put the row into quarantine."""
         store, stage, key = self._store, ask.plan.by_name[ask.stage], message.body["key"]
         image = store.images(layout.route, [key]).get(key)
         reason = str(error) if isinstance(error, LedgerError) else why_unreadable(error, image, layout)
@@ -198,8 +198,8 @@ class MessageClaims:
     def _take(
         self, ask: ClaimRequest, layout: Layout, message: SqsMessage, now: int, jitter: float, images: Mapping[str, Image] = _NO_IMAGES
     ) -> MessageVerdict:
-        """One message: the plain claim at once, everything else on the row as the failed condition shows it. A row among `images`
-        is only looked at."""
+        """One message: try the plain claim first; if its condition fails, decide on the row that DynamoDB returns. A row among `images`
+        is checked without a claim."""
         key = message.body["key"]
         if key in images:
             return self._look(ask, layout, message, images[key], now, jitter)
@@ -223,22 +223,22 @@ class MessageClaims:
         if row.terminal:
             return MessageVerdict(message)
         if row.lease is not None:
-            # The write that ends this lease may follow the call for what comes after it.
+            # The write that ends this lease may come after the message for the next stage.
             return MessageVerdict(message, later_ms=SOON_MS if _version_in(message) > row.version else None)
         if row.stage != ask.stage:
             ahead = plan.position.get(row.stage, len(plan.stages)) < plan.position[ask.stage]
-            # It is still on its way to us: the write that brings it here may follow the call for it.
+            # The item has not reached this stage: the write that brings it here may come after the message.
             return MessageVerdict(message, later_ms=SOON_MS if ahead else None)
         if fragile(row) is not ask.fragile:
             return MessageVerdict(message, fragile=fragile(row), later_ms=None if fragile(row) else 0)
         change = look(item, plan, now, jitter, ask.lease, called=True)
         if change is None:
             if _version_in(message) > row.version:
-                return MessageVerdict(message, later_ms=SOON_MS)  # the write that makes it ready may follow the call for it
+                return MessageVerdict(message, later_ms=SOON_MS)  # the write that makes it ready may come after the message
             early = (row.look_at or now) - now
             return MessageVerdict(message, later_ms=early if 0 < early <= store.settings.longest_delay_s * 1000 else None)
         if change.line is None and change.after.lease == ask.lease.token and _only_looks(ask) and message.received <= MOST_LOOKS:
-            # Nothing is written: the outcome of a look holds only for the row as it is now (see `engine.settle`).
+            # Nothing is written: the outcome of a check is valid only for the present row (see `engine.work.settle`).
             return MessageVerdict(message, Item(replace(row, holder=ask.lease.holder, claimed_at=now), item.content, message))
         answer = apply(store, [change], now, {plan.name: plan.version})[0]
         if isinstance(answer, Refused):
@@ -257,7 +257,7 @@ class MessageClaims:
         paused: Sequence[SqsMessage],
         waiting: Sequence[SqsMessage],
     ) -> None:
-        """Every message that brought no item: deleted, put off, put by, or left to others at once."""
+        """Every message without a claimed item: delete it, delay it, keep it, or return it to the queue at once."""
         put_by = self._put_by.setdefault((ask.plan.name, ask.stage), [])
         put_by += [(verdict.message, ask.lease.until) for verdict in verdicts if verdict.fragile and not ask.fragile]
         ended = [verdict for verdict in verdicts if verdict.item is None and not verdict.fragile]
@@ -269,7 +269,7 @@ class MessageClaims:
         self._store.queues.release([*at_once, *waiting])
 
     def _put_off(self, later: Sequence[tuple[SqsMessage, int]]) -> None:
-        """A delayed copy in its place: a message held back in flight would count against the queue's limit."""
+        """Replace the message by a delayed copy: a hidden message would count against the queue's in-flight limit."""
         queues, longest = self._store.queues, self._store.settings.longest_delay_s
         copies = []
         for message, wait_ms in later:
@@ -283,7 +283,7 @@ class MessageClaims:
         queues.delete([message for message, _ in later])
 
     def _hold(self, layout: Layout, paused: Sequence[SqsMessage]) -> None:
-        """A paused row stands apart in the index until it is resumed; its message goes."""
+        """Move a paused row to a separate index partition until it is resumed, and delete its message."""
         for image in self._store.images(layout.route, [message.body["key"] for message in paused]).values():
             row = readable(self._store, layout, image)
             if row is not None and row.lease is None and not row.terminal:
@@ -291,23 +291,23 @@ class MessageClaims:
         self._store.queues.delete(list(paused))
 
     def _waiting(self, ask: ClaimRequest, now: int) -> list[SqsMessage]:
-        """Fragile items' messages that are still ours to use."""
+        """Kept messages of fragile items that are still valid."""
         return [message for message, until in self._put_by.get((ask.plan.name, ask.stage), ()) if until > now]
 
 
 def _only_looks(ask: ClaimRequest) -> bool:
-    """A pure check is not claimed. What took two workers with it is, whatever its stage says."""
+    """Whether the stage only checks without a claim. An item that two workers were lost with is always claimed."""
     return not ask.plan.by_name[ask.stage].claims and not ask.fragile
 
 
 def _version_in(message: SqsMessage) -> int:
-    """The version that the row must have for the call to make sense; 0: any."""
+    """The version that the row must have for the message to be valid; 0: any."""
     version = message.body.get("version")
     return version if isinstance(version, int) else 0
 
 
 def _claim(ask: ClaimRequest, layout: Layout, key: str, now: int) -> dict[str, object]:
-    """The plain claim (see `core.due.look`): ready, held by nobody, and nothing said about it that would have to be decided first."""
+    """The plain claim (see `core.due.look`): ready, without a lease, and without a confirmation that must be decided first."""
     update, until = Update(layout, key), iso(ask.lease.until)
     update.set("status", {"S": Status.PROCESSING.value})
     update.set("lease", {"S": ask.lease.token})

@@ -1,4 +1,4 @@
-"""Paused lanes, and lanes that a breaker has closed: their rows stand apart in the index, and are offered when the lane is open again."""
+"""Paused lanes, and lanes with an open breaker: their rows are in a separate index partition, and are offered when the lane is open again."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from milepost.ports.documents import Document
 from milepost.ports.items import Refused
 
 HOLDING = "holding"
-"""Lanes that have, or had, rows standing apart."""
+"""Lanes that have, or had, rows in a separate partition."""
 PACE = 1000
-"""How many rows are offered in one run, over all lanes."""
+"""Maximum rows that are offered in one run, over all lanes."""
 EMPTY_MS = 600_000
-"""A lane must be found empty for so long before its record goes: the index may show a row late that was put apart just now."""
+"""A lane must be empty for this long before its record is removed: the index may show a row late."""
 
 log = logging.getLogger(__name__)
 
 
 def hold(store: AwsStore, layout: Layout, row: Row) -> None:
-    """Put a row apart until its lane is resumed."""
+    """Move a row to the separate partition until its lane is resumed."""
     record_hold(store, row)
     update = Update(layout, row.key)
     update.set("dueShard", {"S": partition(row)})
@@ -46,8 +46,8 @@ def hold(store: AwsStore, layout: Layout, row: Row) -> None:
 
 
 def record_hold(store: AwsStore, row: Row) -> bool:
-    """Put it on record that there may be rows apart in this one's lane, or `resume` would not look there; False: it was. A record
-    that was marked as empty is written anew, so that it cannot be removed for what was seen before."""
+    """Record that this row's lane may have held rows, so that `resume` checks it; False: it was recorded. A record that was marked as
+    empty is written again, so that it is not removed because of the earlier check."""
     name = scope(row.route, row.stage, row.lane)
     lane = {"route": row.route, "stage": row.stage, "lane": row.lane}
     while True:
@@ -59,7 +59,7 @@ def record_hold(store: AwsStore, row: Row) -> bool:
 
 
 class _Lane(Struct):
-    """A lane that is open again, with its record and the keys that stand apart in it, read as they are wanted."""
+    """A lane that is open again, with its record and the keys of its held rows, read on demand."""
 
     name: str
     record: Document
@@ -68,14 +68,14 @@ class _Lane(Struct):
     lane: str
     keys: Iterator[str]
     most: int | None = None
-    """How many rows its breaker lets through; None: any number."""
+    """Number of rows that its breaker lets through; None: any number."""
     seen: int = 0
     ended: bool = False
 
 
 def resume(store: AwsStore, now: int, most: int = PACE) -> int:
-    """Offer what stands apart in lanes that are open again, at most so many rows at a time, shared among the lanes. How many were
-    offered. A lane's record goes only when the whole lane was found empty, and again so after `EMPTY_MS`."""
+    """Offer the held rows of lanes that are open again, at most so many at a time, shared among the lanes. Returns the number of offered
+    rows. A lane's record is removed only when the whole lane was found empty twice, `EMPTY_MS` apart."""
     lanes, done = _open_lanes(store, now), 0
     while lanes and done < most:
         share = max(1, (most - done) // len(lanes))
@@ -104,7 +104,7 @@ def _open_lanes(store: AwsStore, now: int) -> list[_Lane]:
 
 
 def _let_through(store: AwsStore, route: str, stage: Stage, lane: str, now: int) -> int | None:
-    """How many rows the lane's breaker lets through now; None: any number."""
+    """Number of rows that the lane's breaker lets through now; None: any number."""
     breaker, record = stage.breaker_of(lane), record_of(store, route, stage, lane, now)
     return None if breaker is None else room_for(record, breaker, now)
 
@@ -123,7 +123,7 @@ def _standing_apart(store: AwsStore, layout: Layout, stage: str, lane: str) -> I
 
 
 def _resume_some(store: AwsStore, lane: _Lane, now: int, share: int) -> int:
-    """Go on in one lane until so many rows have been offered, or the lane has ended."""
+    """Offer rows of one lane, until so many have been offered or the lane is empty."""
     done = 0
     while done < share:
         keys = list(islice(lane.keys, min(100, share - done)))
@@ -134,17 +134,17 @@ def _resume_some(store: AwsStore, lane: _Lane, now: int, share: int) -> int:
         for image in store.images(lane.layout.route, keys).values():
             row = readable(store, lane.layout, image)
             if row is None or image.get("dueShard") != {"S": partition(row)}:
-                continue  # the index shows it where it was
+                continue  # the index still shows the old place
             refused = _offer(store, lane.layout, row, lane.stage, now)
             if refused is not None:
-                log.error("%s/%s stays apart in a lane that is open again: %s", row.route, row.key, refused.reason)
+                log.error("%s/%s stays held although its lane is open again: %s", row.route, row.key, refused.reason)
                 continue
             done += 1
     return done
 
 
 def _note_emptiness(store: AwsStore, lane: _Lane, now: int) -> None:
-    """Remove the record of a lane that was found empty long ago as well; else note whether it is empty now."""
+    """Remove the record of a lane that was also empty some time ago; otherwise note whether it is empty now."""
     since = lane.record.value.get("emptyAt")
     if lane.seen:
         if since is not None:
@@ -156,12 +156,12 @@ def _note_emptiness(store: AwsStore, lane: _Lane, now: int) -> None:
 
 
 def _write_record(store: AwsStore, lane: _Lane, empty_at: int | None) -> None:
-    value = {name: told for name, told in lane.record.value.items() if name != "emptyAt"}
+    value = {name: field for name, field in lane.record.value.items() if name != "emptyAt"}
     store.control.write(HOLDING, lane.name, value if empty_at is None else {**value, "emptyAt": empty_at}, lane.record.version)
 
 
 def _offer(store: AwsStore, layout: Layout, row: Row, stage: Stage, now: int) -> Refused | None:
-    """Back to where what is due is looked for; called at once if its time has come."""
+    """Move the row back to the index of due rows, and send a message at once if it is due."""
     ready = row.status in (Status.PENDING, Status.QUEUED) or (row.look_at or now) <= now
     if row.stage == stage.name and not row.terminal and ready and not row.later_than(now):
         change = resent(row, stage, now, by="resender") if stage.external else offered(row, stage, now)
@@ -176,7 +176,7 @@ def _offer(store: AwsStore, layout: Layout, row: Row, stage: Stage, now: int) ->
 
 
 def partition(row: Row) -> str:
-    """Where in the index a row stands apart."""
+    """The index partition of a held row."""
     return held_at(row.stage, row.lane, row.key)
 
 
@@ -188,6 +188,6 @@ def _write(store: AwsStore, update: Update) -> None:
     try:
         store.requests.call("dynamodb", "update_item", **update.params())
     except RowRefused as refused:
-        log.error("a row cannot be put apart, or back: %s", refused)
+        log.error("a row cannot be moved to or from the partition of held rows: %s", refused)
     except ConditionFailed:
-        return  # somebody has changed it; then it is where it belongs
+        return  # the row has changed meanwhile, and is already in the right place

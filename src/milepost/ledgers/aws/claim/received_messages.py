@@ -1,5 +1,5 @@
-"""Claiming by messages that were received elsewhere: a function is given them by its queue, which deletes what the function does
-not report. The rules are those of `claiming`; only what becomes of the messages differs."""
+"""Claims by messages that a Lambda function receives from its queue; the queue deletes those that the function does not report. The rules
+are those of `claim`; only the handling of messages differs."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from milepost.ports.items import ClaimRequest
 
 
 class Answered(Struct):
-    """What some messages came to. Those that are named nowhere here have done their work."""
+    """Results of some messages. Messages that are not listed here are done."""
 
     items: list[Item] = field(default_factory=list)
-    """In hand under the ask's lease."""
+    """Claimed under the lease of the request."""
     moved: int = 0
-    """Rows that were moved on without a worker."""
+    """Rows that were advanced without a worker."""
     fragile: list[SqsMessage] = field(default_factory=list)
-    """Two workers were lost with their items: ask for each alone, when nothing else runs."""
+    """Two workers were lost with their items: request each alone, when nothing else runs."""
     waiting: list[SqsMessage] = field(default_factory=list)
     """They may not be claimed before `next_at`: there is no token, or no room in their lane."""
     next_at: int | None = None
-    """None: when something that is in hand has ended."""
+    """None: when a claimed item has ended."""
     announced: bool = False
     """A changed route is announced: from `next_at` on they may all be claimed."""
     failed: list[SqsMessage] = field(default_factory=list)
-    """They must come again: AWS was the trouble, or the route is out of date here."""
+    """They must be delivered again: because of an error of AWS, or because the route is outdated here."""
     outdated: bool = False
 
 
 class Calls(MessageClaims):
-    """Answers messages that it is lent."""
+    """Answers messages that a function has received."""
 
     def answer(self, ask: ClaimRequest, messages: Sequence[SqsMessage], now: int, jitter: float) -> Answered:
-        """Claim the items that these messages call for, within pauses and rates. One that fails hinders no other."""
+        """Claim the items of these messages, within pauses and rates. An error of one does not affect the others."""
         store, route = self._store, ask.plan.name
         layout = store.know(ask.plan)
         if store.outdated(route, ask.plan.version, now):
@@ -72,7 +72,7 @@ class Calls(MessageClaims):
                 later.append((message, verdict.later_ms or SOON_MS))
             else:
                 answered.moved += verdict.moved
-        with suppress(LedgerError):  # the tokens come back by themselves in time; the items are in hand
+        with suppress(LedgerError):  # the tokens come back with time; the items are claimed
             admission.settle(answered.items)
         answered.failed += self.put_off(later)
         try:
@@ -83,12 +83,12 @@ class Calls(MessageClaims):
         return answered
 
     def put_off(self, later: Sequence[tuple[SqsMessage, int]]) -> list[SqsMessage]:
-        """A copy of each comes again after so many milliseconds; those of which that could not be arranged are answered."""
+        """Send a copy of each that arrives after so many milliseconds; returns those for which that failed."""
         try:
             self._put_off(later)
         except LedgerError:
             return [message for message, _ in later]
-        # What was put off too often is not: it stays in its queue as it is.
+        # A message that was delayed too often is not delayed again: it stays in its queue.
         return [message for message, _ in later if int(message.body.get("copies", 0)) >= MOST_COPIES]
 
     def _try(
@@ -101,7 +101,7 @@ class Calls(MessageClaims):
 
 
 def from_event(event: Mapping[str, Any], store: AwsStore, url: str) -> list[SqsMessage]:
-    """The messages of an SQS event of one queue. A body that is no JSON object is set aside, and so is done with."""
+    """The messages of an SQS event of one queue. A body that is not a JSON object goes into quarantine, and is done."""
     messages = []
     for record in event["Records"]:
         raw = {

@@ -12,18 +12,18 @@ BUCKET = "bucket"
 
 
 class Grant(Struct, frozen=True):
-    """How many calls may be made now, and when another one may be made (None: there is more to be had already)."""
+    """Number of calls that may be made now, and when another one may be made (None: the bucket has more already)."""
 
     granted: int
     next_at: int | None
 
 
 def take(control: Control, name: str, rate: CallRate, now: int, wanted: int, spent: int = 0) -> Grant:
-    """Take up to `wanted` tokens of a scope; `spent` ones are gone already and may leave the bucket in debt. (A negative number
-    returns tokens that were not used.)
+    """Take up to `wanted` tokens of a scope; `spent` ones are used already and may leave the bucket in debt. (A negative number
+    returns unused tokens.)
 
-    One read; one conditional write where anything was taken or charged, or where the clock was set back. A lost race is run
-    again: those who win it empty the bucket, so it does not go on for long.
+    One read; one conditional write if tokens were taken or charged, or if the clock was set back. A lost race is
+    repeated: the winners empty the bucket, so this ends soon.
     """
     while True:
         document = control.get(BUCKET, name)

@@ -87,7 +87,7 @@ class Queues:
         return own or self._url(self._names.queue(route, stage_name))
 
     def retention_ms(self, url: str) -> int:
-        """How long the queue keeps a message."""
+        """The queue's message retention."""
         if url not in self._retention:
             (seconds,) = self._numbers(url, "MessageRetentionPeriod")
             self._retention[url] = seconds * 1000

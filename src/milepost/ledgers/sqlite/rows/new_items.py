@@ -116,7 +116,7 @@ def _alike(connection: sqlite3.Connection, names: NameNumbers, rows: Sequence[Ro
 
 
 def _pack(rows: Sequence[Row], places: Sequence[int]) -> tuple[bytes, str] | None:
-    """What these rows have of their own, packed for INSERT_LIKE; None: something in them does not have the usual size."""
+    """The values of these rows that differ, packed for INSERT_LIKE; None: one of them does not have the usual size."""
     pieces: list[bytes] = []
     cuts: dict[int, int] = {}
     at = 1
