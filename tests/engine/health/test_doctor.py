@@ -50,7 +50,7 @@ def test_beside_a_process_without_workers_only_a_worker_is_to_be_started() -> No
     world = World()
     world.process(holder="up --no-work", roles={"resender": world.clock.now(), "relay": world.clock.now()})
     cures = {found.what: found.next for found in _found(world, "role", "warn")}
-    assert cures == {"no worker has had a good run here yet": "milepost work"}
+    assert cures == {"worker: no successful run yet": "milepost work"}
     world.add("A")
     assert [found.next for found in _found(world, "process", "warn")] == ["milepost work"]
 
@@ -85,7 +85,7 @@ def test_a_process_that_is_proved_dead_is_no_live_one(world: World) -> None:
     assert warned.level == "warn"
     assert warned.what.startswith("host-a:1 has died, last heartbeat now")
     assert warned.what.endswith("it held 2 items")
-    assert ok.what.startswith("nobody is at work now")
+    assert ok.what.startswith("no process is running")
 
 
 def test_pauses_name_the_command_that_ends_them(world: World) -> None:

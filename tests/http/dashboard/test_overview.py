@@ -107,7 +107,7 @@ def test_work_that_nobody_takes_up_is_told_as_the_doctor_tells_it(at: Guarded, c
     at.work()
     assert notices(at) == {}, "it was asked for a moment ago"
     at.ticks.now += 60
-    told = "Work at images/resize has been due for 6 min and nobody has taken it up; it waits for a worker (remote)."
+    told = "Work at images/resize has been due for 6 min and no worker has claimed it; it waits for a worker (remote)."
     where = "/items/images?stage=resize&nearest=true"
     assert notices(at) == {told: where}
     assert [one.what for one in doctor(at.ctx).findings if one.about == "late"] == [f"{told[0].lower()}{told[1:-1]}"]
@@ -123,7 +123,7 @@ def test_late_work_of_our_own_is_told_and_what_a_paused_lane_holds_is_not(at: Gu
     at.milepost.submit("stones", {"id": "n", "lane": "north"}, {"id": "s", "lane": "south"})
     pause(at.ctx, "stones", "weigh", "south", **SIGNED)
     clock.advance("9m")
-    told = "Work at stones/weigh has been due for 9 min and nobody has taken it up."
+    told = "Work at stones/weigh has been due for 9 min and no worker has claimed it."
     assert told in notices(at)
     pause(at.ctx, "stones", "weigh", "north", **SIGNED)
     at.ticks.now += 60
@@ -171,7 +171,7 @@ def test_subscribers_that_are_not_told_are_named(at: Guarded) -> None:
     Station(at.ctx, subscribers=[CallSubscriber(hear, name="catalogue")]).run(until_idle_s=0)
     assert notices(at) == {"Events of 1 item wait: a subscriber refuses them.": "/events"}
     at.ctx.ledger.write(CURSOR, "topic", Cursor(0, 0, failures=3, error="about another route"))
-    assert notices(at)["topic is not told: it failed 3 times."] == "/events"
+    assert notices(at)["topic receives no events: it failed 3 times."] == "/events"
     assert "about another route" not in home(at)
 
 
