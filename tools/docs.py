@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 import milepost
-from milepost import net
+from milepost import client, net
 from milepost.cli.commands import cli
 from milepost.cli.sections import SECTIONS
 from milepost.core import errors
@@ -195,6 +195,8 @@ SPECIAL = {
     "ANYWHERE": '`allow_cidrs` that opens every address, `("0.0.0.0/0", "::/0")`: for hosts that the operator alone names.',
     "Outcome": "`Done | NotYet | HandedOver | Retry | Reject`: what a handler returns. Raising an exception is a `Retry`.",
     "span_ms": "`span_ms(value, subject)`: a `Span` in milliseconds; `subject` names it in the `UsageError` if it cannot be one.",
+    "KEY": "The fields of a message's key: messageId, senderId, timestamp and targetUrl.",
+    "INLINE_BODY": "262,144: the largest body, in bytes, that a service accepts unless its setting `largest_body` says otherwise.",
     "open": "Another name for `Milepost`, so that it reads well: `with milepost.open(url, routes=[…]) as mp:`.",
 }
 PLAIN = {
@@ -225,7 +227,7 @@ def python_page() -> str:
         "# The Python surface",
         "`import milepost as mp`; these names are public. "
         "So are `milepost.subscribers` (`CallSubscriber`, `LogSubscriber`, `WebhookSubscriber`, `EmailSubscriber`, `open_subscriber`), "
-        "`milepost.subscribers.email` (see [Mail](mail.md)), `milepost.blobs` (`open_blobs`, `open_inbox`), `milepost.net` (see [The HTTP client](net.md)) and `milepost.testing` (see [Testing](../testing.md)).",
+        "`milepost.subscribers.email` (see [Mail](mail.md)), `milepost.blobs` (`open_blobs`, `open_inbox`), `milepost.net` (see [The HTTP client](net.md)), `milepost.client` (see [The client of notifications](client.md)) and `milepost.testing` (see [Testing](../testing.md)).",
         SPAN,
     ]
     for title, names in GROUPS.items():
@@ -260,7 +262,10 @@ def name_parts(name: str, module: Any = milepost) -> Iterator[str]:
         yield table(("member", "value", "meaning"), [(f"`{name}.{each.name}`", f"`{each.value}`", meanings[each]) for each in subject])
         return
     node = class_node(subject)
-    initial = next((each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
+    # A class that adds methods to a base of ours is made as that base is.
+    maker = next((each for each in subject.__mro__ if "__init__" in vars(each) and each.__module__.startswith("milepost.")), None)
+    body = [] if maker is None or is_dataclass(maker) or hasattr(maker, "__struct_fields__") else class_node(maker).body
+    initial = next((each for each in body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
     if hasattr(subject, "__struct_fields__") or is_dataclass(subject):
         yield fenced(struct_signature(subject, node), "python no-run")
     elif initial is not None and name != "Item":
@@ -428,6 +433,30 @@ def mail_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+# The client of notifications ------------------------------------------------------------------------------------------------
+
+CLIENT_GROUPS = {
+    "Clients": ("MessageClient", "AsyncMessageClient", "RetryPolicy"),
+    "Answers": ("MessageReceipt", "MessageState"),
+    "Rules": ("check_message", "Message", "KEY", "INLINE_BODY"),
+}
+
+
+def client_page() -> str:
+    """Every public name of `milepost.client` with its signature and docstring."""
+    raised = errors_of(client, CLIENT_GROUPS, "CLIENT_GROUPS")
+    parts = [
+        MADE,
+        "# The client of notifications",
+        "`from milepost import client`: for programs that hand over messages to a notifications service. It needs no package besides "
+        "the standard library: `pip install --no-deps 'milepost[client]'` installs it without the engine's dependencies.",
+        *group_parts(CLIENT_GROUPS, client),
+        "## Errors",
+        table(("error", "meaning"), [(f"`{name}`", summary(getattr(client, name))) for name in raised]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
 # Errors ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -480,6 +509,7 @@ def pages() -> dict[Path, str]:
         DOCS / "reference" / "errors.md": errors_page(),
         DOCS / "reference" / "net.md": net_page(),
         DOCS / "reference" / "mail.md": mail_page(),
+        DOCS / "reference" / "client.md": client_page(),
     }
 
 

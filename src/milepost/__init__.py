@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         RouteMistake,
         UsageError,
     )
-    from milepost.core.item import Item, key_parts
+    from milepost.core.item import Item
     from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
     from milepost.core.routes.backoff import Backoff, Checks
     from milepost.core.routes.breaker import Breaker
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from milepost.core.status import Reason, Status
     from milepost.core.values.durations import span_ms
     from milepost.core.values.histogram import Histogram
+    from milepost.core.values.key_text import key_parts
     from milepost.core.values.redaction import redacted
     from milepost.engine.alerts.rule import AlertRule
     from milepost.engine.health.checks import Finding
@@ -144,7 +145,8 @@ _HOMES = {
         "RouteMistake",
         "UsageError",
     ),
-    "core.item": ("Item", "key_parts"),
+    "core.item": ("Item",),
+    "core.values.key_text": ("key_parts",),
     "core.outcome": ("Done", "HandedOver", "NotYet", "Outcome", "Reject", "Retry"),
     "core.routes.parsed_input": ("KeyColumn",),
     "core.routes.route": ("Limits", "Route"),

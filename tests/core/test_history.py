@@ -12,9 +12,10 @@ from tests.core.item_lives import START, claimed, make_plan, new_item, outcomes,
 from milepost.core.decide import decide
 from milepost.core.events import cloud_event, event_id, events_of
 from milepost.core.history import Attempt, Line, decode_line, encode_line, line_to_public, link, origin, verify_chain
-from milepost.core.item import canonical_json, digest_of
+from milepost.core.item import digest_of
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Retry, outcome_from_builtins, outcome_to_builtins
 from milepost.core.status import Reason, Status
+from milepost.core.values.json import canonical_json
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=20) | st.floats(allow_nan=False, allow_infinity=False),

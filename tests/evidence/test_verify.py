@@ -13,7 +13,7 @@ import pytest
 from tests.evidence.evidence_scene import ROUTE, Scene
 
 from milepost.core.errors import MilepostError, UsageError
-from milepost.core.item import canonical_json
+from milepost.core.values.json import canonical_json
 from milepost.evidence.files import BESIDE, entry_of, header, records_in, write_file
 from milepost.evidence.signing import Signer, fingerprint, make_key
 from milepost.evidence.verify import KEPT, verify

@@ -22,8 +22,9 @@ from milepost.core.due import Lease, look, offered
 from milepost.core.events import cloud_event, event_id, events_of
 from milepost.core.failures import group_of
 from milepost.core.history import Attempt, Line, claim_digest, encode_line, link, origin
-from milepost.core.item import Content, Failure, Item, Row, canonical_json, digest_of, work_id
+from milepost.core.item import Content, Failure, Item, Row, digest_of, work_id
 from milepost.core.routes.plan import Plan
+from milepost.core.values.json import canonical_json
 from milepost.engine.metrics.collector import MetricFigures
 from milepost.engine.metrics.gauges import counted_families, ledger_families, process_families
 from milepost.evidence.heads import head_of

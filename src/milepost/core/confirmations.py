@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from milepost.core.change import Author, Change, change
 from milepost.core.decide import decide, refusal, too_large
 from milepost.core.history import Line
-from milepost.core.item import Item, Row, canonical_json
+from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome, outcome_to_builtins
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status
+from milepost.core.values.json import canonical_json
 from milepost.core.values.refusal import Refusal, RefusalKind, impossible
 
 REFUSED = "its answer was refused: "

@@ -11,12 +11,13 @@ from milepost.core.change import FREE, Author, Change, Fields, also, change, end
 from milepost.core.claims import KEPT_BY
 from milepost.core.failures import CANNOT_BE_STORED, fail, message_of
 from milepost.core.history import Line, claim_digest, encode_line, link, origin
-from milepost.core.item import Item, Put, Row, canonical_json, digest_of, work_id
+from milepost.core.item import Item, Put, Row, digest_of, work_id
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry, outcome_from_builtins, outcome_to_builtins
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.core.status import Reason, Status
 from milepost.core.values.durations import iso, span_ms
+from milepost.core.values.json import canonical_json
 
 MAX_LOSSES = 10
 SHORTEST_LOOK_MS = 50

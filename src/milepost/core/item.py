@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from milepost.core.status import TERMINAL, Status
+from milepost.core.values.json import canonical_json
+from milepost.core.values.key_text import SEPARATOR, key_parts
 
 
 class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -220,19 +220,9 @@ def work_id_of(row: Row) -> str:
     return work_id(row.route, row.key, row.stage, row.pass_no, row.life)
 
 
-_canonical = msgspec.json.Encoder(order="deterministic")
-
-
-canonical_json: Callable[[Any], bytes] = _canonical.encode
-"""JSON with sorted names and without spaces: equal content gives equal bytes."""
-
-
 def digest_of(value: Any) -> bytes:
     """SHA-256 of the content's canonical JSON."""
-    return sha256(_canonical.encode(value)).digest()
-
-
-SEPARATOR = "#"
+    return sha256(canonical_json(value)).digest()
 
 
 class KeyPart(Struct, frozen=True, array_like=True):
@@ -244,18 +234,3 @@ class KeyPart(Struct, frozen=True, array_like=True):
     def matches(self, key: str) -> bool:
         parts = key.split(SEPARATOR)
         return self.position < len(parts) and parts[self.position] == self.text
-
-
-def key_parts(key: str) -> list[str]:
-    """The parts of a key of several fields, unescaped."""
-    return [unescape_part(part) for part in key.split(SEPARATOR)]
-
-
-def escape_part(text: str) -> str:
-    """A key part, escaped."""
-    return text.replace("%", "%25").replace(SEPARATOR, "%23")
-
-
-def unescape_part(text: str) -> str:
-    """A key part as submitted."""
-    return text.replace("%23", SEPARATOR).replace("%25", "%")

@@ -11,11 +11,10 @@ from msgspec import Struct
 
 from milepost.core.decide import Acceptance
 from milepost.core.errors import LedgerError, MalformedInput, UsageError
-from milepost.core.item import canonical_json
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, Status
 from milepost.core.values.durations import Moment, iso, moment_ms
-from milepost.core.values.json import SHALLOW, check_depth
+from milepost.core.values.json import SHALLOW, canonical_json, check_depth
 from milepost.engine.act_log import signed
 from milepost.engine.context import Context
 from milepost.ports.items import KnownKey, NewItem, Refused, Same

@@ -14,7 +14,7 @@ from typing import IO, Any
 import msgspec
 from msgspec import Struct
 
-from milepost.core.item import canonical_json
+from milepost.core.values.json import canonical_json
 from milepost.evidence.signing import Signer, public_text
 
 HEADER, END = "milepost.evidence-file/1", "milepost.evidence-end/1"

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from milepost.core.errors import UsageError
-from milepost.core.item import canonical_json
+from milepost.core.values.json import canonical_json
 from milepost.evidence.merkle import Step, climb, leaf
 from milepost.evidence.signing import Signer, is_signed, public_text
 

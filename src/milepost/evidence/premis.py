@@ -11,9 +11,10 @@ from xml.sax.saxutils import escape, quoteattr
 
 from milepost.core.events import event_id
 from milepost.core.history import Line, decode_line
-from milepost.core.item import SEPARATOR, canonical_json, unescape_part
 from milepost.core.status import REASON_MEANING
 from milepost.core.values.durations import iso
+from milepost.core.values.json import canonical_json
+from milepost.core.values.key_text import SEPARATOR, unescape_part
 from milepost.evidence.files import chosen
 from milepost.evidence.record import SCHEMA
 from milepost.evidence.reported_files import FileFacts, reported_files

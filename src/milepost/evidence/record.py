@@ -14,9 +14,10 @@ from msgspec import UNSET
 
 from milepost.core.events import events_of
 from milepost.core.history import Line, decode_line, link, origin
-from milepost.core.item import Item, canonical_json, digest_of
+from milepost.core.item import Item, digest_of
 from milepost.core.status import NOTES, TERMINAL, Reason
 from milepost.core.values.durations import iso
+from milepost.core.values.json import canonical_json
 
 SCHEMA = "milepost.evidence/1"
 

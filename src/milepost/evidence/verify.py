@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from milepost.core.errors import MilepostError, UsageError
-from milepost.core.item import canonical_json
+from milepost.core.values.json import canonical_json
 from milepost.evidence.files import BESIDE, END, FILE_SIGNED, HEADER, RECORD_SIGNED, chosen, records_in
 from milepost.evidence.heads import Heads
 from milepost.evidence.record import SEAL_SCHEMA, differences

@@ -9,8 +9,8 @@ from typing import Any
 
 from milepost.core.events import events_of
 from milepost.core.history import decode_line
-from milepost.core.item import canonical_json
 from milepost.core.values.durations import iso
+from milepost.core.values.json import canonical_json
 from milepost.evidence.premis import premis
 from milepost.evidence.record import SCHEMA, rounds
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from tests.applications.notifications.partners import ROUTE, Partner, Service, VirtualClock, answers, message, service
 
-from milepost.applications.notifications.message import MessageRefused, read_message
+from milepost.applications.notifications.message import read_message
+from milepost.client import MessageRefused
 from milepost.core.errors import LedgerError
 from milepost.engine.auth.keys import make_key
 

@@ -8,9 +8,10 @@ from typing import Any
 from msgspec import Struct
 
 import milepost as mp
-from milepost.applications.notifications.message import Message, MessageRefused, read_message
+from milepost.applications.notifications.message import read_message
 from milepost.applications.notifications.operate.senders import ATTRIBUTE, check_sender
 from milepost.applications.notifications.settings import NotificationsSettings
+from milepost.client import Message, MessageRefused
 
 ENVELOPE_BYTES = 131_072
 """What a request may have beside its body: ids, URL and headers."""

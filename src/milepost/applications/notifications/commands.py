@@ -13,7 +13,7 @@ import msgspec
 
 import milepost as mp
 from milepost.applications.notifications.application import application
-from milepost.applications.notifications.message import MessageRefused, read_message
+from milepost.applications.notifications.message import read_message
 from milepost.applications.notifications.operate.collector import figures_of
 from milepost.applications.notifications.operate.dead_letters import causes, dead_letters, replay_all
 from milepost.applications.notifications.operate.messages import (
@@ -32,6 +32,7 @@ from milepost.applications.notifications.operate.registry import (
 )
 from milepost.applications.notifications.operate.senders import sender_views
 from milepost.applications.notifications.settings import NotificationsSettings
+from milepost.client import MessageRefused
 
 App = mp.AppContext[NotificationsSettings]
 

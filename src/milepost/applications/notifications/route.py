@@ -7,8 +7,8 @@ from typing import Any
 import milepost as mp
 from milepost.applications.notifications.deliver import Deliverer
 from milepost.applications.notifications.destinations import Destinations, LaneLimits
-from milepost.applications.notifications.message import KEY
 from milepost.applications.notifications.settings import NotificationsSettings
+from milepost.client import KEY
 
 STAGE = "deliver"
 COLUMNS = (

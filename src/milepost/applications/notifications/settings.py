@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 import milepost as mp
+from milepost.client import INLINE_BODY
 
-INLINE_BODY = 262_144
-"""The largest body, in bytes, that is accepted unless `largest_body` says otherwise."""
 _STATUS = re.compile(r"[1-5]xx\Z")
 
 

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from milepost.core.errors import MalformedInput, UsageError
-from milepost.core.item import SEPARATOR, escape_part
 from milepost.core.values.durations import moment_ms
+from milepost.core.values.key_text import joined_key
 
 CORRELATION = "correlationId"
 LONGEST_PART = 1024
@@ -45,7 +45,7 @@ def key_in(content: Any, key: Key) -> str:
         except Exception as error:
             raise MalformedInput(f"the route's key function failed on it: {type(error).__name__}: {error}") from error
         return _part({"key": value}, "key")
-    return SEPARATOR.join(escape_part(_part(content, field)) for field in key)
+    return joined_key(_part(content, field) for field in key)
 
 
 def keys_in(contents: Sequence[Any], key: Key) -> list[str]:
@@ -55,7 +55,7 @@ def keys_in(contents: Sequence[Any], key: Key) -> list[str]:
         columns = [_plain_column(contents, field) for field in ((key,) if isinstance(key, str) else key)]
         found = [column for column in columns if column is not None]
         if len(found) == len(columns):
-            return found[0] if isinstance(key, str) else [SEPARATOR.join(map(escape_part, parts)) for parts in zip(*found, strict=True)]
+            return found[0] if isinstance(key, str) else list(map(joined_key, zip(*found, strict=True)))
     return [key_in(content, key) for content in contents]
 
 

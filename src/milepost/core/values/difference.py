@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from milepost.core.item import canonical_json
+from milepost.core.values.json import canonical_json
 
 SHOWN = 100
 """Maximum differences shown; of two completely different values more would not help."""

@@ -1,12 +1,20 @@
-"""Depth limit for JSON: reading and writing takes one call per level, and a worker or relay may have fewer calls left than the process
-that accepted the value."""
+"""JSON: its canonical form, a limit of its depth, and faults in words for people."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import accumulate
+from typing import Any
+
+import msgspec
+
+canonical_json: Callable[[Any], bytes] = msgspec.json.Encoder(order="deterministic").encode
+"""JSON with sorted names and without spaces: equal content gives equal bytes."""
 
 DEEPEST = 200
+"""Levels. Reading and writing takes one call per level, and a worker or relay may have fewer calls left than the process that accepted the
+value."""
 SHALLOW = 2 * DEEPEST
 """JSON of up to so many bytes cannot be deeper, because a level takes two of them."""
 _TEXTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')

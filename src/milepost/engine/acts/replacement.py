@@ -8,9 +8,10 @@ from msgspec import Struct
 
 from milepost.core.change import Change
 from milepost.core.errors import MalformedInput, UsageError
-from milepost.core.item import Item, canonical_json
+from milepost.core.item import Item
 from milepost.core.operators import replace
 from milepost.core.routes.plan import Plan
+from milepost.core.values.json import canonical_json
 from milepost.core.values.refusal import Refusal, impossible
 from milepost.engine.context import Context
 from milepost.engine.intake import content_digest

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.item import Content, Item, canonical_json, digest_of
+from milepost.core.item import Content, Item, digest_of
 from milepost.core.status import Status
+from milepost.core.values.json import canonical_json
 from milepost.engine.context import Context
 from milepost.engine.views.items import chain_broken_at, counted
 from milepost.ports.feed import HistoryEntry

@@ -8,8 +8,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.errors import UsageError
-from milepost.core.item import SEPARATOR, KeyPart, escape_part
+from milepost.core.item import KeyPart
 from milepost.core.status import FAILED, LIVE, Status
+from milepost.core.values.key_text import SEPARATOR, escape_part
 from milepost.engine.context import Context
 from milepost.engine.views.items import each
 from milepost.ports.items import Query

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from milepost.core.errors import UsageError
-from milepost.core.item import SEPARATOR
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.core.values.durations import span_ms
+from milepost.core.values.key_text import SEPARATOR
 from milepost.engine.context import Context
 from milepost.engine.views.items import check_route, lists
 from milepost.engine.views.items import status as status_of

@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec import UNSET
 
-from milepost.core.item import Item, canonical_json
+from milepost.core.item import Item
 from milepost.core.outcome import OUTCOMES, Done, Outcome, Reject, Retry, as_outcome, outcome_from_builtins, outcome_of_exception
 from milepost.core.routes.route import Stage
-from milepost.core.values.json import check_depth
+from milepost.core.values.json import canonical_json, check_depth
 from milepost.engine.work.bisection import halving
 from milepost.ports.observer import ABOUT
 from milepost.ports.runner import Job, JobResult

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from milepost.core.item import canonical_json
 from milepost.core.outcome import Outcome
-from milepost.core.values.json import check_depth
+from milepost.core.values.json import canonical_json, check_depth
 from milepost.http.protocol.endpoint import Call
 from milepost.http.protocol.problems import problem_error
 

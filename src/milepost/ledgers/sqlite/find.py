@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlite3
 from typing import Any, NamedTuple, cast
 
-from milepost.core.item import SEPARATOR, Content, Item, KeyPart, Row
+from milepost.core.item import Content, Item, KeyPart, Row
 from milepost.core.status import LIVE, Status
+from milepost.core.values.key_text import SEPARATOR
 from milepost.ledgers.sqlite.rows.codec import CODES, COLUMNS, HANDED_OVER, items_of, rows_of
 from milepost.ledgers.sqlite.rows.due_rows import FREE, HELD
 from milepost.ledgers.sqlite.rows.names import NameNumbers

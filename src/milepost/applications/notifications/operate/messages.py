@@ -9,9 +9,10 @@ import msgspec
 from msgspec import Struct
 
 import milepost as mp
-from milepost.applications.notifications.message import KEY, MessageRefused, read_message
+from milepost.applications.notifications.message import read_message
 from milepost.applications.notifications.operate.record import record_of
 from milepost.applications.notifications.settings import NotificationsSettings
+from milepost.client import KEY, MessageRefused
 
 FAILED = ("MAX_RETRIES_EXCEEDED", "REJECTED")
 EDITABLE = ("method", "headers", "body")

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import milepost as mp
-from milepost.applications.notifications.message import MessageRefused
 from milepost.applications.notifications.operate.figures import Figures
 from milepost.applications.notifications.settings import NotificationsSettings
+from milepost.client import MessageRefused
 
 ATTRIBUTE = "sender"
 """The attribute of a key that names its sender: `milepost keys new shop --scope submit --attribute sender=shop`."""

@@ -8,9 +8,9 @@ from urllib.parse import quote, urlencode
 
 from msgspec import Struct
 
-from milepost.core.item import unescape_part
 from milepost.core.operators import VERBS
 from milepost.core.status import FAILED, LIVE
+from milepost.core.values.key_text import unescape_part
 from milepost.engine.act_log import act_view, all_acts
 from milepost.engine.views.items import counted, lists
 from milepost.engine.views.key_parts import key_fields

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from milepost.core.item import canonical_json
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.core.values.durations import iso
+from milepost.core.values.json import canonical_json
 from milepost.engine.context import Context
 from milepost.engine.views.items import row_view, show, stage_names
 from milepost.engine.views.story import Story, story

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from milepost.core.change import Change, change
 from milepost.core.confirmations import noted_once, refused
 from milepost.core.decide import NOTE_LIMIT
-from milepost.core.item import Item, Put, Row, canonical_json
+from milepost.core.item import Item, Put, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status
+from milepost.core.values.json import canonical_json
 from milepost.core.values.refusal import Refusal
 from milepost.ledgers.aws.requests.client import ConditionFailed
 from milepost.ledgers.aws.row_duties import OUTSIDE

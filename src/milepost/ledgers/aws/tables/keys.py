@@ -10,9 +10,9 @@ from typing import Any
 from msgspec import Struct
 
 from milepost.core.decide import valid_confirmation
-from milepost.core.item import escape_part, unescape_part
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route, Stage
+from milepost.core.values.key_text import escape_part, unescape_part
 
 Image = dict[str, dict[str, Any]]
 """A row in DynamoDB's form: attribute names and typed values."""

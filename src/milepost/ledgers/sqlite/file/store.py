@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from milepost.core.errors import LedgerReadOnly
-from milepost.core.item import SEPARATOR
+from milepost.core.values.key_text import SEPARATOR
 from milepost.ledgers.sqlite.errors import BUSY, primary_code, said_in_ours, translated
 from milepost.ledgers.sqlite.file import schema
 from milepost.ledgers.sqlite.rows.names import NameNumbers
