@@ -29,7 +29,7 @@ from milepost.composition import open_context
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.intake import Receipt, submit
-from milepost.http.server.assembly import Door
+from milepost.http.server.assembly import HttpServer
 from milepost.http.state.state import ServerState
 from milepost.runners.process import tune_garbage_collection, tune_thread_switching
 from milepost.station import Station
@@ -143,7 +143,7 @@ def part(folder: Path, mode: str, seconds: float, waiting: int) -> dict[str, flo
     tune_garbage_collection()
     tune_thread_switching()
     ctx = opened(folder)
-    door = Door(ctx, "127.0.0.1", 0, FromMemory if mode == "memory" else ServerState)
+    door = HttpServer(ctx, "127.0.0.1", 0, FromMemory if mode == "memory" else ServerState)
     door.open()
     try:
         with working(ctx, folder, mode, waiting), Span() as span:

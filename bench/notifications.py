@@ -29,7 +29,7 @@ from milepost.applications.notifications.application import application
 from milepost.applications.notifications.settings import DestinationSettings, NotificationsSettings
 from milepost.core.status import Status
 from milepost.engine.intake import Receipt
-from milepost.http.server.assembly import Door
+from milepost.http.server.assembly import HttpServer
 from milepost.http.state.state import ServerState
 from milepost.net.background import new_event_loop
 from milepost.runners.process import tune_garbage_collection, tune_thread_switching
@@ -287,7 +287,7 @@ def serving(folder: Path, there: Partners, *, from_memory: bool = False) -> Iter
     tune_thread_switching()
     one = configured(there.ports)
     with opened(folder, there.ports) as post:
-        door = Door(post.context, "127.0.0.1", 0, MemoryState if from_memory else ServerState, applications=[one])
+        door = HttpServer(post.context, "127.0.0.1", 0, MemoryState if from_memory else ServerState, applications=[one])
         door.open()
         try:
             if from_memory:

@@ -14,7 +14,7 @@ from milepost.composition import open_context
 from milepost.engine.acts.bulk import confirm_outside
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
-from milepost.http.server.assembly import Door
+from milepost.http.server.assembly import HttpServer
 from milepost.ports.documents import LIST, ListRecord
 from milepost.testing import VirtualClock
 
@@ -69,7 +69,7 @@ def _measured(path: Path, n: int) -> dict[str, float]:
         clock.advance(3 * DAY / 1000)
         submit(ctx, "parcels", _inputs(range(SEEN_TO, n)), list_id=_list(ctx, "many"))
         [group] = ctx.ledger.groups("parcels")
-        door = Door(ctx, "127.0.0.1", 0)
+        door = HttpServer(ctx, "127.0.0.1", 0)
         door.open()
         try:
             return {name: _ms(door.server.port, place.format(group=group.group)) for name, place in PAGES.items()}

@@ -246,7 +246,7 @@ class Operations:
         drain(self.context, route, stage, lane, rate, by=by, reason=reason)
 
     def unready(self) -> list[tuple[str, str]]:
-        """What keeps this process from working, as (part, why): the ledger cannot be written to, no worker runs, … Empty: it is ready. The
+        """Reasons why this process is not ready, as (part, why): the ledger cannot be written to, no worker runs, … Empty: it is ready. The
         texts name no item, file or host."""
         return [(one.part, one.why) for one in unready(self.context)]
 

@@ -20,7 +20,7 @@ from milepost.core.status import Status
 from milepost.engine import retention
 from milepost.engine.context import Context
 from milepost.engine.events.deliver import EventRelay
-from milepost.engine.health.checks import DOCTOR, Look, run_checks
+from milepost.engine.health.checks import DOCTOR, CheckRun, run_checks
 from milepost.engine.intake import submit
 from milepost.engine.retention import Retention
 from milepost.engine.routes.versions import register
@@ -174,7 +174,7 @@ def test_a_station_runs_it_where_it_is_needed_and_the_doctor_asks_for_it(ledger:
     assert "retention" not in [role.name for role in Station(plain, runner=SimRunner(clock)).roles]
     station = Station(keeping, runner=SimRunner(clock))
     assert "retention" in [role.name for role in station.roles]
-    assert "no retention has had a good run here yet" in [result.finding.what for result in run_checks(Look(keeping), DOCTOR)]
+    assert "no retention has had a good run here yet" in [result.finding.what for result in run_checks(CheckRun(keeping), DOCTOR)]
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ from milepost.engine.metrics.gauges import counted_families, ledger_families, pr
 from milepost.evidence.heads import head_of
 from milepost.evidence.merkle import leaf, root
 from milepost.evidence.record import blob_name
-from milepost.http.server.assembly import Door
+from milepost.http.server.assembly import HttpServer
 from milepost.ledgers.aws.journal.journal import JournalEntry
 from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.offers import call_body, call_of
@@ -49,7 +49,7 @@ from milepost.subscribers.topic import Topic
 @contextmanager
 def served(ledger: mp.Milepost) -> Iterator[int]:
     """The HTTP API over an open ledger; the port that it listens on."""
-    door = Door(ledger.context, "127.0.0.1", 0)
+    door = HttpServer(ledger.context, "127.0.0.1", 0)
     door.open()
     try:
         yield door.server.port

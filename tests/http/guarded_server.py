@@ -10,7 +10,7 @@ from tests.http.live_server import Visitor, sample_route
 import milepost as mp
 from milepost.core.routes.route import Route
 from milepost.engine.auth.keys import make_key, revoke_key
-from milepost.http.server.assembly import make_door
+from milepost.http.server.assembly import make_asgi_app
 from milepost.http.server.listener import Server
 from milepost.http.state.state import ServerState
 from milepost.ports.runner import Clock
@@ -57,7 +57,7 @@ def guarded(ledger: str, routes: Iterable[Route] | None = None, clock: Clock | N
     with mp.open(ledger, routes=routes or [sample_route(), sample_route("letters")], clock=clock) as milepost:
         ticks = Ticks()
         state = ServerState(milepost.context, ticks)
-        server = Server(make_door(state), host, 0)
+        server = Server(make_asgi_app(state), host, 0)
         server.start()
         try:
             yield Guarded(milepost, Opened(state, server), ticks)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import milepost as mp
-from milepost.http.server.assembly import Door
+from milepost.http.server.assembly import HttpServer
 from milepost.station import Station
 
 JSON = "application/json"
@@ -47,7 +47,7 @@ class Answered:
 class Visitor:
     """Knows the address and the ledger behind it. Each call has a connection of its own."""
 
-    def __init__(self, milepost: mp.Milepost, door: Door) -> None:
+    def __init__(self, milepost: mp.Milepost, door: HttpServer) -> None:
         self.milepost, self.door = milepost, door
         self.ctx = milepost.context
         self.url, self.port = door.url, door.server.port
@@ -79,7 +79,7 @@ class Visitor:
 def visiting(folder: Path, *routes: mp.Route, ledger: str | None = None, base: str = "") -> Iterator[Visitor]:
     """A running server over a SQLite ledger in this folder, or over another ledger; its addresses begin with `base`."""
     with mp.open(ledger or f"sqlite:///{folder}/ledger.db", routes=routes or [sample_route(), sample_route("letters")]) as milepost:
-        door = Door(milepost.context, "127.0.0.1", 0, base=base)
+        door = HttpServer(milepost.context, "127.0.0.1", 0, base=base)
         door.open()
         try:
             yield Visitor(milepost, door)

@@ -12,7 +12,7 @@ from tests import standins
 from tests.http.live_server import Visitor
 
 import milepost as mp
-from milepost.http.server.assembly import Door
+from milepost.http.server.assembly import HttpServer
 from milepost.ports.runner import Clock
 from milepost.testing.aws_model import AwsModel
 
@@ -20,7 +20,7 @@ from milepost.testing.aws_model import AwsModel
 @contextmanager
 def door_over(ledger: str, route: mp.Route, clock: Clock | None = None) -> Iterator[Visitor]:
     with mp.open(ledger, routes=[route], clock=clock) as milepost:
-        door = Door(milepost.context, "127.0.0.1", 0)
+        door = HttpServer(milepost.context, "127.0.0.1", 0)
         door.open()
         try:
             yield Visitor(milepost, door)

@@ -15,7 +15,7 @@ from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerFull, UsageErr
 from milepost.engine.alerts.rule import AlertRule
 from milepost.engine.alerts.watch import AlertWatch
 from milepost.engine.context import Context
-from milepost.engine.health.checks import BAD, DOCTOR, OK, OVERVIEW, READY, WARN, Check, CheckResult, Finding, Look
+from milepost.engine.health.checks import BAD, DOCTOR, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
 from milepost.engine.metrics.exposition import Family
 from milepost.ports.subscriber import Subscriber
 from milepost.subscribers.addresses import FORMS, open_subscriber
@@ -87,7 +87,7 @@ def _check(ctx: Context, one: ConfiguredApplication[Any], part: CheckPart) -> Ch
     return Check(f"{one.name} {part.name}", partial(_results, AppCheck(one.on(ctx), part)), views)
 
 
-def _results(check: AppCheck, look: Look) -> Iterator[CheckResult]:
+def _results(check: AppCheck, look: CheckRun) -> Iterator[CheckResult]:
     # A finding of an application belongs to no single route: only viewers who see all routes get it.
     if not look.everything:
         return

@@ -39,7 +39,7 @@ class ConfigMistake(UsageError):
 
 
 class NotFound(UsageError):
-    """What the call names does not exist; over HTTP the status is 404."""
+    """The object that the call names does not exist; over HTTP the status is 404."""
 
 
 class MalformedInput(MilepostError):

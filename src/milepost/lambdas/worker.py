@@ -13,7 +13,7 @@ from typing import Any
 from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
 from milepost.lambdas.start import LambdaContext, forget, hide, log, logged, opened
 from milepost.lambdas.traces import Trace, traced
-from milepost.lambdas.worker_call import OUTDATED_S, TROUBLE_S, Shift, StageContainer
+from milepost.lambdas.worker_call import OUTDATED_S, TROUBLE_S, StageContainer, WorkerCall
 from milepost.ledgers.aws.claim.received_messages import from_event
 
 _station: StageContainer | None = None
@@ -40,7 +40,7 @@ def _called(event: Mapping[str, Any], context: LambdaContext, trace: Trace) -> d
     trace.annotate(route=station.slots.plan.name, stage=station.slots.stage.name)
     store = station.opened.store
     messages = from_event(event, store, station.url)
-    shift = Shift(station, context)
+    shift = WorkerCall(station, context)
     again = shift.run(messages)
     # Otherwise they would be hidden for the queue's visibility timeout, as after a lost worker.
     for delay_s, wanted in again.items():

@@ -18,7 +18,7 @@ from milepost.core.item import Item
 from milepost.engine.work.execute import ready, run_async, run_plain
 from milepost.engine.work.slots import StageSlots, settle_finished
 from milepost.lambdas.start import LambdaContext, Opened, log
-from milepost.ledgers.aws.claim.received_messages import Answered, Calls
+from milepost.ledgers.aws.claim.received_messages import FunctionMessages, MessageResults
 from milepost.ledgers.aws.queues.messages import SqsMessage
 from milepost.ledgers.aws.requests.deadline import CALL
 from milepost.runners.threads import ThreadRunner
@@ -46,7 +46,7 @@ class StageContainer:
         self.opened = opened
         self.name = scope(route, stage)
         self.url = opened.store.queues.url(route, stage, found.queue)
-        self.calls = Calls(opened.store)
+        self.calls = FunctionMessages(opened.store)
         self.woken = threading.Event()
         self._runner = ThreadRunner()
         self.slots = StageSlots(plan, found, self._runner.pool(found, found.concurrency, run_plain, run_async, self.woken.set))
@@ -57,7 +57,7 @@ class StageContainer:
         self.slots = StageSlots(slots.plan, slots.stage, self._runner.pool(slots.stage, slots.width, run_plain, run_async, self.woken.set))
 
 
-class Shift:
+class WorkerCall:
     """One call."""
 
     def __init__(self, station: StageContainer, call: LambdaContext) -> None:
@@ -95,11 +95,11 @@ class Shift:
             self._work()
         return self._again
 
-    def _claim(self, messages: Sequence[SqsMessage], *, fragile: bool = False) -> Answered:
+    def _claim(self, messages: Sequence[SqsMessage], *, fragile: bool = False) -> MessageResults:
         slots, ctx = self._station.slots, self._ctx
         if not self._may_start():
             self._come_again(messages, SOON_S)
-            return Answered()
+            return MessageResults()
         lease = Lease(ctx.chance.token(), self._station.opened.holder, self._until)
         ask = slots.ask(lease, len(messages), fragile=fragile)
         try:
@@ -107,7 +107,7 @@ class Shift:
                 answered = self._station.calls.answer(ask, messages, ctx.clock.now(), ctx.chance.jitter())
         except LedgerError as error:
             log.error("cannot claim items now: %s", error)
-            answered = Answered(failed=list(messages))
+            answered = MessageResults(failed=list(messages))
         self.outdated = self.outdated or answered.outdated
         self._come_again(answered.failed, OUTDATED_S if answered.outdated else TROUBLE_S)
         self.counts["claimed"] += len(answered.items)
@@ -116,7 +116,7 @@ class Shift:
         slots.start(ctx, answered.items)
         return answered
 
-    def _wait_for(self, answered: Answered) -> bool:
+    def _wait_for(self, answered: MessageResults) -> bool:
         """Work until waiting messages may be claimed again; False: that is too late."""
         if not self._may_start():
             return False
@@ -130,7 +130,7 @@ class Shift:
         self._work(max(1, wait_ms))
         return True
 
-    def _put_off(self, messages: Sequence[SqsMessage], answered: Answered) -> None:
+    def _put_off(self, messages: Sequence[SqsMessage], answered: MessageResults) -> None:
         """Delay messages that wait for rate tokens, spread over the time at which tokens come; repeatedly delayed ones come less often."""
         wait_ms = max(WAIT_MS, (answered.next_at or 0) - self._ctx.clock.now())
         later = []

@@ -214,7 +214,7 @@ class LedgerItems(Protocol):
         one, or one with what the ledger knows about its stages, such as how long a partner's queue keeps an offer."""
 
     def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
-        """What is known of each key, from rows and seals, in the order given."""
+        """The record of each key, from rows and seals, in the order given."""
 
     def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[KnownKey | Same | None]:
         """As `peek`, but Same where the item has a row and content with the given digest (one per key). For a list that is delivered again

@@ -15,7 +15,7 @@ from tests.net.partner import Line, Partner, Received
 
 import milepost as mp
 from milepost.applications.notifications import application
-from milepost.http.server.assembly import Door
+from milepost.http.server.assembly import HttpServer
 from milepost.testing.clock import VirtualClock
 
 LOOPBACK = ("127.0.0.0/8",)
@@ -26,7 +26,7 @@ TIME = "2026-01-31T08:00:00.000Z"
 class Service(Visitor):
     """The service as a sender sees it, and its ledger."""
 
-    def __init__(self, milepost: mp.Milepost, door: Door, configured: Any) -> None:
+    def __init__(self, milepost: mp.Milepost, door: HttpServer, configured: Any) -> None:
         super().__init__(milepost, door)
         self.configured = configured
         self.state = configured.state
@@ -87,7 +87,7 @@ def service(ledger: str = "memory:", clock: Any = None, **settings: Any) -> Iter
     """The service with these settings, on this ledger; it may call loopback."""
     configured = application.configured({"allow_cidrs": list(LOOPBACK), **settings}, environment={})
     with mp.open(ledger, applications=[configured], clock=clock) as desk:
-        door = Door(desk.context, "127.0.0.1", 0, applications=[configured])
+        door = HttpServer(desk.context, "127.0.0.1", 0, applications=[configured])
         door.open()
         try:
             yield Service(desk, door, configured)

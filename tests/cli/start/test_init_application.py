@@ -7,7 +7,7 @@ from tests.http.live_server import Visitor
 from tests.http.page_text import text_of
 
 import milepost as mp
-from milepost.http.server.assembly import Door
+from milepost.http.server.assembly import HttpServer
 from milepost.route_files import load_application
 
 
@@ -25,7 +25,7 @@ def test_its_endpoint_page_and_metrics_are_served(bare, monkeypatch: pytest.Monk
     bare.ok("init", "--application", "served-desk")
     application = load_application(f"{bare.folder}/served_desk.py").configured({"longest": 100})
     with mp.open("memory:", applications=[application]) as desk:
-        door = Door(desk.context, "127.0.0.1", 0, applications=[application])
+        door = HttpServer(desk.context, "127.0.0.1", 0, applications=[application])
         door.open()
         try:
             at = Visitor(desk, door)

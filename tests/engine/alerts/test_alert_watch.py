@@ -19,7 +19,7 @@ import milepost as mp
 from milepost.application.installation import alert_watches
 from milepost.core.events import Envelope
 from milepost.engine.alerts.watch import AlertWatch, stored_alerts
-from milepost.engine.health.checks import DOCTOR, Look, run_checks
+from milepost.engine.health.checks import DOCTOR, CheckRun, run_checks
 from milepost.subscribers import CallSubscriber
 from milepost.testing import VirtualClock, drain
 
@@ -227,7 +227,7 @@ def test_a_receiver_that_is_down_gets_the_alert_later_and_doctor_says_so(url: st
         scene.errors = {"van": "no street"}
         scene.send("van")
         scene.turn()
-        [finding] = [one.finding for one in run_checks(Look(scene.post.context), DOCTOR) if one.finding.about == "alert"]
+        [finding] = [one.finding for one in run_checks(CheckRun(scene.post.context), DOCTOR) if one.finding.about == "alert"]
         assert "told has not got the alert" in finding.what
         assert "abc" not in finding.what
         assert scene.post.alerts()[0]["undelivered"] == ["told"]
@@ -237,7 +237,7 @@ def test_a_receiver_that_is_down_gets_the_alert_later_and_doctor_says_so(url: st
         scene.clock.advance("1m")
         scene.turn()
         assert len(scene.titles()) == 1
-        assert not [one for one in run_checks(Look(scene.post.context), DOCTOR) if one.finding.about == "alert"]
+        assert not [one for one in run_checks(CheckRun(scene.post.context), DOCTOR) if one.finding.about == "alert"]
 
 
 def test_an_alert_that_is_refused_for_good_is_logged_and_dropped(url: str, caplog: pytest.LogCaptureFixture) -> None:

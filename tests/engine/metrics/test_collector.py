@@ -13,7 +13,7 @@ from milepost.core.routes.route import Route
 from milepost.engine.events.deliver import EventRelay
 from milepost.engine.intake import submit, take_in
 from milepost.engine.metrics import collector as collecting
-from milepost.engine.metrics.collector import OTHER, Both, Collector
+from milepost.engine.metrics.collector import OTHER, BothObservers, Collector
 from milepost.engine.resend import Resender
 from milepost.engine.work.execute import run_plain
 from milepost.engine.work.settle import settle
@@ -135,7 +135,7 @@ def test_figures_once_taken_stand_still(world: World, collector: Collector) -> N
 
 def test_two_observers_hear_the_same(world: World, collector: Collector) -> None:
     other = Collector({ROUTE: ["weigh"]})
-    world.ctx.observer = Both(collector, other)
+    world.ctx.observer = BothObservers(collector, other)
     submit(world.ctx, ROUTE, [{"id": "a"}])
     [item] = world.claim("weigh")
     settle(world.ctx, [JobResult(item, Done(), 5)])

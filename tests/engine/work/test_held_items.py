@@ -19,7 +19,7 @@ from milepost.core.routes.route import Route
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.engine.work.held_items import HeldItems, held_ref
-from milepost.engine.work.remote import Remote, RemoteHand, ShownLease, Wish
+from milepost.engine.work.remote import Remote, RemoteClaimRequest, RemoteHand, ShownLease
 from milepost.engine.work.slots import StageSlots, settle_finished
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ports.runner import JobResult
@@ -133,7 +133,7 @@ def _by_a_remote_worker(said: list[Outcome | None]) -> Any:
     ctx, plan = _context(remote=True)
     submit(ctx, "parcels", [{"id": str(n), "lane": LANES[n % 2]} for n in range(len(said))])
     remote = Remote(ctx)
-    items = remote.claim(Wish(plan, plan.first, "w", 100, 30_000)).items
+    items = remote.claim(RemoteClaimRequest(plan, plan.first, "w", 100, 30_000)).items
     shown = {int(item.key): ShownLease(item.key, item.row.lease or "") for item in items}
     told = [(shown[n], outcome) for n, outcome in enumerate(said) if outcome is not None]
     assert remote.settle(plan, plan.first, told) == [True] * len(told)

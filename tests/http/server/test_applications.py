@@ -15,7 +15,7 @@ from tests.http.page_text import text_of
 
 import milepost as mp
 from milepost.engine.auth.keys import make_key
-from milepost.http.server.assembly import Door
+from milepost.http.server.assembly import HttpServer
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 SHOP = "https://shop.example"
@@ -25,7 +25,7 @@ SHOP = "https://shop.example"
 def served(*others: mp.Application[Any], base: str = "", **settings: Any) -> Iterator[Visitor]:
     applications = [application.with_settings(Settings(**settings)), *(one.configured() for one in others)]
     with mp.open("memory:", routes=[sample_route()], applications=applications) as desk:
-        door = Door(desk.context, "127.0.0.1", 0, base=base, applications=applications)
+        door = HttpServer(desk.context, "127.0.0.1", 0, base=base, applications=applications)
         door.open()
         try:
             yield Visitor(desk, door)

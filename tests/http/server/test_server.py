@@ -14,7 +14,7 @@ from tests.http.live_server import Visitor
 
 from milepost.core.errors import ConfigMistake
 from milepost.http.server import application
-from milepost.http.server.assembly import make_door
+from milepost.http.server.assembly import make_asgi_app
 from milepost.http.server.listener import Server
 from milepost.http.server.timeouts import LARGEST_HEAD, ConnectionTimeouts
 
@@ -32,7 +32,7 @@ class Brief(ConnectionTimeouts):
 
 @contextmanager
 def serving(door: Visitor, patience: type[ConnectionTimeouts]) -> Iterator[int]:
-    server = Server(make_door(door.door.state), "127.0.0.1", 0, patience)
+    server = Server(make_asgi_app(door.door.state), "127.0.0.1", 0, patience)
     server.start()
     yield server.port
     server.stop()

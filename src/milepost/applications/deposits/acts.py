@@ -34,7 +34,7 @@ def requeue(app: DepositsApp, dois: Sequence[str], *, by: str, reason: str, send
 
 
 def abandon(app: DepositsApp, dois: Sequence[str], *, by: str, reason: str) -> dict[str, str]:
-    """Take these DOIs off the route: they are not deposited, and need nobody any more. The answer says for each DOI that was refused, why."""
+    """Take these DOIs off the route: they are not deposited, and no person need act on them. The answer gives the reason for each refused DOI."""
     return dict(app.act("cancel", app.settings.route, keys=keys_of(dois), by=by, reason=reason).refused)
 
 

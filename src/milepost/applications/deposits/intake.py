@@ -37,7 +37,7 @@ class RefusedList(msgspec.Struct, frozen=True):
 
 
 class IntakeReport(msgspec.Struct, frozen=True):
-    """What became of the files in the inbox."""
+    """Results for the files in the inbox."""
 
     taken: list[TakenList] = []
     refused: list[RefusedList] = []

@@ -20,7 +20,7 @@ REASON = "the next round tries it again"
 
 
 class RoundReport(msgspec.Struct, frozen=True):
-    """What a round did, and what it leaves to people."""
+    """Results of a round, and the DOIs that need a person."""
 
     intake: IntakeReport
     tried_again: int
@@ -30,7 +30,7 @@ class RoundReport(msgspec.Struct, frozen=True):
 
     @property
     def needs_people(self) -> bool:
-        """Does a DOI need a manual deposit, or a file in the inbox somebody who looks at it?"""
+        """Does a DOI need a manual deposit, or a file in the inbox attention?"""
         return bool(self.counts[FAILED] or self.intake.refused or self.intake.unread)
 
 

@@ -125,13 +125,13 @@ class DestinationSettings(mp.AppSettings, frozen=True):
 
 
 class SenderSettings(mp.AppSettings, frozen=True):
-    """What one sender may do. `rate`: messages that one process accepts from it, such as "50/s"."""
+    """Limits of one sender. `rate`: messages that one process accepts from it, such as "50/s"."""
 
     rate: str | float | None = None
 
 
 class AlertSettings(mp.AppSettings, frozen=True):
-    """Who is alerted when messages end as dead letters, a breaker opens, or a destination is paused by its 410, and when it is over."""
+    """Recipients of alerts, which are sent when messages end as dead letters, a breaker opens, or a destination is paused by its 410, and when it is over."""
 
     to: tuple[str, ...] = ()
     """Addresses of subscribers: "log", a URL, "email:…"."""

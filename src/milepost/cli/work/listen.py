@@ -15,7 +15,7 @@ from milepost.core.errors import ConfigMistake
 if TYPE_CHECKING:
     from milepost.application.declaration import ConfiguredApplication
     from milepost.engine.context import Context
-    from milepost.http.server.assembly import Door
+    from milepost.http.server.assembly import HttpServer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -84,7 +84,7 @@ def opened(
         yield None
         return
     try:
-        from milepost.http.server.assembly import Door
+        from milepost.http.server.assembly import HttpServer
         from milepost.http.server.base_path import checked_base
     except ImportError as error:
         message = f"the HTTP server needs a package that is not installed ({error.name}): {INSTALL}"
@@ -93,7 +93,7 @@ def opened(
         say(f"milepost {command}: {message}, or give {without}")
         yield None
         return
-    door = _opened(ctx, where, partial(Door, base=checked_base(base), applications=applications), command, without)
+    door = _opened(ctx, where, partial(HttpServer, base=checked_base(base), applications=applications), command, without)
     try:
         door.open()
         yield door.url
@@ -101,7 +101,7 @@ def opened(
         door.close()
 
 
-def _opened(ctx: Context, where: Where, door: Callable[[Context, str, int], Door], command: str, without: str) -> Door:
+def _opened(ctx: Context, where: Where, door: Callable[[Context, str, int], HttpServer], command: str, without: str) -> HttpServer:
     """A server at that address; if the user did not ask for it, at the next free port. Refuses a public address without API keys."""
     from milepost.engine.auth.keys import any_keys
     from milepost.http.auth.origins import is_loopback

@@ -12,7 +12,7 @@ from milepost.core.events import cloud_event
 from milepost.core.routes.mistakes import check_name
 from milepost.engine.context import Context
 from milepost.engine.events import parked_events
-from milepost.engine.events.parked_events import EventEntry, Ref, Space
+from milepost.engine.events.parked_events import EventEntry, ParkedItem, Ref
 from milepost.engine.routes.versions import outdated
 from milepost.ports.documents import CURSOR, Cursor, read_as
 from milepost.ports.feed import HistoryEntry
@@ -96,7 +96,7 @@ class EventRelay:
             self._next = 0.0 if summary.waiting else max(0.0, min([POLL, *(ms / 1000 for ms in retries)]))
         return summary
 
-    def _tell(self, lines: Sequence[HistoryEntry], spaces: dict[Ref, Space], due: Sequence[Ref], summary: DeliverySummary) -> None:
+    def _tell(self, lines: Sequence[HistoryEntry], spaces: dict[Ref, ParkedItem], due: Sequence[Ref], summary: DeliverySummary) -> None:
         try:
             self._hold()
             more = len(lines) == PAGE
@@ -117,7 +117,7 @@ class EventRelay:
             summary.standing_by = f"it is unavailable ({self._cursor.error})"
 
     # New events ---------------------------------------------------------------------------------------------------------
-    def _tell_new(self, lines: Sequence[HistoryEntry], spaces: dict[Ref, Space], summary: DeliverySummary) -> None:
+    def _tell_new(self, lines: Sequence[HistoryEntry], spaces: dict[Ref, ParkedItem], summary: DeliverySummary) -> None:
         """Deliver a page of lines in order per item, except those behind a parked event. After a failed event its item waits; it is parked
         only once the subscriber has accepted another event, because until then the subscriber may be unavailable."""
         queue = self._untold(lines, spaces)
@@ -149,7 +149,7 @@ class EventRelay:
                 raise _Outage(min(entry.seq for entry in untold), failing[0][1])
         self._park(failing)
 
-    def _untold(self, lines: Sequence[HistoryEntry], spaces: dict[Ref, Space]) -> list[EventEntry]:
+    def _untold(self, lines: Sequence[HistoryEntry], spaces: dict[Ref, ParkedItem]) -> list[EventEntry]:
         """Events of the page in order, without those that wait behind a parked one. Updates `spaces`."""
         entries = [entry for written in lines for entry in parked_events.entries_of(written)]
         for ref, newest in {entry.ref: entry.seq for entry in entries if parked_events.waits(spaces, entry)}.items():
@@ -201,7 +201,7 @@ class EventRelay:
         failing.clear()
 
     # Parked items -------------------------------------------------------------------------------------------------------
-    def _tell_parked(self, due: Sequence[Space], summary: DeliverySummary) -> None:
+    def _tell_parked(self, due: Sequence[ParkedItem], summary: DeliverySummary) -> None:
         """Retry parked items, until several in a row fail; the others wait for the next run."""
         in_a_row = 0
         for space in sorted(due, key=lambda space: space.parked.retry_at):

@@ -69,7 +69,7 @@ class FeedPage(Struct, frozen=True):
     """More lines exist after it."""
 
 
-class Before(Struct, frozen=True):
+class EventsBefore(Struct, frozen=True):
     """Events before a line, newest first, and the line from which to continue backward; 0 if there are none."""
 
     events: list[FeedEvent]
@@ -110,7 +110,7 @@ def page(ctx: Context, after: FeedPlace, limit: int, wanted: Wanted) -> FeedPage
     return FeedPage(found, at, True)
 
 
-def page_back(ctx: Context, before: int | None, limit: int, wanted: Wanted, look: int) -> Before:
+def page_back(ctx: Context, before: int | None, limit: int, wanted: Wanted, look: int) -> EventsBefore:
     """The newest matching events before line `before` (None: of all), about `limit`, because a line is never split. Searches at most
     `look` lines, so a page may be short or empty although there are more."""
     end = ctx.ledger.last_seq() + 1 if before is None else before
@@ -119,9 +119,9 @@ def page_back(ctx: Context, before: int | None, limit: int, wanted: Wanted, look
     found: list[FeedEvent] = []
     for written in reversed(lines):
         if len(found) >= limit:
-            return Before(found, written.seq + 1)
+            return EventsBefore(found, written.seq + 1)
         found += [entry for entry in reversed(feed_events([written])) if wanted(entry.event)]
     # After pruning there may be nothing before these lines, however high their numbers are.
     oldest = ctx.ledger.feed(0, 1) if start and len(lines) < look else []
     nothing = start == 0 or (len(lines) < look and (not oldest or oldest[0].seq > start))
-    return Before(found, 0 if nothing else start + 1)
+    return EventsBefore(found, 0 if nothing else start + 1)

@@ -35,7 +35,7 @@ class EventEntry(Struct, frozen=True):
         return (self.event.route, self.event.key)
 
 
-class Space(Struct, frozen=True):
+class ParkedItem(Struct, frozen=True):
     """A parked item with the version of its document."""
 
     parked: Parked
@@ -48,24 +48,24 @@ def entries_of(written: HistoryEntry) -> list[EventEntry]:
     return [EventEntry(written.seq, event) for event in events]
 
 
-def parked_for(ctx: Context, subscriber: str) -> dict[Ref, Space]:
+def parked_for(ctx: Context, subscriber: str) -> dict[Ref, ParkedItem]:
     """Items parked for one subscriber."""
     return {(space.parked.route, space.parked.key): space for space in all_parked(ctx) if space.parked.subscriber == subscriber}
 
 
-def all_parked(ctx: Context) -> Iterator[Space]:
+def all_parked(ctx: Context) -> Iterator[ParkedItem]:
     for document in ctx.ledger.read(PARKED).values():
-        yield Space(read_as(Parked, document.value), document.version)
+        yield ParkedItem(read_as(Parked, document.value), document.version)
 
 
-def waits(spaces: Mapping[Ref, Space], entry: EventEntry) -> bool:
+def waits(spaces: Mapping[Ref, ParkedItem], entry: EventEntry) -> bool:
     """Is the event's item parked at this event or before it? Events before the parked one are seen only if the cursor was set back; they
     are then delivered again like all others."""
     space = spaces.get(entry.ref)
     return space is not None and entry.event.sequence >= space.parked.version
 
 
-def wait_behind(ctx: Context, space: Space, newest: int) -> Space | None:
+def wait_behind(ctx: Context, space: ParkedItem, newest: int) -> ParkedItem | None:
     """Record that the item's lines up to this position wait behind the parked event; returns the current parking. None: it is no longer
     parked, so these lines must be delivered.
 
@@ -75,11 +75,11 @@ def wait_behind(ctx: Context, space: Space, newest: int) -> Space | None:
     while space.parked.behind < newest:
         name, waiting = _name(space.parked), replace(space.parked, behind=newest)
         if ctx.ledger.write(PARKED, name, waiting, expect=space.version):
-            return Space(waiting, space.version + 1)
+            return ParkedItem(waiting, space.version + 1)
         held = ctx.ledger.read_one(PARKED, name)
         if held is None:
             return None
-        space = Space(read_as(Parked, held.value), held.version)
+        space = ParkedItem(read_as(Parked, held.value), held.version)
     return space
 
 
@@ -95,7 +95,7 @@ def park(ctx: Context, subscriber: str, entry: EventEntry, error: Exception) -> 
         expect = 0 if held is None else held.version
 
 
-def park_again(ctx: Context, space: Space, entry: EventEntry, error: Exception) -> None:
+def park_again(ctx: Context, space: ParkedItem, entry: EventEntry, error: Exception) -> None:
     """A retry of the parked item failed at this event: park it there."""
     parked = space.parked
     tries = parked.tries if entry.event.sequence == parked.version else 0
@@ -105,7 +105,7 @@ def park_again(ctx: Context, space: Space, entry: EventEntry, error: Exception) 
     ctx.ledger.write(PARKED, _name(parked), changed, expect=space.version)
 
 
-def unpark(ctx: Context, space: Space) -> None:
+def unpark(ctx: Context, space: ParkedItem) -> None:
     """Remove the parking after all waiting events have been delivered."""
     ctx.ledger.write(PARKED, _name(space.parked), None, expect=space.version)
 

@@ -69,7 +69,7 @@ class CheckResult(Struct, frozen=True):
     """For `/readyz`: why that part is not ready. No names of routes, keys, files or hosts: every caller may read it."""
 
 
-class Look:
+class CheckRun:
     """State that the checks of one run share. `routes`: the snapshots of the routes that the viewer sees (None: of all). `everything`: the
     viewer sees all routes. `thorough`: read rows even if the counters say that there are none. `once` caches expensive answers."""
 
@@ -134,11 +134,11 @@ class Check(Struct, frozen=True):
     """One rule and the views that show its findings."""
 
     name: str
-    look: Callable[[Look], Iterable[CheckResult]]
+    look: Callable[[CheckRun], Iterable[CheckResult]]
     views: frozenset[str]
 
 
-def run_checks(look: Look, view: str) -> list[CheckResult]:
+def run_checks(look: CheckRun, view: str) -> list[CheckResult]:
     """The results of all checks that this view shows, those of applications last, in the order of the list."""
     return [result for check in (*CHECKS, *look.ctx.checks) if view in check.views for result in check.look(look)]
 
@@ -168,7 +168,7 @@ def _items_page(route: str, query: str) -> str:
     return f"/items/{url_quote(route, safe='')}?{query}"
 
 
-def _ledger(look: Look) -> Iterator[CheckResult]:
+def _ledger(look: CheckRun) -> Iterator[CheckResult]:
     """Problems that the ledger reports: a damaged file, little space on its disk, entries in quarantine."""
     if look.facts.get("sound") is False:
         yield _bad("ledger", "the ledger's file fails its integrity check", "stop all processes and restore a backup")
@@ -189,7 +189,7 @@ def _room(free: int | None) -> Iterator[CheckResult]:
         yield _warn("disk", what, "free some space, or prune: milepost prune --help")
 
 
-def _routes(look: Look) -> Iterator[CheckResult]:
+def _routes(look: CheckRun) -> Iterator[CheckResult]:
     for name, document in sorted(look.ctx.ledger.read(ROUTE).items()):
         version = read_as(RouteVersion, document.value)
         stages = " → ".join(pair[0] for pair in version.shape)
@@ -203,7 +203,7 @@ def _routes(look: Look) -> Iterator[CheckResult]:
             yield _ok("route", f"{name}, version {version.version}: {stages}")
 
 
-def _versions(look: Look) -> Iterator[CheckResult]:
+def _versions(look: CheckRun) -> Iterator[CheckResult]:
     """Whether this process has the route versions that are in force."""
     old = outdated(look.ctx)
     if old:
@@ -211,7 +211,7 @@ def _versions(look: Look) -> Iterator[CheckResult]:
         yield _bad("route", f"this process has another version of {', '.join(old)}", "restart it", part="routes", unready=why)
 
 
-def _back_fills(look: Look) -> Iterator[CheckResult]:
+def _back_fills(look: CheckRun) -> Iterator[CheckResult]:
     """Completed items that are being sent to an added stage, or that wait for an obstacle."""
     for route, document in sorted(look.ctx.ledger.read(BACK_FILL).items()):
         there = read_as(BackFill, document.value)
@@ -230,7 +230,7 @@ def _back_fills(look: Look) -> Iterator[CheckResult]:
             yield _ok("back-fill", what)
 
 
-def _processes(look: Look) -> Iterator[CheckResult]:
+def _processes(look: CheckRun) -> Iterator[CheckResult]:
     """The running processes, and those that ended while they held items; of all others only the last, if none is running."""
     known, dead = processes(look.ctx), set(look.ctx.ledger.dead_workers())
     for process in known:
@@ -258,7 +258,7 @@ def _slow(slow: dict[str, Any]) -> str:
     return f"{place}, {slow['seconds']:,} s so far" if "seconds" in slow else place
 
 
-def _at_work(look: Look) -> Iterator[CheckResult]:
+def _at_work(look: CheckRun) -> Iterator[CheckResult]:
     """Whether a process is running. Operators need to know while items wait, `/readyz` always."""
     waiting = sum(_waiting(look, route) for route in look.seen) if not _worker_heard(look) else 0
     if waiting:
@@ -272,13 +272,13 @@ def _many(alive: int) -> str:
     return f"{alive:,} {'process' if alive == 1 else 'processes'} running"
 
 
-def _start(look: Look, role: str) -> str:
+def _start(look: CheckRun, role: str) -> str:
     """The command that runs this role. Beside 'milepost up --no-work' only a worker is missing."""
     beside = any("resender" in process.roles for process in look.alive)
     return "milepost work" if role == "worker" and beside else "milepost up"
 
 
-def _worker_heard(look: Look) -> bool:
+def _worker_heard(look: CheckRun) -> bool:
     """Whether a worker is running, or ran a short time ago. (A function on AWS runs only while it is called.)"""
     if any("worker" in process.roles for process in look.alive):
         return True
@@ -287,7 +287,7 @@ def _worker_heard(look: Look) -> bool:
     return any(look.now - process.roles.get("worker", 0) <= HEARD_MS for process in others)
 
 
-def _waiting(look: Look, route: str) -> int:
+def _waiting(look: CheckRun, route: str) -> int:
     """Number of items of a route that wait for Milepost's own workers."""
     plan = look.ctx.plans.get(route)
     if plan is None or route in look.holds:
@@ -297,14 +297,14 @@ def _waiting(look: Look, route: str) -> int:
     return sum(stage.among(*TO_DO) for stage in ours)
 
 
-def _station(look: Look) -> Iterator[CheckResult]:
+def _station(look: CheckRun) -> Iterator[CheckResult]:
     """Functions on AWS have longer heartbeat intervals than a process."""
     at, _ = look.last_runs.get("worker", (0, ""))
     if not look.alive and not (look.ctx.ledger.work_queues and look.now - at <= HEARD_MS):
         yield _ok("process", "", part="station", unready="no process is running; start 'milepost up'")
 
 
-def _standing_by(look: Look) -> Iterator[CheckResult]:
+def _standing_by(look: CheckRun) -> Iterator[CheckResult]:
     """Processes with an outdated route version: they claim none of its items until they are restarted."""
     for process in look.alive:
         for route in process.outdated:
@@ -313,7 +313,7 @@ def _standing_by(look: Look) -> Iterator[CheckResult]:
                 yield _warn("process", what, "restart it with the present route file", headline=f"{what}. Restart it.")
 
 
-def _roles(look: Look) -> Iterator[CheckResult]:
+def _roles(look: CheckRun) -> Iterator[CheckResult]:
     needed = {*ROLES, Retention.name} if Retention.needed(look.ctx) else {*ROLES}
     for role in sorted({*needed, *look.last_runs}):
         at, holder = look.last_runs.get(role, (0, ""))
@@ -326,7 +326,7 @@ def _roles(look: Look) -> Iterator[CheckResult]:
             yield _ok("role", f"{role}: last successful run {look.watch.when(at)}, by {holder}", **shown)
 
 
-def _resender(look: Look, at: int) -> dict[str, str]:
+def _resender(look: CheckRun, at: int) -> dict[str, str]:
     """How the overview and `/readyz` show the resender: without one, silent items are not sent again."""
     silent_ms = look.now - at
     if at and silent_ms <= HEARD_MS:
@@ -339,7 +339,7 @@ def _resender(look: Look, at: int) -> dict[str, str]:
     return shown
 
 
-def _holds(look: Look) -> Iterator[CheckResult]:
+def _holds(look: CheckRun) -> Iterator[CheckResult]:
     names = sorted(name for name in look.holds if look.sees(name.partition("/")[0]))
     for name in names:
         hold = read_as(Hold, look.holds[name].value)
@@ -353,7 +353,7 @@ def _holds(look: Look) -> Iterator[CheckResult]:
         yield _calm("pause", "nothing is paused")
 
 
-def _breakers(look: Look) -> Iterator[CheckResult]:
+def _breakers(look: CheckRun) -> Iterator[CheckResult]:
     """Lanes whose circuit breaker is open."""
     found = [one for one in breaker_views(look.ctx) if look.sees(one.route)]
     for one in found:
@@ -362,7 +362,7 @@ def _breakers(look: Look) -> Iterator[CheckResult]:
         yield _warn("breaker", one.text, f"milepost breakers close {one.route} {one.stage}{lane} {SIGNED}", headline=headline)
 
 
-def _aside(look: Look) -> Iterator[CheckResult]:
+def _aside(look: CheckRun) -> Iterator[CheckResult]:
     """Whether the quarantine has entries. The query may read a queue, and concerns no single route. (`doctor` has the ledger's own count.)"""
     some = look.once(("set aside",), lambda: _any_aside(look.ctx)) if look.everything else None
     if some:
@@ -381,7 +381,7 @@ def _any_aside(ctx: Context) -> bool | None:
     return bool(some) or more
 
 
-def _gone_stages(look: Look) -> Iterator[CheckResult]:
+def _gone_stages(look: CheckRun) -> Iterator[CheckResult]:
     """Items at stages that neither the route file nor the ledger's version of the route has."""
     ctx = look.ctx
     shapes = {name: {pair[0] for pair in read_as(RouteVersion, doc.value).shape} for name, doc in ctx.ledger.read(ROUTE).items()}
@@ -398,7 +398,7 @@ def _gone_stages(look: Look) -> Iterator[CheckResult]:
             yield _bad("stage", what, f"milepost routes apply {route} --map {stage}=STAGE {SIGNED}")
 
 
-def _leases(look: Look) -> Iterator[CheckResult]:
+def _leases(look: CheckRun) -> Iterator[CheckResult]:
     for route in route_names(look.ctx):
         page = look.ctx.ledger.find(Query(route=route, statuses=frozenset({Status.PROCESSING}), due_before=look.now, limit=SAMPLE))
         expired = sum(1 for item in page.items if item.row.look_at is not None and item.row.look_at <= look.now)
@@ -408,7 +408,7 @@ def _leases(look: Look) -> Iterator[CheckResult]:
             yield _warn("lease", what, "the next claim takes them over: milepost work")
 
 
-def _late(look: Look) -> Iterator[CheckResult]:
+def _late(look: CheckRun) -> Iterator[CheckResult]:
     """Items that workers should have claimed long ago, by stage."""
     held = {*look.holds, *open_breakers(look.ctx)}
     for route, stage in worked_stages(look.ctx, held):
@@ -419,7 +419,7 @@ def _late(look: Look) -> Iterator[CheckResult]:
                 yield _warn("late", what, late.cure, headline=_sentence(what), page=page)
 
 
-def _lost_calls(look: Look) -> Iterator[CheckResult]:
+def _lost_calls(look: CheckRun) -> Iterator[CheckResult]:
     """Items that wait for a worker, but have no message in the stage's queue any more."""
     for route, plan in sorted(look.ctx.plans.items()):
         try:
@@ -435,7 +435,7 @@ def _lost_calls(look: Look) -> Iterator[CheckResult]:
             yield _warn("message", what, cure)
 
 
-def _refused_answers(look: Look) -> Iterator[CheckResult]:
+def _refused_answers(look: CheckRun) -> Iterator[CheckResult]:
     """Answers for external stages that do not confirm what the stages were given to do."""
     for route, stage in external_stages(look.ctx):
         if look.worth_asking(route, stage, AWAITED):
@@ -446,7 +446,7 @@ def _refused_answers(look: Look) -> Iterator[CheckResult]:
                 yield _warn("answer", what, cure, headline=_sentence(what), page=page)
 
 
-def _ended_badly(look: Look) -> Iterator[CheckResult]:
+def _ended_badly(look: CheckRun) -> Iterator[CheckResult]:
     """Failed items, and items that have passed their stage's overdue mark."""
     for route, seen in sorted(look.seen.items()):
         if seen.failed > 0:
@@ -460,7 +460,7 @@ def _ended_badly(look: Look) -> Iterator[CheckResult]:
             yield _warn("overdue", what, f"milepost list {route} --overdue", headline=_sentence(what), page=page)
 
 
-def _subscribers(look: Look) -> Iterator[CheckResult]:
+def _subscribers(look: CheckRun) -> Iterator[CheckResult]:
     quiet, newest, cursors = set(silent(look.ctx)), look.ctx.ledger.last_seq(), live_cursors(look.ctx)
     for name, cursor in sorted(cursors.items()):
         behind = max(0, newest - cursor.seq)
@@ -483,7 +483,7 @@ def _subscribers(look: Look) -> Iterator[CheckResult]:
         yield _calm("subscriber", "all subscribers are up to date")
 
 
-def _parked(look: Look) -> Iterator[CheckResult]:
+def _parked(look: CheckRun) -> Iterator[CheckResult]:
     found = [read_as(Parked, document.value) for document in look.ctx.ledger.read(PARKED).values()]
     seen = [parked for parked in found if look.sees(parked.route)]
     for parked in seen:
@@ -494,7 +494,7 @@ def _parked(look: Look) -> Iterator[CheckResult]:
         yield _warn("parked", what, f"milepost subscribers release {whose} {SIGNED}", headline=headline, page="/events")
 
 
-def _alerts(look: Look) -> Iterator[CheckResult]:
+def _alerts(look: CheckRun) -> Iterator[CheckResult]:
     """Alerts that have not reached their receivers."""
     for one in undelivered(look.ctx):
         if look.sees(one.route):
@@ -503,7 +503,7 @@ def _alerts(look: Look) -> Iterator[CheckResult]:
             yield _warn("alert", what, again, headline=f"An alert has not reached {one.to}.", page="/events")
 
 
-def _chains(look: Look) -> Iterator[CheckResult]:
+def _chains(look: CheckRun) -> Iterator[CheckResult]:
     """Verify the hash chains of the items written last."""
     ctx = look.ctx
     newest = ctx.ledger.last_seq()
@@ -527,7 +527,7 @@ def _unchanged(ctx: Context, route: str, key: str, version: int) -> bool:
     return isinstance(item, Item) and item.row.version == version
 
 
-def _check(name: str, look: Callable[[Look], Iterable[CheckResult]], *views: str) -> Check:
+def _check(name: str, look: Callable[[CheckRun], Iterable[CheckResult]], *views: str) -> Check:
     return Check(name, look, frozenset(views))
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
-from milepost.engine.health.checks import BAD, DOCTOR, OK, WARN, Finding, Look, run_checks
+from milepost.engine.health.checks import BAD, DOCTOR, OK, WARN, CheckRun, Finding, run_checks
 from milepost.engine.views.items import clock_time
 from milepost.engine.views.timestamps import Watch
 
@@ -44,7 +44,7 @@ def health_view(report: DoctorReport) -> Health:
 
 def doctor(ctx: Context, format_time: Callable[[int, int], str] = clock_time) -> DoctorReport:
     """Run every check once; each is cheap for any number of items. `format_time` formats the times in the findings."""
-    look = Look(ctx, Watch(ctx.clock.now(), format_time))
+    look = CheckRun(ctx, Watch(ctx.clock.now(), format_time))
     facts = {**look.facts, "lacks": sorted(ctx.ledger.missing_capabilities)}
     findings = [result.finding for result in run_checks(look, DOCTOR) if result.finding.what]
     return DoctorReport(look.now, facts, findings)

@@ -20,7 +20,7 @@ WAITING = LIVE - {Status.PROCESSING}
 """Statuses without a worker."""
 
 
-class Late(Struct, frozen=True):
+class LateWork(Struct, frozen=True):
     """Work at a stage that has been due since a time. `remote`: remote workers claim it over HTTP."""
 
     route: str
@@ -49,7 +49,7 @@ def worked_stages(ctx: Context, held: Container[str]) -> Iterator[tuple[str, str
                 yield route, stage
 
 
-def late_at(ctx: Context, route: str, stage: str, held: Container[str], now: int) -> Late | None:
+def late_at(ctx: Context, route: str, stage: str, held: Container[str], now: int) -> LateWork | None:
     """The work at one of these stages that has been due longest, if that is too long, without items in paused lanes.
     One query of the index of due items; while nothing is late, it finds nothing."""
     before = now - LATE_MS - 1
@@ -65,4 +65,4 @@ def late_at(ctx: Context, route: str, stage: str, held: Container[str], now: int
     if since is None:
         return None
     plan = ctx.plans.get(route)
-    return Late(route, stage, since, plan is not None and stage in plan.by_name and plan.by_name[stage].remote)
+    return LateWork(route, stage, since, plan is not None and stage in plan.by_name and plan.by_name[stage].remote)

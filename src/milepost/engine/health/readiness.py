@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from milepost.core.errors import LedgerBusy, LedgerFull, LedgerMoved, LedgerReadOnly, MilepostError
 from milepost.engine.context import Context
-from milepost.engine.health.checks import READY, Look, run_checks
+from milepost.engine.health.checks import READY, CheckRun, run_checks
 from milepost.ports.documents import PROBE
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def unready(ctx: Context) -> list[Unready]:
     try:
         ctx.ledger.write(PROBE, "ready", {"at": ctx.clock.now()})
         # Without snapshots of routes: nothing here is counted.
-        results = run_checks(Look(ctx, routes=(), thorough=False), READY)
+        results = run_checks(CheckRun(ctx, routes=(), thorough=False), READY)
     except Exception as error:
         if not isinstance(error, MilepostError):
             log.exception("the readiness of the ledger could not be checked")

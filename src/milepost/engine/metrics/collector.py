@@ -122,7 +122,7 @@ class Collector:
         found.add(value, n)
 
 
-class Both:
+class BothObservers:
     """Forwards to two observers, one after the other."""
 
     def __init__(self, first: Observer, second: Observer) -> None:

@@ -37,7 +37,7 @@ Ref = tuple[str, str, str]
 """(route, key, lease)"""
 
 
-class Wish(Struct, frozen=True):
+class RemoteClaimRequest(Struct, frozen=True):
     """A claim request of a worker; `holder` is its name."""
 
     plan: Plan
@@ -47,7 +47,7 @@ class Wish(Struct, frozen=True):
     lease_ms: int
 
 
-class Given(Struct, frozen=True):
+class RemoteClaim(Struct, frozen=True):
     """Claimed items, the end of their leases, and when to ask again (None: only after a change)."""
 
     items: list[Item]
@@ -120,7 +120,7 @@ class Remote:
         self._limits: dict[str, Limit] = {}
         self._controls_at = 0
 
-    def claim(self, wish: Wish) -> Given:
+    def claim(self, wish: RemoteClaimRequest) -> RemoteClaim:
         """Claim items for a worker, within pauses, rates, lanes and its limit. An item that two workers were lost with is given only to a worker
         that holds nothing else, and alone."""
         now, place = self._ctx.clock.now(), (wish.plan.name, wish.stage.name)
@@ -133,7 +133,7 @@ class Remote:
         hand.set_width(self._limits)
         want = min(wish.want, hand.width * wish.stage.batch - len(hand.in_hand))
         if want <= 0 or any(item.row.losses >= FRAGILE for item in in_hand):
-            return Given([])
+            return RemoteClaim([])
         answer = ClaimResult([])
         if not in_hand and place in self._fragile:
             answer = self._ask(wish, hand, want, now, fragile=True)
@@ -141,7 +141,7 @@ class Remote:
             answer = self._ask(wish, hand, want, now)
             if not answer.items and answer.fragile and not in_hand:
                 answer = self._ask(wish, hand, want, now, fragile=True)
-        return Given(answer.items, now + wish.lease_ms, answer.next_at, empty_handed=not in_hand)
+        return RemoteClaim(answer.items, now + wish.lease_ms, answer.next_at, empty_handed=not in_hand)
 
     def extend(self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], lease_ms: int) -> list[int | None]:
         """New end of each lease; None if it is no longer valid."""
@@ -201,7 +201,7 @@ class Remote:
         [there] = self._ctx.ledger.get([ref[:2]])
         return isinstance(there, Item) and recorded(self._ctx, there.row, ref[2], outcome)
 
-    def _ask(self, wish: Wish, hand: RemoteHand, want: int, now: int, *, fragile: bool = False) -> ClaimResult:
+    def _ask(self, wish: RemoteClaimRequest, hand: RemoteHand, want: int, now: int, *, fragile: bool = False) -> ClaimResult:
         plan, stage, ctx = wish.plan, wish.stage, self._ctx
         lease = Lease(ctx.chance.token(), wish.holder, now + wish.lease_ms)
         [answer] = ctx.ledger.claim([hand.ask(lease, want, fragile=fragile)], now, ctx.chance.jitter())

@@ -12,7 +12,7 @@ from milepost.core.outcome import Outcome
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.core.values.durations import iso, span_ms
-from milepost.engine.work.remote import ShownLease, Wish
+from milepost.engine.work.remote import RemoteClaimRequest, ShownLease
 from milepost.http.auth.author import check_outcome
 from milepost.http.protocol.endpoint import END, Answer, Call, Endpoints
 from milepost.http.protocol.problems import problem_error
@@ -127,7 +127,7 @@ async def claim(state: ServerState, call: Call) -> Answer:
     worker may claim the item, and an outcome under the old lease is refused."""
     plan, stage = _remote(state, call)
     asked: ClaimCall = call.body
-    wish = Wish(plan, stage, f"{asked.worker} ({call.caller.name})", asked.want, _lease_ms(asked.lease))
+    wish = RemoteClaimRequest(plan, stage, f"{asked.worker} ({call.caller.name})", asked.want, _lease_ms(asked.lease))
     request: Request = call.raw
 
     async def gone() -> None:

@@ -22,7 +22,7 @@ FRESH = 24 * HOUR
 """How long a cause without items stays on the page: causes that come and go with every attempt must not make the page jump."""
 
 
-class Cause(Struct, frozen=True):
+class FailureCause(Struct, frozen=True):
     """A cause at a stage. At least `least` and at most `most` of the items with this error have failed; the others are retried
     automatically, or were cancelled. `filter` finds the failed ones."""
 
@@ -36,7 +36,7 @@ class Cause(Struct, frozen=True):
         return f"{self.most:,}" if self.least == self.most else f"up to {self.most:,}"
 
 
-def causes(ctx: Context, seen: Snapshot, groups: Sequence[Group], free: Callable[[], bool]) -> list[Cause]:
+def causes(ctx: Context, seen: Snapshot, groups: Sequence[Group], free: Callable[[], bool]) -> list[FailureCause]:
     """The causes with the most failures first. `free`: reading rows costs nothing."""
     bounds = failed_by_group({stage.name: stage.among(*FAILED) for stage in seen.stages}, groups)
     present = [group for group in groups if group.now > 0 or seen.at - group.last_at < FRESH]
@@ -46,7 +46,9 @@ def causes(ctx: Context, seen: Snapshot, groups: Sequence[Group], free: Callable
             bounds |= _looked_at(ctx, seen.route, stage, {key: bound for key, bound in bounds.items() if key[0] == stage})
     # Sorted by the total, not by the present number: that changes with every attempt.
     shown.sort(key=lambda group: (-bounds[_key(group)][1], -group.total, _key(group)))
-    return [Cause(group, *bounds[_key(group)], {"group": group.group, "stage": [group.stage], "status": ["failed"]}) for group in shown]
+    return [
+        FailureCause(group, *bounds[_key(group)], {"group": group.group, "stage": [group.stage], "status": ["failed"]}) for group in shown
+    ]
 
 
 def failed_by_group(failed: dict[str, int], groups: Sequence[Group]) -> dict[tuple[str, str], tuple[int, int]]:

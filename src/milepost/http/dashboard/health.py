@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from milepost.engine.context import Context
-from milepost.engine.health.checks import OK, OVERVIEW, Look, run_checks
+from milepost.engine.health.checks import OK, OVERVIEW, CheckRun, run_checks
 from milepost.engine.views.snapshot import Snapshot
 from milepost.http.state.ttl_cache import TtlCache
 
@@ -29,7 +29,7 @@ class HealthPanel(Struct, frozen=True):
 
 def health(ctx: Context, routes: Iterable[Snapshot], *, all_seen: bool, ttl_cache: TtlCache) -> HealthPanel:
     """Health of these routes. Problems that belong to no route are only for callers who see all routes."""
-    look = Look(ctx, routes=routes, everything=all_seen, thorough=False, once=ttl_cache.once)
+    look = CheckRun(ctx, routes=routes, everything=all_seen, thorough=False, once=ttl_cache.once)
     shown = [result for result in run_checks(look, OVERVIEW) if result.headline]
     notices = [Notice(one.finding.level, one.headline, one.page) for one in shown if one.finding.level != OK]
     calm = ", ".join(one.headline for one in shown if one.finding.level == OK)

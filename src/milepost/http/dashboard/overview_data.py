@@ -18,7 +18,7 @@ from milepost.engine.views.items import own_route
 from milepost.engine.views.snapshot import Snapshot, StageView
 from milepost.http.dashboard.charts.ended import Chart, hours_chart, minutes_chart
 from milepost.http.dashboard.charts.svg import stack
-from milepost.http.dashboard.failures import Cause, causes
+from milepost.http.dashboard.failures import FailureCause, causes
 from milepost.http.state.pace import Forecast, PausedPart, Sample, Samples, by_hour, by_minute, forecast, pace
 from milepost.ports.documents import HOLD, ROUTE, RouteVersion, read_as
 from milepost.ports.feed import Count, Group
@@ -82,7 +82,7 @@ class RouteView(Struct, frozen=True):
     """A stage has an overdue mark."""
     seen: Snapshot
     steps: list[FunnelStage]
-    causes: list[Cause]
+    causes: list[FailureCause]
     hours: Chart
     minutes: Chart
     forecast: Forecast

@@ -14,7 +14,7 @@ from milepost.http.server.listener import Server
 from milepost.http.state.state import ServerState
 
 
-def make_door(state: ServerState) -> Any:
+def make_asgi_app(state: ServerState) -> Any:
     """The ASGI application with all its middleware."""
     own = [*all_endpoints(), *all_pages()]
     theirs = application_endpoints(state.applications, own)
@@ -22,7 +22,7 @@ def make_door(state: ServerState) -> Any:
     return make_app(state, [*own, *theirs])
 
 
-class Door:
+class HttpServer:
     """Serves between `open` and `close`; `url` is its address."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Door:
         applications: Sequence[ConfiguredApplication[Any]] = (),
     ) -> None:
         self.state = state(ctx, base=base, applications=applications)
-        self.server = Server(make_door(self.state), host, port)
+        self.server = Server(make_asgi_app(self.state), host, port)
         self.url = self.server.url + base
 
     def open(self) -> None:

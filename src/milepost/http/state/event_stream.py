@@ -36,7 +36,7 @@ T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
 
 
-class Sent(Struct, frozen=True):
+class EncodedEvent(Struct, frozen=True):
     """An event, encoded once for all listeners."""
 
     seq: int
@@ -47,11 +47,11 @@ class Sent(Struct, frozen=True):
     """In the form of server-sent events."""
 
 
-class Lines(Struct, frozen=True):
+class ReadLines(Struct, frozen=True):
     """Lines that were read: up to which line, and their events."""
 
     end: int
-    events: list[Sent]
+    events: list[EncodedEvent]
     full: bool = False
 
 
@@ -68,7 +68,7 @@ class Feed:
         self.ended = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._kept: list[Sent] = []
+        self._kept: list[EncodedEvent] = []
         self._start = self._end = 0
         """The cache begins after line `_start`; lines up to `_end` have been read."""
         self._news = asyncio.Event()
@@ -81,7 +81,7 @@ class Feed:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._tell)
 
-    async def follow(self, after: FeedPlace | None) -> AsyncGenerator[tuple[list[Sent], FeedPlace], None]:
+    async def follow(self, after: FeedPlace | None) -> AsyncGenerator[tuple[list[EncodedEvent], FeedPlace], None]:
         """Events after that place (None: new ones), without end; each time with the place after them. An empty list comes first, and
         whenever there is nothing for a while, so that the listener knows that the server is alive, and its place."""
         await self._join()
@@ -144,7 +144,7 @@ class Feed:
         self._start = self._kept[len(self._kept) - KEPT // 2 - 1].seq
         del self._kept[: bisect_right(self._kept, self._start, key=_seq)]
 
-    async def _next(self, seq: int) -> tuple[list[Sent], int]:
+    async def _next(self, seq: int) -> tuple[list[EncodedEvent], int]:
         """Some events after a line, and the line up to which they are complete. A line is never split."""
         start = self._start
         if seq < start:
@@ -159,9 +159,9 @@ class Feed:
         last = bisect_right(self._kept, self._kept[last].seq, key=_seq)
         return self._kept[first:last], self._kept[last - 1].seq
 
-    def _lines(self, after: int, limit: int) -> Lines:
+    def _lines(self, after: int, limit: int) -> ReadLines:
         lines = self._ctx.ledger.feed(after, limit)
-        return Lines(lines[-1].seq if lines else after, _sent(feed_events(lines)), len(lines) == limit)
+        return ReadLines(lines[-1].seq if lines else after, _sent(feed_events(lines)), len(lines) == limit)
 
     def _tell(self) -> None:
         news, self._news = self._news, asyncio.Event()
@@ -171,13 +171,13 @@ class Feed:
         return await asyncio.get_running_loop().run_in_executor(self._pool, question, *given)
 
 
-def _seq(event: Sent) -> int:
+def _seq(event: EncodedEvent) -> int:
     return event.seq
 
 
-def _sent(found: Sequence[FeedEvent]) -> list[Sent]:
+def _sent(found: Sequence[FeedEvent]) -> list[EncodedEvent]:
     return [
-        Sent(
+        EncodedEvent(
             one.seq,
             one.number,
             one.event.route,

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from milepost.engine.context import Context
-from milepost.engine.work.remote import Given, Remote, ShownLease, Wish
+from milepost.engine.work.remote import Remote, RemoteClaim, RemoteClaimRequest, ShownLease
 from milepost.http.protocol.problems import problem_error
 
 MOST = 1_000
@@ -23,7 +23,7 @@ T = TypeVar("T")
 class Waiter:
     """One waiting call. While a claim is running for it (`asked`), it waits for the result even if its time is `over`."""
 
-    def __init__(self, wish: Wish, future: asyncio.Future[Given]) -> None:
+    def __init__(self, wish: RemoteClaimRequest, future: asyncio.Future[RemoteClaim]) -> None:
         self.wish, self.future = wish, future
         self.asked = self.over = False
 
@@ -48,7 +48,7 @@ class Waiting:
     def waiting(self) -> int:
         return sum(len(line) for line in self._lines.values())
 
-    async def claim(self, wish: Wish, wait_s: float, gone: Callable[[], Any]) -> Given:
+    async def claim(self, wish: RemoteClaimRequest, wait_s: float, gone: Callable[[], Any]) -> RemoteClaim:
         """Items, as soon as there are any; none if there were none within the time. A caller that has disconnected (`gone`, an awaitable that
         ends then) gets no items."""
         self._loop = asyncio.get_running_loop()
@@ -84,9 +84,9 @@ class Waiting:
         for waiter in [waiter for line in self._lines.values() for waiter in line]:
             waiter.over = True
             if not waiter.asked and not waiter.future.done():
-                waiter.future.set_result(Given([]))
+                waiter.future.set_result(RemoteClaim([]))
 
-    def _line_up(self, wish: Wish) -> Waiter:
+    def _line_up(self, wish: RemoteClaimRequest) -> Waiter:
         waiter = Waiter(wish, asyncio.get_running_loop().create_future())
         place = (wish.plan.name, wish.stage.name)
         line = self._lines.get(place)
@@ -143,7 +143,7 @@ class Waiting:
                 break
         return min(times, default=None)
 
-    async def _return(self, wish: Wish, given: Given) -> None:
+    async def _return(self, wish: RemoteClaimRequest, given: RemoteClaim) -> None:
         """Give items back whose worker has disconnected."""
         shown = [ShownLease(item.key, item.row.lease or "") for item in given.items]
         if shown:

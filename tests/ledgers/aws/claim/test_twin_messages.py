@@ -17,7 +17,7 @@ from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.resend import Resender
 from milepost.ledgers.aws import apply
-from milepost.ledgers.aws.claim.received_messages import Calls
+from milepost.ledgers.aws.claim.received_messages import FunctionMessages
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.offers import call_of
 from milepost.ledgers.aws.requests.client import Requests
@@ -77,9 +77,9 @@ def answer_both(world: World, ledger: AwsLedger) -> None:
     batch = store.queues.receive(url, 10, 60)
     assert len(batch) == 2
     for messages in (batch, batch[::-1]):
-        chosen = Calls(store)._distinct(world.ask(), [*messages])
+        chosen = FunctionMessages(store)._distinct(world.ask(), [*messages])
         assert [message.body.get("version", 0) > 0 for message in chosen] == [True]
-    answered = Calls(store).answer(world.ask(), chosen, world.now, 0.0)
+    answered = FunctionMessages(store).answer(world.ask(), chosen, world.now, 0.0)
     assert answered.items == []
     assert answered.failed == []
 

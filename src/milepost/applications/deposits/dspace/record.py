@@ -34,7 +34,7 @@ class NextStep(msgspec.Struct, frozen=True):
 
 
 def next_step(record: SubmissionRecord, now: float, *, apart_s: float, readable_s: float | None = None) -> NextStep:
-    """What follows from a search that did not find the item.
+    """The next step after a search that did not find the item.
 
     One search proves nothing: the index is behind, and the partner may be slow. It must be absent twice, `apart_s` apart. `readable_s`:
     the partner reads submissions from a queue that keeps them for so long; until then it may still carry out the last one, and a second

@@ -60,7 +60,7 @@ class DssSubmission:
 
     @cached_property
     def _retention_s(self) -> float:
-        """How long the service's queue keeps a message."""
+        """Message retention of the service's queue."""
         answer = self.sqs.get_queue_attributes(QueueUrl=self._queue, AttributeNames=["MessageRetentionPeriod"])
         return float(answer["Attributes"]["MessageRetentionPeriod"])
 

@@ -38,7 +38,7 @@ Why = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"\S")]
 
 
 class MessagesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which messages. All that is given must hold. `status` may be repeated, and may be `failed` or `live`; times are of acceptance."""
+    """A filter of messages. All conditions must hold. `status` may be repeated, and may be `failed` or `live`; times are of acceptance."""
 
     sender: str | None = None
     destination: str | None = None
@@ -72,7 +72,7 @@ class ReplayOne(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReplayMany(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which dead letters are sent again; `dry_run` changes nothing and needs no reason. `pace` is the rate for each destination, such as
+    """A bulk replay: the dead letters to send again; `dry_run` changes nothing and needs no reason. `pace` is the rate for each destination, such as
     `10/s`, beside its own limits."""
 
     sender: str | None = None

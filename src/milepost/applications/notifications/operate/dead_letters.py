@@ -51,7 +51,7 @@ class DeadLetters(Struct, frozen=True):
 
 
 class ReplayReport(Struct, frozen=True):
-    """What a bulk replay did, or, with `dry_run`, would do."""
+    """Result of a bulk replay; with `dry_run`, the result it would have."""
 
     dry_run: bool
     matched: int
@@ -66,7 +66,7 @@ class ReplayReport(Struct, frozen=True):
 
 
 def fault_of(category: str) -> str:
-    """Who is to mend a failure of this category: `partner` (or the sender of the message), or `pipeline`."""
+    """The side that must correct a failure of this category: `partner` (or the sender of the message), or `pipeline`."""
     return "pipeline" if category in PIPELINE else "partner"
 
 

@@ -22,7 +22,7 @@ App = mp.AppContext[NotificationsSettings]
 
 
 class MessageFilter(Struct, frozen=True, kw_only=True):
-    """Which messages. All that is given must hold; times are of acceptance, such as `2027-01-31T08:00:00Z`."""
+    """A filter of messages. All conditions must hold; times are of acceptance, such as `2027-01-31T08:00:00Z`."""
 
     sender: str | None = None
     destination: str | None = None

@@ -60,7 +60,7 @@ class Track(Struct, frozen=True):
     took: str
 
 
-class Way(Struct, frozen=True):
+class StageTimesChart(Struct, frozen=True):
     start: int
     end: int
     tracks: list[Track]
@@ -106,7 +106,7 @@ def marks(lines: Sequence[Line]) -> list[Mark]:
     ]
 
 
-def way(lines: Sequence[Line], stages: Sequence[str], now: int, held_since: int | None = None) -> Way | None:
+def way(lines: Sequence[Line], stages: Sequence[str], now: int, held_since: int | None = None) -> StageTimesChart | None:
     """The chart, with a track for each stage that the item has been at; None if there is nothing to draw."""
     lines = [line for line in lines if line.version]  # one that cannot be read has no time
     found, failed = spans(lines, now, held_since), marks(lines)
@@ -124,7 +124,7 @@ def way(lines: Sequence[Line], stages: Sequence[str], now: int, held_since: int 
         bar = _bar(stage, mine, [mark for mark in failed if mark.stage == stage], scale)
         tracks.append(Track(stage, bar, f"{took} so far" if stage == here else took))
     kinds = [(kind, word) for kind, word in WORDS.items() if any(span.kind == kind for span in found)]
-    return Way(start, end, tracks, _axis(scale), kinds)
+    return StageTimesChart(start, end, tracks, _axis(scale), kinds)
 
 
 class _Scale:

@@ -11,7 +11,7 @@ from milepost.core.events import KINDS, Event
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import subscribers
-from milepost.engine.events.feed import Before, FeedEvent, page_back
+from milepost.engine.events.feed import EventsBefore, FeedEvent, page_back
 from milepost.http.dashboard.ages import age
 from milepost.http.dashboard.render import page, seen_routes
 from milepost.http.protocol.endpoint import END, Answer, Call, Caller, Endpoints
@@ -87,7 +87,7 @@ def events(state: ServerState, call: Call) -> Answer:
     )
 
 
-def _back(ctx: Context, before: int | None, choice: PageEventFilter, look: int) -> Before:
+def _back(ctx: Context, before: int | None, choice: PageEventFilter, look: int) -> EventsBefore:
     """A page of wanted events, from as far back as needed, within limits: some lines are read at first, and then more."""
     found: list[FeedEvent] = []
     left = FAR_REMOTE if "pulse" in ctx.ledger.missing_capabilities else FAR
@@ -96,7 +96,7 @@ def _back(ctx: Context, before: int | None, choice: PageEventFilter, look: int) 
         found += part.events
         left -= look
         if not part.next or len(found) >= SHOWN or left <= 0:
-            return Before(found, part.next)
+            return EventsBefore(found, part.next)
         before, look = part.next, STEP
 
 

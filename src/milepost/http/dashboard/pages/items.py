@@ -34,11 +34,11 @@ LISTS = 50
 SPAN = "Write a span of time, such as 30m, 6h or 2d."
 
 
-class Sought(Struct, frozen=True):
+class FindQuery(Struct, frozen=True):
     q: str = ""
 
 
-class Wrong(Struct, frozen=True):
+class FilterFault(Struct, frozen=True):
     """Why no items are shown. `age`: the fault is in the field for the age. `scan`: the URL that reads all rows nevertheless."""
 
     text: str
@@ -46,16 +46,16 @@ class Wrong(Struct, frozen=True):
     scan: str | None = None
 
 
-class Looked(Struct, frozen=True):
+class ItemsResult(Struct, frozen=True):
     """The answer of the API; or none, and the fault in the query. `cost`: the cost, if no index serves the query and there are many
     rows."""
 
     found: ItemPage = ItemPage([], None, False)
-    wrong: Wrong | None = None
+    wrong: FilterFault | None = None
     cost: str = ""
 
 
-@ENDPOINTS.add("GET", "/find", scope="read", query=Sought, summary="An item by its key, or by how its key begins")
+@ENDPOINTS.add("GET", "/find", scope="read", query=FindQuery, summary="An item by its key, or by how its key begins")
 def seek(state: ServerState, call: Call) -> Answer:
     """Redirects to the item with that key, if there is one on any route; otherwise to the items of the first route whose keys begin with
     it; otherwise shows a page that says where it was searched for."""
@@ -186,23 +186,23 @@ def _several(values: list[str]) -> list[str]:
     return [one for value in values for one in value.split(",") if one]
 
 
-def _look(state: ServerState, call: Call, route: str, asked: ItemsQuery) -> Looked:
+def _look(state: ServerState, call: Call, route: str, asked: ItemsQuery) -> ItemsResult:
     try:
         if asked.older_than is not None:
             span_ms(asked.older_than, "older_than")
     except UsageError:
-        return Looked(wrong=Wrong(SPAN, age=True))
+        return ItemsResult(wrong=FilterFault(SPAN, age=True))
     try:
         answer = find(state, Call(call.caller, {**call.path, "route": route}, asked, raw=call.raw))
     except UsageError as error:
-        return Looked(wrong=Wrong(_sentence(str(error))))
+        return ItemsResult(wrong=FilterFault(_sentence(str(error))))
     except ProblemError as trouble:
         if trouble.problem.status != 400:
             raise
         again = _address({**_chosen(asked), "scan": "true"}) if trouble.problem.code == "costly" else None
-        return Looked(wrong=Wrong(_sentence(trouble.problem.detail), scan=again))
+        return ItemsResult(wrong=FilterFault(_sentence(trouble.problem.detail), scan=again))
     cost = answer.headers.get("Milepost-Cost")
-    return Looked(answer.body, cost=_sentence(cost) if cost else "")
+    return ItemsResult(answer.body, cost=_sentence(cost) if cost else "")
 
 
 def _sentence(text: str) -> str:

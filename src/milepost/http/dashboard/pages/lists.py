@@ -16,13 +16,13 @@ ENDPOINTS = Endpoints(pages=True)
 SHOWN = 100
 
 
-class Leaf(Struct, frozen=True):
+class ListsPageQuery(Struct, frozen=True):
     """The page number, from 1."""
 
     page: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
 
 
-@ENDPOINTS.add("GET", "/lists", scope="read", query=Leaf, summary="Submitted lists")
+@ENDPOINTS.add("GET", "/lists", scope="read", query=ListsPageQuery, summary="Submitted lists")
 def all_lists(state: ServerState, call: Call) -> Answer:
     routes = seen_routes(state, call)
     found = [record for record in reversed(lists(state.ctx)) if record.route in routes]

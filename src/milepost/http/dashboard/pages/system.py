@@ -36,7 +36,7 @@ class SystemQuery(Struct, frozen=True):
     doctor: bool = False
 
 
-class Still(Struct, frozen=True):
+class SystemFacts(Struct, frozen=True):
     """The parts that are not updated live. Parts that concern the whole ledger are empty for callers who see only some routes."""
 
     routes: list[dict[str, Any]] = []
@@ -71,18 +71,18 @@ def system(state: ServerState, call: Call) -> Answer:
             breakers=[_breaker(one) for one in breaker_views(ctx) if one.route in routes],
             stages=_limits(state, routes),
             durations=durations(state.observability.collector.figures(), routes),
-            still=_still(state, call, routes, now) if call.headers.get("x-live") is None else Still(),
+            still=_still(state, call, routes, now) if call.headers.get("x-live") is None else SystemFacts(),
         )
     )
 
 
-def _still(state: ServerState, call: Call, routes: list[str], now: int) -> Still:
+def _still(state: ServerState, call: Call, routes: list[str], now: int) -> SystemFacts:
     ctx = state.ctx
     views = [{**route_view(ctx, name), "remote": _remote(ctx, name)} for name in routes]
     if call.caller.routes is not None:
-        return Still(views)
+        return SystemFacts(views)
     report = doctor(ctx, instant) if call.query.doctor else None
-    return Still(
+    return SystemFacts(
         views,
         report,
         [] if report is None else _facts(report.facts),

@@ -20,7 +20,7 @@ from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ports.items import ClaimRequest
 
 
-class Answered(Struct):
+class MessageResults(Struct):
     """Results of some messages. Messages that are not listed here are done."""
 
     items: list[Item] = field(default_factory=list)
@@ -40,23 +40,23 @@ class Answered(Struct):
     outdated: bool = False
 
 
-class Calls(MessageClaims):
+class FunctionMessages(MessageClaims):
     """Answers messages that a function has received."""
 
-    def answer(self, ask: ClaimRequest, messages: Sequence[SqsMessage], now: int, jitter: float) -> Answered:
+    def answer(self, ask: ClaimRequest, messages: Sequence[SqsMessage], now: int, jitter: float) -> MessageResults:
         """Claim the items of these messages, within pauses and rates. An error of one does not affect the others."""
         store, route = self._store, ask.plan.name
         layout = store.know(ask.plan)
         if store.outdated(route, ask.plan.version, now):
-            return Answered(failed=list(messages), outdated=True)
+            return MessageResults(failed=list(messages), outdated=True)
         announced = store.notice(route, now)
         if announced is not None:
-            return Answered(waiting=list(messages), next_at=announced, announced=True)
+            return MessageResults(waiting=list(messages), next_at=announced, announced=True)
         admission = StageAdmission(store, ask, now)
         admission.room()  # charges what was spent beyond the last claim
         # Nothing else is claimed beside these, so no lane need leave room for another.
         admitted = admission.admit(self._distinct(ask, messages), set())
-        answered = Answered(waiting=admitted.waiting)
+        answered = MessageResults(waiting=admitted.waiting)
         images = self._read_for_looks(ask, layout, admitted.chosen)
         tries = [partial(self._try, ask, layout, message, now, jitter, images) for message in admitted.chosen]
         verdicts = store.requests.each(tries)

@@ -17,7 +17,7 @@ from milepost.core.routes.route import Route
 from milepost.core.status import Reason, Status
 from milepost.engine.context import Context
 from milepost.engine.resend import Resender
-from milepost.engine.work.remote import Remote, ShownLease, Wish
+from milepost.engine.work.remote import Remote, RemoteClaimRequest, ShownLease
 from milepost.engine.work.settle import recorded, settle
 from milepost.ports.items import Conflict
 from milepost.ports.ledger import Ledger
@@ -91,12 +91,12 @@ class ClaimNamesContract(Promises):
         remote, resender = Remote(ctx), Resender(ctx)
         world.add("p1")
         for number in range(MAX_LOSSES):
-            [item] = remote.claim(Wish(world.plan, world.plan.first, f"worker-{number}", 1, LEASE)).items
+            [item] = remote.claim(RemoteClaimRequest(world.plan, world.plan.first, f"worker-{number}", 1, LEASE)).items
             world.clock.advance((LEASE + ledger.timing.resend_delay_ms) / 1000)
             resender.run_once()
         # If the row is the queue, the next claim writes the loss.
         if not world.row("p1").terminal:
-            assert remote.claim(Wish(world.plan, world.plan.first, "worker", 1, LEASE)).items == []
+            assert remote.claim(RemoteClaimRequest(world.plan, world.plan.first, "worker", 1, LEASE)).items == []
         assert world.row("p1").status is Status.MAX_RETRIES_EXCEEDED
         shown = [(ShownLease("p1", item.row.lease or ""), Done())]
         assert remote.settle(world.plan, world.plan.first, shown) == [False]
@@ -111,7 +111,7 @@ class ClaimNamesContract(Promises):
         other = World(self.another(ledger), world.plan.route, clock=world.clock)
         one, two = Remote(_context(world)), Remote(_context(other))
         world.add("p1")
-        [item] = one.claim(Wish(plan, stage, "worker", 1, LEASE)).items
+        [item] = one.claim(RemoteClaimRequest(plan, stage, "worker", 1, LEASE)).items
         shown = ShownLease("p1", item.row.lease or "")
         assert one.settle(plan, stage, [(shown, outcome)]) == [True]
         assert two.settle(plan, stage, [(shown, outcome)]) == [True]

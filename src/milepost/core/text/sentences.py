@@ -1,4 +1,4 @@
-"""History lines as sentences in plain English: what happened, in the words of people."""
+"""History lines as sentences in plain English, for people."""
 
 from __future__ import annotations
 

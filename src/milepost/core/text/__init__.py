@@ -1,0 +1,1 @@
+"""Text for people, made from values of the rules."""
