@@ -86,9 +86,10 @@ class Operations:
         rerun: bool = False,
         reason: str = "",
     ) -> ListReport:
-        """Take in a file of items (txt, csv or jsonl), reconcile it with what is known, and record it, as `milepost submit`
-        does. `path` may be an open binary stream instead, with its `name`. `full` says that it is the whole master list, `no_header` that the first line of a CSV is an item already; with `dry_run`
-        nothing is written. The answer has the `counts`, the first malformed lines with their numbers, and the first vanished keys. `not_before`: what is new does not start earlier.
+        """Submit a file of items (txt, csv or jsonl): reconcile it with the ledger, and record it, as `milepost submit` does. `path` may be
+        an open binary stream instead, with its `name`. `full` says that it is the whole master list, `no_header` that the first line of a CSV
+        is an item; with `dry_run` nothing is written. The answer has the `counts`, the first malformed lines with their numbers, and the
+        first vanished keys. `not_before`: new items do not start earlier.
         `replace_changed`: items that are known with other content are given that of the list, signed by `by` with a `reason`; with
         `rerun` also COMPLETED ones, which then run again."""
         how: dict[str, Any] = {

@@ -43,9 +43,9 @@ def unsigned(tmp_path_factory: pytest.TempPathFactory, whole: Path) -> Path:
 def test_a_whole_file_holds_and_says_whose_signature_it_bears(whole: Path, signer: Signer) -> None:
     verdict = verify(whole, signer.public)
     assert (verdict.holds, verdict.records, verdict.seals, verdict.signed_by) == (True, 4, 0, fingerprint(signer.public))
-    assert any("4 of 4 records: the chain is whole" in sentence for sentence in verdict.proved)
+    assert any("4 of 4 records: the chain is complete" in sentence for sentence in verdict.proved)
     assert any("signed with the key that was given" in sentence for sentence in verdict.proved)
-    assert any("that what was reported is true" in sentence for sentence in verdict.not_proved)
+    assert any("that the reported results are true" in sentence for sentence in verdict.not_proved)
 
 
 def test_without_the_key_it_says_that_nobody_knows_whose_it_is(whole: Path, unsigned: Path) -> None:

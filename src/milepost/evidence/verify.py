@@ -284,9 +284,7 @@ class _Checker:
         if not verdict.holds:
             return verdict
         whole = verdict.records - verdict.seals
-        verdict.proved.insert(
-            0, f"{whole:,} of {verdict.records:,} records: the chain is whole, and all that is said follows from its lines"
-        )
+        verdict.proved.insert(0, f"{whole:,} of {verdict.records:,} records: the chain is complete, and every field follows from its lines")
         if verdict.choice:
             verdict.not_proved.append(f"anything of the route's other items: this is {verdict.chosen}")
         if verdict.seals:

@@ -116,7 +116,7 @@ def test_resend_alone_runs_the_resender_and_doctor_knows(failed) -> None:
     assert "nothing to do" in failed.ok("resend").out
     assert failed.ok("resend", "--json").json["resent"] == 0
     roles = [finding["what"] for finding in failed.ok("doctor", "--json").json["findings"] if finding["about"] == "role"]
-    assert any("last good run of a resender" in what for what in roles)
+    assert any("resender: last successful run" in what for what in roles)
 
 
 def test_pause_resume_and_limit(shell) -> None:

@@ -82,10 +82,10 @@ class S3:
         return found
 
     def copy_object(self, params: dict[str, Any]) -> dict[str, Any]:
-        body, told = self._object(params["CopySource"])
-        if params.get("CopySourceIfMatch") not in (None, told["ETag"]):
+        body, head = self._object(params["CopySource"])
+        if params.get("CopySourceIfMatch") not in (None, head["ETag"]):
             raise AwsError("PreconditionFailed", "At least one of the pre-conditions you specified did not hold", 412)
-        return {"CopyObjectResult": self._put(self.bucket(params["Bucket"]), params["Key"], body, told["Metadata"])}
+        return {"CopyObjectResult": self._put(self.bucket(params["Bucket"]), params["Key"], body, head["Metadata"])}
 
     def delete_object(self, params: dict[str, Any]) -> dict[str, Any]:
         if "IfMatch" in params and self._object(params)[1]["ETag"] != params["IfMatch"]:

@@ -189,9 +189,7 @@ class DSpace:
                     found[known.uuid] = known
             if not _more(result, page):
                 return list(found.values())
-        raise DSpaceUnavailable(
-            f"a search for {doi} has more than {MOST_PAGES * PAGE:,} hits; it cannot be told whether DSpace has the item"
-        )
+        raise DSpaceUnavailable(f"a search for {doi} has more than {MOST_PAGES * PAGE:,} hits; whether DSpace has the item is unknown")
 
     def _pages(self, path: str, name: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
