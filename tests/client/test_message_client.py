@@ -76,6 +76,22 @@ def test_a_message_is_handed_over_delivered_and_read_back(kind: str) -> None:
         assert {"x-colour": "red", "x-correlation-id": "c-7", "x-message-id": receipt.message_id}.items() <= request.headers.items()
 
 
+def test_s32_one_correlation_id_from_the_client_to_the_partner_and_the_dead_letter(kind: str) -> None:
+    with Partner(answers(500)) as partner, service(retry={"attempts": 3, "base": 0.001}) as at:
+        client = Both(kind, url_of(at), sender="shop")
+        receipt = client.send(partner.url, "text", correlation_id="trace-32")
+        at.milepost.run(until_idle=1)
+        state = client.read(receipt)
+        assert (receipt.request_id, state.request_id, state.status, state.failure) == (
+            "trace-32",
+            "trace-32",
+            "MAX_RETRIES_EXCEEDED",
+            "HTTP 500",
+        )
+        assert [request.headers["x-correlation-id"] for request in partner.requests] == ["trace-32"] * 3
+        assert [entry["correlationId"] for entry in state.record["retryHistory"]] == ["trace-32"] * 3
+
+
 def test_the_same_id_and_time_are_one_message_and_another_body_is_a_conflict(kind: str) -> None:
     with service() as at:
         client = Both(kind, url_of(at), sender="shop")

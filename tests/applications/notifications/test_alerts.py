@@ -47,7 +47,7 @@ def send(at: Service, clock: VirtualClock, url: str, first: int, count: int) -> 
         clock.advance("10s")
 
 
-def test_dead_letters_are_one_alert_for_each_cause_and_destination_and_one_when_it_is_over(mailbox: MailServer) -> None:
+def test_s18_dead_letters_are_one_alert_for_each_cause_and_destination_and_one_when_it_is_over(mailbox: MailServer) -> None:
     clock = VirtualClock()
     with Partner(answers(500)) as failing, Partner(answers(404)) as refusing, Partner(answers(200)) as healthy:
         settings = {
@@ -76,7 +76,7 @@ def test_dead_letters_are_one_alert_for_each_cause_and_destination_and_one_when_
             assert len(mailbox.mails) == 4
 
 
-def test_a_destination_that_answers_410_is_one_alert(mailbox: MailServer) -> None:
+def test_s19_a_destination_that_answers_410_is_one_alert(mailbox: MailServer) -> None:
     clock = VirtualClock()
     with Partner(answers(410)) as gone:
         settings = {"alerts": {"to": [address(mailbox)]}, "destinations": {"crm": {"url": gone.url}}}

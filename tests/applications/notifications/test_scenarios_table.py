@@ -57,12 +57,19 @@ SCENARIOS: dict[int, tuple[str, list[str]]] = {
         ],
     ),
     17: ("retry ladder", [f"{HERE}/test_retries.py::test_s17_the_retry_ladder"]),
-    18: ("exhaustion", [f"{HERE}/test_retries.py::test_s18_three_tries_and_never_a_fourth"]),
+    18: (
+        "exhaustion",
+        [
+            f"{HERE}/test_retries.py::test_s18_three_tries_and_never_a_fourth",
+            f"{HERE}/test_alerts.py::test_s18_dead_letters_are_one_alert_for_each_cause_and_destination_and_one_when_it_is_over",
+        ],
+    ),
     19: (
         "permanent",
         [
             f"{HERE}/test_retries.py::test_s19_a_permanent_refusal_is_sent_once",
             f"{HERE}/test_retries.py::test_s19_410_also_pauses_the_destination_and_keeps_its_backlog",
+            f"{HERE}/test_alerts.py::test_s19_a_destination_that_answers_410_is_one_alert",
         ],
     ),
     20: ("transient 4xx", [f"{HERE}/test_retries.py::test_s20_a_transient_refusal_is_sent_again"]),
@@ -130,7 +137,13 @@ SCENARIOS: dict[int, tuple[str, list[str]]] = {
             f"{HERE}/test_signatures.py::test_s31_during_a_rotation_both_secrets_sign",
         ],
     ),
-    32: ("correlation", [f"{HERE}/test_nothing_lost.py::test_s32_one_correlation_id_everywhere_and_no_secret_anywhere"]),
+    32: (
+        "correlation",
+        [
+            f"{HERE}/test_nothing_lost.py::test_s32_one_correlation_id_everywhere_and_no_secret_anywhere",
+            "client/test_message_client.py::test_s32_one_correlation_id_from_the_client_to_the_partner_and_the_dead_letter",
+        ],
+    ),
 }
 """By number: the scenario's name and its tests (file and function)."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.standins import REGION
 from tests.subscribers.mail_server import MailServer
 
 import milepost as mp
@@ -23,7 +24,7 @@ from milepost.engine.health.checks import DOCTOR, CheckRun, run_checks
 from milepost.subscribers import CallSubscriber
 from milepost.testing import VirtualClock, drain
 
-LEDGERS = ["memory:", "sqlite"]
+LEDGERS = ["memory", "sqlite", "aws"]
 
 
 class Scene:
@@ -80,7 +81,10 @@ class Scene:
 
 @pytest.fixture(params=LEDGERS)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return "memory:" if request.param == "memory:" else f"sqlite:///{tmp_path}/post.db"
+    if request.param == "aws":
+        endpoint, prefix = request.getfixturevalue("endpoint"), request.getfixturevalue("prefix")
+        return f"dynamodb://{REGION}/{prefix}?endpoint={endpoint}&blobs={tmp_path / 'blobs'}"
+    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/post.db"
 
 
 def test_one_alert_for_each_cause_and_lane_and_one_when_it_is_over(url: str) -> None:
@@ -255,9 +259,9 @@ def test_an_alert_that_is_refused_for_good_is_logged_and_dropped(url: str, caplo
         assert scene.post.alerts()[0]["undelivered"] == []
 
 
-def test_very_many_causes_become_one_alert(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_very_many_causes_become_one_alert(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("milepost.engine.alerts.record.MOST", 3)
-    scene = Scene(url, breakers=False)
+    scene = Scene("memory:", breakers=False)
     with scene.post:
         for n in range(8):
             scene.errors[f"van{n}"] = "no street"
