@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from tests.engine.events.recording_subscribers import Ear
 from tests.engine.work.stepped_worker import TIMEOUT, Gate, add, context, lasting, reasons, row
+from tests.polling import wait_until
 from tests.project import ROOT
 
 from milepost.composition import open_context
@@ -442,23 +443,13 @@ def lines(process: subprocess.Popen[str], *wanted: str) -> None:
         assert process.stdout.readline().strip() == text, process.communicate(timeout=TIMEOUT)
 
 
-def eventually(holds: Callable[[], bool]) -> None:
-    """Look until it does; how long it takes is another process's affair."""
-    pause = threading.Event()
-    for _ in range(TIMEOUT * 100):
-        if holds():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it never came to that")
-
-
 def test_sigterm_lets_what_runs_finish_and_gives_the_rest_back(place: Place) -> None:
     quick, slow = [f"k{number}" for number in range(40)], [f"slow{number}" for number in range(20)]
     add(place.ctx, "parcels", *quick, *slow)
     process = place.start("drain")
     lines(process, "ready", *["begun"] * 4)
     # The quick ones have taught it that this stage is quick, so that it has more in hand than it can run.
-    eventually(lambda: all(row(place.ctx, "parcels", key).status is Status.PROCESSING for key in slow))
+    wait_until(lambda: all(row(place.ctx, "parcels", key).status is Status.PROCESSING for key in slow))
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=TIMEOUT)
     assert (process.returncode, out.strip(), err) == (0, "stopped", "")

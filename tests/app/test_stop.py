@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.polling import wait_until
 
 import milepost as mp
 from milepost.core.errors import LedgerDamaged, LedgerFull, UsageError
@@ -40,15 +41,6 @@ def check_drained(post: mp.Milepost) -> Counter[Status]:
     assert {row.attempts for row in found} <= {0}
     assert not post.running
     return Counter(row.status for row in found)
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(TIMEOUT * 100):
-        if holds():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it never came to that")
 
 
 async def eventually_async(holds: Callable[[], bool]) -> None:
@@ -103,7 +95,7 @@ def test_stop_drains_under_load_and_start_goes_on_from_there(url: str, kind: str
     with mp.open(url, [gated(gate, kind, concurrency=4)]) as post:
         submit(post, LOAD)
         post.start()
-        eventually(lambda: gate.begun >= 4)
+        wait_until(lambda: gate.begun >= 4)
         gate.open.set()
         assert post.stop("30s") is True
         counted = check_drained(post)
@@ -111,10 +103,10 @@ def test_stop_drains_under_load_and_start_goes_on_from_there(url: str, kind: str
         assert sum(counted.values()) == LOAD
         post.start()
         submit(post, LOAD, start=LOAD)
-        eventually(lambda: post.status()["routes"]["letters"]["statuses"].get("COMPLETED", 0) == 2 * LOAD)
+        wait_until(lambda: post.status()["routes"]["letters"]["statuses"].get("COMPLETED", 0) == 2 * LOAD)
         assert post.running
     assert not post.running
-    eventually(lambda: threads_of_stages() == [])
+    wait_until(lambda: threads_of_stages() == [])
 
 
 def test_leaving_the_with_block_stops_and_drains_first(url: str) -> None:
@@ -125,7 +117,7 @@ def test_leaving_the_with_block_stops_and_drains_first(url: str) -> None:
     with mp.open(url, [route]) as post:
         submit(post, LOAD)
         post.start()
-        eventually(lambda: len(done) > 4)
+        wait_until(lambda: len(done) > 4)
         ledger = post.context.ledger
         closed: list[Counter[Status]] = []
         close = ledger.close
@@ -148,7 +140,7 @@ def test_run_in_a_thread_ends_when_another_closes(url: str) -> None:
 
     thread = threading.Thread(target=run, name="program")
     thread.start()
-    eventually(lambda: gate.begun == 2)
+    wait_until(lambda: gate.begun == 2)
     gate.open.set()
     post.close()
     joined(thread)
@@ -206,7 +198,7 @@ def test_stop_before_start_and_stop_twice_do_nothing(quick_url: str) -> None:
         post.start()
         post.start()
         submit(post, 3)
-        eventually(lambda: check(post, 3))
+        wait_until(lambda: check(post, 3))
         assert post.stop()
         assert post.stop()
         post.close()
@@ -226,12 +218,12 @@ def test_a_handler_that_does_not_end_within_the_grace_is_given_back_with_its_res
     with mp.open(quick_url, [gated(gate, kind, concurrency=2)]) as post:
         submit(post, 5)
         post.start()
-        eventually(lambda: gate.begun == 2)
+        wait_until(lambda: gate.begun == 2)
         assert post.stop(grace=0)
         check_drained(post)
         assert Counter(row.unknown for row in rows(post)) == {True: 2, False: 3}
         gate.open.set()
-    eventually(lambda: threads_of_stages() == [])
+    wait_until(lambda: threads_of_stages() == [])
 
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
@@ -250,7 +242,7 @@ def test_a_handler_may_stop_its_own_program(quick_url: str, kind: str) -> None:
     with mp.open(quick_url, [one_stage(plain if kind == "plain" else awaited, concurrency=1)]) as post:
         submit(post, 3)
         post.start()
-        eventually(lambda: not post.running)
+        wait_until(lambda: not post.running)
         assert set(answers) == {False}, "it cannot wait for itself"
         counted = check_drained(post)
         assert counted[Status.COMPLETED] >= 1
@@ -282,7 +274,7 @@ def test_close_in_a_handler_is_refused_and_the_drain_goes_on(quick_url: str) -> 
     with mp.open(quick_url, [one_stage(handler, concurrency=1)]) as post:
         submit(post, 1)
         post.start()
-        eventually(lambda: not post.running)
+        wait_until(lambda: not post.running)
         assert check_drained(post) == {Status.COMPLETED: 1}
     assert "cannot wait" in str(errors[0])
 
@@ -313,7 +305,7 @@ def test_a_full_disk_is_waited_for_and_the_program_goes_on_when_there_is_room(
         post.context.ledger.claim = full  # type: ignore[method-assign]
         submit(post, 3)
         post.start()
-        eventually(lambda: check(post, 3))
+        wait_until(lambda: check(post, 3))
         assert refused == 3
         assert post.running
         assert caplog.text.count("is waiting for the ledger: no space is left") == 1
@@ -325,7 +317,7 @@ def test_an_error_in_the_background_is_raised_by_stop_once(quick_url: str, caplo
     with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:
         failing(post)
         post.start()
-        eventually(lambda: not post.running)
+        wait_until(lambda: not post.running)
         assert "stop() raises it" in caplog.text
         with pytest.raises(LedgerDamaged, match="is damaged"):
             post.stop()
@@ -346,7 +338,7 @@ def test_a_run_that_failed_counts_as_running_until_its_error_is_logged(quick_url
         assert logging_began.wait(30)
         assert post.running
         log_it.set()
-        eventually(lambda: not post.running)
+        wait_until(lambda: not post.running)
         with pytest.raises(LedgerDamaged, match="is damaged"):
             post.stop()
 
@@ -356,11 +348,11 @@ def test_an_error_in_the_background_is_raised_by_the_next_start_and_by_the_end_o
         with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:
             failing(post)
             post.start()
-            eventually(lambda: not post.running)
+            wait_until(lambda: not post.running)
             with pytest.raises(LedgerDamaged, match="is damaged"):
                 post.start()
             post.start()
-            eventually(lambda: not post.running)
+            wait_until(lambda: not post.running)
 
 
 def test_an_error_of_the_block_is_not_hidden_by_one_in_the_background(quick_url: str) -> None:
@@ -368,7 +360,7 @@ def test_an_error_of_the_block_is_not_hidden_by_one_in_the_background(quick_url:
         with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:
             failing(post)
             post.start()
-            eventually(lambda: not post.running)
+            wait_until(lambda: not post.running)
             raise ValueError("mine")
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import threading
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tests.http.live_server import Visitor
@@ -58,13 +56,3 @@ class Listener:
     def close(self) -> None:
         self._answer.close()
         self._connection.close()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for something that nobody announces."""
-    pause = threading.Event()
-    for _ in range(2_000):
-        if holds():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it did not come to pass")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -63,13 +62,3 @@ def open_gallery(ledger: str, **options: Any) -> Iterator[Gallery]:
     clock = VirtualClock()
     with door_over(ledger, images(**options), clock) as visitor:
         yield Gallery(visitor, clock)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Until something that another thread does is done."""
-    tick = threading.Event()
-    for _ in range(2_000):
-        if holds():
-            return
-        tick.wait(0.01)
-    raise AssertionError("it did not come to that")

@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 from tests.cli.conftest import Shell
-from tests.http.remote_workers import until
+from tests.polling import wait_until
 
 
 @pytest.mark.slow
@@ -63,7 +63,7 @@ def test_the_page_answers_while_the_demo_stays_and_ctrl_c_ends_it_cleanly(bare: 
                 assert "archive" in page.read().decode()
             said += heard(process, lambda line: "arrive every second" in line)
             assert url in said.splitlines()[-1]
-            until(lambda: total(url) > 8)
+            wait_until(lambda: total(url) > 8)
             process.send_signal(signal.SIGINT)
             rest, err = process.communicate(timeout=60)
         finally:

@@ -7,14 +7,13 @@ import json
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cli.work.test_up import port_of
+from tests.polling import wait_until
 
 ROUTE = """
 import time
@@ -80,30 +79,20 @@ def site(tmp_path: Path) -> Any:
         yield Site(tmp_path, stack)
 
 
-def until(true: Callable[[], bool]) -> None:
-    """Wait for it; only a broken test waits long."""
-    moment = threading.Event()
-    for _ in range(TIMEOUT * 50):
-        if true():
-            return
-        moment.wait(0.02)
-    raise AssertionError("it did not happen")
-
-
 def test_a_worker_that_is_killed_leaves_the_server_alone_and_the_server_takes_back_its_leases(site: Site) -> None:
     server = site.up()
     assert site.call("POST", "/api/v1/routes/parcels/items", {"id": "A"})["answer"] == "new"
     worker, _ = site.start("work")
-    until((site.folder / "begun").exists)
+    wait_until((site.folder / "begun").exists)
     assert site.item()[0] == "PROCESSING"
     worker.kill()
     worker.wait(TIMEOUT)
     # Long before the lease has run out: the lock that the dead worker held is the proof.
-    until(lambda: site.item() == ("QUEUED", ["accepted", "lost"]))
+    wait_until(lambda: site.item() == ("QUEUED", ["accepted", "lost"]))
     assert site.call("POST", "/api/v1/routes/parcels/items", {"id": "B"})["answer"] == "new"
     (site.folder / "open").touch()
     site.start("work")
-    until(lambda: site.item()[0] == "COMPLETED")
+    wait_until(lambda: site.item()[0] == "COMPLETED")
     server.send_signal(signal.SIGTERM)
     assert server.wait(TIMEOUT) == 0
 
@@ -113,14 +102,14 @@ def test_a_server_that_ends_or_is_killed_leaves_the_worker_alone(site: Site, num
     server = site.up()
     site.call("POST", "/api/v1/routes/parcels/items", {"id": "A"})
     worker, _ = site.start("work")
-    until((site.folder / "begun").exists)
+    wait_until((site.folder / "begun").exists)
     server.send_signal(number)
     # It has nothing in hand, and does not wait for what the worker has.
     assert server.wait(TIMEOUT) == (0 if number == signal.SIGTERM else -number)
     assert worker.poll() is None
     (site.folder / "open").touch()
     site.up()
-    until(lambda: site.item() == ("COMPLETED", ["accepted", "completed"]))
+    wait_until(lambda: site.item() == ("COMPLETED", ["accepted", "completed"]))
 
 
 def test_without_a_worker_items_wait_and_until_idle_ends(site: Site) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.http.event_listener import EVENTS, Listener, until
+from tests.http.event_listener import EVENTS, Listener
 from tests.http.guarded_server import guarded
 from tests.http.live_server import Visitor, visiting
+from tests.polling import wait_until
 
 import milepost as mp
 from milepost.core.errors import LedgerBusy
@@ -132,7 +133,7 @@ def test_what_is_written_while_the_past_is_read_is_not_lost(door: Visitor, monke
     live, late = Listener(door), Listener(door, "?after=0")
     assert ledger.has_read.wait(60)
     door.milepost.submit("parcels", *({"id": f"k{number}"} for number in range(2, 12)))
-    until(lambda: door.door.state.observability.feed._start > 5)
+    wait_until(lambda: door.door.state.observability.feed._start > 5)
     ledger.go_on.set()
     assert [one.data["subject"] for one in late.take(12)] == [f"k{number}" for number in range(12)]
     live.close()
@@ -187,7 +188,7 @@ def test_fifty_listeners_share_one_reader(door: Visitor, monkeypatch: pytest.Mon
     assert reads.feeds <= door.door.state.observability.feed.reads
     for listener in listeners:
         listener.close()
-    until(lambda: door.door.state.observability.feed.listeners == 0)
+    wait_until(lambda: door.door.state.observability.feed.listeners == 0)
 
 
 class Counting:
@@ -210,7 +211,7 @@ def test_a_listener_that_has_gone_is_noticed_and_nobody_reads_for_nobody(door: V
     listener = Listener(door)
     assert feed.listeners == 1
     listener.close()
-    until(lambda: feed.listeners == 0 and feed._reader is not None and feed._reader.done())
+    wait_until(lambda: feed.listeners == 0 and feed._reader is not None and feed._reader.done())
     again = Listener(door)
     door.milepost.submit("parcels", {"id": "a"})
     assert again.next().data["subject"] == "a"
@@ -245,7 +246,7 @@ def test_a_listener_that_takes_nothing_for_long_is_let_go_of(tmp_path: Path, mon
         lazy = Listener(door)
         for start in range(0, 200, 10):
             door.milepost.submit("crates", *({"id": f"crate-{start + n}", "ballast": "x" * 50_000} for n in range(10)))
-        until(lambda: door.door.state.observability.feed.listeners == 0)
+        wait_until(lambda: door.door.state.observability.feed.listeners == 0)
         lazy.close()
 
 
@@ -316,7 +317,7 @@ def test_a_listener_whose_key_is_revoked_hears_no_more(tmp_path: Path, monkeypat
 def test_the_feed_of_a_ledger_on_aws(aws_door: Visitor) -> None:
     aws_door.milepost.submit("parcels", {"id": "a"})
     aws_door.work()
-    until(lambda: len(everything(aws_door)) >= 3)
+    wait_until(lambda: len(everything(aws_door)) >= 3)
     listener = Listener(aws_door, "?after=0")
     assert [one.data["id"] for one in listener.take(3)] == ids(everything(aws_door))[:3]
     listener.close()

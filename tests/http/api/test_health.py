@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.http.event_listener import until
 from tests.http.guarded_server import guarded
 from tests.http.live_server import Visitor
+from tests.polling import wait_until
 
 from milepost.core.errors import LedgerReadOnly
 from milepost.engine import presence
@@ -34,7 +34,7 @@ def busy(door: Visitor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Visitor]:
     station = Station(door.ctx)
     thread = threading.Thread(target=station.run)
     thread.start()
-    until(lambda: door.call("GET", "/readyz").status == 200)
+    wait_until(lambda: door.call("GET", "/readyz").status == 200)
     try:
         yield door
     finally:
@@ -94,7 +94,7 @@ def test_a_ledger_that_does_not_answer_makes_the_server_not_ready_and_leaves_it_
     assert asked == ["probe"]
     assert busy.call("GET", "/healthz").status == 200
     go_on.set()
-    until(lambda: busy.call("GET", "/readyz").status == 200)
+    wait_until(lambda: busy.call("GET", "/readyz").status == 200)
 
 
 def test_a_ledger_that_cannot_be_written_to_is_named_without_saying_where_it_is(busy: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.http.remote_workers import CLAIMS, Gallery, open_gallery, until
+from tests.http.remote_workers import CLAIMS, Gallery, open_gallery
+from tests.polling import wait_until
 
 import milepost as mp
 from milepost.http.state import waiting_workers
@@ -79,10 +80,10 @@ def test_a_worker_that_waits_is_answered_when_work_comes(gallery: Gallery) -> No
     line = gallery.visitor.door.state.waiting
     with ThreadPoolExecutor(1) as threads:
         answer = threads.submit(gallery.claim, "w1", wait=20)
-        until(lambda: line.waiting == 1)
+        wait_until(lambda: line.waiting == 1)
         gallery.submit("a")
         assert [work["key"] for work in answer.result()] == ["a"]
-    until(lambda: line.waiting == 0)
+    wait_until(lambda: line.waiting == 0)
 
 
 def test_a_worker_that_waited_in_vain_is_given_an_empty_list(gallery: Gallery) -> None:
@@ -93,7 +94,7 @@ def test_many_who_wait_are_each_given_their_own(gallery: Gallery) -> None:
     line, keys = gallery.visitor.door.state.waiting, {f"k{n}" for n in range(30)}
     with ThreadPoolExecutor(len(keys)) as threads:
         answers = [threads.submit(gallery.claim, f"w{n}", wait=20) for n in range(len(keys))]
-        until(lambda: line.waiting == len(keys))
+        wait_until(lambda: line.waiting == len(keys))
         gallery.submit(*keys)
         given = [work["key"] for answer in answers for work in answer.result()]
     assert sorted(given) == sorted(keys)
@@ -103,9 +104,9 @@ def test_a_worker_that_has_gone_is_given_nothing(gallery: Gallery) -> None:
     line = gallery.visitor.door.state.waiting
     connection = http.client.HTTPConnection("127.0.0.1", gallery.visitor.port)
     connection.request("POST", CLAIMS, json.dumps({"worker": "w1", "wait": 20}), {"Content-Type": "application/json"})
-    until(lambda: line.waiting == 1)
+    wait_until(lambda: line.waiting == 1)
     connection.close()
-    until(lambda: line.waiting == 0)
+    wait_until(lambda: line.waiting == 0)
     gallery.submit("a")
     assert [work["key"] for work in gallery.claim("w2")] == ["a"]
 
@@ -114,7 +115,7 @@ def test_a_server_that_stops_lets_go_of_those_who_wait(gallery: Gallery) -> None
     line = gallery.visitor.door.state.waiting
     with ThreadPoolExecutor(1) as threads:
         answer = threads.submit(gallery.claim, "w1", wait=20)
-        until(lambda: line.waiting == 1)
+        wait_until(lambda: line.waiting == 1)
         line.end()
         assert answer.result() == []
     assert gallery.claim(wait=20) == []

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.http.event_listener import until
 from tests.http.guarded_server import SIGNED, Guarded, guarded
 from tests.http.live_server import Answered
+from tests.polling import wait_until
 
 from milepost.engine.acts.bulk import act
 from milepost.engine.auth.keys import SCOPES, all_keys
@@ -59,7 +59,7 @@ def test_looking_changes_nothing(at: Guarded) -> None:
     key = at.key("read", name="reader", rate=100_000)
     look(at, "/", key)
     # That a key was used is written once, and behind the call.
-    until(lambda: next(known for known in all_keys(at.ctx) if known.name == "reader").used_at is not None)
+    wait_until(lambda: next(known for known in all_keys(at.ctx) if known.name == "reader").used_at is not None)
     before, seen = state(at), set()
     paths = [address(endpoint, at) for endpoint in gets()]
     asking = ["/system?doctor=true", "/lists/x?vanished=true", "/items/parcels?overdue=true", "/export/parcels.json?nearest=true&scan=true"]

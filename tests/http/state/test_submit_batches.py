@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.http.live_server import Visitor, visiting
+from tests.polling import wait_until
 
 from milepost.core.errors import LedgerFull
 from milepost.engine.intake import Receipt
@@ -58,21 +59,11 @@ def written_to(store: SqliteFile) -> Iterator[None]:
         writer.join()
 
 
-def until(true: Callable[[], bool]) -> None:
-    """Wait for it; only a broken test waits long."""
-    moment = threading.Event()
-    for _ in range(TIMEOUT * 100):
-        if true():
-            return
-        moment.wait(0.01)
-    raise AssertionError("it did not happen")
-
-
 def test_items_that_come_while_another_write_is_under_way_share_one_commit(tmp_path: Path) -> None:
     with visiting(tmp_path) as visitor, ThreadPoolExecutor(20) as clients, counted(store_of(visitor)) as commits:
         with written_to(store_of(visitor)):
             calls = [clients.submit(visitor.call, "POST", ITEMS, {"id": f"p{number}"}) for number in range(20)]
-            until(lambda: visitor.ctx.accepts.waiting == 20)
+            wait_until(lambda: visitor.ctx.accepts.waiting == 20)
             assert not any(call.done() for call in calls), "what is answered is on disk"
         assert {call.result().status for call in calls} == {201}
         # The other write; the batch of the first that came; all others.
@@ -89,7 +80,7 @@ def test_batches_that_come_together_share_one_commit_and_a_batch_alone_needs_one
         assert len(commits) == 1
         with written_to(store_of(visitor)):
             calls = [clients.submit(visitor.call, "POST", ITEMS, batch(f"b{number}")) for number in range(5)]
-            until(lambda: len(store_of(visitor)._queue) == 5)
+            wait_until(lambda: len(store_of(visitor)._queue) == 5)
             assert visitor.ctx.accepts.waiting == 5
         for call in calls:
             assert {receipt["answer"] for receipt in call.result().body["receipts"]} == {"new"}

@@ -27,15 +27,6 @@ RAN_AGAIN = frozenset({Reason.LOST, Reason.RETRY, Reason.GIVEN_BACK})
 """Lines after which a handler is called once more."""
 
 
-def wait_for(look: Callable[[], T], nursery: Nursery, at_most_s: float = 90.0) -> T:
-    """What `look` finds, once it finds something."""
-    until = time.monotonic() + at_most_s
-    while not (found := look()):
-        assert time.monotonic() < until, nursery.words()
-        time.sleep(0.05)
-    return found
-
-
 def lines_of(path: Path) -> int:
     return path.read_text().count("\n") if path.exists() else 0
 

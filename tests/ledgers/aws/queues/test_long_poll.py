@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from tests.polling import wait_until
 from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
@@ -29,14 +29,6 @@ def world(endpoint: str, prefix: str) -> Iterator[World]:
     ledger.close()
 
 
-def until(done: Callable[[], object]) -> None:
-    for _ in range(600):
-        if done():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it never comes to that")
-
-
 def idle(world: World, stage: str = "weigh") -> int:
     """Nothing is there so often that the queue is waited for. How many receives there were in all."""
     for _ in range(IDLE_POLLS):
@@ -55,7 +47,7 @@ def call(world: World, key: str) -> None:
 
 
 def test_an_idle_queue_is_asked_once_and_a_message_is_claimed_when_it_comes(world: World) -> None:
-    until(lambda: idle(world) == IDLE_POLLS + 1)
+    wait_until(lambda: idle(world) == IDLE_POLLS + 1)
     for _ in range(50):
         answer = world.claim()
         assert answer.items == []
@@ -64,7 +56,7 @@ def test_an_idle_queue_is_asked_once_and_a_message_is_claimed_when_it_comes(worl
     assert receives(world) == IDLE_POLLS + 1
     call(world, "p1")
     items: list[Item] = []
-    until(lambda: items or items.extend(world.claim().items))
+    wait_until(lambda: items or items.extend(world.claim().items))
     assert [item.key for item in items] == ["p1"]
     assert world.settle(items[0], Done()) is None
     # The wait brought it, and looked once whether there were more.
@@ -82,7 +74,7 @@ def test_what_comes_to_a_paused_stage_is_given_back(world: World) -> None:
     store = world.ledger.store  # type: ignore[attr-defined]
     url = store.queues.url("parcels", "weigh")
     call(world, "p1")
-    until(lambda: not world.ledger._claims._polls.waiting(url))  # type: ignore[attr-defined]
+    wait_until(lambda: not world.ledger._claims._polls.waiting(url))  # type: ignore[attr-defined]
     assert store.queues.depth(url) == (0, 1, 0)
     world.hold("parcels/weigh")
     assert world.claim().items == []
@@ -97,7 +89,7 @@ def test_closing_waits_for_no_poll_and_gives_back_what_came(endpoint: str, prefi
     waits = dict(ledger._claims._polls._waits)
     url = ledger.store.queues.url("parcels", "weigh")
     call(world, "p1")
-    until(waits[url].done.is_set)
+    wait_until(waits[url].done.is_set)
     ledger.close()
     assert [address for address, wait in waits.items() if wait.thread.is_alive()] == [address for address in waits if address != url], (
         "the other wait is still under way"
