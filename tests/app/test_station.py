@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.events.recording_subscribers import Ear
+from tests.engine.events.recording_subscribers import RecordingSubscriber
 from tests.engine.work.stepped_worker import TIMEOUT, Gate, add, context, lasting, reasons, row
 from tests.polling import wait_until
 from tests.project import ROOT
@@ -96,7 +96,7 @@ def test_plain_and_async_stages_see_every_item_through(ledger: Ledger) -> None:
     ctx = context(ledger, SystemClock(), route)
     keys = [f"k{number}" for number in range(200)]
     add(ctx, "parcels", *keys)
-    ear = Ear()
+    ear = RecordingSubscriber()
     Station(ctx, subscribers=[ear]).run(until_idle_s=0)
     assert {row(ctx, "parcels", key).status for key in keys} == {Status.COMPLETED}
     assert ctx.ledger.get([("parcels", "k7")])[0].results["stamp"] == {"saw": "k7"}  # type: ignore[union-attr]
@@ -329,7 +329,7 @@ def test_until_idle_does_not_count_external_and_paused_items(ledger: Ledger, clo
 def test_until_idle_waits_until_everybody_has_been_told(ledger: Ledger, clock: VirtualClock) -> None:
     ctx = context(ledger, clock, one_stage(lambda item: Done()))
     add(ctx, "parcels", *(f"k{number}" for number in range(30)))
-    ear = Ear()
+    ear = RecordingSubscriber()
     failures = iter([ConnectionError("away")] * 3)
     ear.takes = lambda envelope: next(failures, None)
     run_until_idle(ctx, clock, 60, subscribers=[ear])

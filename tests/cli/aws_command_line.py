@@ -18,7 +18,7 @@ ROUTES = WEIGHED + DELIVERED
 SIGNED = ("--by", "ops", "--reason", "a test")
 
 
-class Desk:
+class AwsCommandLine:
     """A folder with a route file and a milepost.toml that names the ledger."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str], ledger: str) -> None:

@@ -7,56 +7,60 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.aws_command_line import ROUTES, SIGNED, Desk, address
+from tests.cli.aws_command_line import ROUTES, SIGNED, AwsCommandLine, address
 
 from milepost.core.status import Status
 from milepost.ledgers.aws.names import ResourceNames
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], endpoint: str, prefix: str) -> Desk:
+def command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], endpoint: str, prefix: str
+) -> AwsCommandLine:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MILEPOST_LEDGER", raising=False)
-    return Desk(tmp_path, capsys, address(endpoint, prefix))
+    return AwsCommandLine(tmp_path, capsys, address(endpoint, prefix))
 
 
 @pytest.fixture
-def busy(desk: Desk) -> Desk:
+def busy(command_line: AwsCommandLine) -> AwsCommandLine:
     """One item at the external stage, one that failed, one that was tried too often, one that waits."""
-    desk.write("list.jsonl", '{"id":"A","depot":"west"}\n{"id":"B","torn":true}\n{"id":"C","busy":true}\n{"id":"D","later":true}\n')
-    assert desk.ok("submit", "parcels", "list.jsonl", "--json").json["counts"]["new"] == 4
-    assert "1 REJECTED" in desk.up().err
+    command_line.write("list.jsonl", '{"id":"A","depot":"west"}\n{"id":"B","torn":true}\n{"id":"C","busy":true}\n{"id":"D","later":true}\n')
+    assert command_line.ok("submit", "parcels", "list.jsonl", "--json").json["counts"]["new"] == 4
+    assert "1 REJECTED" in command_line.up().err
     # What was settled in the last moment is told and counted by the next run.
-    desk.up()
-    assert desk.keys("--status", "failed") == {"B", "C"}
-    return desk
+    command_line.up()
+    assert command_line.keys("--status", "failed") == {"B", "C"}
+    return command_line
 
 
-def test_a_ledger_that_nobody_made_is_said_to_be_missing(desk: Desk) -> None:
+def test_a_ledger_that_nobody_made_is_said_to_be_missing(command_line: AwsCommandLine) -> None:
     for command in (("status",), ("list", "parcels"), ("doctor",), ("retry", "parcels", "A", *SIGNED)):
-        answer = desk(*command)
+        answer = command_line(*command)
         assert answer.code == 1, answer
         assert "there is no ledger at dynamodb://" in answer.flat
         assert "'milepost submit' and 'milepost up' make one" in answer.flat
-    desk.write("one.txt", "A\n")
-    assert desk.ok("submit", "parcels", "one.txt", "--dry-run", "--json").json["counts"]["new"] == 1
-    assert "there is no ledger" in desk("status").flat
+    command_line.write("one.txt", "A\n")
+    assert command_line.ok("submit", "parcels", "one.txt", "--dry-run", "--json").json["counts"]["new"] == 1
+    assert "there is no ledger" in command_line("status").flat
 
 
-def test_status_counts_the_rows_of_a_small_route_whatever_the_counters_say(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_counts_the_rows_of_a_small_route_whatever_the_counters_say(
+    command_line: AwsCommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After a move, or while the stream is unread, the counters have seen nothing."""
-    desk.submit({"id": "A"}, {"id": "B"}, {"id": "C"})
-    found = desk.ok("status", "--json").json["routes"]["parcels"]
+    command_line.submit({"id": "A"}, {"id": "B"}, {"id": "C"})
+    found = command_line.ok("status", "--json").json["routes"]["parcels"]
     assert (found["total"], found["stages"]["weigh"], found["approximate"]) == (3, {"PENDING": 3}, False)
-    assert "3 items: 3 PENDING" in desk.ok("status").flat
+    assert "3 items: 3 PENDING" in command_line.ok("status").flat
     monkeypatch.setattr("milepost.engine.views.items.COUNTED_AFRESH", 2)
-    said = desk.ok("status").flat
+    said = command_line.ok("status").flat
     assert "There are more than 2: the counters are still catching up with the rows." in said
-    desk.up()
-    assert "Approximate: the counters are updated shortly after the rows." in desk.ok("status").flat
+    command_line.up()
+    assert "Approximate: the counters are updated shortly after the rows." in command_line.ok("status").flat
 
 
-def test_looking(busy: Desk) -> None:
+def test_looking(busy: AwsCommandLine) -> None:
     stages = busy.ok("status", "--json").json["routes"]["parcels"]["stages"]
     assert stages == {"weigh": {"WAITING": 1, "MAX_RETRIES_EXCEEDED": 1, "REJECTED": 1}, "delivered": {"QUEUED": 1}}
     assert busy.keys() == {"A", "B", "C", "D"}
@@ -76,14 +80,14 @@ def test_looking(busy: Desk) -> None:
     assert busy("show", "parcels", "Z").code == 1
 
 
-def test_what_waits_for_a_worker_says_when_it_is_called_again(desk: Desk) -> None:
-    desk.submit({"id": "A"})
-    said = desk.ok("show", "parcels", "A").flat
+def test_what_waits_for_a_worker_says_when_it_is_called_again(command_line: AwsCommandLine) -> None:
+    command_line.submit({"id": "A"})
+    said = command_line.ok("show", "parcels", "A").flat
     assert "Its message is in the queue. If the message is lost, it is sent again in 10 min" in said
     assert "It runs" not in said
 
 
-def test_acting(busy: Desk) -> None:
+def test_acting(busy: AwsCommandLine) -> None:
     assert busy("retry", "parcels", "B").code == 2
     busy.signed("retry", "parcels", "B")
     assert (busy.show("B")["status"], busy.show("B")["round"]) == ("PENDING", 2)
@@ -111,27 +115,29 @@ def test_acting(busy: Desk) -> None:
     assert "nothing to do" in busy.ok("resend").out
 
 
-def test_pausing_and_limiting(desk: Desk) -> None:
-    desk.submit({"id": "A"})
-    desk.signed("pause", "parcels", "weigh")
-    desk.up()
-    assert desk.show("A")["stage"] == "weigh"
-    assert "parcels/weigh is paused by ops" in desk.ok("show", "parcels", "A").flat
-    assert desk.signed("resume", "parcels", "weigh", "--json").json["resumed"]
-    desk.up()
-    assert desk.show("A")["stage"] == "delivered"
-    assert desk.signed("limit", "parcels", "weigh", "--rate", "50/s", "--json").json["rate"] == "50/s"
-    desk.submit({"id": "B"})
-    desk.up()
-    assert desk.show("B")["stage"] == "delivered"
-    assert desk.signed("limit", "parcels", "weigh", "--clear", "--json").json["rate"] is None
+def test_pausing_and_limiting(command_line: AwsCommandLine) -> None:
+    command_line.submit({"id": "A"})
+    command_line.signed("pause", "parcels", "weigh")
+    command_line.up()
+    assert command_line.show("A")["stage"] == "weigh"
+    assert "parcels/weigh is paused by ops" in command_line.ok("show", "parcels", "A").flat
+    assert command_line.signed("resume", "parcels", "weigh", "--json").json["resumed"]
+    command_line.up()
+    assert command_line.show("A")["stage"] == "delivered"
+    assert command_line.signed("limit", "parcels", "weigh", "--rate", "50/s", "--json").json["rate"] == "50/s"
+    command_line.submit({"id": "B"})
+    command_line.up()
+    assert command_line.show("B")["stage"] == "delivered"
+    assert command_line.signed("limit", "parcels", "weigh", "--clear", "--json").json["rate"] is None
 
 
-def test_a_stage_that_was_sent_back_to_takes_a_new_confirmation(desk: Desk, client: Callable[[str], Any], prefix: str) -> None:
+def test_a_stage_that_was_sent_back_to_takes_a_new_confirmation(
+    command_line: AwsCommandLine, client: Callable[[str], Any], prefix: str
+) -> None:
     """By the attribute, as an outsider gives it: what the stage answered the first time is not what it answers now."""
-    desk.write("parcels.py", ROUTES + '\nparcels.external("signed")\n')
-    desk.submit({"id": "A"})
-    desk.up()
+    command_line.write("parcels.py", ROUTES + '\nparcels.external("signed")\n')
+    command_line.submit({"id": "A"})
+    command_line.up()
     table = ResourceNames(prefix).rows("parcels")
 
     def confirm(stage: str, value: str) -> None:
@@ -145,18 +151,18 @@ def test_a_stage_that_was_sent_back_to_takes_a_new_confirmation(desk: Desk, clie
         )
 
     confirm("delivered", '{"at":"the door"}')
-    desk.up()
-    assert desk.show("A")["stage"] == "signed"
-    desk.signed("retry", "parcels", "A", "--to", "delivered")
-    desk.up()
-    assert desk.show("A")["stage"] == "delivered"
+    command_line.up()
+    assert command_line.show("A")["stage"] == "signed"
+    command_line.signed("retry", "parcels", "A", "--to", "delivered")
+    command_line.up()
+    assert command_line.show("A")["stage"] == "delivered"
     confirm("delivered", '{"at":"the shop"}')
-    desk.up()
-    view = desk.show("A")
+    command_line.up()
+    view = command_line.show("A")
     assert (view["stage"], view["results"]["delivered"]) == ("signed", {"at": "the shop"})
 
 
-def test_a_renamed_stage(busy: Desk) -> None:
+def test_a_renamed_stage(busy: AwsCommandLine) -> None:
     busy.write("parcels.py", ROUTES.replace('external("delivered"', 'external("handed-out"'))
     refused = busy("work", "--until-idle")
     assert refused.code == 1
@@ -168,7 +174,7 @@ def test_a_renamed_stage(busy: Desk) -> None:
     assert busy.ok("status", "--json").json["routes"]["parcels"]["stages"]["handed-out"] == {"QUEUED": 1}
 
 
-def test_subscribers(busy: Desk) -> None:
+def test_subscribers(busy: AwsCommandLine) -> None:
     [log] = busy.ok("subscribers", "--json").json["subscribers"]
     assert (log["name"], log["behind"], log["parked"]) == ("log", 0, [])
     assert "0 parked items" in busy.signed("subscribers", "release", "log").out
@@ -176,7 +182,7 @@ def test_subscribers(busy: Desk) -> None:
     assert busy.ok("subscribers", "--json").json["subscribers"] == []
 
 
-def test_pruning_says_why_rows_stay(busy: Desk) -> None:
+def test_pruning_says_why_rows_stay(busy: AwsCommandLine) -> None:
     assert busy.ok("prune", "parcels", "--older-than", "0s", "--dry-run", "--json").json["items"] == 0
     said = busy.signed("prune", "parcels", "--older-than", "0s").flat
     assert "0 rows removed" in said
@@ -184,7 +190,7 @@ def test_pruning_says_why_rows_stay(busy: Desk) -> None:
     assert busy.show("B")["sealed"] is False
 
 
-def test_doctor(busy: Desk, client: Callable[[str], Any], prefix: str) -> None:
+def test_doctor(busy: AwsCommandLine, client: Callable[[str], Any], prefix: str) -> None:
     report = busy.ok("doctor", "--json").json
     assert report["ledger"]["kind"] == "dynamodb"
     about = {finding["about"] for finding in report["findings"] if finding["level"] != "ok"}
@@ -198,7 +204,7 @@ def test_doctor(busy: Desk, client: Callable[[str], Any], prefix: str) -> None:
 
 
 @pytest.fixture
-def crowded(busy: Desk, client: Callable[[str], Any], prefix: str) -> Desk:
+def crowded(busy: AwsCommandLine, client: Callable[[str], Any], prefix: str) -> AwsCommandLine:
     """A route that says that it has a quarter of a million rows."""
     client("dynamodb").put_item(
         TableName=ResourceNames(prefix).control,
@@ -207,7 +213,7 @@ def crowded(busy: Desk, client: Callable[[str], Any], prefix: str) -> Desk:
     return busy
 
 
-def test_a_filter_that_no_index_serves_says_what_it_costs(crowded: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filter_that_no_index_serves_says_what_it_costs(crowded: AwsCommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     from milepost.ledgers.aws.cost import prices
 
     # One desk for all of them: it takes longer to make than to ask. The one that changes something comes last.
@@ -227,7 +233,7 @@ def test_a_filter_that_no_index_serves_says_what_it_costs(crowded: Desk, monkeyp
     assert "read units, $0.03" in crowded("list", "parcels", "--stage", "weigh").flat
 
 
-def test_what_an_index_serves_costs_nothing_worth_a_word(crowded: Desk) -> None:
+def test_what_an_index_serves_costs_nothing_worth_a_word(crowded: AwsCommandLine) -> None:
     answer = crowded.ok("list", "parcels", "--status", "failed")
     assert "index" not in answer.err
     assert crowded.ok("retry", "parcels", "--status", "failed", *SIGNED, "--json").json["done"] == 2

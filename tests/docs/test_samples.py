@@ -12,7 +12,7 @@ import boto3
 import pytest
 from tests import standins
 from tests.docs.samples import Page, SampleError, compare
-from tests.http.live_server import visiting
+from tests.http.live_server import running_server
 from tests.project import ROOT
 
 from milepost.applications.postingest.scoutam.standin import StandIn
@@ -68,7 +68,7 @@ def archive(folder: Path) -> Iterator[dict[str, str]]:
 @contextlib.contextmanager
 def api(folder: Path) -> Iterator[dict[str, str]]:
     """What the page on the API has its reader start by hand: `milepost up`, here without its workers, so that items stay where they are."""
-    with visiting(folder) as visitor:
+    with running_server(folder) as visitor:
         yield {"URL": visitor.url}
 
 

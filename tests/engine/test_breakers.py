@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.engine.work.stepped_worker import Rig, add, context, reasons, row, together
+from tests.engine.work.stepped_worker import SteppedWorker, add, context, reasons, row, together
 
 from milepost.core.errors import UsageError
 from milepost.core.item import Item
@@ -52,28 +52,28 @@ def route(partners: Partners, **options: Any) -> Route:
     return made
 
 
-def opened(ledger: Ledger, clock: VirtualClock, partners: Partners, n: int = 20) -> tuple[Context, Rig]:
+def opened(ledger: Ledger, clock: VirtualClock, partners: Partners, n: int = 20) -> tuple[Context, SteppedWorker]:
     """A ledger where the partner `b` has been down for some seconds, with so many items for it."""
     ctx = context(ledger, clock, route(partners))
     add(ctx, "calls", *(f"b{number:02}" for number in range(n)), to="b")
-    rig = Rig(ctx, clock)
-    rig.work(5_000)
-    return ctx, rig
+    stepped = SteppedWorker(ctx, clock)
+    stepped.work(5_000)
+    return ctx, stepped
 
 
 def test_an_outage_uses_few_attempts_and_ends_by_itself(ledger: Ledger, clock: VirtualClock) -> None:
     partners = Partners("b")
-    ctx, rig = opened(ledger, clock, partners, 40)
+    ctx, stepped = opened(ledger, clock, partners, 40)
     tried = len(partners.calls)
     add(ctx, "calls", *(f"a{number}" for number in range(20)), to="a")
-    rig.work(600_000)
+    stepped.work(600_000)
     assert {row(ctx, "calls", f"a{number}").status for number in range(20)} == {Status.COMPLETED}, "the other lane goes on"
     again = [key for lane, key in partners.calls[tried:] if lane == "b"]
     assert len(again) <= 600 // 30 + 1, "one probe for each cooldown"
     waiting = [row(ctx, "calls", f"b{number:02}") for number in range(40)]
     assert sum(one.attempts for one in waiting) == len(again) + tried
     partners.down.clear()
-    rig.work(120_000)
+    stepped.work(120_000)
     left = [one for one in (row(ctx, "calls", f"b{number:02}") for number in range(40)) if not one.terminal]
     assert left == []
     assert ledger.read(BREAKER) == {}
@@ -85,12 +85,12 @@ def test_items_in_hand_that_have_not_begun_are_given_back_when_it_opens(ledger: 
     ctx = context(ledger, clock, route(partners, concurrency=2, retry=Backoff(attempts=4, base="1h")))
     names = [f"b{number:04}" for number in range(2_000)]
     add(ctx, "calls", *names, to="b")
-    rig = Rig(ctx, clock, deliver=5)
-    rig.work(5_000)
+    stepped = SteppedWorker(ctx, clock, deliver=5)
+    stepped.work(5_000)
     given_back = [key for key in names if Reason.GIVEN_BACK in reasons(ctx, "calls", key)]
     assert given_back
     assert all(row(ctx, "calls", key).attempts == 0 for key in given_back)
-    assert rig.in_hand() == []
+    assert stepped.in_hand() == []
     assert len(partners.calls) < 320, "of those in hand when it opened, only calls under way were still made"
 
 
@@ -98,7 +98,7 @@ def test_two_processes_share_it(ledger: Ledger, clock: VirtualClock) -> None:
     partners = Partners("b")
     ctx = context(ledger, clock, route(partners))
     add(ctx, "calls", *(f"b{number:02}" for number in range(40)), to="b")
-    one, two = Rig(ctx, clock, "host-1"), Rig(ctx, clock, "host-2", seed=1)
+    one, two = SteppedWorker(ctx, clock, "host-1"), SteppedWorker(ctx, clock, "host-2", seed=1)
     together(clock, one, two, ms=5_000)
     tried = len(partners.calls)
     together(clock, one, two, ms=300_000)
@@ -111,7 +111,7 @@ def test_a_lane_has_its_own_breaker_and_retries(ledger: Ledger, clock: VirtualCl
     ctx = context(ledger, clock, route(partners, lanes=lanes, breaker=None))
     add(ctx, "calls", "b1", "b2", to="b")
     add(ctx, "calls", "c1", to="c")
-    Rig(ctx, clock).work(60_000)
+    SteppedWorker(ctx, clock).work(60_000)
     assert [one.scope for one in breaker_views(ctx)] == ["calls/deliver/b"]
     assert row(ctx, "calls", "c1").status is Status.MAX_RETRIES_EXCEEDED, "no breaker: four tries"
     assert row(ctx, "calls", "b1").attempts + row(ctx, "calls", "b2").attempts <= 2
@@ -140,7 +140,7 @@ def test_operators_see_it_everywhere(ledger: Ledger, clock: VirtualClock) -> Non
 
 def test_an_operator_closes_it_with_name_and_reason(ledger: Ledger, clock: VirtualClock) -> None:
     partners = Partners("b")
-    ctx, rig = opened(ledger, clock, partners)
+    ctx, stepped = opened(ledger, clock, partners)
     partners.down.clear()
     with pytest.raises(UsageError, match="name and a reason"):
         close_breakers(ctx, "calls", "deliver", "b", by="", reason="")
@@ -151,7 +151,7 @@ def test_an_operator_closes_it_with_name_and_reason(ledger: Ledger, clock: Virtu
     assert close_breakers(ctx, "calls", "deliver", **SIGNED) == []
     [act] = all_acts(ctx, "calls", "close-breaker")
     assert (act.by, act.reason, act.filter) == ("ops", "the partner is back", {"scope": "calls/deliver/b"})
-    rig.work(5_000)
+    stepped.work(5_000)
     assert {row(ctx, "calls", f"b{number:02}").status for number in range(20)} == {Status.COMPLETED}
 
 
@@ -161,5 +161,5 @@ def test_a_record_of_a_breaker_that_the_route_no_longer_has_holds_up_nothing(led
     partners.down.clear()
     without = context(ledger, clock, route(partners, breaker=None))
     assert breaker_views(without) == []
-    Rig(without, clock, "host-9").work(60_000)
+    SteppedWorker(without, clock, "host-9").work(60_000)
     assert {row(ctx, "calls", f"b{number:02}").status for number in range(20)} == {Status.COMPLETED}

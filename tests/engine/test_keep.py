@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.engine.events.recording_subscribers import Ear
+from tests.engine.events.recording_subscribers import RecordingSubscriber
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.counters import HOUR
@@ -90,7 +90,7 @@ def test_a_live_row_never_leaves(ledger: Ledger, clock: VirtualClock) -> None:
 
 def test_lines_stay_until_a_subscriber_has_them(ledger: Ledger, clock: VirtualClock) -> None:
     ctx = context(ledger, clock, keep="1d")
-    ear = Ear("late")
+    ear = RecordingSubscriber("late")
     relay = EventRelay(ctx, ear, "host:1")
     relay.turn()
     end(ctx, "a")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.engine.events.recording_subscribers import Ear, cursor, refuses
+from tests.engine.events.recording_subscribers import RecordingSubscriber, cursor, refuses
 from tests.engine.world import ROUTE, Interrupted, World, dies, parcels
 
 from milepost.blobs.memory import MemoryBlobs
@@ -131,7 +131,7 @@ def test_one_that_was_cut_off_says_how_to_go_on(faulty: World) -> None:
 
 def test_a_subscriber_that_is_away_keeps_its_lines_and_no_rows(world: World) -> None:
     completed(world, "told")
-    ear = Ear()
+    ear = RecordingSubscriber()
     relay = EventRelay(world.ctx, ear, "p1")
     relay.run_once()
     completed(world, "untold")
@@ -153,7 +153,7 @@ def test_a_subscriber_that_is_away_keeps_its_lines_and_no_rows(world: World) -> 
 
 
 def test_a_forgotten_subscriber_keeps_nothing(world: World) -> None:
-    EventRelay(world.ctx, Ear(), "p1").run_once()
+    EventRelay(world.ctx, RecordingSubscriber(), "p1").run_once()
     completed(world, "a")
     world.clock.advance("10d")
     world.add("newest")
@@ -165,7 +165,7 @@ def test_a_forgotten_subscriber_keeps_nothing(world: World) -> None:
 
 
 def test_a_parked_item_keeps_its_own_lines_and_is_told_after_its_row_has_left(world: World) -> None:
-    ear = Ear()
+    ear = RecordingSubscriber()
     relay = EventRelay(world.ctx, ear, "p1")
     completed(world, "first", "parked")
     ear.takes = refuses("parked", error=EventRefused)
@@ -195,7 +195,7 @@ def test_a_parked_event_of_one_route_stops_no_other_route(ledger: Ledger, clock:
         route.stage("work")(lambda item: Done())
         plans[name] = Plan(route)
     ctx = Context(ledger, plans, clock, SeededChance(), MemoryBlobs())
-    ear = Ear()
+    ear = RecordingSubscriber()
     ear.takes = refuses("bad", error=EventRefused)
     relay = EventRelay(ctx, ear, "p1")
     submit(ctx, "one", [{"id": "bad"}])

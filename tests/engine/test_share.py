@@ -38,7 +38,7 @@ class Turns:
         return 0.0
 
 
-class Rig:
+class SteppedWorker:
     def __init__(self, takes_ms: int = 50) -> None:
         self.clock, self.accepts = VirtualClock(), Accepts()
         self.turns = Turns(self.clock, takes_ms)
@@ -86,39 +86,39 @@ def test_a_rest_is_never_longer_than_the_turn_before_it_and_without_calls_there_
 
 
 def test_work_does_not_rest_while_no_call_comes() -> None:
-    rig = Rig()
-    assert [rig.turn() for _ in range(5)] == [0] * 5
-    assert rig.turns.n == 5
+    stepped = SteppedWorker()
+    assert [stepped.turn() for _ in range(5)] == [0] * 5
+    assert stepped.turns.n == 5
 
 
 def test_accepting_has_half_of_the_time_while_calls_wait() -> None:
-    rig = Rig(takes_ms=50)
-    began = rig.clock.now()
+    stepped = SteppedWorker(takes_ms=50)
+    began = stepped.clock.now()
     for _ in range(64):
-        rig.accepts.__enter__()
-    rested = sum(rig.rest() for _ in range(10))
-    assert rig.turns.n == 10
-    assert (rested, rig.clock.now() - began) == (9 * 50, 10 * 50 + 9 * 50)
+        stepped.accepts.__enter__()
+    rested = sum(stepped.rest() for _ in range(10))
+    assert stepped.turns.n == 10
+    assert (rested, stepped.clock.now() - began) == (9 * 50, 10 * 50 + 9 * 50)
 
 
 def test_one_call_that_is_answered_soon_costs_the_work_a_moment() -> None:
-    rig = Rig(takes_ms=50)
-    rig.rest()
-    with rig.accepts:
+    stepped = SteppedWorker(takes_ms=50)
+    stepped.rest()
+    with stepped.accepts:
         pass
-    assert rig.rest() == PER_CALL_MS
-    assert rig.rest() == 0
+    assert stepped.rest() == PER_CALL_MS
+    assert stepped.rest() == 0
 
 
 def test_calls_that_come_during_a_rest_make_it_longer_up_to_what_the_turn_took() -> None:
-    rig = Rig(takes_ms=50)
-    rig.rest()
+    stepped = SteppedWorker(takes_ms=50)
+    stepped.rest()
     rested = 0
     while True:
         for _ in range(8):
-            with rig.accepts:
+            with stepped.accepts:
                 pass
-        ms = rig.turn()
+        ms = stepped.turn()
         if not ms:
             break
         rested += ms
@@ -126,52 +126,52 @@ def test_calls_that_come_during_a_rest_make_it_longer_up_to_what_the_turn_took()
 
 
 def test_a_finished_job_that_wakes_the_worker_does_not_end_its_rest() -> None:
-    rig = Rig(takes_ms=50)
-    rig.turn()
-    with rig.accepts:
-        rig.accepts.came += 29
-        assert rig.shared.turn() == 0.03
-        rig.clock.advance(0.01)
-        assert rig.shared.turn() == 0.02
-        rig.clock.advance(0.02)
-        assert (rig.turns.n, rig.shared.turn()) == (1, PER_CALL_MS / 1000)
+    stepped = SteppedWorker(takes_ms=50)
+    stepped.turn()
+    with stepped.accepts:
+        stepped.accepts.came += 29
+        assert stepped.shared.turn() == 0.03
+        stepped.clock.advance(0.01)
+        assert stepped.shared.turn() == 0.02
+        stepped.clock.advance(0.02)
+        assert (stepped.turns.n, stepped.shared.turn()) == (1, PER_CALL_MS / 1000)
 
 
 def test_who_is_stopping_does_not_rest() -> None:
-    rig = Rig()
-    rig.turn()
-    with rig.accepts:
-        assert rig.turn() > 0
-        rig.stopping = True
-        assert rig.turn() == 0
-        assert rig.turns.n == 2
+    stepped = SteppedWorker()
+    stepped.turn()
+    with stepped.accepts:
+        assert stepped.turn() > 0
+        stepped.stopping = True
+        assert stepped.turn() == 0
+        assert stepped.turns.n == 2
 
 
 def test_a_turn_that_fails_counts_too_and_its_error_is_raised() -> None:
-    rig = Rig()
-    rig.turns.error = OSError("the disk is full")
+    stepped = SteppedWorker()
+    stepped.turns.error = OSError("the disk is full")
     with pytest.raises(OSError, match="full"):
-        rig.turn()
-    rig.turns.error = None
-    with rig.accepts:
-        assert rig.turn() > 0
+        stepped.turn()
+    stepped.turns.error = None
+    with stepped.accepts:
+        assert stepped.turn() > 0
 
 
 @pytest.mark.parametrize("jump", ["forward", "back"])
 def test_a_clock_that_jumps_does_not_stop_the_work(jump: str) -> None:
-    rig = Rig()
-    with rig.accepts:
-        rig.turn()
+    stepped = SteppedWorker()
+    with stepped.accepts:
+        stepped.turn()
         if jump == "forward":
-            rig.turns.takes_ms = 3_600_000
-            rig.rest()
-            rig.turns.takes_ms = 50
-            assert rig.rest() == LONGEST_MS
+            stepped.turns.takes_ms = 3_600_000
+            stepped.rest()
+            stepped.turns.takes_ms = 50
+            assert stepped.rest() == LONGEST_MS
         else:
-            assert rig.turn() > 0
-            rig.clock.set_back("1h")
-            assert rig.rest() == 0
-    assert rig.turns.n >= 2
+            assert stepped.turn() > 0
+            stepped.clock.set_back("1h")
+            assert stepped.rest() == 0
+    assert stepped.turns.n >= 2
 
 
 def test_a_call_that_never_ends_does_not_keep_items_from_being_worked(ledger: Ledger) -> None:

@@ -13,7 +13,7 @@ from milepost.evidence.signing import Signer
 Envelope = dict[str, Any]
 
 
-class Ear:
+class RecordingSubscriber:
     """A subscriber that keeps what it is told."""
 
     name, batch = "ear", 10

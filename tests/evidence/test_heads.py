@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.evidence.evidence_scene import DAY, HEADS, ROUTE, SIGNED, Scene, assets
-from tests.evidence.heads_scene import Ear, Envelope, next_day, turn
+from tests.evidence.heads_scene import Envelope, RecordingSubscriber, next_day, turn
 
 import milepost as mp
 from milepost.blobs.memory import MemoryBlobs
@@ -34,7 +34,7 @@ from milepost.testing.clock import VirtualClock
 
 
 def test_one_a_day_each_bound_to_the_one_before_and_told_to_everybody(scene: Scene, signer: Signer) -> None:
-    ear = Ear()
+    ear = RecordingSubscriber()
     for day in range(4):
         scene.through(f"a{day}")
         turn(scene, signer)
@@ -110,7 +110,7 @@ def test_a_process_that_dies_between_summing_up_and_telling_leaves_one_head(scen
     scene.clock.advance("2h")
     scene.bring("later")
     turn(scene)
-    ear = Ear()
+    ear = RecordingSubscriber()
     drain(scene.ctx, scene.clock, subscribers=[ear])
     [head] = all_heads(scene.ctx)
     assert [envelope["data"]["note"] for envelope in ear.heads()] == [head]
@@ -122,7 +122,7 @@ def test_a_head_is_told_again_until_it_was_taken(scene: Scene) -> None:
     next_day(scene)
     turn(scene)
 
-    class Deaf(Ear):
+    class Deaf(RecordingSubscriber):
         def tell(self, envelopes: Sequence[Envelope]) -> None:
             super().tell(envelopes)
             raise Died
@@ -130,7 +130,7 @@ def test_a_head_is_told_again_until_it_was_taken(scene: Scene) -> None:
     deaf = Deaf()
     EventRelay(scene.ctx, deaf, "p1").run_once()
     scene.clock.advance("1h")
-    ear = Ear()
+    ear = RecordingSubscriber()
     drain(scene.ctx, scene.clock, subscribers=[ear])
     assert deaf.heads()
     assert [envelope["id"] for envelope in ear.heads()] == [deaf.heads()[0]["id"]]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.evidence.evidence_scene import ROUTE, SIGNED, Scene
-from tests.evidence.heads_scene import Ear, Envelope, next_day, turn
+from tests.evidence.heads_scene import Envelope, RecordingSubscriber, next_day, turn
 
 from milepost.core.errors import UsageError
 from milepost.engine.heads.daily import last_head, prover
@@ -23,7 +23,7 @@ from milepost.testing import drain
 @pytest.fixture
 def told(archive: Scene, signer: Signer) -> list[Envelope]:
     """Two days of events as a subscriber has kept them."""
-    ear = Ear()
+    ear = RecordingSubscriber()
     for day in ("a", "b"):
         archive.through(f"{day}1", f"{day}2")
         next_day(archive)

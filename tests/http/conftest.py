@@ -6,40 +6,40 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.http.guarded_server import Guarded, guarded
-from tests.http.live_server import Answered, Visitor, visiting
+from tests.http.guarded_server import GuardedServer, guarded_server
+from tests.http.live_server import HttpAnswer, LiveServer, running_server
 from tests.http.servers_on_ledgers import new_aws_ledger
 
 from milepost.testing.clock import VirtualClock
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Iterator[Visitor]:
+def live_server(tmp_path: Path) -> Iterator[LiveServer]:
     """A running server with the routes `parcels` and `letters` (see `sample_route`)."""
-    with visiting(tmp_path) as visitor:
+    with running_server(tmp_path) as visitor:
         yield visitor
 
 
 @pytest.fixture(scope="module")
-def shared_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visitor]:
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """The same, for tests of a module that leave it as they found it."""
-    with visiting(tmp_path_factory.mktemp("door")) as visitor:
+    with running_server(tmp_path_factory.mktemp("door")) as visitor:
         yield visitor
 
 
 @pytest.fixture
-def aws_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Visitor]:
+def aws_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveServer]:
     """The same over a ledger on a model of AWS."""
     # Where the ledger is told of no bucket, its blobs are in the folder where it is opened.
     monkeypatch.chdir(tmp_path)
-    with new_aws_ledger() as address, visiting(tmp_path, ledger=address) as visitor:
+    with new_aws_ledger() as address, running_server(tmp_path, ledger=address) as visitor:
         yield visitor
 
 
 @pytest.fixture
-def call(door: Visitor) -> Callable[..., Answered]:
+def call(live_server: LiveServer) -> Callable[..., HttpAnswer]:
     """`call(method, path, body, key=…, headers=…)`"""
-    return door.call
+    return live_server.call
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def at(url: str, clock: VirtualClock) -> Iterator[Guarded]:
+def at(url: str, clock: VirtualClock) -> Iterator[GuardedServer]:
     """A door that knows keys, with that clock; `parcels` has the item `a`."""
-    with guarded(url, clock=clock) as opened:
+    with guarded_server(url, clock=clock) as opened:
         opened.milepost.submit("parcels", {"id": "a"})
         yield opened

@@ -6,7 +6,7 @@ import http.client
 import json
 from typing import Any, NamedTuple
 
-from tests.http.live_server import Visitor
+from tests.http.live_server import LiveServer
 
 EVENTS = "/api/v1/events"
 
@@ -20,8 +20,8 @@ class Heard(NamedTuple):
 class Listener:
     """Connected, and told where it stands (`place`), when this returns."""
 
-    def __init__(self, door: Visitor, query: str = "", *, last: str | None = None, key: str | None = None) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=30)
+    def __init__(self, live_server: LiveServer, query: str = "", *, last: str | None = None, key: str | None = None) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", live_server.port, timeout=30)
         headers = {"Accept": "text/event-stream"}
         if last is not None:
             headers["Last-Event-ID"] = last

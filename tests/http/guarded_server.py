@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from tests.http.live_server import Visitor, sample_route
+from tests.http.live_server import LiveServer, sample_route
 
 import milepost as mp
 from milepost.core.routes.route import Route
@@ -38,7 +38,7 @@ class Opened:
         self.state, self.server, self.url = state, server, server.url
 
 
-class Guarded(Visitor):
+class GuardedServer(LiveServer):
     """Knows how to make keys, and has the door's time in hand."""
 
     def __init__(self, milepost: mp.Milepost, opened: Opened, ticks: Ticks) -> None:
@@ -53,14 +53,16 @@ class Guarded(Visitor):
 
 
 @contextmanager
-def guarded(ledger: str, routes: Iterable[Route] | None = None, clock: Clock | None = None, host: str = "127.0.0.1") -> Iterator[Guarded]:
+def guarded_server(
+    ledger: str, routes: Iterable[Route] | None = None, clock: Clock | None = None, host: str = "127.0.0.1"
+) -> Iterator[GuardedServer]:
     with mp.open(ledger, routes=routes or [sample_route(), sample_route("letters")], clock=clock) as milepost:
         ticks = Ticks()
         state = ServerState(milepost.context, ticks)
         server = Server(make_asgi_app(state), host, 0)
         server.start()
         try:
-            yield Guarded(milepost, Opened(state, server), ticks)
+            yield GuardedServer(milepost, Opened(state, server), ticks)
         finally:
             server.stop()
             state.close()

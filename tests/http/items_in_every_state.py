@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.http.live_server import Answered, Visitor
+from tests.http.live_server import HttpAnswer, LiveServer
 from tests.http.remote_workers import lease_of
 
 import milepost as mp
@@ -45,9 +45,9 @@ def parcels() -> mp.Route:
 class Scene:
     """A door with a subscriber behind it, and the answers to the calls by which its items came to where they are."""
 
-    def __init__(self, door: Visitor) -> None:
-        self.door, self.call = door, door.call
-        queues = door.ctx.ledger.store.queues  # type: ignore[attr-defined]
+    def __init__(self, live_server: LiveServer) -> None:
+        self.live_server, self.call = live_server, live_server.call
+        queues = live_server.ctx.ledger.store.queues  # type: ignore[attr-defined]
         queues.set_aside("message", {"url": queues.url("parcels", "weigh"), "body": "what is this?"}, "nobody can read it")
         keys = [key for key in STATES if key != "listed"]
         self.taken = self.call("POST", ITEMS, [{"id": key} for key in keys])
@@ -74,9 +74,9 @@ class Scene:
         self.work()
 
     def work(self) -> None:
-        Station(self.door.ctx, subscribers=[CallSubscriber(lambda event: None, name="office")]).run(until_idle_s=0)
+        Station(self.live_server.ctx, subscribers=[CallSubscriber(lambda event: None, name="office")]).run(until_idle_s=0)
 
-    def confirm(self, key: str, value: Any = "on the step") -> Answered:
+    def confirm(self, key: str, value: Any = "on the step") -> HttpAnswer:
         return self.call("POST", f"{ROUTE}/confirmations", {"key": key, "stage": "deliver", "value": value})
 
     def row(self, key: str) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def sample_route(name: str = "parcels") -> mp.Route:
     return route
 
 
-class Answered:
+class HttpAnswer:
     """What came back; `body` is read from JSON where it is JSON, else bytes."""
 
     def __init__(self, status: int, headers: Mapping[str, str], raw: bytes) -> None:
@@ -44,17 +44,17 @@ class Answered:
         return f"{self.status} {self.body!r}"
 
 
-class Visitor:
+class LiveServer:
     """Knows the address and the ledger behind it. Each call has a connection of its own."""
 
-    def __init__(self, milepost: mp.Milepost, door: HttpServer) -> None:
-        self.milepost, self.door = milepost, door
+    def __init__(self, milepost: mp.Milepost, opened: HttpServer) -> None:
+        self.milepost, self.opened = milepost, opened
         self.ctx = milepost.context
-        self.url, self.port = door.url, door.server.port
+        self.url, self.port = opened.url, opened.server.port
 
     def call(
         self, method: str, path: str, body: Any = None, *, key: str | None = None, headers: Mapping[str, str] | None = None
-    ) -> Answered:
+    ) -> HttpAnswer:
         """A body that is no bytes and no iterator goes as JSON."""
         sent: dict[str, str] = {}
         if key is not None:
@@ -66,7 +66,7 @@ class Visitor:
         try:
             connection.request(method, path, body, sent | dict(headers or {}))
             answer = connection.getresponse()
-            return Answered(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+            return HttpAnswer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
         finally:
             connection.close()
 
@@ -76,12 +76,12 @@ class Visitor:
 
 
 @contextmanager
-def visiting(folder: Path, *routes: mp.Route, ledger: str | None = None, base: str = "") -> Iterator[Visitor]:
+def running_server(folder: Path, *routes: mp.Route, ledger: str | None = None, base: str = "") -> Iterator[LiveServer]:
     """A running server over a SQLite ledger in this folder, or over another ledger; its addresses begin with `base`."""
     with mp.open(ledger or f"sqlite:///{folder}/ledger.db", routes=routes or [sample_route(), sample_route("letters")]) as milepost:
         door = HttpServer(milepost.context, "127.0.0.1", 0, base=base)
         door.open()
         try:
-            yield Visitor(milepost, door)
+            yield LiveServer(milepost, door)
         finally:
             door.close()

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.http.live_server import Answered, Visitor
-from tests.http.servers_on_ledgers import door_over
+from tests.http.live_server import HttpAnswer, LiveServer
+from tests.http.servers_on_ledgers import server_over
 
 import milepost as mp
 from milepost.testing import VirtualClock
@@ -23,10 +23,10 @@ def images(**options: Any) -> mp.Route:
     return route
 
 
-class Gallery:
+class RemoteWorkers:
     """A door, a clock in the test's own hands, and short ways to call."""
 
-    def __init__(self, visitor: Visitor, clock: VirtualClock) -> None:
+    def __init__(self, visitor: LiveServer, clock: VirtualClock) -> None:
         self.visitor, self.clock, self.call = visitor, clock, visitor.call
 
     def submit(self, *keys: str, **more: Any) -> None:
@@ -47,7 +47,7 @@ class Gallery:
         return found
 
 
-def items(answered: Answered) -> list[dict[str, Any]]:
+def items(answered: HttpAnswer) -> list[dict[str, Any]]:
     assert answered.status == 200, answered
     return list(answered.body["items"])
 
@@ -57,8 +57,8 @@ def lease_of(work: dict[str, Any]) -> dict[str, str]:
 
 
 @contextmanager
-def open_gallery(ledger: str, **options: Any) -> Iterator[Gallery]:
+def open_remote_workers(ledger: str, **options: Any) -> Iterator[RemoteWorkers]:
     """With these options of its stage."""
     clock = VirtualClock()
-    with door_over(ledger, images(**options), clock) as visitor:
-        yield Gallery(visitor, clock)
+    with server_over(ledger, images(**options), clock) as visitor:
+        yield RemoteWorkers(visitor, clock)

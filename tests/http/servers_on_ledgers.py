@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import boto3
 import pytest
 from tests import standins
-from tests.http.live_server import Visitor
+from tests.http.live_server import LiveServer
 
 import milepost as mp
 from milepost.http.server.assembly import HttpServer
@@ -18,12 +18,12 @@ from milepost.testing.aws_model import AwsModel
 
 
 @contextmanager
-def door_over(ledger: str, route: mp.Route, clock: Clock | None = None) -> Iterator[Visitor]:
+def server_over(ledger: str, route: mp.Route, clock: Clock | None = None) -> Iterator[LiveServer]:
     with mp.open(ledger, routes=[route], clock=clock) as milepost:
         door = HttpServer(milepost.context, "127.0.0.1", 0)
         door.open()
         try:
-            yield Visitor(milepost, door)
+            yield LiveServer(milepost, door)
         finally:
             door.close()
 

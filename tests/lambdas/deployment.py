@@ -14,7 +14,7 @@ from typing import Any
 import boto3
 import pytest
 from tests.applications.postingest.aws_scene import WallClock
-from tests.lambdas.event_source_mapping import Context, QueuePump, StreamPump
+from tests.lambdas.event_source_mapping import Context, QueueMapping, StreamMapping
 from tests.standins import REGION
 
 from milepost.core.item import Row
@@ -110,19 +110,19 @@ class Deployment:
         for one in (self.sns, self.sqs, self.dynamodb, self.streams):
             one.close()
 
-    def stream_of(self, route: str) -> StreamPump:
+    def stream_of(self, route: str) -> StreamMapping:
         table = self.dynamodb.describe_table(TableName=self.opened.store.names.rows(route))["Table"]
-        return StreamPump(self.streams, table["LatestStreamArn"], relay.handler)
+        return StreamMapping(self.streams, table["LatestStreamArn"], relay.handler)
 
     # What calls the functions -------------------------------------------------------------------------------------------
-    def queue(self, stage: str, call: Callable[[], Context] = Context) -> QueuePump:
+    def queue(self, stage: str, call: Callable[[], Context] = Context) -> QueueMapping:
         """The event source of a stage: what the function reports stays hidden for as long as the function decided."""
 
         def called(event: dict[str, Any], _: Any) -> Any:
             self._patch.setenv("MILEPOST_STAGE", f"{self.plan.name}/{stage}")
             return worker.handler(event, named(call(), f"{self.prefix}-{self.plan.name}-{stage}"))
 
-        return QueuePump(self.sqs, self.opened.store.queues.url(self.plan.name, stage), called, hurry=False)
+        return QueueMapping(self.sqs, self.opened.store.queues.url(self.plan.name, stage), called, hurry=False)
 
     def resend(self, call: Context | None = None, **event: Any) -> dict[str, Any]:
         return resender.handler(event, named(call or Context(), f"{self.prefix}-resender"))
@@ -131,7 +131,7 @@ class Deployment:
         """Streams and queues call the functions until nothing moves, or, with `until`, until that is so."""
         deadline = time.monotonic() + seconds
         while True:
-            moved = sum(pump.poll() for pump in (self.stream, *self.own_streams, *self.queues.values()))
+            moved = sum(mapping.poll() for mapping in (self.stream, *self.own_streams, *self.queues.values()))
             if moved == 0 and until is None:
                 break
             if until is not None and until():
@@ -143,9 +143,9 @@ class Deployment:
 
     def check(self) -> None:
         """No function has failed as a whole."""
-        for pump in (self.stream, *self.own_streams, *self.queues.values()):
-            if pump.errors:
-                raise pump.errors[0]
+        for mapping in (self.stream, *self.own_streams, *self.queues.values()):
+            if mapping.errors:
+                raise mapping.errors[0]
 
     # Items --------------------------------------------------------------------------------------------------------------
     def submit(self, *keys: str, **more: Any) -> None:

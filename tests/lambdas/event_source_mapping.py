@@ -137,7 +137,7 @@ class Shard:
         return len(self.records) + sum(len(batch.records) for batch in self.batches)
 
 
-class StreamPump:
+class StreamMapping:
     """From a DynamoDB stream to a function.
 
     `shards`: this many pretended ones, records spread over them by key, so that the order of one key is kept.
@@ -271,7 +271,7 @@ def _ancestors(listed: dict[str, str], name: str) -> int:
     return 1 + _ancestors(listed, listed[name]) if name in listed else 0
 
 
-class QueuePump:
+class QueueMapping:
     """From an SQS queue to a function. What did not fail is deleted; what failed is visible again at once, unless `hurry` is off: then the
     message waits for as long as it was hidden, or as the function itself decided.
     """

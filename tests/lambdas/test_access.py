@@ -55,10 +55,10 @@ def test_functions_do_only_what_their_roles_allow(endpoint: str, tmp_path: Path,
     start.forget()
     one.open()
     watch = Watch(monkeypatch, one.clock)
-    for pump in (one.stream, *one.own_streams):
-        pump._caller.handler = watch.over("test-relay", relay.handler)
-    pump = one.queues["weigh"]
-    pump._caller.handler = watch.over("test-parcels-weigh", pump._caller.handler, "parcels")
+    for mapping in (one.stream, *one.own_streams):
+        mapping._caller.handler = watch.over("test-relay", relay.handler)
+    mapping = one.queues["weigh"]
+    mapping._caller.handler = watch.over("test-parcels-weigh", mapping._caller.handler, "parcels")
     resend, take_in = watch.over("test-resender", resender.handler), watch.over("test-lists", lists.handler)
 
     s3.put_object(Bucket="test-bucket", Key="lists/parcels/full/a.csv", Body=b"id,note\nlisted,\nlong," + b"y" * 9000 + b"\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.aws_command_line import ROUTES, Desk, address
+from tests.cli.aws_command_line import ROUTES, AwsCommandLine, address
 from tests.lambdas.deployment import PARCELS, Deploy, Deployment, deployments
 
 from milepost.blobs.folder import FolderBlobs
@@ -125,20 +125,22 @@ def test_the_command_line_publishes_exports_and_verifies(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MILEPOST_LEDGER", raising=False)
-    desk = Desk(tmp_path, capsys, address(endpoint, prefix))
-    desk.write("parcels.py", ROUTES.replace('key="id"', 'key="id", evidence=True'))
-    desk.submit({"id": "torn", "torn": True})
-    desk.up()
-    refused = desk("submit", "heads", "--item", '{"day": "2020-01-01"}')
+    command_line = AwsCommandLine(tmp_path, capsys, address(endpoint, prefix))
+    command_line.write("parcels.py", ROUTES.replace('key="id"', 'key="id", evidence=True'))
+    command_line.submit({"id": "torn", "torn": True})
+    command_line.up()
+    refused = command_line("submit", "heads", "--item", '{"day": "2020-01-01"}')
     assert refused.code == 2
     assert "route 'heads' accepts no items: it holds the daily heads" in refused.err
-    head = desk.ok("heads", "publish", "--json").json["head"]
-    assert "nothing was changed" in desk.ok("heads", "publish").out
-    desk.up()
-    heads = desk.ok("heads", "--json")
+    head = command_line.ok("heads", "publish", "--json").json["head"]
+    assert "nothing was changed" in command_line.ok("heads", "publish").out
+    command_line.up()
+    heads = command_line.ok("heads", "--json")
     assert heads.json == {"heads": [head]}
-    desk.write("heads.json", heads.out)
-    desk.ok("export", "parcels", "--evidence", "--out", "evidence.jsonl")
-    assert "1 of 1 records end under a published head" in desk.ok("verify", "evidence.jsonl", "--head", "heads.json").out
-    assert desk.ok("show", "heads", head["day"], "--json").json["status"] == "COMPLETED"
-    assert not [finding for finding in desk("doctor", "--json").json["findings"] if "heads" in str(finding) and finding["level"] != "ok"]
+    command_line.write("heads.json", heads.out)
+    command_line.ok("export", "parcels", "--evidence", "--out", "evidence.jsonl")
+    assert "1 of 1 records end under a published head" in command_line.ok("verify", "evidence.jsonl", "--head", "heads.json").out
+    assert command_line.ok("show", "heads", head["day"], "--json").json["status"] == "COMPLETED"
+    assert not [
+        finding for finding in command_line("doctor", "--json").json["findings"] if "heads" in str(finding) and finding["level"] != "ok"
+    ]

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.lambdas.event_source_mapping import QueuePump, StreamPump, failing, sqs_event, stream_event
+from tests.lambdas.event_source_mapping import QueueMapping, StreamMapping, failing, sqs_event, stream_event
 
 Client = Callable[[str], Any]
 
@@ -34,8 +34,8 @@ class Scene:
         for key in keys:
             self.dynamodb.put_item(TableName="rows", Item={"key": {"S": key}, "n": {"N": f"{n}"}})
 
-    def pump(self, handler: Callable[[Any, Any], Any], **knobs: Any) -> StreamPump:
-        return StreamPump(self.streams, self.arn, handler, **knobs)
+    def mapping(self, handler: Callable[[Any, Any], Any], **knobs: Any) -> StreamMapping:
+        return StreamMapping(self.streams, self.arn, handler, **knobs)
 
     def told(self, event: Any) -> list[str]:
         self.calls.append([key_of(record) for record in event["Records"]])
@@ -64,13 +64,13 @@ def scene(client: Client) -> Scene:
 
 def test_batches_in_order(scene: Scene) -> None:
     scene.put(*"abcde")
-    pump = scene.pump(scene.reports, batch_size=2)
-    assert pump.poll() == 5
+    mapping = scene.mapping(scene.reports, batch_size=2)
+    assert mapping.poll() == 5
     assert scene.calls == [["a", "b"], ["c", "d"], ["e"]]
     scene.put("f")
-    assert pump.drain() == 1
+    assert mapping.drain() == 1
     assert scene.calls[3:] == [["f"]]
-    assert pump.poll() == 0
+    assert mapping.poll() == 0
     assert len(scene.calls) == 4
 
 
@@ -79,9 +79,9 @@ def test_records_have_the_shape_that_lambda_gives(scene: Scene) -> None:
         TableName="rows", Item={"key": {"S": "a"}, "b": {"B": b"\xff"}, "l": {"L": [{"B": b"\x00"}, {"BS": [b"\x01"]}]}}
     )
     scene.dynamodb.delete_item(TableName="rows", Key={"key": {"S": "a"}})
-    pump = scene.pump(scene.reports)
-    pump.drain()
-    [event] = pump.events
+    mapping = scene.mapping(scene.reports)
+    mapping.drain()
+    [event] = mapping.events
     inserted, removed = event["Records"]
     image = {"key": {"S": "a"}, "b": {"B": "/w=="}, "l": {"L": [{"B": "AA=="}, {"BS": ["AQ=="]}]}}
     assert [record["eventName"] for record in event["Records"]] == ["INSERT", "REMOVE"]
@@ -103,43 +103,43 @@ def test_who_removed_it_is_spelled_as_lambda_does() -> None:
 def test_retried_from_the_lowest_failure(scene: Scene) -> None:
     scene.put(*"abcde")
     scene.bad = {"b", "d"}
-    pump = scene.pump(scene.reports)
-    assert pump.poll() == 1
-    assert pump.waiting == 4
+    mapping = scene.mapping(scene.reports)
+    assert mapping.poll() == 1
+    assert mapping.waiting == 4
     scene.bad = {"d"}
-    assert pump.poll() == 2
+    assert mapping.poll() == 2
     scene.bad = set()
-    assert pump.drain() == 2
+    assert mapping.drain() == 2
     assert scene.calls == [["a", "b", "c", "d", "e"], ["b", "c", "d", "e"], ["d", "e"]]
-    assert pump.failed == []
+    assert mapping.failed == []
 
 
 def test_an_exception_fails_the_whole_batch(scene: Scene) -> None:
     scene.put(*"ab")
     scene.bad = {"b"}
-    pump = scene.pump(scene.raises)
-    assert pump.poll() == 0
+    mapping = scene.mapping(scene.raises)
+    assert mapping.poll() == 0
     scene.bad = set()
     scene.put("c")
-    assert pump.drain() == 3
+    assert mapping.drain() == 3
     assert scene.calls == [["a", "b"], ["a", "b"], ["c"]]
-    assert [str(error) for error in pump.errors] == ["something failed"]
+    assert [str(error) for error in mapping.errors] == ["something failed"]
 
 
 def test_a_report_is_not_read_when_it_was_not_agreed(scene: Scene) -> None:
     scene.put(*"ab")
     scene.bad = {"a"}
-    assert scene.pump(scene.reports, report_failures=False).drain() == 2
+    assert scene.mapping(scene.reports, report_failures=False).drain() == 2
     assert scene.calls == [["a", "b"]]
 
 
 def test_bisecting_finds_the_bad_record(scene: Scene) -> None:
     scene.put(*"abcd")
     scene.bad = {"c"}
-    pump = scene.pump(scene.raises, bisect=True, retries=1)
-    assert pump.drain() == 4
+    mapping = scene.mapping(scene.raises, bisect=True, retries=1)
+    assert mapping.drain() == 4
     assert scene.calls == [["a", "b", "c", "d"], ["a", "b"], ["c", "d"], ["c"], ["c"], ["d"]]
-    [given_up] = pump.failed
+    [given_up] = mapping.failed
     assert given_up["requestContext"] == {"condition": "RetryAttemptsExhausted", "approximateInvokeCount": 2}
     assert given_up["DDBStreamBatchInfo"]["batchSize"] == 1
 
@@ -147,22 +147,22 @@ def test_bisecting_finds_the_bad_record(scene: Scene) -> None:
 def test_bisecting_at_a_reported_place_keeps_the_rest_whole(scene: Scene) -> None:
     scene.put(*"abcd")
     scene.bad = {"b"}
-    pump = scene.pump(scene.reports, bisect=True)
-    pump.poll()
-    pump.poll()
+    mapping = scene.mapping(scene.reports, bisect=True)
+    mapping.poll()
+    mapping.poll()
     scene.bad = set()
-    pump.drain()
+    mapping.drain()
     assert scene.calls == [["a", "b", "c", "d"], ["b", "c", "d"], ["b"], ["c", "d"]]
 
 
 def test_given_up_after_the_last_retry_and_listed(scene: Scene) -> None:
     scene.put(*"abc")
     scene.bad = {"b"}
-    pump = scene.pump(scene.reports, batch_size=2, retries=2)
-    assert pump.drain() == 3
+    mapping = scene.mapping(scene.reports, batch_size=2, retries=2)
+    assert mapping.drain() == 3
     assert scene.calls == [["a", "b"], ["b"], ["b"], ["c"]]
-    number = pump.events[1]["Records"][0]["dynamodb"]["SequenceNumber"]
-    info = pump.failed[0]["DDBStreamBatchInfo"]
+    number = mapping.events[1]["Records"][0]["dynamodb"]["SequenceNumber"]
+    info = mapping.failed[0]["DDBStreamBatchInfo"]
     assert (info["startSequenceNumber"], info["endSequenceNumber"], info["streamArn"]) == (number, number, scene.arn)
 
 
@@ -170,19 +170,19 @@ def test_what_never_succeeds_is_said(scene: Scene) -> None:
     scene.put("a")
     scene.bad = {"a"}
     with pytest.raises(AssertionError, match="1 records are still waiting") as said:
-        scene.pump(scene.raises).drain(most_rounds=3)
+        scene.mapping(scene.raises).drain(most_rounds=3)
     assert str(said.value.__cause__) == "something failed"
 
 
 def test_a_batch_comes_twice(scene: Scene) -> None:
     scene.put(*"abcd")
-    scene.pump(scene.reports, batch_size=2, twice={3}).drain()
+    scene.mapping(scene.reports, batch_size=2, twice={3}).drain()
     assert scene.calls == [["a", "b"], ["c", "d"]]
     scene.calls.clear()
-    scene.pump(scene.reports, batch_size=2, twice={1}).drain()
+    scene.mapping(scene.reports, batch_size=2, twice={1}).drain()
     assert scene.calls == [["a", "b"], ["a", "b"], ["c", "d"]]
     scene.calls.clear()
-    scene.pump(scene.reports, batch_size=2, twice=True).drain()
+    scene.mapping(scene.reports, batch_size=2, twice=True).drain()
     assert scene.calls == [["a", "b"], ["a", "b"], ["c", "d"], ["c", "d"]]
 
 
@@ -191,19 +191,19 @@ def test_pretended_shards_keep_the_order_of_a_key_and_do_not_wait_for_each_other
     for n in range(3):
         scene.put(*keys, n=n)
     scene.bad = {"k0"}
-    pump = scene.pump(scene.reports, batch_size=4, shards=3)
-    pump.poll()
-    blocked = [shard for shard in pump.shards if shard.waiting]
+    mapping = scene.mapping(scene.reports, batch_size=4, shards=3)
+    mapping.poll()
+    blocked = [shard for shard in mapping.shards if shard.waiting]
     assert len(blocked) == 1
-    assert all(shard.waiting == 0 for shard in pump.shards if shard is not blocked[0])
+    assert all(shard.waiting == 0 for shard in mapping.shards if shard is not blocked[0])
     scene.bad = set()
-    pump.drain()
+    mapping.drain()
     seen: dict[str, list[int]] = {key: [] for key in keys}
-    for event in pump.events:
+    for event in mapping.events:
         for record in event["Records"]:
             seen[key_of(record)].append(int(record["dynamodb"]["NewImage"]["n"]["N"]))
     assert all(list(dict.fromkeys(numbers)) == [0, 1, 2] and numbers == sorted(numbers) for numbers in seen.values())
-    shards = {key: {n for n, event in enumerate(pump.events) for record in event["Records"] if key_of(record) == key} for key in keys}
+    shards = {key: {n for n, event in enumerate(mapping.events) for record in event["Records"] if key_of(record) == key} for key in keys}
     assert len({frozenset(events) for events in shards.values()}) > 1
 
 
@@ -214,10 +214,10 @@ def test_a_crash_in_the_middle_loses_nothing(scene: Scene) -> None:
         raise Crash
 
     scene.put(*"ab")
-    pump = scene.pump(crash)
+    mapping = scene.mapping(crash)
     with pytest.raises(Crash):
-        pump.poll()
-    assert pump.waiting == 2
+        mapping.poll()
+    assert mapping.waiting == 2
 
 
 def test_a_child_is_read_after_its_parent() -> None:
@@ -242,10 +242,10 @@ def test_a_child_is_read_after_its_parent() -> None:
             return {"Records": [{"dynamodb": change}] if key else []} | more
 
     calls: list[str] = []
-    pump = StreamPump(Streams(), "arn", lambda event, _: calls.extend(key_of(record) for record in event["Records"]))
-    pump.poll()
+    mapping = StreamMapping(Streams(), "arn", lambda event, _: calls.extend(key_of(record) for record in event["Records"]))
+    mapping.poll()
     assert calls == ["b"]
-    pump.drain()
+    mapping.drain()
     assert calls == ["b", "c", "d"]
 
 
@@ -274,16 +274,16 @@ def test_a_queue_gives_again_what_failed_and_deletes_the_rest(client: Client) ->
         calls.append(sorted(records))
         return {"batchItemFailures": [{"itemIdentifier": record["messageId"]} for n, record in records.items() if n in bad]}
 
-    pump = QueuePump(sqs, url, handler)
-    assert pump.poll() == 2
+    mapping = QueueMapping(sqs, url, handler)
+    assert mapping.poll() == 2
     bad.clear()
-    assert pump.poll() == 1
-    assert pump.poll() == 0
+    assert mapping.poll() == 1
+    assert mapping.poll() == 0
     assert calls == [[0, 1, 2], [1]]
-    [again] = pump.events[1]["Records"]
+    [again] = mapping.events[1]["Records"]
     assert again["attributes"]["ApproximateReceiveCount"] == "2"
     assert again["messageAttributes"]["kind"]["binaryValue"] == base64.b64encode(b"\xff").decode()
-    assert again["eventSourceARN"] == pump.arn
+    assert again["eventSourceARN"] == mapping.arn
 
 
 def test_a_queue_gives_all_again_after_an_exception(client: Client) -> None:
@@ -292,12 +292,12 @@ def test_a_queue_gives_all_again_after_an_exception(client: Client) -> None:
     sqs.send_message(QueueUrl=url, MessageBody="a")
 
     def handler(event: Any, context: Any) -> None:
-        if len(pump.events) < 2:
+        if len(mapping.events) < 2:
             raise RuntimeError("not yet")
 
-    pump = QueuePump(sqs, url, handler)
-    assert [pump.poll(), pump.poll(), pump.poll()] == [0, 1, 0]
-    assert len(pump.errors) == 1
+    mapping = QueueMapping(sqs, url, handler)
+    assert [mapping.poll(), mapping.poll(), mapping.poll()] == [0, 1, 0]
+    assert len(mapping.errors) == 1
 
 
 def test_an_event_by_hand() -> None:

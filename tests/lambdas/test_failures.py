@@ -131,14 +131,14 @@ def faults_of(one: Deployment) -> Faults:
 def answers(one: Deployment, stage: str) -> list[Any]:
     """The answers of the function, as its queue is given them."""
     given: list[Any] = []
-    pump = one.queues[stage]
-    inner = pump._caller.handler
+    mapping = one.queues[stage]
+    inner = mapping._caller.handler
 
     def watched(event: Any, context: Any) -> Any:
         given.append(inner(event, context))
         return given[-1]
 
-    pump._caller.handler = watched
+    mapping._caller.handler = watched
     return given
 
 
@@ -216,8 +216,8 @@ def test_nothing_is_claimed_when_the_time_is_over_already(deploy: Deploy) -> Non
             self.asked += 1
             return 10_000 if self.asked <= 2 else 100
 
-    pump = one.queue("weigh", Late)
-    assert pump.poll() == 0
+    mapping = one.queue("weigh", Late)
+    assert mapping.poll() == 0
     assert one.module.seen == []
     assert one.row("a").lease is None
     # They were reported, and shown to others at once.

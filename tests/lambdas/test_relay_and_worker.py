@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.lambdas.deployment import HEAD, Deploy, deployments
-from tests.lambdas.event_source_mapping import Context, StreamPump, sqs_event
+from tests.lambdas.event_source_mapping import Context, StreamMapping, sqs_event
 
 from milepost.core.status import Status
 from milepost.lambdas import relay, start, worker
@@ -105,7 +105,7 @@ def test_functions_leave_the_deleting_to_their_queue(deploy: Deploy) -> None:
 
 def test_a_stream_that_tells_everything_twice_harms_nobody(deploy: Deploy) -> None:
     one = deploy()
-    one.stream = StreamPump(one.streams, one.stream.arn, relay.handler, batch_size=3, shards=3, twice=True)
+    one.stream = StreamMapping(one.streams, one.stream.arn, relay.handler, batch_size=3, shards=3, twice=True)
     one.submit(*"abcdef")
     one.run()
     assert one.all_at("COMPLETED")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.lambdas.deployment import Deploy, Deployment, deployments
-from tests.lambdas.event_source_mapping import QueuePump, StreamPump, sqs_event
+from tests.lambdas.event_source_mapping import QueueMapping, StreamMapping, sqs_event
 from tests.standins import REGION
 
 from milepost.lambdas.traces import MOST, chosen
@@ -116,9 +116,9 @@ def call(module: str, event: Any, address: str, header: str = SAMPLED) -> Called
 def worked(one: Deployment, address: str) -> None:
     """The queue of `weigh` calls its function, in a process of its own."""
     url = one.store.queues.url("parcels", "weigh")
-    pump = QueuePump(one.sqs, url, lambda event, _: call("worker", event, address).answer, hurry=False)
-    pump.poll()
-    assert not pump.errors, pump.errors
+    mapping = QueueMapping(one.sqs, url, lambda event, _: call("worker", event, address).answer, hurry=False)
+    mapping.poll()
+    assert not mapping.errors, mapping.errors
 
 
 def test_a_workers_batch_is_told_with_its_route_stage_and_items(one: Deployment, daemon: Daemon) -> None:
@@ -153,9 +153,9 @@ def test_a_batch_of_many_names_some(one: Deployment, daemon: Daemon) -> None:
 
 def test_the_relay_and_the_resender_are_told_of_too(one: Deployment, daemon: Daemon) -> None:
     one.submit("a")
-    pump = StreamPump(one.streams, one.stream.arn, lambda event, _: call("relay", event, daemon.address).answer)
-    pump.poll()
-    assert not pump.errors, pump.errors
+    mapping = StreamMapping(one.streams, one.stream.arn, lambda event, _: call("relay", event, daemon.address).answer)
+    mapping.poll()
+    assert not mapping.errors, mapping.errors
     told = daemon.segments()
     assert [segment["annotations"] for segment in told] == [{"function": "test-relay", "route": "parcels"}] * len(told)
     assert sum(segment["metadata"]["milepost"]["done"]["records"] for segment in told) >= 1

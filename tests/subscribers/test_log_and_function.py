@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.engine.events.recording_subscribers import Ear, Envelope
+from tests.engine.events.recording_subscribers import Envelope, RecordingSubscriber
 from tests.engine.world import World, parcels
 
 from milepost.core.decide import accept
@@ -52,7 +52,7 @@ def test_names_must_be_names(world: World) -> None:
     with pytest.raises(UsageError, match="give it a permanent one"):
         CallSubscriber(lambda envelope: None)
     with pytest.raises(RouteMistake, match="a subscriber's name is 'a/b'"):
-        EventRelay(world.ctx, Ear("a/b"), "p1")
+        EventRelay(world.ctx, RecordingSubscriber("a/b"), "p1")
 
 
 class Answers:

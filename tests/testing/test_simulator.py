@@ -188,7 +188,7 @@ def test_paused_items_are_left_and_rates_are_kept(url: str) -> None:
         assert_item(post, "held", "a", status="QUEUED")
 
 
-class Ear:
+class RecordingSubscriber:
     name = "ear"
     batch = 10
 
@@ -204,7 +204,7 @@ class Ear:
 
 
 def test_subscribers_are_told_before_it_rests(url: str) -> None:
-    clock, own, given = VirtualClock(), Ear(4), Ear(0)
+    clock, own, given = VirtualClock(), RecordingSubscriber(4), RecordingSubscriber(0)
     given.name = "given"
     route = mp.Route("parcels", key="id")
     route.stage("weigh")(lambda item: mp.Done())

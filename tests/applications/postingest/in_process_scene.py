@@ -38,7 +38,7 @@ def url_of(ledger: str, folder: Path) -> str:
     return "memory:" if ledger == "memory" else f"sqlite:///{folder}/assets.db"
 
 
-class Desk:
+class InProcessScene:
     """`heard` are the notifications, `offers` what confirmers were asked. While it is `deaf` nobody takes anything."""
 
     def __init__(self, url: str = "memory:", start: int | None = None, **options: Any) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.postingest.in_process_scene import INPUT, LAST, LEDGERS, PATHS, VOLUMES, Desk, key_of, url_of
+from tests.applications.postingest.in_process_scene import INPUT, LAST, LEDGERS, PATHS, VOLUMES, InProcessScene, key_of, url_of
 
 import milepost as mp
 from milepost.applications.postingest.answers import accepts_of, named, next_payload
@@ -110,68 +110,68 @@ def test_many_and_long_names_are_told_in_a_few_words() -> None:
 
 # On a ledger ----------------------------------------------------------------------------------------------------------------
 @pytest.fixture(params=LEDGERS)
-def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    made = Desk(url_of(request.param, tmp_path))
+def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    made = InProcessScene(url_of(request.param, tmp_path))
     yield made
     made.close()
 
 
-def part_refused(desk: Desk) -> None:
-    desk.put()
-    desk.confirm("CC", PATHS)
-    desk.asked()
+def part_refused(scene: InProcessScene) -> None:
+    scene.put()
+    scene.confirm("CC", PATHS)
+    scene.asked()
     with pytest.raises(mp.ActRefused, match="it covers 1 of 2 files; missing: two"):
-        desk.confirm("Scout", dict(list(VOLUMES.items())[:1]))
+        scene.confirm("Scout", dict(list(VOLUMES.items())[:1]))
 
 
-def test_a_refused_answer_is_shown_wherever_people_look(desk: Desk) -> None:
-    part_refused(desk)
-    told = story(desk.ctx, desk.route.name, key_of())
+def test_a_refused_answer_is_shown_wherever_people_look(scene: InProcessScene) -> None:
+    part_refused(scene)
+    told = story(scene.ctx, scene.route.name, key_of())
     assert told is not None
     assert told.why == [
         "The answer did not confirm it: its answer was refused: it covers 1 of 2 files; missing: two (in abc/def/0a1/v1/content)."
     ]
     assert told.next[0].startswith("The stage is offered again in ")
     assert told.happened[-1].text.startswith("an answer for 'Scout' was refused: it covers 1 of 2 files")
-    [asked], _ = nearest(desk.ctx, Query(route=desk.route.name), 5)
+    [asked], _ = nearest(scene.ctx, Query(route=scene.route.name), 5)
     assert "it covers 1 of 2 files" in asked.why
-    [finding] = [finding for finding in doctor(desk.ctx).findings if finding.about == "answer"]
+    [finding] = [finding for finding in doctor(scene.ctx).findings if finding.about == "answer"]
     assert finding.what.startswith("the answers for 1 item at postingest/Scout confirm nothing, such as ")
-    assert desk.at() == ("Scout", Status.WAITING)
+    assert scene.at() == ("Scout", Status.WAITING)
 
 
-def test_the_stage_is_offered_again_within_minutes_and_completes_with_the_whole_answer(desk: Desk) -> None:
-    part_refused(desk)
-    desk.run(desk.clock.now() + 5 * 60_000)
-    desk.clock.advance("5m")
-    assert [(offer.stage, offer.payload) for offer in desk.asked()] == [("Scout", PATHS)]
-    desk.confirm("Scout", VOLUMES)
-    assert desk.at() == ("Scout", Status.COMPLETED)
+def test_the_stage_is_offered_again_within_minutes_and_completes_with_the_whole_answer(scene: InProcessScene) -> None:
+    part_refused(scene)
+    scene.run(scene.clock.now() + 5 * 60_000)
+    scene.clock.advance("5m")
+    assert [(offer.stage, offer.payload) for offer in scene.asked()] == [("Scout", PATHS)]
+    scene.confirm("Scout", VOLUMES)
+    assert scene.at() == ("Scout", Status.COMPLETED)
 
 
-def test_a_person_confirms_with_force_and_a_reason(desk: Desk) -> None:
-    part_refused(desk)
+def test_a_person_confirms_with_force_and_a_reason(scene: InProcessScene) -> None:
+    part_refused(scene)
     with pytest.raises(mp.UsageError):
-        desk.milepost.confirm(desk.route.name, key_of(), "Scout", by="ops", force=True)
-    row = desk.milepost.confirm(desk.route.name, key_of(), "Scout", by="ops", force=True, reason="seen on the shelf")
+        scene.milepost.confirm(scene.route.name, key_of(), "Scout", by="ops", force=True)
+    row = scene.milepost.confirm(scene.route.name, key_of(), "Scout", by="ops", force=True, reason="seen on the shelf")
     assert row.status is Status.COMPLETED
-    line = desk.shown()["history"][-1]
+    line = scene.shown()["history"][-1]
     assert (line["reason"], line["by"], line["why"]) == ("confirmed", "ops", "seen on the shelf")
     assert "forced" in line["note"]
-    told = story(desk.ctx, desk.route.name, key_of())
+    told = story(scene.ctx, scene.route.name, key_of())
     assert told is not None
     assert "forced: it would have been refused otherwise" in told.happened[-1].text
 
 
 def test_looks_of_assets_taken_in_together_are_spread(tmp_path: Path) -> None:
     queues = [{"queueAlias": "CC", "queueOrder": 1, "worker": "ocfl"}]
-    desk = Desk(queues=queues, workers={"CC": lambda item: mp.NotYet(note="not there")})
+    scene = InProcessScene(queues=queues, workers={"CC": lambda item: mp.NotYet(note="not there")})
     for number in range(20):
-        desk.put(f"a-{number}")
-    desk.run(desk.clock.now() + 10_000)
-    rows = [item.row for item in desk.ctx.ledger.find(Query(route="postingest", limit=50)).items]
+        scene.put(f"a-{number}")
+    scene.run(scene.clock.now() + 10_000)
+    rows = [item.row for item in scene.ctx.ledger.find(Query(route="postingest", limit=50)).items]
     pauses = sorted((row.look_at or 0) - row.updated_at for row in rows)
     assert {row.looks for row in rows} == {1}
     assert len(set(pauses)) > 15
     assert 45_000 <= pauses[0] < pauses[-1] <= 75_000
-    desk.close()
+    scene.close()

@@ -25,7 +25,7 @@ ROW = {"assetId": ASSET, "batchId": BATCH, "input": INPUT}
 THIRD = {"queueAlias": "Offsite", "queueOrder": 3, "statusText": "Tapes are off site."}
 
 
-class Desk:
+class NotifiedRoute:
     """The route on a ledger in memory, and somebody who hears the notifications only."""
 
     def __init__(self, *, ledger: str = "memory:", **options: Any) -> None:
@@ -52,7 +52,7 @@ class Desk:
 
 
 def test_the_documents_three_messages_to_the_letter() -> None:
-    desk = Desk()
+    desk = NotifiedRoute()
     desk.milepost.submit("postingest", ROW)
     desk.confirm("CC")
     desk.confirm("Scout")
@@ -73,7 +73,7 @@ def test_the_documents_three_messages_to_the_letter() -> None:
 
 @pytest.mark.parametrize("correlation", [None, "parent-1"])
 def test_todays_messages_to_the_letter(correlation: str | None) -> None:
-    desk = Desk(dialect="today")
+    desk = NotifiedRoute(dialect="today")
     desk.milepost.submit("postingest", {**ROW, **({"correlationId": correlation} if correlation else {})})
     desk.confirm("CC", {"filePaths": ["a", "b"]})
     desk.confirm("TC", {"a": ["L1"], "b": ["L1", "L2"]})
@@ -94,7 +94,7 @@ def test_todays_messages_to_the_letter(correlation: str | None) -> None:
 
 
 def test_a_route_of_one_stage_completes_with_that_stages_own_text() -> None:
-    desk = Desk(queues=[{"queueAlias": "CC", "queueOrder": 1}])
+    desk = NotifiedRoute(queues=[{"queueAlias": "CC", "queueOrder": 1}])
     desk.milepost.submit("postingest", ROW)
     desk.confirm("CC")
     assert desk.said()[-1] == (COMPLETE, "Asset has been written to custodial copy disk.")
@@ -105,7 +105,7 @@ def test_texts_can_be_configured() -> None:
         {"queueAlias": "CC", "queueOrder": 1, "statusText": "On disk."},
         {"queueAlias": "Scout", "queueOrder": 2, "statusText": "On tape."},
     ]
-    desk = Desk(queues=texts, ingested_text="Taken in.")
+    desk = NotifiedRoute(queues=texts, ingested_text="Taken in.")
     desk.milepost.submit("postingest", ROW)
     desk.confirm("CC")
     desk.confirm("Scout")
@@ -113,7 +113,7 @@ def test_texts_can_be_configured() -> None:
 
 
 def test_early_and_repeated_confirmations_change_nothing_in_what_is_told() -> None:
-    desk = Desk()
+    desk = NotifiedRoute()
     desk.milepost.submit("postingest", ROW)
     desk.milepost.submit("postingest", ROW)
     desk.confirm("Scout", {"tape": "L1"})
@@ -129,7 +129,7 @@ def test_the_same_asset_in_two_batches_has_two_series_with_ids_of_their_own() ->
 
 
 def test_nobody_can_skip_a_stage() -> None:
-    desk = Desk()
+    desk = NotifiedRoute()
     desk.milepost.submit("postingest", ROW)
     report = act(desk.milepost.context, "skip", "postingest", keys=[KEY], by="ops", reason="no tape today")
     assert (report.done, report.refused_count) == (0, 1)
@@ -137,7 +137,7 @@ def test_nobody_can_skip_a_stage() -> None:
 
 
 def test_what_is_put_again_is_known_and_what_differs_is_told_apart() -> None:
-    desk = Desk()
+    desk = NotifiedRoute()
     answers = [
         desk.milepost.submit("postingest", row)[0].answer
         for row in (ROW, {**ROW, "input": '{"preservationSystemId":"9a83532d-dd26-442d-b259-b1823f668649"}'}, {**ROW, "input": "other"})
@@ -158,13 +158,13 @@ def test_what_is_put_again_is_known_and_what_differs_is_told_apart() -> None:
     ],
 )
 def test_a_row_that_is_none_is_not_taken_in(row: dict[str, Any], told: str) -> None:
-    receipt = Desk().milepost.submit("postingest", row)[0]
+    receipt = NotifiedRoute().milepost.submit("postingest", row)[0]
     assert (receipt.answer, receipt.error) == ("malformed", told)
 
 
 def test_a_back_fill_tells_updates_only(tmp_path: Path) -> None:
     ledger = f"sqlite:///{tmp_path}/assets.db"
-    desk = Desk(ledger=ledger)
+    desk = NotifiedRoute(ledger=ledger)
     desk.milepost.submit("postingest", ROW)
     desk.confirm("CC")
     desk.confirm("Scout")
@@ -178,7 +178,7 @@ def test_a_back_fill_tells_updates_only(tmp_path: Path) -> None:
     assert done.back_filled == 1
     ctx.ledger.close()
 
-    later = Desk(ledger=ledger, queues=[*usual, THIRD])
+    later = NotifiedRoute(ledger=ledger, queues=[*usual, THIRD])
     assert later.said() == []
     later.confirm("Offsite")
     assert later.said() == [(UPDATE, "Tapes are off site.")]
@@ -190,7 +190,7 @@ def test_a_back_fill_tells_updates_only(tmp_path: Path) -> None:
 
 
 def test_complete_waits_while_another_batch_of_the_asset_is_unfinished() -> None:
-    desk = Desk(wait_for_batches=True)
+    desk = NotifiedRoute(wait_for_batches=True)
     other = {**ROW, "batchId": "later"}
     desk.milepost.submit("postingest", ROW, other, {**ROW, "assetId": "another"})
     for stage in ("CC", "Scout"):
@@ -212,7 +212,7 @@ def test_complete_waits_while_another_batch_of_the_asset_is_unfinished() -> None
 
 
 def test_a_batch_that_failed_is_waited_for_and_one_that_was_cancelled_is_not() -> None:
-    desk = Desk(wait_for_batches=True)
+    desk = NotifiedRoute(wait_for_batches=True)
     desk.milepost.submit("postingest", ROW, {**ROW, "batchId": "later"})
     desk.milepost.confirm("postingest", f"{ASSET}#later", "CC", by="confirmer", outcome=mp.Reject("damaged"))
     for stage in ("CC", "Scout"):
@@ -227,7 +227,7 @@ def test_a_batch_that_failed_is_waited_for_and_one_that_was_cancelled_is_not() -
 
 @pytest.mark.parametrize("early", [False, True])
 def test_a_part_of_the_files_on_tape_confirms_nothing(early: bool) -> None:
-    desk = Desk(dialect="today")
+    desk = NotifiedRoute(dialect="today")
     desk.milepost.submit("postingest", ROW)
     if early:
         # Nobody can say yet which files there are: it is found out when the asset comes there.
@@ -246,7 +246,7 @@ def test_a_part_of_the_files_on_tape_confirms_nothing(early: bool) -> None:
 
 @pytest.mark.parametrize("value", [True, "yes", {"filePaths": []}, {"filePaths": [""]}, {"filePaths": "a"}, ["a"]])
 def test_what_is_no_list_of_files_does_not_confirm_the_first_stage_today(value: Any) -> None:
-    desk = Desk(dialect="today")
+    desk = NotifiedRoute(dialect="today")
     desk.milepost.submit("postingest", ROW)
     with pytest.raises(mp.ActRefused, match="confirms nothing"):
         desk.confirm("CC", value)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 import pytest
-from tests.http.live_server import visiting
+from tests.http.live_server import running_server
 
 from milepost.cli.work.listen import PORT, Where, address, listening, wanted
 from milepost.core.errors import ConfigMistake
@@ -81,7 +81,7 @@ def test_up_says_what_its_addresses_begin_with_behind_a_proxy(tmp_path: Path) ->
 def test_the_next_port_is_taken_where_nobody_asked_for_that_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
     monkeypatch.setattr("milepost.cli.work.listen.say", heard.append)
-    with visiting(tmp_path) as visitor, socket.create_server(("127.0.0.1", 0)) as theirs:
+    with running_server(tmp_path) as visitor, socket.create_server(("127.0.0.1", 0)) as theirs:
         port = theirs.getsockname()[1]
         with listening(visitor.ctx, Where("127.0.0.1", port, asked=False)):
             said = "\n".join(heard)
@@ -106,7 +106,7 @@ def test_milepost_toml_says_where_to_listen_and_no_listen_overrides_it(tmp_path:
 
 
 def test_an_address_that_others_can_reach_needs_keys(tmp_path: Path) -> None:
-    with visiting(tmp_path) as visitor:
+    with running_server(tmp_path) as visitor:
         with pytest.raises(ConfigMistake, match="there are no API keys"), listening(visitor.ctx, address("0.0.0.0:0")):
             pass
 
@@ -115,7 +115,7 @@ def test_without_what_it_needs_up_says_how_to_get_it_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "milepost.cli.work.announce")  # as text: another test may have made a log of everything
-    with visiting(tmp_path) as visitor:
+    with running_server(tmp_path) as visitor:
         monkeypatch.delitem(sys.modules, "milepost.http.server.assembly")
         monkeypatch.setitem(sys.modules, "uvicorn", None)
         monkeypatch.delitem(sys.modules, "milepost.http.server.listener")

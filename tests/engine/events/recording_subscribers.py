@@ -12,7 +12,7 @@ from milepost.ports.documents import CURSOR, Cursor, read_as
 Envelope = dict[str, Any]
 
 
-class Ear:
+class RecordingSubscriber:
     """A subscriber that remembers what it took, and takes what `takes` lets it."""
 
     def __init__(self, name: str = "ear", batch: int = 10) -> None:
@@ -36,7 +36,7 @@ class Ear:
         return [envelope["data"]["reason"] for envelope in self.heard if envelope["subject"] == key]
 
 
-class Raises(Ear):
+class Raises(RecordingSubscriber):
     """Raises as a whole, without saying for which event."""
 
     def tell(self, envelopes: Sequence[Envelope]) -> list[Exception | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.engine.events.recording_subscribers import Ear, Envelope, Raises, cursor, refuses
+from tests.engine.events.recording_subscribers import Envelope, Raises, RecordingSubscriber, cursor, refuses
 from tests.engine.world import Interrupted, World, dies
 
 from milepost.core.errors import EventRefused, UsageError
@@ -23,7 +23,7 @@ def test_everything_from_the_beginning_in_order_per_item(world: World) -> None:
     world.add("a", "b")
     world.work("weigh")
     world.work("stamp")
-    ear = Ear()
+    ear = RecordingSubscriber()
     summary = EventRelay(world.ctx, ear, "p1").run_once()
     assert ear.of("a") == ear.of("b") == ["accepted", "advanced", "advanced", "offered"]
     assert (summary.told, summary.parked, summary.waiting, summary.standing_by) == (8, 0, 0, None)
@@ -35,7 +35,7 @@ def test_everything_from_the_beginning_in_order_per_item(world: World) -> None:
 
 def test_nothing_new_writes_nothing(world: World) -> None:
     world.add("a")
-    relay = EventRelay(world.ctx, Ear(), "p1")
+    relay = EventRelay(world.ctx, RecordingSubscriber(), "p1")
     relay.run_once()
     before = world.ledger.change_counter()
     assert relay.run_once().told == 0
@@ -45,7 +45,7 @@ def test_nothing_new_writes_nothing(world: World) -> None:
 
 def test_from_now_on(world: World) -> None:
     world.add("old")
-    ear = Ear()
+    ear = RecordingSubscriber()
     relay = EventRelay(world.ctx, ear, "p1", from_now=True)
     relay.run_once()
     world.add("new")
@@ -56,7 +56,7 @@ def test_from_now_on(world: World) -> None:
 def test_goes_on_where_it_stopped_and_pages(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_module, "PAGE", 3)
     world.add(*(f"k{n}" for n in range(7)))
-    ear = Ear()
+    ear = RecordingSubscriber()
     relay = EventRelay(world.ctx, ear, "p1")
     first = relay.run_once()
     assert (first.told, first.waiting) == (3, 4)
@@ -71,7 +71,7 @@ def test_goes_on_where_it_stopped_and_pages(world: World, monkeypatch: pytest.Mo
 
 def test_dies_between_tell_and_cursor_and_tells_again_with_the_same_ids(faulty: World) -> None:
     faulty.add("a", "b")
-    ear = Ear()
+    ear = RecordingSubscriber()
     relay = EventRelay(faulty.ctx, ear, "p1")
     faulty.ledger.before("write", dies, lambda kind, name, value, expect=None: kind == CURSOR and value.seq > 0)  # type: ignore[attr-defined]
     with pytest.raises(Interrupted):
@@ -89,9 +89,9 @@ def test_two_relays_never_tell_at_once(world: World) -> None:
     """The second has its turn in the middle of the first one's telling."""
     world.add("a", "b", "c")
     other = world.beside().registered()
-    second_ear = Ear()
+    second_ear = RecordingSubscriber()
     second = EventRelay(other.ctx, second_ear, "p2")
-    ear = Ear(batch=1)
+    ear = RecordingSubscriber(batch=1)
 
     def interleave(envelope: Envelope) -> None:
         assert second.run_once().standing_by == "another process delivers to it"
@@ -106,7 +106,7 @@ def test_two_relays_never_tell_at_once(world: World) -> None:
 
 def test_slow_tells_extend_the_lease(world: World) -> None:
     world.add(*(f"k{n}" for n in range(6)))
-    ear = Ear(batch=1)
+    ear = RecordingSubscriber(batch=1)
     second = EventRelay(world.beside().registered().ctx, ear, "p2")
 
     def slow(envelope: Envelope) -> None:
@@ -120,9 +120,9 @@ def test_slow_tells_extend_the_lease(world: World) -> None:
 
 def test_a_lost_lease_saves_nothing(world: World) -> None:
     world.add("a", "b")
-    second_ear = Ear()
+    second_ear = RecordingSubscriber()
     second = EventRelay(world.beside().registered().ctx, second_ear, "p2")
-    ear = Ear(batch=10)
+    ear = RecordingSubscriber(batch=10)
 
     def asleep(envelope: Envelope) -> None:
         if envelope["subject"] == "a":
@@ -137,7 +137,7 @@ def test_a_lost_lease_saves_nothing(world: World) -> None:
 def test_one_item_that_fails_waits_and_the_others_go_on(world: World) -> None:
     world.add("a", "b", "c")
     world.work("weigh")
-    ear = Ear()
+    ear = RecordingSubscriber()
     ear.takes = refuses("b")
     relay = EventRelay(world.ctx, ear, "p1")
     summary = relay.run_once()
@@ -152,8 +152,8 @@ def test_one_item_that_fails_waits_and_the_others_go_on(world: World) -> None:
     assert world.ledger.read(PARKED) == {}
 
 
-@pytest.mark.parametrize("kind", [Ear, Raises])
-def test_outage_passes_over_nothing_and_parks_nothing(world: World, kind: type[Ear]) -> None:
+@pytest.mark.parametrize("kind", [RecordingSubscriber, Raises])
+def test_outage_passes_over_nothing_and_parks_nothing(world: World, kind: type[RecordingSubscriber]) -> None:
     world.add(*(f"k{n}" for n in range(8)))
     ear = kind(batch=4)
     ear.takes = lambda envelope: None if envelope["subject"] in ("k0", "k1") else TimeoutError("gone")
@@ -178,7 +178,7 @@ def test_outage_passes_over_nothing_and_parks_nothing(world: World, kind: type[E
 
 def test_an_outage_with_a_bad_first_item_ends_all_the_same(world: World) -> None:
     world.add(*(f"k{n}" for n in range(6)))
-    ear = Ear(batch=1)
+    ear = RecordingSubscriber(batch=1)
     ear.takes = lambda envelope: TimeoutError("gone")
     relay = EventRelay(world.ctx, ear, "p1")
     relay.run_once()
@@ -190,7 +190,7 @@ def test_an_outage_with_a_bad_first_item_ends_all_the_same(world: World) -> None
 
 def test_refusals_are_no_outage(world: World) -> None:
     world.add(*(f"k{n}" for n in range(9)))
-    ear = Ear()
+    ear = RecordingSubscriber()
     ear.takes = lambda envelope: EventRefused("never") if envelope["subject"] != "k8" else None
     summary = EventRelay(world.ctx, ear, "p1").run_once()
     assert (summary.told, summary.parked, summary.waiting) == (1, 8, 0)
@@ -207,7 +207,7 @@ def test_a_call_that_raises_is_taken_apart(world: World) -> None:
 
 def test_an_answer_of_the_wrong_length_is_an_error(world: World) -> None:
     world.add("a")
-    ear = Ear()
+    ear = RecordingSubscriber()
     ear.tell = lambda envelopes: [None, None]  # type: ignore[method-assign]
     assert EventRelay(world.ctx, ear, "p1").run_once().parked == 1
     [parked] = world.ledger.read(PARKED).values()
@@ -220,7 +220,7 @@ def test_a_route_form_that_fails_hurts_only_its_item(world: World) -> None:
 
     world.plan.route.form = form
     world.add("a", "b", "c")
-    ear = Ear()
+    ear = RecordingSubscriber()
     assert EventRelay(world.ctx, ear, "p1").run_once().parked == 1
     assert ear.heard == [{"only": "a"}, {"only": "c"}]
 
@@ -229,7 +229,7 @@ def test_an_outdated_process_tells_nothing(world: World) -> None:
     world.add("a")
     newer = world.beside("weigh", "stamp", "Delivered", "filed")
     apply_route(newer.ctx, newer.plan, mapping={}, by="ops", reason="a fourth stage")
-    old_ear, new_ear = Ear(), Ear()
+    old_ear, new_ear = RecordingSubscriber(), RecordingSubscriber()
     assert EventRelay(world.ctx, old_ear, "p1").run_once().standing_by == "the ledger holds a newer version of parcels"
     assert old_ear.heard == []
     assert EventRelay(newer.ctx, new_ear, "p2").run_once().told == 1
@@ -237,7 +237,7 @@ def test_an_outdated_process_tells_nothing(world: World) -> None:
 
 def test_one_subscriber_does_not_hold_up_another(world: World) -> None:
     world.add(*(f"k{n}" for n in range(6)))
-    broken, well = Ear("broken"), Ear("well")
+    broken, well = RecordingSubscriber("broken"), RecordingSubscriber("well")
     broken.takes = lambda envelope: TimeoutError("gone")
     EventRelay(world.ctx, broken, "p1").run_once()
     assert EventRelay(world.ctx, well, "p1").run_once().told == 6
@@ -248,7 +248,7 @@ def test_what_all_have_been_told_is_known_by_place_and_by_parked_item(world: Wor
     assert delivered(world.ctx) == DeliveredLines(0)
     world.add("a", "b", "c")
     assert delivered(world.ctx) == DeliveredLines(3), "there is no subscriber"
-    slow, ear = Ear("slow"), Ear()
+    slow, ear = RecordingSubscriber("slow"), RecordingSubscriber()
     EventRelay(world.ctx, slow, "p1").run_once()
     ear.takes = refuses("b", error=EventRefused)
     EventRelay(world.ctx, ear, "p1").run_once()
@@ -264,7 +264,7 @@ def test_what_all_have_been_told_is_known_by_place_and_by_parked_item(world: Wor
 
 def test_forgotten_while_it_runs_stands_by_and_goes_on_after_a_restart(world: World) -> None:
     world.add("a")
-    ear = Ear()
+    ear = RecordingSubscriber()
     relay = EventRelay(world.ctx, ear, "p1")
     relay.run_once()
     forget_subscriber(world.ctx, "ear", **SIGNED)
@@ -275,7 +275,7 @@ def test_forgotten_while_it_runs_stands_by_and_goes_on_after_a_restart(world: Wo
 
 
 def test_silent_for_thirty_days(world: World) -> None:
-    ear, deaf = Ear(), Ear("deaf")
+    ear, deaf = RecordingSubscriber(), RecordingSubscriber("deaf")
     world.add("a")
     EventRelay(world.ctx, ear, "p1").run_once()
     EventRelay(world.ctx, deaf, "p1").run_once()
@@ -293,21 +293,21 @@ def test_silent_for_thirty_days(world: World) -> None:
 
 def test_done_is_told_once_more_only_if_it_happened_again(world: World) -> None:
     """Many small runs tell exactly what one big run tells."""
-    ear = Ear()
+    ear = RecordingSubscriber()
     relay = EventRelay(world.ctx, ear, "p1")
     for key in ("a", "b"):
         world.add(key)
         relay.run_once()
         world.work("weigh", Done({"grams": 1}))
         relay.run_once()
-    everything = Ear("late")
+    everything = RecordingSubscriber("late")
     EventRelay(world.ctx, everything, "p1").run_once()
     assert ear.heard == everything.heard
 
 
 def test_letting_one_go_is_signed_and_on_record(world: World) -> None:
     world.add("a")
-    EventRelay(world.ctx, Ear(), "p1").run_once()
+    EventRelay(world.ctx, RecordingSubscriber(), "p1").run_once()
     with pytest.raises(UsageError, match="a name and a reason"):
         forget_subscriber(world.ctx, "ear", by="ops", reason="")
     assert not cursor(world, "ear").removed
@@ -322,15 +322,15 @@ def test_two_events_of_each_line_are_told_in_full_calls(world: World) -> None:
     world.add(*keys)
     world.work("weigh")
     world.work("stamp")
-    everything = Ear("everything")
+    everything = RecordingSubscriber("everything")
     EventRelay(world.ctx, everything, "p1").run_once()
     assert all(everything.of(key) == ["accepted", "advanced", "advanced", "offered"] for key in keys)
     # 100 events; a call is cut short only where the next line is of an item that is in it already.
     assert len(everything.calls) <= 13
 
 
-@pytest.mark.parametrize("kind", [Ear, Raises])
-def test_an_outage_between_two_events_of_a_line_forgets_neither(world: World, kind: type[Ear]) -> None:
+@pytest.mark.parametrize("kind", [RecordingSubscriber, Raises])
+def test_an_outage_between_two_events_of_a_line_forgets_neither(world: World, kind: type[RecordingSubscriber]) -> None:
     keys = [f"k{n}" for n in range(8)]
     world.add(*keys)
     world.work("weigh")

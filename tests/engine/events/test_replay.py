@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.engine.events.recording_subscribers import Ear, Envelope, cursor, refuses
+from tests.engine.events.recording_subscribers import Envelope, RecordingSubscriber, cursor, refuses
 from tests.engine.world import ROUTE, World
 
 from milepost.core.errors import EventRefused, UsageError
@@ -21,9 +21,9 @@ from milepost.ports.feed import HistoryEntry
 SIGNED = {"by": "ops", "reason": "they lost a day"}
 
 
-def told(world: World, *keys: str, apart: str = "1h") -> tuple[Ear, EventRelay]:
+def told(world: World, *keys: str, apart: str = "1h") -> tuple[RecordingSubscriber, EventRelay]:
     """An ear that has been told of these, each accepted so long after the one before."""
-    ear = Ear()
+    ear = RecordingSubscriber()
     relay = EventRelay(world.ctx, ear, "p1")
     for key in keys:
         world.add(key)
@@ -32,7 +32,7 @@ def told(world: World, *keys: str, apart: str = "1h") -> tuple[Ear, EventRelay]:
     return ear, relay
 
 
-def versions(ear: Ear, key: str) -> list[int]:
+def versions(ear: RecordingSubscriber, key: str) -> list[int]:
     """The item's versions in the order in which they were taken, each once."""
     return list(dict.fromkeys(int(envelope["sequence"]) for envelope in ear.heard if envelope["subject"] == key))
 
@@ -178,7 +178,7 @@ def test_what_is_no_moment_is_refused_with_what_would_be_one(text: str) -> None:
 
 # Parked items -----------------------------------------------------------------------------------------------------------------
 def test_a_parked_item_stays_parked_where_it_is_and_what_came_before_is_told_again(world: World) -> None:
-    ear = Ear()
+    ear = RecordingSubscriber()
     ear.takes = lambda envelope: EventRefused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "2") else None
     relay = EventRelay(world.ctx, ear, "p1")
     world.add("a", "b")
@@ -200,7 +200,7 @@ def test_a_parked_item_stays_parked_where_it_is_and_what_came_before_is_told_aga
 def test_a_parked_item_is_not_told_ahead_of_the_replay(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is released while the cursor is still far before it."""
     monkeypatch.setattr("milepost.engine.events.deliver.PAGE", 1)
-    ear = Ear()
+    ear = RecordingSubscriber()
     ear.takes = lambda envelope: EventRefused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "2") else None
     relay = EventRelay(world.ctx, ear, "p1")
     world.add("a", "b")
@@ -217,7 +217,7 @@ def test_a_parked_item_is_not_told_ahead_of_the_replay(world: World, monkeypatch
 
 
 def test_an_event_that_fails_when_it_is_told_again_holds_up_the_later_ones(world: World) -> None:
-    ear = Ear()
+    ear = RecordingSubscriber()
     ear.takes = lambda envelope: EventRefused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "3") else None
     relay = EventRelay(world.ctx, ear, "p1")
     world.add("a", "b")
@@ -238,7 +238,7 @@ def test_an_event_that_fails_when_it_is_told_again_holds_up_the_later_ones(world
 # A relay at work meanwhile ----------------------------------------------------------------------------------------------------
 def test_a_relay_at_work_goes_on_from_the_new_place_and_nobody_tells_beside_it(world: World) -> None:
     ear, relay = told(world, "a", "b")
-    other_ear = Ear()
+    other_ear = RecordingSubscriber()
     other = EventRelay(world.beside().registered().ctx, other_ear, "p2")
     world.add("c")
     world.work("weigh")

@@ -63,7 +63,7 @@ def two_fields() -> Route:
     return route
 
 
-class Desk:
+class ListFolder:
     """Writes lists to files and submits them."""
 
     def __init__(self, ctx: Context, folder: Path) -> None:
@@ -86,8 +86,8 @@ class Desk:
 
 
 @pytest.fixture
-def slots(ctx: Context, tmp_path: Path) -> Desk:
-    return Desk(ctx, tmp_path)
+def slots(ctx: Context, tmp_path: Path) -> ListFolder:
+    return ListFolder(ctx, tmp_path)
 
 
 def counts(report: ListReport) -> dict[str, int]:
@@ -102,7 +102,7 @@ def state(ctx: Context) -> tuple[Any, ...]:
 # Reconciling
 
 
-def test_every_category(slots: Desk) -> None:
+def test_every_category(slots: ListFolder) -> None:
     submit(slots.ctx, "parcels", [{"id": key} for key in ("moving", "through", "spent", "refused", "taken-off", "other")])
     slots.end("through", Status.COMPLETED, Reason.CONFIRMED)
     slots.end("spent", Status.MAX_RETRIES_EXCEEDED, Reason.EXHAUSTED)
@@ -117,7 +117,7 @@ def test_every_category(slots: Desk) -> None:
     assert [(one.line, one.key) for one in report.changed] == [(9, "other")]
 
 
-def test_a_csv_without_a_header_says_what_its_first_line_was_taken_for(slots: Desk) -> None:
+def test_a_csv_without_a_header_says_what_its_first_line_was_taken_for(slots: ListFolder) -> None:
     before = state(slots.ctx)
     for dry_run in (True, False):
         with pytest.raises(UsageError, match=r"line 2: the header lacks the column 'id'.* it has 'name', 'x'.*--no-header"):
@@ -135,7 +135,7 @@ def test_a_csv_without_a_header_says_what_its_first_line_was_taken_for(slots: De
     assert slots.submit(["a,1"], "list.txt").notes == []
 
 
-def test_a_csv_without_a_header_names_all_fields_of_a_key(slots: Desk) -> None:
+def test_a_csv_without_a_header_names_all_fields_of_a_key(slots: ListFolder) -> None:
     slots.ctx.plans["shelf"] = Plan(two_fields())
     with pytest.raises(UsageError, match="lacks the columns 'batch', 'asset'"):
         submit_list(slots.ctx, "shelf", slots.file(["box,no,x", "a,1,2"], "list.csv"))
@@ -145,14 +145,14 @@ def test_a_csv_without_a_header_names_all_fields_of_a_key(slots: Desk) -> None:
     assert report.notes == ["the list has no header: the first 2 columns were used as the key, 'box', 'no' in the first line"]
 
 
-def test_what_is_no_list_is_not_recorded(slots: Desk) -> None:
+def test_what_is_no_list_is_not_recorded(slots: ListFolder) -> None:
     before = state(slots.ctx)
     with pytest.raises(UsageError, match="is a PDF document"):
         slots.submit(b"%PDF-1.4\n1 0 obj\n", "list.txt")
     assert state(slots.ctx) == before
 
 
-def test_lines_with_other_content_are_named_also_where_the_first_is_of_the_same_list(slots: Desk) -> None:
+def test_lines_with_other_content_are_named_also_where_the_first_is_of_the_same_list(slots: ListFolder) -> None:
     for dry_run in (True, False):
         report = slots.submit(['{"id": "a"}', '{"id": "b"}', '{"id": "a", "x": 1}'], "a.jsonl", dry_run=dry_run)
         assert [(one.line, one.key) for one in report.changed] == [(3, "a")]
@@ -161,7 +161,7 @@ def test_lines_with_other_content_are_named_also_where_the_first_is_of_the_same_
     assert [one.line for one in many.changed] == list(range(1, 1_001))
 
 
-def test_a_key_counts_once_however_its_lines_lie(slots: Desk) -> None:
+def test_a_key_counts_once_however_its_lines_lie(slots: ListFolder) -> None:
     """Also across batches, where the second line meets the first one's row; each line whose content differs is a conflict."""
     lines = [f'{{"id": "{n % 1_500}", "x": {n // 3_000}}}' for n in range(6_000)]
     assert counts(slots.submit(lines, "a.jsonl", dry_run=True)) == {"new": 1_500, "changed": 3_000, "repeated": 1_500}
@@ -170,13 +170,13 @@ def test_a_key_counts_once_however_its_lines_lie(slots: Desk) -> None:
     assert counts(slots.submit(lines[3_000:], "a.jsonl")) == {"changed": 3_000}
 
 
-def test_more_malformed_lines_than_a_report_holds(slots: Desk) -> None:
+def test_more_malformed_lines_than_a_report_holds(slots: ListFolder) -> None:
     report = slots.submit([*["{"] * 2_500, '{"id": 1}', "[]"], "a.jsonl")
     assert counts(report) == {"new": 1, "malformed": 2_501}
     assert [bad.line for bad in report.malformed] == list(range(1, 1_001))
 
 
-def test_three_bad_lines_among_many(slots: Desk) -> None:
+def test_three_bad_lines_among_many(slots: ListFolder) -> None:
     rows = ["id,n", *(f"k{n},{n}" for n in range(2, 10_002))]
     rows[17], rows[5_000], rows[9_999] = "k18", ",5", '"'
     report = slots.submit(rows, "a.csv")
@@ -184,20 +184,20 @@ def test_three_bad_lines_among_many(slots: Desk) -> None:
     assert [bad.line for bad in report.malformed] == [18, 5_001, 10_000]
 
 
-def test_bom_crlf_and_the_digest_of_the_very_bytes(slots: Desk) -> None:
+def test_bom_crlf_and_the_digest_of_the_very_bytes(slots: ListFolder) -> None:
     data = b"\xef\xbb\xbfa\r\nb\r\n"
     report = slots.submit(data)
     assert counts(report) == {"new": 2}
     assert report.digest == hashlib.sha256(data).hexdigest()
 
 
-def test_an_empty_list(slots: Desk) -> None:
+def test_an_empty_list(slots: ListFolder) -> None:
     report = slots.submit(b"", full=True)
     assert (report.lines, counts(report)) == (0, {})
     assert records(slots.ctx, "parcels")[0].counts == report.counts
 
 
-def test_standard_input(slots: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input(slots: ListFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\nb\n")))
     report = submit_list(slots.ctx, "parcels", "-")
     assert (report.name, counts(report)) == ("stdin", {"new": 2})
@@ -206,7 +206,7 @@ def test_standard_input(slots: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
 # What is recorded
 
 
-def test_the_list_is_recorded_and_items_know_it(slots: Desk) -> None:
+def test_the_list_is_recorded_and_items_know_it(slots: ListFolder) -> None:
     report = slots.submit(["b", "a", "b"], name="weekly.txt", by="ada")
     [record] = records(slots.ctx, "parcels")
     assert (record.id, record.name, record.by, record.digest, record.counts) == (
@@ -223,12 +223,12 @@ def test_the_list_is_recorded_and_items_know_it(slots: Desk) -> None:
     assert records(slots.ctx, "letters") == []
 
 
-def test_lists_of_one_moment_are_in_order(slots: Desk) -> None:
+def test_lists_of_one_moment_are_in_order(slots: ListFolder) -> None:
     ids = [slots.submit(["a"], full=True).id for _ in range(5)]
     assert [record.id for record in records(slots.ctx, "parcels")] == ids
 
 
-def test_dry_run_changes_nothing_at_all(slots: Desk) -> None:
+def test_dry_run_changes_nothing_at_all(slots: ListFolder) -> None:
     slots.submit(["a", "b"], full=True)
     before = state(slots.ctx)
     report = slots.submit(["b", "c"], full=True, dry_run=True)
@@ -242,7 +242,7 @@ def test_dry_run_changes_nothing_at_all(slots: Desk) -> None:
 # Vanished
 
 
-def test_vanished_is_the_last_full_list_minus_this_one(slots: Desk) -> None:
+def test_vanished_is_the_last_full_list_minus_this_one(slots: ListFolder) -> None:
     first = slots.submit(["a", "b", "c", "d"], full=True)
     assert first.counts["vanished"] == 0
     assert first.compared_with == ""
@@ -259,7 +259,7 @@ def test_vanished_is_the_last_full_list_minus_this_one(slots: Desk) -> None:
         vanished_keys(slots.ctx, "parcels", "nonesuch")
 
 
-def test_more_vanished_than_a_report_holds(slots: Desk) -> None:
+def test_more_vanished_than_a_report_holds(slots: ListFolder) -> None:
     slots.submit([f"k{n:05d}" for n in range(3_000)], full=True)
     report = slots.submit(["k00001"], full=True)
     assert report.counts["vanished"] == 2_999
@@ -268,7 +268,7 @@ def test_more_vanished_than_a_report_holds(slots: Desk) -> None:
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "spoilt"])
-def test_a_lost_blob_does_not_lose_the_list(slots: Desk, damage: str) -> None:
+def test_a_lost_blob_does_not_lose_the_list(slots: ListFolder, damage: str) -> None:
     first = slots.submit([f"k{random.random()}" for n in range(100)], full=True)
     held = slots.ctx.blobs.held  # type: ignore[attr-defined]
     name = f"lists/{first.id}"
@@ -299,7 +299,7 @@ def test_a_list_interrupted_half_way_is_simply_submitted_again(tmp_path: Path) -
             return super().add(plan, new_items, now)
 
     ledger = Flaky()
-    slots = Desk(context(ledger), tmp_path)
+    slots = ListFolder(context(ledger), tmp_path)
     slots.submit(["k1", "old"], full=True)
     lines = [f"k{n}" for n in range(5_000)]
     with pytest.raises(KeyboardInterrupt):
@@ -321,7 +321,7 @@ def test_a_list_interrupted_half_way_is_simply_submitted_again(tmp_path: Path) -
 # Files that cannot be read
 
 
-def test_files_that_are_not_there_or_not_files(slots: Desk, tmp_path: Path) -> None:
+def test_files_that_are_not_there_or_not_files(slots: ListFolder, tmp_path: Path) -> None:
     before = state(slots.ctx)
     with pytest.raises(UsageError, match=r"there is no file '.*nowhere\.txt' in '.*'; check the name"):
         submit_list(slots.ctx, "parcels", str(tmp_path / "nowhere.txt"))
@@ -348,7 +348,7 @@ def as_nobody() -> Iterator[None]:
         os.seteuid(me)
 
 
-def test_a_file_that_may_not_be_read(slots: Desk) -> None:
+def test_a_file_that_may_not_be_read(slots: ListFolder) -> None:
     path = slots.file(["a"])
     os.chmod(path, 0)
     with as_nobody(), pytest.raises(UsageError, match="check its permissions"), open_source(str(path)):
@@ -384,7 +384,7 @@ def test_slices_are_whole_batches_unless_lines_are_long(length: int, lines: int,
 # Progress, memory and order
 
 
-def test_progress_is_told_now_and_then_and_at_the_end(slots: Desk) -> None:
+def test_progress_is_told_now_and_then_and_at_the_end(slots: ListFolder) -> None:
     told: list[tuple[int, int, int | None]] = []
     clock = slots.ctx.clock
     assert isinstance(clock, VirtualClock)
@@ -441,7 +441,7 @@ def test_memory_does_not_grow_with_the_list(tmp_path: Path) -> None:
         def add(self, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | None]:
             return [None] * len(new_items)
 
-    slots = Desk(context(Forgetful()), tmp_path)
+    slots = ListFolder(context(Forgetful()), tmp_path)
     path = slots.file([f"10.{n % 977}/{n:020d}" for n in range(60_000)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SortedKeys.__init__, "__defaults__", (1 << 19, 1))

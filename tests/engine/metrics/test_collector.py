@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.engine.events.recording_subscribers import Ear
+from tests.engine.events.recording_subscribers import RecordingSubscriber
 from tests.engine.world import ROUTE, World
 
 from milepost.core.outcome import Done, Reject, Retry
@@ -102,7 +102,7 @@ def test_the_resender_tells_what_it_saw_to(world: World, collector: Collector) -
 
 def test_a_relay_tells_what_a_subscriber_took_and_what_not(world: World, collector: Collector) -> None:
     world.add("a", "b", "c")
-    ear = Ear()
+    ear = RecordingSubscriber()
     ear.takes = lambda envelope: ValueError("not this one") if envelope["subject"] == "b" else None
     EventRelay(world.ctx, ear, "host:1").run_once()
     assert counter(collector, "told") == {("ear", "taken"): 2, ("ear", "failed"): 1}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.engine.events.recording_subscribers import Ear
+from tests.engine.events.recording_subscribers import RecordingSubscriber
 from tests.engine.world import ROUTE, World
 from tests.http.api.exposition_reader import Exposition
 
@@ -18,7 +18,7 @@ def read(world: World) -> Exposition:
 
 
 def test_a_subscriber_that_lags_is_seen_in_lines_and_seconds(world: World) -> None:
-    ear = Ear()
+    ear = RecordingSubscriber()
     world.add("a")
     EventRelay(world.ctx, ear, "host:1").run_once()
     found = read(world)
@@ -34,7 +34,7 @@ def test_a_subscriber_that_lags_is_seen_in_lines_and_seconds(world: World) -> No
 
 
 def test_what_a_subscriber_refused_is_counted(world: World) -> None:
-    ear = Ear()
+    ear = RecordingSubscriber()
     ear.takes = lambda envelope: EventRefused("not for me") if envelope["subject"] == "a" else None
     world.add("a", "b")
     EventRelay(world.ctx, ear, "host:1").run_once()

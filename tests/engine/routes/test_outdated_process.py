@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from tests.engine.work.stepped_worker import Rig, add, context
+from tests.engine.work.stepped_worker import SteppedWorker, add, context
 
 from milepost.core.outcome import Done
 from milepost.core.routes.route import Route
@@ -34,20 +34,20 @@ def test_a_process_that_stands_by_says_so_in_its_log_in_the_story_on_the_overvie
     ledger: Ledger, clock: VirtualClock, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     old = context(ledger, clock, route("weigh"))
-    rig = Rig(old, clock, "old-process")
-    beat = Heartbeat(old, "old-process", lambda: {"roles": {"worker": clock.now()}, "outdated": sorted(rig.worker.outdated)})
-    rig.work(100)
+    stepped = SteppedWorker(old, clock, "old-process")
+    beat = Heartbeat(old, "old-process", lambda: {"roles": {"worker": clock.now()}, "outdated": sorted(stepped.worker.outdated)})
+    stepped.work(100)
     new = context_of(ledger, clock)
     add(new, "parcels", "a")
     with caplog.at_level(logging.WARNING, "milepost"):
-        rig.work(5_000)
+        stepped.work(5_000)
         beat.beat()
     told = [record.getMessage() for record in caplog.records if "stands by" in record.getMessage()]
     assert told == [
         "old-process stands by for route 'parcels': 'routes apply' has changed it in the ledger, and this process has the version"
         " before; restart it with the present route file"
     ]
-    assert rig.worker.taken == 0
+    assert stepped.worker.taken == 0
     found = story(new, "parcels", "a")
     assert found is not None
     by = "old-process stands by: it has an older version of the route; restart with the current route file."

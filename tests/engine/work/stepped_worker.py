@@ -51,7 +51,7 @@ def lasting(**spans: int) -> Callable[[Any, Stage], int]:
     return lambda dice, stage: spans.get(stage.name, 1)
 
 
-class Rig:
+class SteppedWorker:
     """One worker whose time is virtual. Another Rig on the same ledger is another process."""
 
     def __init__(self, ctx: Context, clock: VirtualClock, holder: str = "host-1", *, seed: int = 0, **spans: int) -> None:
@@ -81,11 +81,11 @@ class Rig:
         return [item for slots in self.worker.all_slots for item in slots.in_hand.values()]
 
 
-def together(clock: VirtualClock, *rigs: Rig, ms: int) -> None:
+def together(clock: VirtualClock, *rigs: SteppedWorker, ms: int) -> None:
     """Several processes work at the same time; who comes first at the same moment is a matter of chance."""
     until, dice = clock.now() + ms, random.Random(0)
-    while (first := min(rig.runner.next_at() for rig in rigs)) <= until:
-        dice.choice([rig for rig in rigs if rig.runner.next_at() <= max(first, clock.now())]).step()
+    while (first := min(stepped.runner.next_at() for stepped in rigs)) <= until:
+        dice.choice([stepped for stepped in rigs if stepped.runner.next_at() <= max(first, clock.now())]).step()
     clock.advance_to(until)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.events.recording_subscribers import Ear
+from tests.engine.events.recording_subscribers import RecordingSubscriber
 
 import milepost as mp
 from milepost.core.outcome import TRACEBACK_LIMIT, bounded_traceback, outcome_of_exception
@@ -57,7 +57,7 @@ def failed_lines(post: mp.Milepost, key: str = "L-1") -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("handler", "options"), [(failing, {}), (failing_async, {}), (failing_batch, {"batch": 5})])
 def test_each_failed_try_has_its_traceback_in_the_history_and_nowhere_else(url: str, handler: Any, options: dict[str, Any]) -> None:
-    ear = Ear()
+    ear = RecordingSubscriber()
     with mp.open(url, [route(handler, **options)], subscribers=[ear]) as post:
         post.submit("letters", {"id": "L-1"})
         post.run(until_idle=0)

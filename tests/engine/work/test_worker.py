@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.engine.work.stepped_worker import Rig, add, context, reasons, row, together
+from tests.engine.work.stepped_worker import SteppedWorker, add, context, reasons, row, together
 
 from milepost.core.decide import MAX_LOSSES
 from milepost.core.item import Item
@@ -50,30 +50,30 @@ def held_by(ctx: Any, route: str, names: list[str]) -> dict[str, list[str]]:
 def test_of_slow_work_no_more_is_claimed_than_can_run(ledger: Ledger, clock: VirtualClock) -> None:
     ctx = context(ledger, clock, simple(concurrency=4))
     add(ctx, "parcels", *keys(40))
-    rig = Rig(ctx, clock, weigh=2_500)
-    rig.work(9_000)
-    assert rig.most["weigh"] == 4
-    assert rig.worker.finished == 12
+    stepped = SteppedWorker(ctx, clock, weigh=2_500)
+    stepped.work(9_000)
+    assert stepped.most["weigh"] == 4
+    assert stepped.worker.finished == 12
 
 
 def test_of_quick_work_no_more_is_claimed_than_can_begin_within_a_second(ledger: Ledger, clock: VirtualClock) -> None:
     ctx = context(ledger, clock, simple(concurrency=4))
     add(ctx, "parcels", *keys(300))
-    rig = Rig(ctx, clock, weigh=100)
-    rig.work(3_000)
-    assert 4 < rig.most["weigh"] <= 40
+    stepped = SteppedWorker(ctx, clock, weigh=100)
+    stepped.work(3_000)
+    assert 4 < stepped.most["weigh"] <= 40
     # All hands were busy all the time, but for the turns that hand out the next work.
-    assert rig.worker.finished >= 0.9 * 4 * 3_000 / 100
+    assert stepped.worker.finished >= 0.9 * 4 * 3_000 / 100
 
 
 def test_a_batch_stage_claims_whole_batches_for_each_hand(ledger: Ledger, clock: VirtualClock) -> None:
     ctx = context(ledger, clock, simple(batch=10, concurrency=2))
     add(ctx, "parcels", *keys(95))
-    rig = Rig(ctx, clock, weigh=2_000)
-    rig.work(1_000)
-    assert len(rig.in_hand()) == 20
-    rig.work(12_000)
-    assert rig.worker.finished == 95
+    stepped = SteppedWorker(ctx, clock, weigh=2_000)
+    stepped.work(1_000)
+    assert len(stepped.in_hand()) == 20
+    stepped.work(12_000)
+    assert stepped.worker.finished == 95
 
 
 def test_a_slow_stage_does_not_hold_up_another(ledger: Ledger, clock: VirtualClock) -> None:
@@ -81,11 +81,11 @@ def test_a_slow_stage_does_not_hold_up_another(ledger: Ledger, clock: VirtualClo
     slow, quick = ctx.plan("slow"), ctx.plan("quick")
     assert slow.first.name == quick.first.name == "weigh"
     add(ctx, "slow", *keys(10))
-    rig = Rig(ctx, clock)
-    rig.runner.duration = lambda dice, stage: 3_600_000 if stage is slow.first else 5
-    rig.work(100)
+    stepped = SteppedWorker(ctx, clock)
+    stepped.runner.duration = lambda dice, stage: 3_600_000 if stage is slow.first else 5
+    stepped.work(100)
     add(ctx, "quick", *keys(50))
-    rig.work(2_000)
+    stepped.work(2_000)
     assert {row(ctx, "quick", key).status for key in keys(50)} == {Status.COMPLETED}
     assert sum(row(ctx, "slow", key).status is Status.PROCESSING for key in keys(10)) == 2
 
@@ -94,9 +94,9 @@ def test_a_slow_stage_does_not_hold_up_another(ledger: Ledger, clock: VirtualClo
 def test_leases_of_slow_work_are_extended_for_as_long_as_it_takes(ledger: Ledger, clock: VirtualClock) -> None:
     ctx = context(ledger, clock, simple(concurrency=3))
     add(ctx, "parcels", *keys(3))
-    slow = Rig(ctx, clock, "slow", weigh=10 * LEASE_MS)
+    slow = SteppedWorker(ctx, clock, "slow", weigh=10 * LEASE_MS)
     slow.work(100)
-    idle = Rig(context(ledger, clock, ctx.plan("parcels").route, seed=2), clock, "idle")
+    idle = SteppedWorker(context(ledger, clock, ctx.plan("parcels").route, seed=2), clock, "idle")
     together(clock, slow, idle, ms=9 * LEASE_MS)
     assert held_by(ctx, "parcels", keys(3)) == {"slow": keys(3)}
     together(clock, slow, idle, ms=2 * LEASE_MS)
@@ -107,12 +107,12 @@ def test_leases_of_slow_work_are_extended_for_as_long_as_it_takes(ledger: Ledger
 def test_a_clock_that_is_set_back_does_not_keep_leases_from_being_extended(ledger: Ledger) -> None:
     clock = VirtualClock()
     ctx = context(ledger, clock, simple(concurrency=2))
-    rig = Rig(ctx, clock, weigh=10 * LEASE_MS)
-    rig.work(1_000)
+    stepped = SteppedWorker(ctx, clock, weigh=10 * LEASE_MS)
+    stepped.work(1_000)
     clock.set_back("1h")
-    rig.runner.wake("worker")
+    stepped.runner.wake("worker")
     add(ctx, "parcels", "a")
-    rig.work(LEASE_MS // 2)
+    stepped.work(LEASE_MS // 2)
     until = row(ctx, "parcels", "a").look_at
     assert until is not None
     assert until > clock.now() + LEASE_MS // 2
@@ -122,22 +122,22 @@ def test_an_item_that_is_lost_and_claimed_again_by_the_same_worker_is_two_calls(
     """The machine slept: the worker's own lease has run out, and it is the first to notice."""
     ctx = context(ledger, clock, simple(concurrency=2))
     add(ctx, "parcels", "a")
-    rig = Rig(ctx, clock, weigh=60_000)
-    rig.work(100)
+    stepped = SteppedWorker(ctx, clock, weigh=60_000)
+    stepped.work(100)
     clock.advance("50s")
-    rig.worker._extend_at = clock.now() + 1_000  # it claims before it extends
-    rig.runner.wake("worker")
-    rig.step()
-    assert len(rig.in_hand()) == 2
-    rig.work(20_000)  # the first call ends; its outcome is late, and the second is still in hand, its lease kept
+    stepped.worker._extend_at = clock.now() + 1_000  # it claims before it extends
+    stepped.runner.wake("worker")
+    stepped.step()
+    assert len(stepped.in_hand()) == 2
+    stepped.work(20_000)  # the first call ends; its outcome is late, and the second is still in hand, its lease kept
     assert reasons(ctx, "parcels", "a") == [Reason.ACCEPTED, Reason.LOST, Reason.LATE]
-    assert len(rig.in_hand()) == 1
-    rig.work(LEASE_MS + 30_000)
+    assert len(stepped.in_hand()) == 1
+    stepped.work(LEASE_MS + 30_000)
     assert reasons(ctx, "parcels", "a")[-1] is Reason.COMPLETED
 
 
 # Draining ---------------------------------------------------------------------------------------------------------------
-def draining(ledger: Ledger, clock: VirtualClock, ms: int) -> tuple[Rig, list[str]]:
+def draining(ledger: Ledger, clock: VirtualClock, ms: int) -> tuple[SteppedWorker, list[str]]:
     """A worker with 20 quick items in hand, of which 2 run, is asked to stop."""
     seen: list[str] = []
     route = Route("parcels")
@@ -153,42 +153,42 @@ def draining(ledger: Ledger, clock: VirtualClock, ms: int) -> tuple[Rig, list[st
 
     ctx = context(ledger, clock, route)
     add(ctx, "parcels", *keys(30))
-    rig = Rig(ctx, clock, weigh=50)
-    rig.work(300)
-    assert len(rig.in_hand()) > 4
-    rig.runner.duration = lambda dice, stage: ms
-    rig.work(60)
-    rig.worker.drain(GRACE_MS)
-    return rig, seen
+    stepped = SteppedWorker(ctx, clock, weigh=50)
+    stepped.work(300)
+    assert len(stepped.in_hand()) > 4
+    stepped.runner.duration = lambda dice, stage: ms
+    stepped.work(60)
+    stepped.worker.drain(GRACE_MS)
+    return stepped, seen
 
 
 def test_draining_gives_back_what_was_not_begun_and_lets_what_runs_finish(ledger: Ledger, clock: VirtualClock) -> None:
-    rig, _ = draining(ledger, clock, 3_000)
-    finished = rig.worker.finished
-    rig.work(100)
-    assert len(rig.in_hand()) == 2
-    assert not rig.worker.drained
-    given = [key for key in keys(30) if Reason.GIVEN_BACK in reasons(rig.ctx, "parcels", key)]
+    stepped, _ = draining(ledger, clock, 3_000)
+    finished = stepped.worker.finished
+    stepped.work(100)
+    assert len(stepped.in_hand()) == 2
+    assert not stepped.worker.drained
+    given = [key for key in keys(30) if Reason.GIVEN_BACK in reasons(stepped.ctx, "parcels", key)]
     assert given
     for key in given:
-        held = row(rig.ctx, "parcels", key)
+        held = row(stepped.ctx, "parcels", key)
         assert (held.status, held.attempts, held.losses, held.unknown) == (Status.QUEUED, 0, 0, False)
-    rig.work(3_500)
-    assert rig.worker.drained
-    assert rig.worker.finished == finished + 2
-    audit(ledger, "parcels", rig.ctx.plan("parcels"))
+    stepped.work(3_500)
+    assert stepped.worker.drained
+    assert stepped.worker.finished == finished + 2
+    audit(ledger, "parcels", stepped.ctx.plan("parcels"))
 
 
 def test_what_does_not_finish_while_draining_is_cut_off_and_verified_by_the_next(ledger: Ledger, clock: VirtualClock) -> None:
-    rig, seen = draining(ledger, clock, 3_600_000)
-    rig.work(GRACE_MS + 100)
-    assert rig.worker.drained
-    cut_off = [key for key in keys(30) if row(rig.ctx, "parcels", key).unknown]
+    stepped, seen = draining(ledger, clock, 3_600_000)
+    stepped.work(GRACE_MS + 100)
+    assert stepped.worker.drained
+    cut_off = [key for key in keys(30) if row(stepped.ctx, "parcels", key).unknown]
     assert len(cut_off) == 2
-    assert {row(rig.ctx, "parcels", key).attempts for key in cut_off} == {0}
+    assert {row(stepped.ctx, "parcels", key).attempts for key in cut_off} == {0}
     seen.clear()
-    Rig(context(ledger, clock, rig.ctx.plan("parcels").route, seed=2), clock, "next").work(1_000)
-    assert {row(rig.ctx, "parcels", key).status for key in keys(30)} == {Status.COMPLETED}
+    SteppedWorker(context(ledger, clock, stepped.ctx.plan("parcels").route, seed=2), clock, "next").work(1_000)
+    assert {row(stepped.ctx, "parcels", key).status for key in keys(30)} == {Status.COMPLETED}
     assert {f"verify {key}" for key in cut_off} <= set(seen)
     assert not set(cut_off) & set(seen), "what the probe found is not done again"
 
@@ -212,9 +212,11 @@ class Deadly:
         self.route.stage("weigh", **options)(weigh)
         self.ctx = context(ledger, clock, self.route)
 
-    def process(self, **spans: int) -> Rig:
+    def process(self, **spans: int) -> SteppedWorker:
         self.processes += 1
-        return Rig(context(self.ledger, self.clock, self.route, seed=self.processes + 1), self.clock, f"p{self.processes}", **spans)
+        return SteppedWorker(
+            context(self.ledger, self.clock, self.route, seed=self.processes + 1), self.clock, f"p{self.processes}", **spans
+        )
 
     def lose(self, times: int, **spans: int) -> None:
         """So many processes take what is due in hand and are lost with it."""
@@ -240,11 +242,11 @@ def test_after_two_losses_nothing_runs_beside_an_item_in_its_process(ledger: Led
     deadly.lose(2)
     assert [row(deadly.ctx, "parcels", key).losses for key in ("bad1", "bad2")] == [1, 1]  # the second is written by the next claim
     add(deadly.ctx, "parcels", *keys(20))
-    rig = deadly.process(weigh=400)
+    stepped = deadly.process(weigh=400)
     beside: set[tuple[str, ...]] = set()
     while not all(row(deadly.ctx, "parcels", key).terminal for key in [*keys(20), "bad1", "bad2"]):
-        rig.step()
-        held = tuple(sorted(item.key for item in rig.in_hand()))
+        stepped.step()
+        held = tuple(sorted(item.key for item in stepped.in_hand()))
         if any(key.startswith("bad") for key in held):
             beside.add(held)
     assert beside == {("bad1",), ("bad2",)}
@@ -256,10 +258,10 @@ def test_fragile_items_do_not_keep_the_others_from_being_done(ledger: Ledger, cl
     deadly = Deadly(ledger, clock, concurrency=4)
     add(deadly.ctx, "parcels", *keys(10, "bad"))
     deadly.lose(2)
-    rig = deadly.process(weigh=20)
+    stepped = deadly.process(weigh=20)
     for number in range(60):
         add(deadly.ctx, "parcels", f"k{number}")
-        rig.work(100)
+        stepped.work(100)
     assert {row(deadly.ctx, "parcels", key).status for key in keys(10, "bad")} == {Status.COMPLETED}
     assert sum(row(deadly.ctx, "parcels", key).terminal for key in keys(60)) >= 55
 
@@ -269,8 +271,8 @@ def test_after_ten_losses_it_ends_and_no_worker_is_lost_with_it_any_more(ledger:
     add(deadly.ctx, "parcels", "bad")
     deadly.lose(MAX_LOSSES)
     add(deadly.ctx, "parcels", "good")
-    rig = deadly.process()
-    rig.work(1_000)
+    stepped = deadly.process()
+    stepped.work(1_000)
     bad = row(deadly.ctx, "parcels", "bad")
     assert (bad.status, bad.losses, bad.attempts) == (Status.MAX_RETRIES_EXCEEDED, MAX_LOSSES, 0)
     assert bad.error is not None
@@ -296,8 +298,8 @@ def test_an_item_that_failed_alone_is_given_alone_until_it_advances(ledger: Ledg
     route.stage("pack", batch=4, concurrency=1)(lambda items: answer("pack", items))
     ctx = context(ledger, clock, route)
     add(ctx, "parcels", "bad", "k0", "k1", "k2")
-    rig = Rig(ctx, clock)
-    rig.work(5_000)
+    stepped = SteppedWorker(ctx, clock)
+    stepped.work(5_000)
     assert row(ctx, "parcels", "bad").attempts == 1
     assert {row(ctx, "parcels", key).status for key in keys(3)} == {Status.COMPLETED}
     assert {row(ctx, "parcels", key).total_attempts for key in keys(3)} == {0}
@@ -305,10 +307,10 @@ def test_an_item_that_failed_alone_is_given_alone_until_it_advances(ledger: Ledg
     pause(ctx, "parcels", "pack", **SIGNED)
     clock.advance("6s")
     add(ctx, "parcels", *keys(3, "n"))
-    rig.work(40_000)
+    stepped.work(40_000)
     assert {call for stage, call in calls if stage == "weigh"} == {"bad", "n0+n1+n2"}
     resume(ctx, "parcels", "pack", **SIGNED)
-    rig.work(2_000)
+    stepped.work(2_000)
     assert ("pack", "bad+n0+n1+n2") in calls, "at its next stage it is one among others again"
 
 
@@ -334,8 +336,8 @@ def test_a_rate_holds_for_the_whole_ledger_whatever_the_number_of_processes(ledg
     tally = Tally(clock, rate="20/s", concurrency=16)
     ctx = context(ledger, clock, tally.route)
     add(ctx, "parcels", *keys(400))
-    one = Rig(ctx, clock, "one")
-    two = Rig(context(ledger, clock, tally.route, seed=2), clock, "two")
+    one = SteppedWorker(ctx, clock, "one")
+    two = SteppedWorker(context(ledger, clock, tally.route, seed=2), clock, "two")
     together(clock, one, two, ms=10_000)
     assert 180 <= len(tally.at) <= 203
     assert tally.most_within(1_000) <= 20 + 3
@@ -357,9 +359,9 @@ def test_a_rate_counts_calls_and_the_extra_calls_of_a_halved_batch_too(ledger: L
     ctx = context(ledger, clock, route)
     add(ctx, "parcels", *keys(80))
     began = clock.now()
-    rig = Rig(ctx, clock)
+    stepped = SteppedWorker(ctx, clock)
     while not all(row(ctx, "parcels", key).terminal for key in keys(80)):
-        rig.work(1_000)
+        stepped.work(1_000)
     seconds = (clock.now() - began) / 1000
     assert len(calls) > 30, "the batches were halved"
     assert len(calls) <= 2 * seconds + 8, "the last batch's extra calls may still be owed"
@@ -371,11 +373,11 @@ def test_items_that_go_alone_are_charged_to_the_rate_as_the_calls_they_are(ledge
     deadly.lose(1)
     deadly.calls.clear()
     add(deadly.ctx, "parcels", *keys(40, "new"))
-    rig = deadly.process()
-    rig.work(3_000)
+    stepped = deadly.process()
+    stepped.work(3_000)
     assert sum(len(call) == 1 for call in deadly.calls) == 10
     assert len(deadly.calls) <= 12, "the ten single calls have used up the rate of five seconds"
-    rig.work(8_000)
+    stepped.work(8_000)
     assert {row(deadly.ctx, "parcels", key).status for key in keys(40, "new")} == {Status.COMPLETED}
 
 
@@ -383,35 +385,35 @@ def test_a_pause_reaches_a_running_worker_and_so_does_its_end(ledger: Ledger, cl
     tally = Tally(clock, concurrency=1)
     ctx = context(ledger, clock, tally.route)
     add(ctx, "parcels", *keys(100))
-    rig = Rig(ctx, clock, weigh=500)
-    rig.work(3_000)
+    stepped = SteppedWorker(ctx, clock, weigh=500)
+    stepped.work(3_000)
     pause(ctx, "parcels", "weigh", **SIGNED)
-    rig.work(5_000)
+    stepped.work(5_000)
     paused = len(tally.at)
-    rig.work(60_000)
+    stepped.work(60_000)
     assert len(tally.at) == paused
-    assert rig.in_hand() == []
+    assert stepped.in_hand() == []
     assert {row(ctx, "parcels", key).attempts for key in keys(100)} == {0}
     resume(ctx, "parcels", "weigh", **SIGNED)
-    rig.work(5_000)
+    stepped.work(5_000)
     assert len(tally.at) > paused + 5
 
 
 def test_changed_limits_reach_a_running_worker_within_five_seconds(ledger: Ledger, clock: VirtualClock) -> None:
     ctx = context(ledger, clock, simple(concurrency=2))
     add(ctx, "parcels", *keys(200))
-    rig = Rig(ctx, clock, weigh=20_000)
-    running = lambda: sum(len(slots.pool.running()) for slots in rig.worker.all_slots)  # noqa: E731
-    rig.work(1_000)
+    stepped = SteppedWorker(ctx, clock, weigh=20_000)
+    running = lambda: sum(len(slots.pool.running()) for slots in stepped.worker.all_slots)  # noqa: E731
+    stepped.work(1_000)
     assert running() == 2
     limit(ctx, "parcels", "weigh", concurrency=6, **SIGNED)
-    rig.work(5_000)
+    stepped.work(5_000)
     assert running() == 6
     limit(ctx, "parcels", "weigh", concurrency=1, **SIGNED)
-    rig.work(60_000)
+    stepped.work(60_000)
     assert running() == 1
     limit(ctx, "parcels", "weigh", clear=True, **SIGNED)
-    rig.work(5_000)
+    stepped.work(5_000)
     assert running() == 2
 
 
@@ -420,11 +422,11 @@ def test_a_changed_rate_reaches_a_running_worker(ledger: Ledger, clock: VirtualC
     ctx = context(ledger, clock, tally.route)
     limit(ctx, "parcels", "weigh", rate="1/s", **SIGNED)
     add(ctx, "parcels", *keys(500))
-    rig = Rig(ctx, clock)
-    rig.work(10_000)
+    stepped = SteppedWorker(ctx, clock)
+    stepped.work(10_000)
     assert 9 <= len(tally.at) <= 12
     limit(ctx, "parcels", "weigh", rate="30/s", **SIGNED)
-    rig.work(10_000)
+    stepped.work(10_000)
     assert len(tally.at) >= 9 + 30 * 5
 
 
@@ -438,12 +440,12 @@ def test_a_paused_lane_holds_up_no_other(ledger: Ledger, clock: VirtualClock) ->
     add(ctx, "parcels", *keys(50, "a"), to="north")
     add(ctx, "parcels", *keys(50, "b"), to="south")
     pause(ctx, "parcels", "weigh", "north", **SIGNED)
-    rig = Rig(ctx, clock)
-    rig.work(5_000)
+    stepped = SteppedWorker(ctx, clock)
+    stepped.work(5_000)
     assert {row(ctx, "parcels", key).status for key in keys(50, "b")} == {Status.COMPLETED}
     assert {row(ctx, "parcels", key).status for key in keys(50, "a")} == {Status.QUEUED}
     resume(ctx, "parcels", "weigh", "north", **SIGNED)
-    rig.work(5_000)
+    stepped.work(5_000)
     assert {row(ctx, "parcels", key).status for key in keys(50, "a")} == {Status.COMPLETED}
 
 
@@ -451,14 +453,14 @@ def test_a_slow_lane_within_its_limit_holds_up_no_other(ledger: Ledger, clock: V
     ctx = context(ledger, clock, lanes_route(concurrency=4, lanes={"north": Limits(concurrency=2)}))
     add(ctx, "parcels", *keys(50, "a"), to="north")
     add(ctx, "parcels", *keys(50, "b"), to="south")
-    rig = Rig(ctx, clock)
-    pool: Any = rig.worker.all_slots[0].pool
+    stepped = SteppedWorker(ctx, clock)
+    pool: Any = stepped.worker.all_slots[0].pool
     begin = pool._handle
     slow = {"north": 3_600_000, "south": 5}
     pool._handle = lambda job, took: (begin(job, took)[0], slow[job[0].lane])
-    rig.runner.dice.random = lambda: 0.0  # type: ignore[method-assign]  # every call's handler is called at its beginning
+    stepped.runner.dice.random = lambda: 0.0  # type: ignore[method-assign]  # every call's handler is called at its beginning
     for _ in range(400):
-        rig.step()
+        stepped.step()
     assert {row(ctx, "parcels", key).status for key in keys(50, "b")} == {Status.COMPLETED}
     assert sum(row(ctx, "parcels", key).status is Status.PROCESSING for key in keys(50, "a")) == 2
 
@@ -467,7 +469,7 @@ def test_a_lanes_rate_slows_that_lane_alone(ledger: Ledger, clock: VirtualClock)
     ctx = context(ledger, clock, lanes_route(concurrency=8, lanes={"north": Limits(rate="1/s")}))
     add(ctx, "parcels", *keys(30, "a"), to="north")
     add(ctx, "parcels", *keys(30, "b"), to="south")
-    Rig(ctx, clock).work(5_000)
+    SteppedWorker(ctx, clock).work(5_000)
     assert {row(ctx, "parcels", key).status for key in keys(30, "b")} == {Status.COMPLETED}
     assert 4 <= sum(row(ctx, "parcels", key).terminal for key in keys(30, "a")) <= 7
 
@@ -484,7 +486,7 @@ def test_a_batch_holds_items_of_one_lane_only(ledger: Ledger, clock: VirtualCloc
     ctx = context(ledger, clock, route)
     for number in range(30):
         add(ctx, "parcels", f"k{number}", to=("north", "south", "east")[number % 3])
-    Rig(ctx, clock).work(2_000)
+    SteppedWorker(ctx, clock).work(2_000)
     assert {row(ctx, "parcels", key).status for key in keys(30)} == {Status.COMPLETED}
     assert {len(lanes) for lanes in seen} == {1}
 
@@ -502,11 +504,11 @@ def test_whatever_a_handler_raises_the_worker_works_on(ledger: Ledger, clock: Vi
 
     ctx = context(ledger, clock, route)
     add(ctx, "parcels", "bad", *keys(5))
-    rig = Rig(ctx, clock)
-    rig.work(5_000)
+    stepped = SteppedWorker(ctx, clock)
+    stepped.work(5_000)
     assert {row(ctx, "parcels", key).status for key in keys(5)} == {Status.COMPLETED}
     assert row(ctx, "parcels", "bad").status is Status.MAX_RETRIES_EXCEEDED
-    assert rig.in_hand() == []
+    assert stepped.in_hand() == []
 
 
 def test_an_outcome_that_is_not_json_hits_its_own_item_only(ledger: Ledger, clock: VirtualClock) -> None:
@@ -514,7 +516,7 @@ def test_an_outcome_that_is_not_json_hits_its_own_item_only(ledger: Ledger, cloc
     route.stage("weigh", retry=Backoff(attempts=1))(lambda item: Done(payload=object()) if item.key == "bad" else Done({"ok": 1}))
     ctx = context(ledger, clock, route)
     add(ctx, "parcels", "bad", *keys(5))
-    Rig(ctx, clock).work(1_000)
+    SteppedWorker(ctx, clock).work(1_000)
     assert {row(ctx, "parcels", key).status for key in keys(5)} == {Status.COMPLETED}
     error = row(ctx, "parcels", "bad").error
     assert error is not None
@@ -524,28 +526,28 @@ def test_an_outcome_that_is_not_json_hits_its_own_item_only(ledger: Ledger, cloc
 def test_a_plain_function_that_overruns_is_shown_and_its_late_answer_is_the_outcome(ledger: Ledger, clock: VirtualClock) -> None:
     ctx = context(ledger, clock, simple(timeout=10))
     add(ctx, "parcels", "a")
-    rig = Rig(ctx, clock, weigh=60_000)
-    rig.work(9_000)
-    assert rig.worker.overrunning() == []
-    rig.work(40_000)
-    [over] = rig.worker.overrunning()
+    stepped = SteppedWorker(ctx, clock, weigh=60_000)
+    stepped.work(9_000)
+    assert stepped.worker.overrunning() == []
+    stepped.work(40_000)
+    [over] = stepped.worker.overrunning()
     assert (over["route"], over["stage"], over["key"]) == ("parcels", "weigh", "a")
-    rig.work(30_000)
-    assert rig.worker.overrunning() == []
+    stepped.work(30_000)
+    assert stepped.worker.overrunning() == []
     assert reasons(ctx, "parcels", "a") == [Reason.ACCEPTED, Reason.COMPLETED]
 
 
 def test_an_outdated_worker_settles_what_it_holds_and_claims_no_more(ledger: Ledger, clock: VirtualClock) -> None:
     ctx = context(ledger, clock, simple(concurrency=1))
     add(ctx, "parcels", "a", "b")
-    rig = Rig(ctx, clock, weigh=500)
-    rig.work(100)
+    stepped = SteppedWorker(ctx, clock, weigh=500)
+    stepped.work(100)
     plan = ctx.plan("parcels")
     document = {"version": 2, "digest": plan.digest, "shape": [list(pair) for pair in plan.shape], "at": clock.now()}
     assert ledger.write("route", "parcels", document)
-    rig.work(5_000)
-    assert rig.in_hand() == []
-    assert rig.worker.outdated == {"parcels"}
+    stepped.work(5_000)
+    assert stepped.in_hand() == []
+    assert stepped.worker.outdated == {"parcels"}
     assert reasons(ctx, "parcels", "a")[-1] is Reason.UNDECIDED
     assert reasons(ctx, "parcels", "b") == [Reason.ACCEPTED]
 
@@ -562,6 +564,6 @@ def test_not_yet_and_retry_are_looked_at_again_when_they_are_due(ledger: Ledger,
     ctx = context(ledger, clock, route)
     began = clock.now()
     add(ctx, "parcels", "a")
-    Rig(ctx, clock).work(300_000)
+    SteppedWorker(ctx, clock).work(300_000)
     assert looks == [0, 30, 90, 210]
     assert row(ctx, "parcels", "a").status is Status.COMPLETED

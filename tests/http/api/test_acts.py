@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.http.guarded_server import guarded
-from tests.http.live_server import Answered, Visitor
+from tests.http.guarded_server import guarded_server
+from tests.http.live_server import HttpAnswer, LiveServer
 
 from milepost.engine.act_log import begin
 from milepost.ports.documents import Act
@@ -19,25 +19,25 @@ FAILED = {"status": ["failed"]}
 
 
 @pytest.fixture
-def failed(door: Visitor) -> Visitor:
+def failed(live_server: LiveServer) -> LiveServer:
     """Three that were rejected at `weigh`, and one that waits at `deliver`."""
-    door.milepost.submit("parcels", *({"id": key, "weigh": "reject"} for key in "abc"), {"id": "fine"})
-    door.work()
-    return door
+    live_server.milepost.submit("parcels", *({"id": key, "weigh": "reject"} for key in "abc"), {"id": "fine"})
+    live_server.work()
+    return live_server
 
 
-def act(door: Visitor, verb: str, **deed: Any) -> Answered:
-    return door.call("POST", ACTS, {"verb": verb, "reason": "fixed", **deed})
+def act(live_server: LiveServer, verb: str, **deed: Any) -> HttpAnswer:
+    return live_server.call("POST", ACTS, {"verb": verb, "reason": "fixed", **deed})
 
 
-def row(door: Visitor, key: str) -> dict[str, Any]:
-    found = door.milepost.show("parcels", key)
+def row(live_server: LiveServer, key: str) -> dict[str, Any]:
+    found = live_server.milepost.show("parcels", key)
     assert found is not None
     return found
 
 
 # Acts on items --------------------------------------------------------------------------------------------------------------
-def test_an_act_by_filter_is_reported_and_recorded_with_who_and_why(failed: Visitor) -> None:
+def test_an_act_by_filter_is_reported_and_recorded_with_who_and_why(failed: LiveServer) -> None:
     report = act(failed, "retry", filter=FAILED, **{"for": "the night shift"})
     assert (report.status, report.body["matched"], report.body["done"], report.body["refused"]) == (200, 3, 3, [])
     line = row(failed, "a")["history"][-1]
@@ -47,14 +47,14 @@ def test_an_act_by_filter_is_reported_and_recorded_with_who_and_why(failed: Visi
     assert (on_record["by"], on_record["reason"], line["act"]) == ("local for the night shift", "fixed", on_record["id"])
 
 
-def test_a_preview_changes_nothing_and_needs_no_reason(failed: Visitor) -> None:
+def test_a_preview_changes_nothing_and_needs_no_reason(failed: LiveServer) -> None:
     report = act(failed, "retry", filter=FAILED, reason="", dry_run=True)
     assert (report.status, report.body["done"], report.body["dry_run"]) == (200, 3, True)
     assert row(failed, "a")["status"] == "REJECTED"
     assert failed.call("GET", "/api/v1/acts").body == {"acts": [], "more": False}
 
 
-def test_each_item_is_done_or_refused_by_itself(failed: Visitor) -> None:
+def test_each_item_is_done_or_refused_by_itself(failed: LiveServer) -> None:
     assert act(failed, "cancel", keys=["a"]).body["done"] == 1
     report = act(failed, "cancel", keys=["fine", "a", "nobody"]).body
     assert (report["matched"], report["done"], report["refused_count"]) == (3, 1, 2)
@@ -62,7 +62,7 @@ def test_each_item_is_done_or_refused_by_itself(failed: Visitor) -> None:
     assert row(failed, "fine")["status"] == "CANCELLED"
 
 
-def test_every_verb_does_what_the_command_of_its_name_does(failed: Visitor) -> None:
+def test_every_verb_does_what_the_command_of_its_name_does(failed: LiveServer) -> None:
     assert act(failed, "skip", keys=["a"]).body["done"] == 1
     assert (row(failed, "a")["stage"], row(failed, "a")["history"][-1]["reason"]) == ("deliver", "skipped")
     assert act(failed, "resend", keys=["fine"]).body["done"] == 1
@@ -74,13 +74,13 @@ def test_every_verb_does_what_the_command_of_its_name_does(failed: Visitor) -> N
     assert (row(failed, "fine")["status"], row(failed, "fine")["results"]["deliver"]) == ("COMPLETED", "signed")
 
 
-def test_what_was_said_before_is_named_among_the_refused(failed: Visitor) -> None:
+def test_what_was_said_before_is_named_among_the_refused(failed: LiveServer) -> None:
     for _ in range(2):
         report = act(failed, "confirm", keys=["fine"], stage="deliver").body
     assert report["refused"] == [["fine", "known: the item has completed this stage"]]
 
 
-def test_an_act_that_was_cut_off_is_gone_on_with(failed: Visitor) -> None:
+def test_an_act_that_was_cut_off_is_gone_on_with(failed: LiveServer) -> None:
     query = {"route": "parcels", "statuses": ["REJECTED"]}
     begin(failed.ctx, Act("cut-off", "retry", "parcels", "ops", "fixed", failed.ctx.clock.now() + 1, {"query": query}))
     assert failed.call("POST", f"{ACTS}/cut-off/go-on", {"dry_run": True}).body["done"] == 3
@@ -92,37 +92,37 @@ def test_an_act_that_was_cut_off_is_gone_on_with(failed: Visitor) -> None:
     assert elsewhere.status == 404
 
 
-def test_the_same_call_with_its_id_does_nothing_twice(failed: Visitor) -> None:
+def test_the_same_call_with_its_id_does_nothing_twice(failed: LiveServer) -> None:
     first = act(failed, "retry", keys=["a", "b"], id="night-1").body
     failed.work()
     again = act(failed, "retry", keys=["a", "b"], id="night-1").body
     assert (first["done"], again["done"], again["skipped"], row(failed, "a")["round"]) == (2, 0, 2, 2)
 
 
-def test_an_act_is_followed_by_its_id_while_it_is_under_way(door: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_act_is_followed_by_its_id_while_it_is_under_way(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("milepost.engine.act_log.BATCH", 2)
-    door.milepost.submit("parcels", *({"id": f"k{n}"} for n in range(5)))
+    live_server.milepost.submit("parcels", *({"id": f"k{n}"} for n in range(5)))
     seen: list[dict[str, Any]] = []
-    apply = door.ctx.ledger.apply
+    apply = live_server.ctx.ledger.apply
 
     def looking(*args: Any, **more: Any) -> Any:
-        seen.append(door.call("GET", "/api/v1/acts/night-2").body)
+        seen.append(live_server.call("GET", "/api/v1/acts/night-2").body)
         return apply(*args, **more)
 
-    monkeypatch.setattr(door.ctx.ledger, "apply", looking)
-    act(door, "cancel", filter={"status": ["live"]}, id="night-2")
-    seen.append(door.call("GET", "/api/v1/acts/night-2").body)
+    monkeypatch.setattr(live_server.ctx.ledger, "apply", looking)
+    act(live_server, "cancel", filter={"status": ["live"]}, id="night-2")
+    seen.append(live_server.call("GET", "/api/v1/acts/night-2").body)
     assert [(one["done"], one["expected"], one["finished"]) for one in seen] == [(0, 5, False), (2, 5, False), (4, 5, False), (5, 5, True)]
 
 
-def test_how_many_are_expected_is_said_only_where_it_is_known(door: Visitor) -> None:
-    door.milepost.submit("parcels", *({"id": key} for key in ("a-1", "a-2", "b-1")))
+def test_how_many_are_expected_is_said_only_where_it_is_known(live_server: LiveServer) -> None:
+    live_server.milepost.submit("parcels", *({"id": key} for key in ("a-1", "a-2", "b-1")))
     for name, chosen, known in (("one", {"prefix": "a-"}, None), ("two", {"status": ["live"]}, 1)):
-        act(door, "cancel", filter=chosen, id=name)
-        assert door.call("GET", f"/api/v1/acts/{name}").body["expected"] == known
+        act(live_server, "cancel", filter=chosen, id=name)
+        assert live_server.call("GET", f"/api/v1/acts/{name}").body["expected"] == known
 
 
-def test_acts_are_found_by_verb_and_by_whoever_acted(failed: Visitor) -> None:
+def test_acts_are_found_by_verb_and_by_whoever_acted(failed: LiveServer) -> None:
     act(failed, "retry", keys=["a", "b"], id="one", **{"for": "the night shift"})
     act(failed, "cancel", keys=["a", "b"], id="two")
 
@@ -134,7 +134,7 @@ def test_acts_are_found_by_verb_and_by_whoever_acted(failed: Visitor) -> None:
 
 
 def test_an_act_that_is_unknown_or_of_another_route_is_not_there(tmp_path: Path) -> None:
-    with guarded(f"sqlite:///{tmp_path}/ledger.db") as at:
+    with guarded_server(f"sqlite:///{tmp_path}/ledger.db") as at:
         begin(at.ctx, Act("letters-1", "retry", "letters", "ops", "fixed", at.ctx.clock.now(), {"keys": 2}))
         key = at.key("read", routes=["parcels"])
         for asked, given in (("letters-1", key), ("nope", key), ("nope", at.key("read", name="reader"))):
@@ -156,58 +156,58 @@ def test_an_act_that_is_unknown_or_of_another_route_is_not_there(tmp_path: Path)
         ({"verb": "retry", "reason": "x", "keys": ["a"], "for": ""}, "for"),
     ],
 )
-def test_a_deed_that_cannot_be_meant_changes_nothing(shared_door: Visitor, deed: dict[str, Any], field: str | None) -> None:
-    shared_door.milepost.submit("parcels", {"id": "a"})
-    answered = shared_door.call("POST", ACTS, deed)
+def test_a_deed_that_cannot_be_meant_changes_nothing(shared_server: LiveServer, deed: dict[str, Any], field: str | None) -> None:
+    shared_server.milepost.submit("parcels", {"id": "a"})
+    answered = shared_server.call("POST", ACTS, deed)
     assert (answered.status, answered.body["code"]) == (400, "wrong-value"), answered
     assert answered.body.get("field") == field
-    assert len(row(shared_door, "a")["history"]) == 1
+    assert len(row(shared_server, "a")["history"]) == 1
 
 
 # Pauses and limits ----------------------------------------------------------------------------------------------------------
-def test_a_paused_stage_is_left_alone_until_it_is_resumed(door: Visitor) -> None:
-    door.milepost.submit("parcels", {"id": "a"})
-    paused = door.call("PUT", f"{HOLDS}/weigh", {"reason": "the scale is away", "for": "the day shift"}).body
+def test_a_paused_stage_is_left_alone_until_it_is_resumed(live_server: LiveServer) -> None:
+    live_server.milepost.submit("parcels", {"id": "a"})
+    paused = live_server.call("PUT", f"{HOLDS}/weigh", {"reason": "the scale is away", "for": "the day shift"}).body
     assert (paused["scope"], paused["paused"], paused["by"]) == ("parcels/weigh", True, "local for the day shift")
-    assert door.call("PUT", f"{HOLDS}/weigh", {"reason": "again"}).body == paused, "it stays as it is"
-    assert door.call("GET", HOLDS).body == {"holds": [paused]}
-    door.work()
-    assert row(door, "a")["stage"] == "weigh"
-    resumed = door.call("DELETE", f"{HOLDS}/weigh?reason=it+is+back").body
+    assert live_server.call("PUT", f"{HOLDS}/weigh", {"reason": "again"}).body == paused, "it stays as it is"
+    assert live_server.call("GET", HOLDS).body == {"holds": [paused]}
+    live_server.work()
+    assert row(live_server, "a")["stage"] == "weigh"
+    resumed = live_server.call("DELETE", f"{HOLDS}/weigh?reason=it+is+back").body
     assert resumed == {"scope": "parcels/weigh", "resumed": True, "still_paused": []}
-    assert door.call("DELETE", f"{HOLDS}/weigh?reason=it+is+back").body["resumed"] is False
-    door.work()
-    assert row(door, "a")["stage"] == "deliver"
+    assert live_server.call("DELETE", f"{HOLDS}/weigh?reason=it+is+back").body["resumed"] is False
+    live_server.work()
+    assert row(live_server, "a")["stage"] == "deliver"
 
 
-def test_a_pause_says_when_it_ends_and_how_fast_the_backlog_goes(door: Visitor) -> None:
-    paused = door.call("PUT", f"{HOLDS}/weigh", {"reason": "away", "until": "2h", "drain": "5/s"}).body
+def test_a_pause_says_when_it_ends_and_how_fast_the_backlog_goes(live_server: LiveServer) -> None:
+    paused = live_server.call("PUT", f"{HOLDS}/weigh", {"reason": "away", "until": "2h", "drain": "5/s"}).body
     assert (paused["drain"], paused["until"] > paused["at"]) == ("5/s", True)
-    assert door.call("GET", HOLDS).body == {"holds": [paused]}
-    wrong = door.call("PUT", f"{HOLDS}/weigh", {"reason": "away", "until": "soon"})
+    assert live_server.call("GET", HOLDS).body == {"holds": [paused]}
+    wrong = live_server.call("PUT", f"{HOLDS}/weigh", {"reason": "away", "until": "soon"})
     assert (wrong.status, "until is 'soon'" in wrong.body["detail"]) == (400, True)
-    assert door.call("DELETE", f"{HOLDS}/weigh?reason=back&drain=2%2Fs").body["resumed"] is True
-    assert [one["rate"] for one in door.call("GET", LIMITS).body["limits"]] == ["2/s"]
+    assert live_server.call("DELETE", f"{HOLDS}/weigh?reason=back&drain=2%2Fs").body["resumed"] is True
+    assert [one["rate"] for one in live_server.call("GET", LIMITS).body["limits"]] == ["2/s"]
 
 
-def test_routes_and_lanes_are_paused_each_by_itself(door: Visitor) -> None:
+def test_routes_and_lanes_are_paused_each_by_itself(live_server: LiveServer) -> None:
     scopes = {HOLDS: "parcels", f"{HOLDS}/weigh/north%2Feast": "parcels/weigh/north/east"}
     for path, scope in scopes.items():
-        assert door.call("PUT", path, {"reason": "x"}).body["scope"] == scope
-    assert door.call("GET", "/api/v1/routes/letters/holds").body == {"holds": []}
-    assert door.call("DELETE", f"{HOLDS}?reason=x").body["still_paused"] == ["parcels/weigh/north/east"]
-    assert door.call("DELETE", f"{HOLDS}/weigh/north%2Feast?reason=x").body["resumed"] is True
+        assert live_server.call("PUT", path, {"reason": "x"}).body["scope"] == scope
+    assert live_server.call("GET", "/api/v1/routes/letters/holds").body == {"holds": []}
+    assert live_server.call("DELETE", f"{HOLDS}?reason=x").body["still_paused"] == ["parcels/weigh/north/east"]
+    assert live_server.call("DELETE", f"{HOLDS}/weigh/north%2Feast?reason=x").body["resumed"] is True
 
 
-def test_limits_are_set_shown_and_taken_off(door: Visitor) -> None:
-    door.call("PUT", f"{LIMITS}/weigh", {"rate": "50/s", "reason": "a slow scale"})
-    limited = door.call("PUT", f"{LIMITS}/weigh", {"concurrency": 2, "reason": "two scales"}).body
+def test_limits_are_set_shown_and_taken_off(live_server: LiveServer) -> None:
+    live_server.call("PUT", f"{LIMITS}/weigh", {"rate": "50/s", "reason": "a slow scale"})
+    limited = live_server.call("PUT", f"{LIMITS}/weigh", {"concurrency": 2, "reason": "two scales"}).body
     assert (limited["scope"], limited["rate"], limited["concurrency"], limited["by"]) == ("parcels/weigh", "50/s", 2, "local")
-    lane = door.call("PUT", f"{LIMITS}/weigh/north", {"rate": 1, "reason": "x"}).body
-    assert door.call("GET", LIMITS).body == {"limits": [limited, lane]}
-    assert door.call("DELETE", f"{LIMITS}/weigh?reason=x").body["rate"] is None
-    door.call("DELETE", f"{LIMITS}/weigh/north?reason=x")
-    assert door.call("GET", LIMITS).body == {"limits": []}
+    lane = live_server.call("PUT", f"{LIMITS}/weigh/north", {"rate": 1, "reason": "x"}).body
+    assert live_server.call("GET", LIMITS).body == {"limits": [limited, lane]}
+    assert live_server.call("DELETE", f"{LIMITS}/weigh?reason=x").body["rate"] is None
+    live_server.call("DELETE", f"{LIMITS}/weigh/north?reason=x")
+    assert live_server.call("GET", LIMITS).body == {"limits": []}
 
 
 @pytest.mark.parametrize(
@@ -223,26 +223,26 @@ def test_limits_are_set_shown_and_taken_off(door: Visitor) -> None:
         ("GET", "/api/v1/routes/nope/holds", None, 404, "unknown-route"),
     ],
 )
-def test_a_wrong_pause_or_limit_is_refused(shared_door: Visitor, method: str, path: str, body: Any, status: int, code: str) -> None:
-    answered = shared_door.call(method, path, body)
+def test_a_wrong_pause_or_limit_is_refused(shared_server: LiveServer, method: str, path: str, body: Any, status: int, code: str) -> None:
+    answered = shared_server.call(method, path, body)
     assert (answered.status, answered.body["code"]) == (status, code), answered
-    assert shared_door.call("GET", HOLDS).body["holds"] == shared_door.call("GET", LIMITS).body["limits"] == []
+    assert shared_server.call("GET", HOLDS).body["holds"] == shared_server.call("GET", LIMITS).body["limits"] == []
 
 
-def test_acts_pauses_and_limits_work_on_aws(aws_door: Visitor) -> None:
-    aws_door.milepost.submit("parcels", {"id": "a"}, {"id": "b"})
-    assert act(aws_door, "cancel", filter={"stage": ["weigh"]}).body["done"] == 2
-    assert row(aws_door, "a")["status"] == "CANCELLED"
-    assert aws_door.call("GET", "/api/v1/acts").body["acts"][0]["done"] == 2
-    aws_door.call("PUT", f"{HOLDS}/weigh", {"reason": "x"})
-    aws_door.call("PUT", f"{LIMITS}/weigh", {"rate": "5/s", "reason": "x"})
-    assert [one["scope"] for one in aws_door.call("GET", HOLDS).body["holds"]] == ["parcels/weigh"]
-    assert [one["rate"] for one in aws_door.call("GET", LIMITS).body["limits"]] == ["5/s"]
+def test_acts_pauses_and_limits_work_on_aws(aws_server: LiveServer) -> None:
+    aws_server.milepost.submit("parcels", {"id": "a"}, {"id": "b"})
+    assert act(aws_server, "cancel", filter={"stage": ["weigh"]}).body["done"] == 2
+    assert row(aws_server, "a")["status"] == "CANCELLED"
+    assert aws_server.call("GET", "/api/v1/acts").body["acts"][0]["done"] == 2
+    aws_server.call("PUT", f"{HOLDS}/weigh", {"reason": "x"})
+    aws_server.call("PUT", f"{LIMITS}/weigh", {"rate": "5/s", "reason": "x"})
+    assert [one["scope"] for one in aws_server.call("GET", HOLDS).body["holds"]] == ["parcels/weigh"]
+    assert [one["rate"] for one in aws_server.call("GET", LIMITS).body["limits"]] == ["5/s"]
 
 
-def test_a_field_that_nobody_knows_and_one_that_is_missing_are_named_with_those_there_are(door: Visitor) -> None:
-    unknown = door.call("PUT", "/api/v1/routes/parcels/holds/weigh", {"reason": "x", "by": "ops"})
-    missing = door.call("PUT", "/api/v1/routes/parcels/holds/weigh", {"for": "ops"})
+def test_a_field_that_nobody_knows_and_one_that_is_missing_are_named_with_those_there_are(live_server: LiveServer) -> None:
+    unknown = live_server.call("PUT", "/api/v1/routes/parcels/holds/weigh", {"reason": "x", "by": "ops"})
+    missing = live_server.call("PUT", "/api/v1/routes/parcels/holds/weigh", {"for": "ops"})
     for answered, field in ((unknown, "by"), (missing, "reason")):
         assert answered.status == 400
         assert (answered.body["code"], answered.body["field"], answered.body["expected"]) == (

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from tests.docs.samples import Page, blocks
-from tests.http.live_server import Visitor
-from tests.http.remote_workers import CLAIMS, Gallery, images, lease_of, open_gallery
-from tests.http.servers_on_ledgers import door_over, new_aws_ledger
+from tests.http.live_server import LiveServer
+from tests.http.remote_workers import CLAIMS, RemoteWorkers, images, lease_of, open_remote_workers
+from tests.http.servers_on_ledgers import new_aws_ledger, server_over
 from tests.project import ROOT
 
 import milepost as mp
@@ -21,22 +21,22 @@ from milepost.testing import VirtualClock
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Visitor]:
-    with door_over("memory:", images()) as visitor:
+def shared() -> Iterator[LiveServer]:
+    with server_over("memory:", images()) as visitor:
         yield visitor
 
 
 @pytest.fixture
-def gallery(tmp_path: Path) -> Iterator[Gallery]:
-    with open_gallery(f"sqlite:///{tmp_path}/ledger.db") as opened:
+def remote(tmp_path: Path) -> Iterator[RemoteWorkers]:
+    with open_remote_workers(f"sqlite:///{tmp_path}/ledger.db") as opened:
         yield opened
 
 
 # What a worker is given, and what becomes of its outcome --------------------------------------------------------------------
-def test_a_claimed_item_brings_all_that_its_worker_needs(gallery: Gallery) -> None:
-    gallery.submit("a", file="a.png")
-    [work] = gallery.claim()
-    shown = gallery.show("a")
+def test_a_claimed_item_brings_all_that_its_worker_needs(remote: RemoteWorkers) -> None:
+    remote.submit("a", file="a.png")
+    [work] = remote.claim()
+    shown = remote.show("a")
     assert work["payload"] == work["input"] == {"id": "a", "file": "a.png"}
     assert (work["work_id"], work["correlation_id"]) == (shown["work_id"], shown["correlation_id"])
     assert (work["attempt"], work["results"], work["unknown"], work["alone"]) == (1, {}, False, False)
@@ -44,123 +44,123 @@ def test_a_claimed_item_brings_all_that_its_worker_needs(gallery: Gallery) -> No
     assert (shown["status"], shown["held_by"]) == ("PROCESSING", "w1 (local)")
 
 
-def test_a_settled_item_goes_on_and_its_history_names_the_worker(gallery: Gallery) -> None:
-    gallery.submit("a")
-    assert gallery.settle(*gallery.claim()) == ["written"]
-    shown = gallery.show("a")
+def test_a_settled_item_goes_on_and_its_history_names_the_worker(remote: RemoteWorkers) -> None:
+    remote.submit("a")
+    assert remote.settle(*remote.claim()) == ["written"]
+    shown = remote.show("a")
     assert (shown["stage"], shown["results"]) == ("publish", {"resize": {"width": 80}})
     assert (shown["history"][-1]["reason"], shown["history"][-1]["by"]) == ("advanced", "w1 (local)")
 
 
-def test_a_failed_try_counts_and_the_last_one_ends_the_item(gallery: Gallery) -> None:
-    gallery.submit("a")
-    gallery.settle(*gallery.claim(), outcome={"type": "retry", "error": "no memory"})
-    assert (gallery.show("a")["status"], gallery.claim()) == ("RETRY_SCHEDULED", [])
-    gallery.clock.advance("1h")
-    [work] = gallery.claim()
+def test_a_failed_try_counts_and_the_last_one_ends_the_item(remote: RemoteWorkers) -> None:
+    remote.submit("a")
+    remote.settle(*remote.claim(), outcome={"type": "retry", "error": "no memory"})
+    assert (remote.show("a")["status"], remote.claim()) == ("RETRY_SCHEDULED", [])
+    remote.clock.advance("1h")
+    [work] = remote.claim()
     assert work["attempt"] == 2
-    gallery.settle(work, outcome={"type": "retry", "error": "no memory"})
-    assert gallery.show("a")["status"] == "MAX_RETRIES_EXCEEDED"
+    remote.settle(work, outcome={"type": "retry", "error": "no memory"})
+    assert remote.show("a")["status"] == "MAX_RETRIES_EXCEEDED"
 
 
-def test_our_own_workers_leave_a_remote_stage_alone_and_do_not_wait_for_it(gallery: Gallery) -> None:
-    gallery.submit("a")
-    gallery.visitor.work()
-    assert (gallery.show("a")["stage"], gallery.show("a")["status"]) == ("resize", "QUEUED")
+def test_our_own_workers_leave_a_remote_stage_alone_and_do_not_wait_for_it(remote: RemoteWorkers) -> None:
+    remote.submit("a")
+    remote.visitor.work()
+    assert (remote.show("a")["stage"], remote.show("a")["status"]) == ("resize", "QUEUED")
 
 
-def test_people_are_told_that_it_waits_for_a_worker_elsewhere(gallery: Gallery) -> None:
-    gallery.submit("a")
-    told = story(gallery.visitor.ctx, "images", "a")
+def test_people_are_told_that_it_waits_for_a_worker_elsewhere(remote: RemoteWorkers) -> None:
+    remote.submit("a")
+    told = story(remote.visitor.ctx, "images", "a")
     assert told is not None
     assert "Waiting for a remote worker." in told.why
     assert not any("milepost work" in sentence for sentence in told.next)
-    gallery.clock.advance("1h")
-    [late] = [finding for finding in doctor(gallery.visitor.ctx).findings if finding.about == "late"]
+    remote.clock.advance("1h")
+    [late] = [finding for finding in doctor(remote.visitor.ctx).findings if finding.about == "late"]
     assert "waits for a worker (remote)" in late.what
 
 
 # Leases ---------------------------------------------------------------------------------------------------------------------
-def test_an_outcome_under_a_lost_lease_is_refused_and_noted(gallery: Gallery) -> None:
-    gallery.submit("a")
-    [first] = gallery.claim("w1", lease="30s")
-    gallery.clock.advance("31s")
-    [second] = gallery.claim("w2")
+def test_an_outcome_under_a_lost_lease_is_refused_and_noted(remote: RemoteWorkers) -> None:
+    remote.submit("a")
+    [first] = remote.claim("w1", lease="30s")
+    remote.clock.advance("31s")
+    [second] = remote.claim("w2")
     assert (second["unknown"], second["alone"], second["attempt"]) == (True, True, 1)
-    assert gallery.settle(first) == ["refused"]
-    assert [line["reason"] for line in gallery.show("a")["history"]][-2:] == ["lost", "late"]
-    assert gallery.settle(second) == ["written"]
+    assert remote.settle(first) == ["refused"]
+    assert [line["reason"] for line in remote.show("a")["history"]][-2:] == ["lost", "late"]
+    assert remote.settle(second) == ["written"]
 
 
-def test_one_lost_lease_does_not_hinder_its_neighbours(gallery: Gallery) -> None:
-    gallery.submit("a", "b")
-    works = gallery.claim(want=2)
-    gallery.call("POST", "/api/v1/routes/images/acts", {"verb": "cancel", "keys": ["a"], "reason": "not wanted"})
-    assert dict(zip([work["key"] for work in works], gallery.settle(*works), strict=True)) == {"a": "refused", "b": "written"}
+def test_one_lost_lease_does_not_hinder_its_neighbours(remote: RemoteWorkers) -> None:
+    remote.submit("a", "b")
+    works = remote.claim(want=2)
+    remote.call("POST", "/api/v1/routes/images/acts", {"verb": "cancel", "keys": ["a"], "reason": "not wanted"})
+    assert dict(zip([work["key"] for work in works], remote.settle(*works), strict=True)) == {"a": "refused", "b": "written"}
 
 
-def test_a_look_that_found_nothing_new_is_told_from_a_refused_one(gallery: Gallery) -> None:
+def test_a_look_that_found_nothing_new_is_told_from_a_refused_one(remote: RemoteWorkers) -> None:
     nothing = {"type": "not-yet", "after": "1s"}
-    gallery.submit("a", "b")
-    gallery.settle(*gallery.claim(want=2), outcome=nothing)
-    gallery.clock.advance("1s")
-    works = gallery.claim(want=2)
-    gallery.call("POST", "/api/v1/routes/images/acts", {"verb": "cancel", "keys": ["a"], "reason": "not wanted"})
-    answers = gallery.settle(*works, outcome=nothing)
+    remote.submit("a", "b")
+    remote.settle(*remote.claim(want=2), outcome=nothing)
+    remote.clock.advance("1s")
+    works = remote.claim(want=2)
+    remote.call("POST", "/api/v1/routes/images/acts", {"verb": "cancel", "keys": ["a"], "reason": "not wanted"})
+    answers = remote.settle(*works, outcome=nothing)
     assert dict(zip([work["key"] for work in works], answers, strict=True)) == {"a": "refused", "b": "written"}
 
 
-def test_the_same_said_again_has_the_same_answer_and_something_else_is_refused(gallery: Gallery) -> None:
-    gallery.submit("a")
-    [work] = gallery.claim()
-    assert gallery.settle(work) == gallery.settle(work) == ["written"]
-    assert gallery.settle(work, outcome={"type": "reject"}) == ["refused"]
-    assert len(gallery.show("a")["history"]) == 2
+def test_the_same_said_again_has_the_same_answer_and_something_else_is_refused(remote: RemoteWorkers) -> None:
+    remote.submit("a")
+    [work] = remote.claim()
+    assert remote.settle(work) == remote.settle(work) == ["written"]
+    assert remote.settle(work, outcome={"type": "reject"}) == ["refused"]
+    assert len(remote.show("a")["history"]) == 2
 
 
 @pytest.mark.parametrize("lease", ["", "0123456789abcdef"])
-def test_a_lease_that_was_never_given_out_does_nothing(gallery: Gallery, lease: str) -> None:
-    gallery.submit("a")
-    [work] = gallery.claim()
-    assert gallery.settle({**work, "lease": lease}) == ["refused"]
-    assert gallery.settle({**work, "key": "b"}) == ["refused"]
-    assert gallery.show("a")["status"] == "PROCESSING"
+def test_a_lease_that_was_never_given_out_does_nothing(remote: RemoteWorkers, lease: str) -> None:
+    remote.submit("a")
+    [work] = remote.claim()
+    assert remote.settle({**work, "lease": lease}) == ["refused"]
+    assert remote.settle({**work, "key": "b"}) == ["refused"]
+    assert remote.show("a")["status"] == "PROCESSING"
 
 
-def test_an_extended_lease_holds_on(gallery: Gallery) -> None:
-    gallery.submit("a", "b")
-    a, b = gallery.claim(want=2, lease="60s")
+def test_an_extended_lease_holds_on(remote: RemoteWorkers) -> None:
+    remote.submit("a", "b")
+    a, b = remote.claim(want=2, lease="60s")
     for _ in range(3):
-        gallery.clock.advance("40s")
-        answered = gallery.call("POST", f"{CLAIMS}/extend", {"leases": [lease_of(a)], "lease": "60s"})
+        remote.clock.advance("40s")
+        answered = remote.call("POST", f"{CLAIMS}/extend", {"leases": [lease_of(a)], "lease": "60s"})
     assert answered.body["leases"] == [{"key": "a", "lease_until": "2033-11-14T22:16:20.000Z"}]
-    assert [work["key"] for work in gallery.claim("w2", want=2)] == ["b"]
-    answered = gallery.call("POST", f"{CLAIMS}/extend", {"leases": [lease_of(a), lease_of(b)]})
+    assert [work["key"] for work in remote.claim("w2", want=2)] == ["b"]
+    answered = remote.call("POST", f"{CLAIMS}/extend", {"leases": [lease_of(a), lease_of(b)]})
     assert [one["lease_until"] is None for one in answered.body["leases"]] == [False, True]
-    assert gallery.settle(a, b) == ["written", "refused"]
+    assert remote.settle(a, b) == ["written", "refused"]
 
 
-def test_what_is_given_back_is_free_at_once_and_uncounted(gallery: Gallery) -> None:
-    gallery.submit("a")
-    [work] = gallery.claim()
+def test_what_is_given_back_is_free_at_once_and_uncounted(remote: RemoteWorkers) -> None:
+    remote.submit("a")
+    [work] = remote.claim()
     back = {"leases": [lease_of(work)], "reason": "shutting down", "unknown": True}
-    assert gallery.call("POST", f"{CLAIMS}/give-back", back).body == {"given_back": 1}
-    assert gallery.call("POST", f"{CLAIMS}/give-back", back).body == {"given_back": 0}
-    [again] = gallery.claim("w2")
+    assert remote.call("POST", f"{CLAIMS}/give-back", back).body == {"given_back": 1}
+    assert remote.call("POST", f"{CLAIMS}/give-back", back).body == {"given_back": 0}
+    [again] = remote.claim("w2")
     assert (again["attempt"], again["unknown"]) == (1, True)
-    assert gallery.settle(work) == ["refused"]
+    assert remote.settle(work) == ["refused"]
 
 
-def test_a_lease_of_another_server_is_honoured(gallery: Gallery, tmp_path: Path) -> None:
-    gallery.submit("a", "b")
-    a, b = gallery.claim(want=2)
-    with door_over(f"sqlite:///{tmp_path}/ledger.db", images(), gallery.clock) as other:
-        gallery.clock.advance("40s")
+def test_a_lease_of_another_server_is_honoured(remote: RemoteWorkers, tmp_path: Path) -> None:
+    remote.submit("a", "b")
+    a, b = remote.claim(want=2)
+    with server_over(f"sqlite:///{tmp_path}/ledger.db", images(), remote.clock) as other:
+        remote.clock.advance("40s")
         answered = other.call("POST", f"{CLAIMS}/extend", {"leases": [lease_of(a)]})
         assert answered.body["leases"][0]["lease_until"] is not None
-        gallery.clock.advance("30s")
-        assert Gallery(other, gallery.clock).settle(a, {**b, "key": "nobody"}) == ["written", "refused"]
-    assert gallery.show("a")["stage"] == "publish"
+        remote.clock.advance("30s")
+        assert RemoteWorkers(other, remote.clock).settle(a, {**b, "key": "nobody"}) == ["written", "refused"]
+    assert remote.show("a")["stage"] == "publish"
 
 
 # What is wrong --------------------------------------------------------------------------------------------------------------
@@ -176,13 +176,13 @@ def test_a_lease_of_another_server_is_honoured(gallery: Gallery, tmp_path: Path)
         (f"{CLAIMS}/settle", {"outcomes": [{"key": "a", "lease": "x", "outcome": {"type": "fine"}}]}, 400, "wrong-value", None),
     ],
 )
-def test_a_wrong_call_is_told_what_is_wrong(shared: Visitor, path: str, body: Any, status: int, code: str, field: str | None) -> None:
+def test_a_wrong_call_is_told_what_is_wrong(shared: LiveServer, path: str, body: Any, status: int, code: str, field: str | None) -> None:
     answered = shared.call("POST", path, body)
     assert (answered.status, answered.body["code"]) == (status, code), answered
     assert field is None or answered.body["field"] == field
 
 
-def test_a_stage_of_our_own_workers_is_claimed_by_no_other(shared: Visitor) -> None:
+def test_a_stage_of_our_own_workers_is_claimed_by_no_other(shared: LiveServer) -> None:
     told = shared.call("POST", CLAIMS.replace("resize", "publish"), {"worker": "w"}).body
     assert (told["title"], told["expected"]) == ("It is not possible in the present state", "a stage declared with remote=True")
 
@@ -206,7 +206,7 @@ def test_the_workers_of_the_page_do_what_it_says(tmp_path: Path) -> None:
     page.write_text(
         text.replace("```console no-run\n$ curl", "```console\n$ curl").replace("```console no-run\n$ LEASE", "```console\n$ LEASE")
     )
-    with door_over("memory:", names["images"]) as visitor, pytest.MonkeyPatch.context() as patch:
+    with server_over("memory:", names["images"]) as visitor, pytest.MonkeyPatch.context() as patch:
         url = f"{visitor.url}/api/v1/routes/images"
         patch.setenv("URL", url)
         assert Page(page, tmp_path, {"URL": url}).run() == 10
@@ -214,25 +214,25 @@ def test_the_workers_of_the_page_do_what_it_says(tmp_path: Path) -> None:
 
 # On AWS ---------------------------------------------------------------------------------------------------------------------
 def test_workers_are_served_from_a_ledger_on_aws() -> None:
-    with new_aws_ledger() as ledger, door_over(ledger, images()) as visitor:
-        gallery = Gallery(visitor, VirtualClock())
-        gallery.submit("a", "b", "c")
+    with new_aws_ledger() as ledger, server_over(ledger, images()) as visitor:
+        remote = RemoteWorkers(visitor, VirtualClock())
+        remote.submit("a", "b", "c")
         visitor.work()
         works: list[dict[str, Any]] = []
         while len(works) < 3:
-            works += gallery.claim(want=3, wait=10, lease="60s")
+            works += remote.claim(want=3, wait=10, lease="60s")
         a, b, c = sorted(works, key=lambda work: str(work["key"]))
-        assert (a["payload"], a["attempt"], gallery.claim("w2")) == ({"id": "a"}, 1, [])
-        answered = gallery.call("POST", f"{CLAIMS}/extend", {"leases": [lease_of(a), {**lease_of(b), "lease": "x"}]})
+        assert (a["payload"], a["attempt"], remote.claim("w2")) == ({"id": "a"}, 1, [])
+        answered = remote.call("POST", f"{CLAIMS}/extend", {"leases": [lease_of(a), {**lease_of(b), "lease": "x"}]})
         assert [one["lease_until"] is None for one in answered.body["leases"]] == [False, True]
-        gallery.call("POST", "/api/v1/routes/images/acts", {"verb": "cancel", "keys": ["c"], "reason": "not wanted"})
-        assert gallery.settle(a, c) == ["written", "refused"]
-        assert gallery.settle(a) == ["written"]
+        remote.call("POST", "/api/v1/routes/images/acts", {"verb": "cancel", "keys": ["c"], "reason": "not wanted"})
+        assert remote.settle(a, c) == ["written", "refused"]
+        assert remote.settle(a) == ["written"]
         back = {"leases": [lease_of(b)]}
-        assert gallery.call("POST", f"{CLAIMS}/give-back", back).body == {"given_back": 1}
-        [again] = gallery.claim("w2", wait=10)
+        assert remote.call("POST", f"{CLAIMS}/give-back", back).body == {"given_back": 1}
+        [again] = remote.claim("w2", wait=10)
         assert again["key"] == "b"
-        assert gallery.settle(again) == ["written"]
-        assert (gallery.show("a")["stage"], gallery.show("b")["stage"]) == ("publish", "publish")
+        assert remote.settle(again) == ["written"]
+        assert (remote.show("a")["stage"], remote.show("b")["stage"]) == ("publish", "publish")
         queues = visitor.ctx.ledger.store.queues  # type: ignore[attr-defined]
         assert queues.depth(queues.url("images", "resize")) == (0, 1, 0), "only what was cancelled has left a message"

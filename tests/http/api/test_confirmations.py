@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from tests.http.live_server import Answered, Visitor
-from tests.http.servers_on_ledgers import door_over, new_aws_ledger
+from tests.http.live_server import HttpAnswer, LiveServer
+from tests.http.servers_on_ledgers import new_aws_ledger, server_over
 
 import milepost as mp
 from milepost.core.errors import ActRefused
@@ -40,11 +40,11 @@ def loans() -> mp.Route:
 class Office:
     """A door, and an item of the test's own at `collect`."""
 
-    def __init__(self, visitor: Visitor, clock: Leaping, key: str) -> None:
+    def __init__(self, visitor: LiveServer, clock: Leaping, key: str) -> None:
         self.visitor, self.clock, self.key = visitor, clock, key
         visitor.milepost.submit("loans", {"id": key})
 
-    def confirm(self, stage: str = "collect", key: str | None = None, **said: Any) -> Answered:
+    def confirm(self, stage: str = "collect", key: str | None = None, **said: Any) -> HttpAnswer:
         return self.visitor.call("POST", CONFIRMATIONS, {"key": key or self.key, "stage": stage, **(said or {"value": {"shelf": 7}})})
 
     def show(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Office:
 
 
 @pytest.fixture(scope="module", params=["memory", "sqlite", "aws"])
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Visitor, Leaping]]:
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveServer, Leaping]]:
     clock = Leaping()
     with ExitStack() as stack:
         ledger = "memory:"
@@ -94,15 +94,15 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             ledger = f"sqlite:///{tmp_path_factory.mktemp('office')}/ledger.db"
         elif request.param == "aws":
             ledger = stack.enter_context(new_aws_ledger())
-        yield stack.enter_context(door_over(ledger, loans(), clock)), clock
+        yield stack.enter_context(server_over(ledger, loans(), clock)), clock
 
 
 @pytest.fixture
-def office(place: tuple[Visitor, Leaping]) -> Office:
+def office(place: tuple[LiveServer, Leaping]) -> Office:
     return Office(*place, secrets.token_hex(4))
 
 
-def told(answered: Answered) -> tuple[int, str]:
+def told(answered: HttpAnswer) -> tuple[int, str]:
     return answered.status, answered.body["answer"] if answered.status < 300 else answered.body["code"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.http.dashboard.pages import seen, shown
-from tests.http.guarded_server import guarded
+from tests.http.guarded_server import guarded_server
 
 DAMAGES = {
     "content": "UPDATE content SET body = x'7b' WHERE item = 1",
@@ -18,7 +18,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("what", DAMAGES)
 def test_a_damaged_item_is_shown_as_far_as_it_can_be_read(tmp_path: Path, what: str) -> None:
-    with guarded(f"sqlite:///{tmp_path}/ledger.db") as at:
+    with guarded_server(f"sqlite:///{tmp_path}/ledger.db") as at:
         for key in ("bad", "good"):
             at.call("POST", "/api/v1/routes/parcels/items", {"id": key})
         connection = sqlite3.connect(tmp_path / "ledger.db")

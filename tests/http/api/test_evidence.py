@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.http.live_server import Visitor, visiting
+from tests.http.live_server import LiveServer, running_server
 
 import milepost as mp
 from milepost.cli.commands import cli
@@ -22,16 +22,16 @@ EVIDENCE = "/api/v1/routes/assets/evidence"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Visitor]:
+def store(tmp_path: Path) -> Iterator[LiveServer]:
     route = mp.Route("assets", key="id", evidence=True)
     route.external("disk")
-    with visiting(tmp_path, route) as visitor:
+    with running_server(tmp_path, route) as visitor:
         visitor.milepost.submit("assets", {"id": "a/b"}, {"id": "other"})
         visitor.call("POST", "/api/v1/routes/assets/confirmations", {"key": "a/b", "stage": "disk", "value": {"volume": "disk-7"}})
         yield visitor
 
 
-def test_what_is_downloaded_holds_without_the_ledger(store: Visitor, tmp_path: Path) -> None:
+def test_what_is_downloaded_holds_without_the_ledger(store: LiveServer, tmp_path: Path) -> None:
     answer = store.call("GET", f"{EVIDENCE}/a%2Fb")
     assert answer.headers["content-disposition"] == 'attachment; filename="assets-a_b.evidence.jsonl"'
     file = tmp_path / "evidence.jsonl"
@@ -42,7 +42,7 @@ def test_what_is_downloaded_holds_without_the_ledger(store: Visitor, tmp_path: P
     assert not verify(file, None, None).holds
 
 
-def test_it_is_what_the_command_line_writes(store: Visitor, tmp_path: Path) -> None:
+def test_it_is_what_the_command_line_writes(store: LiveServer, tmp_path: Path) -> None:
     (tmp_path / "assets.py").write_text(
         "import milepost as mp\nassets = mp.Route('assets', key='id', evidence=True)\nassets.external('disk')\n"
     )
@@ -55,7 +55,7 @@ def test_it_is_what_the_command_line_writes(store: Visitor, tmp_path: Path) -> N
     assert {**json.loads(given[0]), "made_at": ""} == {**json.loads(written[0]), "made_at": ""}
 
 
-def test_evidence_outlives_the_row(store: Visitor, tmp_path: Path) -> None:
+def test_evidence_outlives_the_row(store: LiveServer, tmp_path: Path) -> None:
     before = store.call("GET", f"{EVIDENCE}/a%2Fb").raw.splitlines()[1]
     publish(store.ctx, None, "2026-01-01", store.ctx.clock.now() + 1)
     store.milepost.submit("assets", {"id": "newer"})
@@ -66,7 +66,7 @@ def test_evidence_outlives_the_row(store: Visitor, tmp_path: Path) -> None:
     assert after["proof"], "a head covers it by now"
 
 
-def test_who_may_not_read_gets_no_evidence(store: Visitor) -> None:
+def test_who_may_not_read_gets_no_evidence(store: LiveServer) -> None:
     _, intake = make_key(store.ctx, "intake", ["submit"], by="ops", reason="a test")
     _, archive = make_key(store.ctx, "archive", ["read"], by="ops", reason="a test")
     assert store.call("GET", f"{EVIDENCE}/a%2Fb", key=intake).status == 403

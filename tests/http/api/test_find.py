@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.http.live_server import Answered, Visitor
+from tests.http.live_server import HttpAnswer, LiveServer
 
 from milepost.engine.lists.reconcile import submit_list
 from milepost.http.api import find
@@ -13,16 +13,16 @@ from milepost.http.api import find
 ITEMS = "/api/v1/routes/parcels/items"
 
 
-def keys(answer: Answered) -> list[str]:
+def keys(answer: HttpAnswer) -> list[str]:
     assert answer.status == 200, answer
     return [item["key"] for item in answer.body["items"]]
 
 
-def all_pages(door: Visitor, question: str, limit: int) -> list[str]:
+def all_pages(live_server: LiveServer, question: str, limit: int) -> list[str]:
     found: list[str] = []
     after = ""
     while True:
-        page = door.call("GET", f"{ITEMS}?limit={limit}&{question}{after}")
+        page = live_server.call("GET", f"{ITEMS}?limit={limit}&{question}{after}")
         assert len(keys(page)) <= limit
         found += keys(page)
         if page.body["next"] is None:
@@ -31,11 +31,11 @@ def all_pages(door: Visitor, question: str, limit: int) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def filled(shared_door: Visitor) -> Visitor:
+def filled(shared_server: LiveServer) -> LiveServer:
     """25 parcels: every fifth is rejected, the others are at `deliver`."""
-    shared_door.milepost.submit("parcels", *({"id": f"p{n:02}", "weigh": "reject" if n % 5 == 0 else ""} for n in range(25)))
-    shared_door.work()
-    return shared_door
+    shared_server.milepost.submit("parcels", *({"id": f"p{n:02}", "weigh": "reject" if n % 5 == 0 else ""} for n in range(25)))
+    shared_server.work()
+    return shared_server
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ def filled(shared_door: Visitor) -> Visitor:
     ],
 )
 @pytest.mark.parametrize("limit", [3, 1000])
-def test_the_pages_of_a_question_hold_every_item_once(filled: Visitor, question: str, wanted: set[int], limit: int) -> None:
+def test_the_pages_of_a_question_hold_every_item_once(filled: LiveServer, question: str, wanted: set[int], limit: int) -> None:
     found = all_pages(filled, question, limit)
     assert sorted(found) == sorted(f"p{n:02}" for n in wanted)
 
 
-def test_an_item_looks_as_the_command_line_shows_it(filled: Visitor) -> None:
+def test_an_item_looks_as_the_command_line_shows_it(filled: LiveServer) -> None:
     from milepost.engine.views.items import row_view
 
     [item] = filled.ctx.ledger.get([("parcels", "p01")])
@@ -66,20 +66,20 @@ def test_an_item_looks_as_the_command_line_shows_it(filled: Visitor) -> None:
     assert filled.call("GET", f"{ITEMS}?prefix=p01").body == {"items": [row_view(item)], "next": None, "more": False, "refused": []}
 
 
-def test_the_items_of_one_kind_of_error_are_found(filled: Visitor) -> None:
+def test_the_items_of_one_kind_of_error_are_found(filled: LiveServer) -> None:
     [group] = filled.ctx.ledger.groups("parcels")
     assert len(all_pages(filled, f"group={group.group}", 2)) == 5
 
 
-def test_the_items_of_several_lists_of_one_name_are_found_page_by_page(door: Visitor, tmp_path: Any) -> None:
+def test_the_items_of_several_lists_of_one_name_are_found_page_by_page(live_server: LiveServer, tmp_path: Any) -> None:
     for name, content in (("x.txt", "a\nb\nc\n"), ("y.txt", "d\ne\n"), ("x.txt", "f\ng\n")):
         (tmp_path / name).write_text(content)
-        submit_list(door.ctx, "parcels", str(tmp_path / name))
-    assert sorted(all_pages(door, "list=x.txt", 2)) == ["a", "b", "c", "f", "g"]
-    assert sorted(all_pages(door, "list=y.txt", 2)) == ["d", "e"]
+        submit_list(live_server.ctx, "parcels", str(tmp_path / name))
+    assert sorted(all_pages(live_server, "list=x.txt", 2)) == ["a", "b", "c", "f", "g"]
+    assert sorted(all_pages(live_server, "list=y.txt", 2)) == ["d", "e"]
 
 
-def test_a_place_is_good_for_its_own_question_alone(filled: Visitor) -> None:
+def test_a_place_is_good_for_its_own_question_alone(filled: LiveServer) -> None:
     place = filled.call("GET", f"{ITEMS}?status=live&limit=3").body["next"]
     assert filled.call("GET", f"{ITEMS}?status=live&limit=5&after={place}").status == 200
     for question in (f"status=failed&after={place}", f"after={place}", "status=live&after=nonsense", f"status=live&after={place[:-4]}"):
@@ -89,17 +89,17 @@ def test_a_place_is_good_for_its_own_question_alone(filled: Visitor) -> None:
     assert other.status == 400
 
 
-def test_pages_of_items_by_age_are_of_one_moment(door: Visitor) -> None:
+def test_pages_of_items_by_age_are_of_one_moment(live_server: LiveServer) -> None:
     def submitted(*names: str) -> None:
-        door.milepost.submit("parcels", *({"id": name} for name in names))
-        done = door.ctx.clock.now()
-        while door.ctx.clock.now() == done:
+        live_server.milepost.submit("parcels", *({"id": name} for name in names))
+        done = live_server.ctx.clock.now()
+        while live_server.ctx.clock.now() == done:
             pass
 
     submitted("0", "1", "2", "3")
-    first = door.call("GET", f"{ITEMS}?older_than=0s&limit=2")
+    first = live_server.call("GET", f"{ITEMS}?older_than=0s&limit=2")
     submitted("late")
-    rest = door.call("GET", f"{ITEMS}?older_than=0s&limit=100&after={first.body['next']}")
+    rest = live_server.call("GET", f"{ITEMS}?older_than=0s&limit=100&after={first.body['next']}")
     assert sorted(keys(first) + keys(rest)) == ["0", "1", "2", "3"]
 
 
@@ -113,8 +113,8 @@ def test_pages_of_items_by_age_are_of_one_moment(door: Visitor) -> None:
         ("colour=red", "colour", "status, stage, lane, group, list, prefix, part, older_than, overdue, nearest, scan, limit, after"),
     ],
 )
-def test_a_wrong_parameter_is_named_with_what_would_be_right(shared_door: Visitor, question: str, field: str, expected: str) -> None:
-    answer = shared_door.call("GET", f"{ITEMS}?{question}")
+def test_a_wrong_parameter_is_named_with_what_would_be_right(shared_server: LiveServer, question: str, field: str, expected: str) -> None:
+    answer = shared_server.call("GET", f"{ITEMS}?{question}")
     assert (answer.status, answer.body["code"], answer.body["field"]) == (400, "wrong-value", field)
     assert answer.body["expected"] == expected
 
@@ -122,9 +122,9 @@ def test_a_wrong_parameter_is_named_with_what_would_be_right(shared_door: Visito
 STATUSES = "PENDING, QUEUED, PROCESSING, WAITING, RETRY_SCHEDULED, COMPLETED, MAX_RETRIES_EXCEEDED, REJECTED, CANCELLED, failed, live"
 
 
-def test_what_nobody_knows_is_named_within_the_filter_of_an_act_too(shared_door: Visitor) -> None:
+def test_what_nobody_knows_is_named_within_the_filter_of_an_act_too(shared_server: LiveServer) -> None:
     deed = {"verb": "retry", "filter": {"status": ["failed", "foo"]}, "dry_run": True}
-    told = shared_door.call("POST", "/api/v1/routes/parcels/acts", deed).body
+    told = shared_server.call("POST", "/api/v1/routes/parcels/acts", deed).body
     assert (told["field"], told["expected"]) == ("filter.status", STATUSES)
 
 
@@ -138,17 +138,19 @@ def test_what_nobody_knows_is_named_within_the_filter_of_an_act_too(shared_door:
         ("older_than=soon", "older_than", "a span, such as 2d"),
     ],
 )
-def test_what_nobody_knows_is_a_mistake_and_not_an_empty_answer(shared_door: Visitor, question: str, field: str, expected: str) -> None:
-    answer = shared_door.call("GET", f"{ITEMS}?{question}")
+def test_what_nobody_knows_is_a_mistake_and_not_an_empty_answer(
+    shared_server: LiveServer, question: str, field: str, expected: str
+) -> None:
+    answer = shared_server.call("GET", f"{ITEMS}?{question}")
     assert (answer.status, answer.body["code"], answer.body["field"]) == (400, "wrong-value", field)
     assert answer.body["expected"] == expected
 
 
-def test_what_comes_next_is_the_nearest_with_the_reason(door: Visitor) -> None:
-    door.milepost.submit("parcels", {"id": "first"})
-    door.work()
-    door.milepost.submit("parcels", {"id": "second"})
-    found = door.call("GET", f"{ITEMS}?nearest=true").body
+def test_what_comes_next_is_the_nearest_with_the_reason(live_server: LiveServer) -> None:
+    live_server.milepost.submit("parcels", {"id": "first"})
+    live_server.work()
+    live_server.milepost.submit("parcels", {"id": "second"})
+    found = live_server.call("GET", f"{ITEMS}?nearest=true").body
     assert [(row["key"], row["why"]) for row in found["items"]] == [
         ("first", "offered; not confirmed yet"),
         ("second", "it waits for a worker"),
@@ -156,12 +158,12 @@ def test_what_comes_next_is_the_nearest_with_the_reason(door: Visitor) -> None:
     assert (found["next"], found["more"]) == (None, False)
 
 
-def test_overdue_items_come_with_the_reason_and_in_one_page(door: Visitor) -> None:
-    assert door.call("GET", f"{ITEMS}?overdue=true").body == {"items": [], "next": None, "more": False, "refused": []}
-    assert door.call("GET", f"{ITEMS}?overdue=true&after=x").body["field"] == "after"
+def test_overdue_items_come_with_the_reason_and_in_one_page(live_server: LiveServer) -> None:
+    assert live_server.call("GET", f"{ITEMS}?overdue=true").body == {"items": [], "next": None, "more": False, "refused": []}
+    assert live_server.call("GET", f"{ITEMS}?overdue=true&after=x").body["field"] == "after"
 
 
-def test_status_and_counts_say_how_many_are_where(filled: Visitor) -> None:
+def test_status_and_counts_say_how_many_are_where(filled: LiveServer) -> None:
     told = filled.call("GET", "/api/v1/status").body["routes"]
     assert told["parcels"]["stages"] == {"weigh": {"REJECTED": 5}, "deliver": {"QUEUED": 20}}
     assert told["letters"]["total"] == 0
@@ -173,24 +175,26 @@ def test_status_and_counts_say_how_many_are_where(filled: Visitor) -> None:
     assert 0 <= deliver["p50_s"] <= deliver["p95_s"] <= deliver["oldest_s"]
 
 
-def test_on_aws_items_are_found_page_by_page_and_what_no_index_serves_is_said(aws_door: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    aws_door.milepost.submit("parcels", *({"id": f"p{n:02}", "weigh": "reject" if n % 5 == 0 else ""} for n in range(12)))
-    aws_door.work()
-    assert sorted(all_pages(aws_door, "", 5)) == [f"p{n:02}" for n in range(12)]
-    assert sorted(all_pages(aws_door, "status=failed", 2)) == ["p00", "p05", "p10"]
-    assert aws_door.call("GET", "/api/v1/routes/parcels/counts").body["failed"] == 3
-    assert "'deliver'" in aws_door.call("GET", "/api/v1/routes/parcels/story/p01").body["where"]
+def test_on_aws_items_are_found_page_by_page_and_what_no_index_serves_is_said(
+    aws_server: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aws_server.milepost.submit("parcels", *({"id": f"p{n:02}", "weigh": "reject" if n % 5 == 0 else ""} for n in range(12)))
+    aws_server.work()
+    assert sorted(all_pages(aws_server, "", 5)) == [f"p{n:02}" for n in range(12)]
+    assert sorted(all_pages(aws_server, "status=failed", 2)) == ["p00", "p05", "p10"]
+    assert aws_server.call("GET", "/api/v1/routes/parcels/counts").body["failed"] == 3
+    assert "'deliver'" in aws_server.call("GET", "/api/v1/routes/parcels/story/p01").body["where"]
     monkeypatch.setattr(find, "WARN_ROWS", 5)
-    told = aws_door.call("GET", f"{ITEMS}?stage=deliver")
+    told = aws_server.call("GET", f"{ITEMS}?stage=deliver")
     assert "all 12 rows of parcels are read" in told.headers["milepost-cost"]
     monkeypatch.setattr(find, "CONFIRM_ROWS", 10)
-    refused = aws_door.call("GET", f"{ITEMS}?stage=deliver")
+    refused = aws_server.call("GET", f"{ITEMS}?stage=deliver")
     assert (refused.status, refused.body["code"], refused.body["rows"]) == (400, "costly", 12)
-    assert len(keys(aws_door.call("GET", f"{ITEMS}?stage=deliver&scan=true"))) == 9
-    assert "milepost-cost" not in aws_door.call("GET", f"{ITEMS}?status=failed").headers
+    assert len(keys(aws_server.call("GET", f"{ITEMS}?stage=deliver&scan=true"))) == 9
+    assert "milepost-cost" not in aws_server.call("GET", f"{ITEMS}?status=failed").headers
 
 
-def test_on_aws_a_list_is_taken_in_from_a_stream(aws_door: Visitor) -> None:
-    report = aws_door.call("POST", ITEMS, b'{"id": "a"}\n{"id": "b"}\n', headers={"Content-Type": "application/x-ndjson"}).body
+def test_on_aws_a_list_is_taken_in_from_a_stream(aws_server: LiveServer) -> None:
+    report = aws_server.call("POST", ITEMS, b'{"id": "a"}\n{"id": "b"}\n', headers={"Content-Type": "application/x-ndjson"}).body
     assert report["counts"]["new"] == 2
-    assert sorted(all_pages(aws_door, f"list={report['id']}", 1)) == ["a", "b"]
+    assert sorted(all_pages(aws_server, f"list={report['id']}", 1)) == ["a", "b"]

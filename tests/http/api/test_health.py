@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.http.guarded_server import guarded
-from tests.http.live_server import Visitor
+from tests.http.guarded_server import guarded_server
+from tests.http.live_server import LiveServer
 from tests.polling import wait_until
 
 from milepost.core.errors import LedgerReadOnly
@@ -28,22 +28,22 @@ def asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def busy(door: Visitor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Visitor]:
+def busy(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveServer]:
     """A door beside a station at work."""
     monkeypatch.setattr(presence, "EVERY_MS", 50)
-    station = Station(door.ctx)
+    station = Station(live_server.ctx)
     thread = threading.Thread(target=station.run)
     thread.start()
-    wait_until(lambda: door.call("GET", "/readyz").status == 200)
+    wait_until(lambda: live_server.call("GET", "/readyz").status == 200)
     try:
-        yield door
+        yield live_server
     finally:
         station.stop()
         thread.join()
 
 
-def missing(door: Visitor) -> list[str]:
-    answer = door.call("GET", "/readyz")
+def missing(live_server: LiveServer) -> list[str]:
+    answer = live_server.call("GET", "/readyz")
     assert (answer.status, answer.headers["content-type"]) == (503, "application/problem+json")
     assert answer.body["code"] == "not-ready"
     return [part["part"] for part in answer.body["parts"]]
@@ -60,24 +60,24 @@ class Instead:
         return getattr(self._inner, name)
 
 
-def test_a_server_is_alive_and_not_ready_before_anybody_works(door: Visitor) -> None:
-    alive = door.call("GET", "/healthz")
+def test_a_server_is_alive_and_not_ready_before_anybody_works(live_server: LiveServer) -> None:
+    alive = live_server.call("GET", "/healthz")
     assert (alive.status, alive.body) == (200, {"status": "alive"})
-    assert missing(door) == ["station", "resender"]
+    assert missing(live_server) == ["station", "resender"]
 
 
-def test_a_server_is_ready_while_a_station_runs_and_not_after(busy: Visitor) -> None:
+def test_a_server_is_ready_while_a_station_runs_and_not_after(busy: LiveServer) -> None:
     assert busy.call("GET", "/readyz").body == {"status": "ready"}
     assert busy.call("HEAD", "/readyz").status == 200
 
 
-def test_a_station_that_has_stopped_is_missed(door: Visitor) -> None:
-    door.work()
-    assert missing(door) == ["station"]
+def test_a_station_that_has_stopped_is_missed(live_server: LiveServer) -> None:
+    live_server.work()
+    assert missing(live_server) == ["station"]
 
 
 def test_a_ledger_that_does_not_answer_makes_the_server_not_ready_and_leaves_it_alive(
-    busy: Visitor, monkeypatch: pytest.MonkeyPatch
+    busy: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, go_on, asked = busy.ctx.ledger, threading.Event(), []
 
@@ -97,7 +97,7 @@ def test_a_ledger_that_does_not_answer_makes_the_server_not_ready_and_leaves_it_
     wait_until(lambda: busy.call("GET", "/readyz").status == 200)
 
 
-def test_a_ledger_that_cannot_be_written_to_is_named_without_saying_where_it_is(busy: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_cannot_be_written_to_is_named_without_saying_where_it_is(busy: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
     real = busy.ctx.ledger
 
     def write(kind: str, *given: Any, **more: Any) -> Any:
@@ -111,7 +111,7 @@ def test_a_ledger_that_cannot_be_written_to_is_named_without_saying_where_it_is(
     assert b"hidden" not in answer.raw
 
 
-def test_a_route_that_has_changed_elsewhere_makes_the_server_not_ready(busy: Visitor) -> None:
+def test_a_route_that_has_changed_elsewhere_makes_the_server_not_ready(busy: LiveServer) -> None:
     document = busy.ctx.ledger.read(ROUTE)["parcels"]
     newer = msgspec.structs.replace(read_as(RouteVersion, document.value), version=2)
     busy.ctx.ledger.write(ROUTE, "parcels", msgspec.to_builtins(newer))
@@ -121,13 +121,13 @@ def test_a_route_that_has_changed_elsewhere_makes_the_server_not_ready(busy: Vis
 
 
 def test_health_is_open_to_those_without_a_key_and_figures_are_not(tmp_path: Path) -> None:
-    with guarded(f"sqlite:///{tmp_path}/ledger.db") as door:
-        door.key("read")
-        statuses = {path: door.call("GET", path).status for path in ("/healthz", "/readyz", "/metrics")}
+    with guarded_server(f"sqlite:///{tmp_path}/ledger.db") as live_server:
+        live_server.key("read")
+        statuses = {path: live_server.call("GET", path).status for path in ("/healthz", "/readyz", "/metrics")}
         assert statuses == {"/healthz": 200, "/readyz": 503, "/metrics": 401}
 
 
-def test_on_aws_whoever_ran_lately_counts_as_at_work(aws_door: Visitor) -> None:
-    assert missing(aws_door) == ["station", "resender"]
-    aws_door.work()
-    assert aws_door.call("GET", "/readyz").status == 200
+def test_on_aws_whoever_ran_lately_counts_as_at_work(aws_server: LiveServer) -> None:
+    assert missing(aws_server) == ["station", "resender"]
+    aws_server.work()
+    assert aws_server.call("GET", "/readyz").status == 200

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 
 import pytest
-from tests.http.live_server import Visitor
+from tests.http.live_server import LiveServer
 
 from milepost.engine.auth.keys import make_key
 from milepost.http.api import lists
@@ -36,83 +36,83 @@ def lines(first: int, n: int) -> Iterator[bytes]:
         ("text/plain", b"a\n\xff\nb\n# nothing\na\n"),
     ],
 )
-def test_a_list_of_every_kind_is_taken_in_and_reconciled(door: Visitor, kind: str, body: bytes) -> None:
-    report = door.call("POST", f"{ITEMS}?name=morning", body, headers={"Content-Type": kind}).body
+def test_a_list_of_every_kind_is_taken_in_and_reconciled(live_server: LiveServer, kind: str, body: bytes) -> None:
+    report = live_server.call("POST", f"{ITEMS}?name=morning", body, headers={"Content-Type": kind}).body
     assert {word: n for word, n in report["counts"].items() if n} == {"new": 2, "repeated": 1, "malformed": 1}
     assert (report["name"], report["lines"], len(report["malformed"])) == ("morning", 4, 1)
-    told = door.call("GET", f"/api/v1/lists/{report['id']}").body
+    told = live_server.call("GET", f"/api/v1/lists/{report['id']}").body
     assert (told["name"], told["finished"], told["counts"], told["digest"]) == ("morning", True, report["counts"], report["digest"])
-    again = door.call("POST", ITEMS, body, headers={"Content-Type": kind}).body
+    again = live_server.call("POST", ITEMS, body, headers={"Content-Type": kind}).body
     assert again["counts"]["in_progress"] == 2
-    assert [one["id"] for one in door.call("GET", "/api/v1/lists").body["lists"]] == [again["id"], report["id"]]
+    assert [one["id"] for one in live_server.call("GET", "/api/v1/lists").body["lists"]] == [again["id"], report["id"]]
 
 
-def test_a_csv_without_the_keys_column_is_refused_unless_it_is_said_to_have_no_header(door: Visitor) -> None:
+def test_a_csv_without_the_keys_column_is_refused_unless_it_is_said_to_have_no_header(live_server: LiveServer) -> None:
     body, csv = b"a,1\nb,2\na,3\n", {"Content-Type": "text/csv"}
-    refused = door.call("POST", ITEMS, body, headers=csv)
+    refused = live_server.call("POST", ITEMS, body, headers=csv)
     assert refused.status == 400
     assert "the header lacks the column 'id'" in refused.body["detail"]
-    assert door.milepost.status()["routes"]["parcels"]["total"] == 0
-    report = door.call("POST", f"{ITEMS}?no_header=true", body, headers=csv).body
+    assert live_server.milepost.status()["routes"]["parcels"]["total"] == 0
+    report = live_server.call("POST", f"{ITEMS}?no_header=true", body, headers=csv).body
     assert {word: n for word, n in report["counts"].items() if n} == {"new": 2, "changed": 1}
     assert report["changed"] == [{"line": 3, "key": "a"}]
 
 
-def test_a_hundred_thousand_lines_are_taken_in_from_a_stream(door: Visitor) -> None:
-    report = door.call("POST", ITEMS, lines(0, 100_000), headers=NDJSON).body
+def test_a_hundred_thousand_lines_are_taken_in_from_a_stream(live_server: LiveServer) -> None:
+    report = live_server.call("POST", ITEMS, lines(0, 100_000), headers=NDJSON).body
     assert (report["lines"], report["counts"]["new"]) == (100_000, 100_000)
-    assert door.milepost.status()["routes"]["parcels"]["total"] == 100_000
+    assert live_server.milepost.status()["routes"]["parcels"]["total"] == 100_000
 
 
-def test_a_dry_run_says_what_would_happen_and_writes_nothing(door: Visitor) -> None:
-    report = door.call("POST", f"{ITEMS}?dry_run=true", lines(0, 3), headers=NDJSON).body
+def test_a_dry_run_says_what_would_happen_and_writes_nothing(live_server: LiveServer) -> None:
+    report = live_server.call("POST", f"{ITEMS}?dry_run=true", lines(0, 3), headers=NDJSON).body
     assert (report["id"], report["counts"]["new"]) == ("", 3)
-    assert door.milepost.status()["routes"]["parcels"]["total"] == 0
-    assert door.call("GET", "/api/v1/lists").body["lists"] == []
+    assert live_server.milepost.status()["routes"]["parcels"]["total"] == 0
+    assert live_server.call("GET", "/api/v1/lists").body["lists"] == []
 
 
-def test_a_full_list_says_what_has_vanished(door: Visitor) -> None:
-    door.call("POST", f"{ITEMS}?full=true", b"a\nb\nc\n", headers={"Content-Type": "text/plain"})
-    report = door.call("POST", f"{ITEMS}?full=true", b"a\nc\n", headers={"Content-Type": "text/plain"}).body
+def test_a_full_list_says_what_has_vanished(live_server: LiveServer) -> None:
+    live_server.call("POST", f"{ITEMS}?full=true", b"a\nb\nc\n", headers={"Content-Type": "text/plain"})
+    report = live_server.call("POST", f"{ITEMS}?full=true", b"a\nc\n", headers={"Content-Type": "text/plain"}).body
     assert (report["vanished"], report["counts"]["vanished"]) == (["b"], 1)
 
 
-def test_which_keys_have_vanished_is_not_told_to_one_who_may_only_submit(door: Visitor) -> None:
+def test_which_keys_have_vanished_is_not_told_to_one_who_may_only_submit(live_server: LiveServer) -> None:
     plain, signed = {"Content-Type": "text/plain"}, {"by": "ops", "reason": "a test"}
-    door.call("POST", f"{ITEMS}?full=true", b"a\nb\nc\n", headers=plain)
+    live_server.call("POST", f"{ITEMS}?full=true", b"a\nb\nc\n", headers=plain)
     for scopes, told in ((["submit"], []), (["submit", "read"], ["b"])):
-        _, key = make_key(door.ctx, "-".join(scopes), scopes, **signed)
-        report = door.call("POST", f"{ITEMS}?full=true&dry_run=true", b"a\nc\n", headers=plain, key=key).body
+        _, key = make_key(live_server.ctx, "-".join(scopes), scopes, **signed)
+        report = live_server.call("POST", f"{ITEMS}?full=true&dry_run=true", b"a\nc\n", headers=plain, key=key).body
         assert (report["vanished"], report["counts"]["vanished"]) == (told, 1)
 
 
-def test_an_empty_list_is_a_list_of_nothing(door: Visitor) -> None:
-    answer = door.call("POST", ITEMS, b"", headers=NDJSON)
+def test_an_empty_list_is_a_list_of_nothing(live_server: LiveServer) -> None:
+    answer = live_server.call("POST", ITEMS, b"", headers=NDJSON)
     assert (answer.status, answer.body["lines"]) == (200, 0)
 
 
-def test_what_is_no_list_is_refused(door: Visitor) -> None:
-    answer = door.call("POST", ITEMS, b"\x1f\x8b compressed", headers=NDJSON)
+def test_what_is_no_list_is_refused(live_server: LiveServer) -> None:
+    answer = live_server.call("POST", ITEMS, b"\x1f\x8b compressed", headers=NDJSON)
     assert (answer.status, answer.body["code"]) == (400, "wrong-value")
     assert "unpack it" in answer.body["detail"]
 
 
-def test_a_list_that_does_not_exist_is_not_found(door: Visitor) -> None:
-    answer = door.call("GET", "/api/v1/lists/nobody")
+def test_a_list_that_does_not_exist_is_not_found(live_server: LiveServer) -> None:
+    answer = live_server.call("GET", "/api/v1/lists/nobody")
     assert (answer.status, answer.body["code"]) == (404, "unknown-list")
 
 
-def begun(door: Visitor, body: bytes) -> socket.socket:
+def begun(live_server: LiveServer, body: bytes) -> socket.socket:
     """A list whose sender stops after this much of a body that is to be longer."""
-    sent = socket.create_connection(("127.0.0.1", door.port), timeout=30)
+    sent = socket.create_connection(("127.0.0.1", live_server.port), timeout=30)
     head = f"POST {ITEMS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\nContent-Length: 1000000\r\n\r\n"
     sent.sendall(head.encode() + body)
     return sent
 
 
-def places_taken(door: Visitor, n: int) -> None:
+def places_taken(live_server: LiveServer, n: int) -> None:
     """Wait until so many lists are being taken in, no more and no fewer."""
-    places, pause = door.door.state.list_places, threading.Event()
+    places, pause = live_server.opened.state.list_places, threading.Event()
     while True:
         free = 0
         while places.acquire(blocking=False):
@@ -124,37 +124,37 @@ def places_taken(door: Visitor, n: int) -> None:
         pause.wait(0.005)
 
 
-def test_a_client_that_goes_away_leaves_what_was_taken_in(door: Visitor) -> None:
-    with begun(door, b"".join(lines(0, 20_000))):
-        while door.milepost.show("parcels", "k000000") is None:
-            places_taken(door, 1)
-    places_taken(door, 0)
-    assert door.milepost.status()["routes"]["parcels"]["total"] >= 10_000
-    [record] = door.call("GET", "/api/v1/lists").body["lists"]
+def test_a_client_that_goes_away_leaves_what_was_taken_in(live_server: LiveServer) -> None:
+    with begun(live_server, b"".join(lines(0, 20_000))):
+        while live_server.milepost.show("parcels", "k000000") is None:
+            places_taken(live_server, 1)
+    places_taken(live_server, 0)
+    assert live_server.milepost.status()["routes"]["parcels"]["total"] >= 10_000
+    [record] = live_server.call("GET", "/api/v1/lists").body["lists"]
     assert record["finished"] is False
 
 
-def test_a_client_that_falls_silent_is_told_so_and_what_it_had_sent_stays(door: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_falls_silent_is_told_so_and_what_it_had_sent_stays(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists, "SILENT_S", 0.05)
-    with begun(door, b'{"id": "a"}\n') as sent:
+    with begun(live_server, b'{"id": "a"}\n') as sent:
         answer = http.client.HTTPResponse(sent)
         answer.begin()
         assert (answer.status, json.loads(answer.read())["code"]) == (408, "too-slow")
         answer.close()
-    assert door.milepost.show("parcels", "a") is not None
+    assert live_server.milepost.show("parcels", "a") is not None
 
 
-def test_lists_beyond_those_that_can_be_taken_in_at_once_are_asked_to_come_again(door: Visitor) -> None:
+def test_lists_beyond_those_that_can_be_taken_in_at_once_are_asked_to_come_again(live_server: LiveServer) -> None:
     with ExitStack() as open_ones:
         for _ in range(LISTS):
-            open_ones.enter_context(begun(door, b""))
-        places_taken(door, LISTS)
-        answer = door.call("POST", ITEMS, b'{"id": "a"}\n', headers=NDJSON)
+            open_ones.enter_context(begun(live_server, b""))
+        places_taken(live_server, LISTS)
+        answer = live_server.call("POST", ITEMS, b'{"id": "a"}\n', headers=NDJSON)
         assert (answer.status, answer.body["code"]) == (503, "busy")
         assert int(answer.headers["retry-after"]) > 0
-        assert door.call("POST", ITEMS, {"id": "b"}).status == 201
-    places_taken(door, 0)
-    assert door.call("POST", ITEMS, b'{"id": "a"}\n', headers=NDJSON).status == 200
+        assert live_server.call("POST", ITEMS, {"id": "b"}).status == 201
+    places_taken(live_server, 0)
+    assert live_server.call("POST", ITEMS, b'{"id": "a"}\n', headers=NDJSON).status == 200
 
 
 def test_a_body_is_read_no_faster_than_it_is_taken_in() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.http.guarded_server import Guarded, guarded
-from tests.http.live_server import Visitor
+from tests.http.guarded_server import GuardedServer, guarded_server
+from tests.http.live_server import LiveServer
 
 from milepost.engine.acts.bulk import pause
 from milepost.ports.documents import PROCESS, Process
@@ -20,18 +20,18 @@ PROCESSES, DOCTOR = "/api/v1/processes", "/api/v1/doctor"
 
 
 @pytest.fixture
-def at(tmp_path: Path, clock: VirtualClock) -> Iterator[Guarded]:
-    with guarded(f"sqlite:///{tmp_path}/ledger.db", clock=clock) as opened:
+def at(tmp_path: Path, clock: VirtualClock) -> Iterator[GuardedServer]:
+    with guarded_server(f"sqlite:///{tmp_path}/ledger.db", clock=clock) as opened:
         yield opened
 
 
-def heard_of(at: Guarded, holder: str, **facts: Any) -> None:
+def heard_of(at: GuardedServer, holder: str, **facts: Any) -> None:
     now = at.ctx.clock.now()
     sheet = Process(holder, "depot", 7, now - 60_000, facts.pop("seen_at", now), **facts)
     at.ctx.ledger.write(PROCESS, holder, msgspec.to_builtins(sheet))
 
 
-def test_processes_are_told_apart_by_whether_they_are_at_work_have_stopped_or_are_silent(at: Guarded, clock: VirtualClock) -> None:
+def test_processes_are_told_apart_by_whether_they_are_at_work_have_stopped_or_are_silent(at: GuardedServer, clock: VirtualClock) -> None:
     now = clock.now()
     heard_of(at, "at-work", roles={"worker": now, "resender": now - 5_000}, in_hand=3)
     heard_of(at, "stopped", seen_at=now - 2_000, stopped=True)
@@ -54,7 +54,7 @@ def test_processes_are_told_apart_by_whether_they_are_at_work_have_stopped_or_ar
     assert found["roles"][2]["at"] == first["roles"]["worker"]
 
 
-def test_a_key_for_one_route_sees_what_overruns_and_is_outdated_of_that_route_alone(at: Guarded) -> None:
+def test_a_key_for_one_route_sees_what_overruns_and_is_outdated_of_that_route_alone(at: GuardedServer) -> None:
     slow = [{"route": route, "stage": "weigh", "key": f"{route}-1", "seconds": 90} for route in ("parcels", "letters")]
     heard_of(at, "one", overrunning=slow, outdated=["letters", "parcels"], in_hand=2)
     [whole] = at.call("GET", PROCESSES).body["processes"]
@@ -63,7 +63,7 @@ def test_a_key_for_one_route_sees_what_overruns_and_is_outdated_of_that_route_al
     assert (part["overrunning"], part["outdated"], part["in_hand"]) == (slow[:1], ["parcels"], None)
 
 
-def test_the_doctor_answers_those_who_see_all_routes(at: Guarded) -> None:
+def test_the_doctor_answers_those_who_see_all_routes(at: GuardedServer) -> None:
     pause(at.ctx, "parcels", by="ops", reason="the scale is away")
     found = at.call("GET", DOCTOR).body
     assert (found["level"], found["ledger"]["kind"], found["at"][-1]) == ("warn", "sqlite", "Z")
@@ -75,12 +75,12 @@ def test_the_doctor_answers_those_who_see_all_routes(at: Guarded) -> None:
     assert (refused.status, refused.body["code"]) == (403, "not-allowed")
 
 
-def test_failures_are_counted_by_cause(door: Visitor) -> None:
-    door.milepost.submit("parcels", *({"id": key, "weigh": "reject"} for key in "ab"), {"id": "c", "weigh": "retry"})
-    door.work()
-    found = door.call("GET", "/api/v1/routes/parcels/groups").body["groups"]
+def test_failures_are_counted_by_cause(live_server: LiveServer) -> None:
+    live_server.milepost.submit("parcels", *({"id": key, "weigh": "reject"} for key in "ab"), {"id": "c", "weigh": "retry"})
+    live_server.work()
+    found = live_server.call("GET", "/api/v1/routes/parcels/groups").body["groups"]
     assert [(group["now"], group["sample"]) for group in found] == [(2, "too heavy"), (1, "the scale is away")]
-    chosen = door.call("GET", f"/api/v1/routes/parcels/items?group={found[0]['group']}").body["items"]
+    chosen = live_server.call("GET", f"/api/v1/routes/parcels/items?group={found[0]['group']}").body["items"]
     assert [item["key"] for item in chosen] == ["a", "b"]
-    assert door.call("GET", "/api/v1/routes/letters/groups").body == {"groups": []}
-    assert door.call("GET", "/api/v1/routes/nowhere/groups").body["code"] == "unknown-route"
+    assert live_server.call("GET", "/api/v1/routes/letters/groups").body == {"groups": []}
+    assert live_server.call("GET", "/api/v1/routes/nowhere/groups").body["code"] == "unknown-route"

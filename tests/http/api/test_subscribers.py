@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.http.guarded_server import Guarded, guarded
-from tests.http.live_server import Visitor
+from tests.http.guarded_server import GuardedServer, guarded_server
+from tests.http.live_server import LiveServer
 
 from milepost.core.errors import EventRefused
 from milepost.core.events import Envelope
@@ -42,7 +42,7 @@ class Office:
 class Told:
     """A door, and an office that has been told of a parcel and a letter, a day apart, and has refused `odd` of each."""
 
-    def __init__(self, at: Guarded, clock: VirtualClock) -> None:
+    def __init__(self, at: GuardedServer, clock: VirtualClock) -> None:
         self.at, self.clock, self.office = at, clock, Office()
         self.relay = EventRelay(at.ctx, self.office, "p1")
         self.office.refuses = ("odd",)
@@ -59,7 +59,7 @@ class Told:
 @pytest.fixture
 def told(tmp_path: Path) -> Iterator[Told]:
     clock = VirtualClock()
-    with guarded(f"sqlite:///{tmp_path}/ledger.db", clock=clock) as at:
+    with guarded_server(f"sqlite:///{tmp_path}/ledger.db", clock=clock) as at:
         yield Told(at, clock)
 
 
@@ -170,20 +170,20 @@ def test_what_a_subscriber_says_of_another_route_is_not_shown_to_a_key_for_one(t
     assert "secret-0" in told.subscriber(told.at.key("read", name="reader"))["error"]
 
 
-def test_on_aws_the_journal_is_told_again(aws_door: Visitor) -> None:
-    began = aws_door.ctx.clock.now()
-    aws_door.milepost.submit("parcels", {"id": "a"}, {"id": "b"})
-    aws_door.work()
+def test_on_aws_the_journal_is_told_again(aws_server: LiveServer) -> None:
+    began = aws_server.ctx.clock.now()
+    aws_server.milepost.submit("parcels", {"id": "a"}, {"id": "b"})
+    aws_server.work()
     office = Office()
-    relay = EventRelay(aws_door.ctx, office, "p1")
+    relay = EventRelay(aws_server.ctx, office, "p1")
     relay.run_once()
     heard = list(office.heard)
     assert "parcels/b/1/accepted" in heard
-    answered = aws_door.call("POST", f"{OFFICE}/replay", {"after": 1, **WHY}).body
-    newest = aws_door.ctx.ledger.last_seq()
+    answered = aws_server.call("POST", f"{OFFICE}/replay", {"after": 1, **WHY}).body
+    newest = aws_server.ctx.ledger.last_seq()
     assert (answered["lines"], answered["after"], answered["was"]) == (newest - 1, 1, newest)
     relay.run_once()
     assert office.heard == [*heard, *heard[1:]]
-    ago = f"{(aws_door.ctx.clock.now() - began) // 1000 + 60}s"
-    assert aws_door.call("POST", f"{OFFICE}/replay", {"since": ago, "dry_run": True}).body["lines"] == newest
-    assert aws_door.call("GET", "/api/v1/subscribers").body["subscribers"][0]["behind"] == 0
+    ago = f"{(aws_server.ctx.clock.now() - began) // 1000 + 60}s"
+    assert aws_server.call("POST", f"{OFFICE}/replay", {"since": ago, "dry_run": True}).body["lines"] == newest
+    assert aws_server.call("GET", "/api/v1/subscribers").body["subscribers"][0]["behind"] == 0

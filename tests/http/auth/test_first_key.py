@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.http.event_listener import Listener
-from tests.http.live_server import Visitor, visiting
+from tests.http.live_server import LiveServer, running_server
 
 from milepost.composition import open_context
 from milepost.engine.auth.keys import make_key
@@ -14,7 +14,7 @@ from milepost.engine.auth.keys import make_key
 ROUTES = "/api/v1/routes/parcels/counts"
 
 
-def first_key(visitor: Visitor) -> str:
+def first_key(visitor: LiveServer) -> str:
     """Made by another process, as `milepost keys new` does."""
     other = open_context(visitor.ctx.ledger.url, [])
     try:
@@ -24,7 +24,7 @@ def first_key(visitor: Visitor) -> str:
 
 
 def test_a_key_made_by_another_process_closes_the_door_for_the_next_call(tmp_path: Path) -> None:
-    with visiting(tmp_path) as visitor:
+    with running_server(tmp_path) as visitor:
         assert visitor.call("GET", ROUTES).status == 200
         assert visitor.call("GET", "/").status == 200
         key = first_key(visitor)
@@ -35,7 +35,7 @@ def test_a_key_made_by_another_process_closes_the_door_for_the_next_call(tmp_pat
 
 
 def test_a_stream_that_was_opened_without_a_key_says_nothing_more(tmp_path: Path) -> None:
-    with visiting(tmp_path) as visitor:
+    with running_server(tmp_path) as visitor:
         listener = Listener(visitor)
         visitor.milepost.submit("parcels", {"id": "before"})
         assert listener.next().data["subject"] == "before"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.http.guarded_server import ITEMS, READ, SIGNED, Guarded, guarded
+from tests.http.guarded_server import ITEMS, READ, SIGNED, GuardedServer, guarded_server
 from tests.http.servers_on_ledgers import new_aws_ledger
 
 import milepost as mp
@@ -22,7 +22,7 @@ from milepost.ports.documents import KEY
 from milepost.testing.clock import VirtualClock
 
 
-def test_a_key_opens_what_its_scopes_say_and_nothing_else(at: Guarded) -> None:
+def test_a_key_opens_what_its_scopes_say_and_nothing_else(at: GuardedServer) -> None:
     reader, loader, admin = at.key("read", name="reader"), at.key("submit"), at.key("admin", name="admin")
     assert (at.call("GET", READ, key=reader).status, at.call("POST", ITEMS, {"id": "b"}, key=reader).status) == (200, 403)
     assert (at.call("GET", READ, key=loader).status, at.call("POST", ITEMS, {"id": "b"}, key=loader).status) == (403, 201)
@@ -31,7 +31,7 @@ def test_a_key_opens_what_its_scopes_say_and_nothing_else(at: Guarded) -> None:
     assert (refused.body["code"], refused.body["expected"]) == ("not-allowed", "a key with the scope 'submit'")
 
 
-def test_once_there_is_a_key_nobody_is_let_in_without_one(at: Guarded) -> None:
+def test_once_there_is_a_key_nobody_is_let_in_without_one(at: GuardedServer) -> None:
     assert at.call("GET", READ).status == 200
     at.key("read")
     # At once: not even the time has moved for which keys are remembered.
@@ -63,7 +63,7 @@ def test_a_key_that_is_not_quite_right_is_wrong(spoil: Callable[[str], str]) -> 
     assert match({key.id: key}, spoil(text), key.at) is None
 
 
-def test_a_header_that_holds_no_key_is_answered_401(at: Guarded) -> None:
+def test_a_header_that_holds_no_key_is_answered_401(at: GuardedServer) -> None:
     at.key("read")
     for header in ("Basic bXA6eA==", "Bearer", "mp_x_y", "Bearer mp_x_y"):
         answer = at.call("GET", READ, headers={"Authorization": header})
@@ -82,7 +82,7 @@ def test_a_key_is_nowhere_in_the_ledger_but_as_a_digest(url: str, tmp_path: Path
     assert key.digest not in str(key_view(key, 0))
 
 
-def test_a_key_made_by_another_process_opens_at_once(at: Guarded, url: str) -> None:
+def test_a_key_made_by_another_process_opens_at_once(at: GuardedServer, url: str) -> None:
     at.key("read", name="first")
     assert at.call("GET", READ).status in (200, 401)
     with mp.open(url) as other:
@@ -90,9 +90,9 @@ def test_a_key_made_by_another_process_opens_at_once(at: Guarded, url: str) -> N
     assert at.call("GET", READ, key=text).status == 200
 
 
-def test_a_revoked_key_opens_nothing_within_five_seconds_in_every_process(at: Guarded, url: str, clock: VirtualClock) -> None:
+def test_a_revoked_key_opens_nothing_within_five_seconds_in_every_process(at: GuardedServer, url: str, clock: VirtualClock) -> None:
     key = at.key("read")
-    with guarded(url, clock=clock) as other:
+    with guarded_server(url, clock=clock) as other:
         assert (at.call("GET", READ, key=key).status, other.call("GET", READ, key=key).status) == (200, 200)
         at.revoke()
         at.ticks.now += 5
@@ -100,7 +100,7 @@ def test_a_revoked_key_opens_nothing_within_five_seconds_in_every_process(at: Gu
         assert (at.call("GET", READ, key=key).status, other.call("GET", READ, key=key).status) == (401, 401)
 
 
-def test_a_key_holds_until_it_expires(at: Guarded, clock: VirtualClock) -> None:
+def test_a_key_holds_until_it_expires(at: GuardedServer, clock: VirtualClock) -> None:
     key = at.key("read", lasts_ms=90_000)
     clock.advance("89s")
     assert at.call("GET", READ, key=key).status == 200
@@ -113,7 +113,7 @@ def test_last_use_is_written_at_most_every_ten_minutes(url: str) -> None:
     clock = VirtualClock()
 
     def use(key: str) -> tuple[int, int | None]:
-        with guarded(url, clock=clock) as at:
+        with guarded_server(url, clock=clock) as at:
             for _ in range(3):
                 at.call("GET", READ, key=key)
         with mp.open(url) as milepost:
@@ -145,7 +145,7 @@ def test_noting_a_use_never_brings_a_revoked_key_back() -> None:
         assert not all_keys(milepost.context)[0].holds(before.at)
 
 
-def test_a_key_of_one_route_sees_nothing_of_another(at: Guarded) -> None:
+def test_a_key_of_one_route_sees_nothing_of_another(at: GuardedServer) -> None:
     key = at.key("read", "submit", routes=["letters"])
     hidden = at.call("GET", READ, key=key)
     assert (hidden.status, hidden.body["code"], hidden.body["expected"]) == (404, "unknown-route", "letters")
@@ -155,7 +155,7 @@ def test_a_key_of_one_route_sees_nothing_of_another(at: Guarded) -> None:
     assert visible(Caller("x", frozenset()), ["parcels", "letters"]) == ["parcels", "letters"]
 
 
-def test_a_key_that_calls_too_often_is_told_when_to_come_again(at: Guarded) -> None:
+def test_a_key_that_calls_too_often_is_told_when_to_come_again(at: GuardedServer) -> None:
     key, other = at.key("read", rate=0.5, burst=2), at.key("read", name="other")
     assert [at.call("GET", READ, key=key).status for _ in range(3)] == [200, 200, 429]
     refused = at.call("GET", READ, key=key)
@@ -165,7 +165,7 @@ def test_a_key_that_calls_too_often_is_told_when_to_come_again(at: Guarded) -> N
     assert [at.call("GET", READ, key=key).status for _ in range(2)] == [200, 429]
 
 
-def test_wrong_keys_are_slowed_down_but_a_good_one_is_not(at: Guarded) -> None:
+def test_wrong_keys_are_slowed_down_but_a_good_one_is_not(at: GuardedServer) -> None:
     key = at.key("read")
     wrong = f"mp_{'0' * 12}_{'x' * 43}"
     assert [at.call("GET", READ, key=wrong).status for _ in range(11)] == [401] * 10 + [429]
@@ -228,7 +228,7 @@ def test_making_and_revoking_keys_are_acts_on_record() -> None:
 
 
 def test_keys_hold_on_aws_too() -> None:
-    with new_aws_ledger() as address, guarded(address) as at:
+    with new_aws_ledger() as address, guarded_server(address) as at:
         key = at.key("submit")
         assert at.call("POST", ITEMS, {"id": "a"}, key=key).status == 201
         assert at.call("GET", READ, key=key).status == 403

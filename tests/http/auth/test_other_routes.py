@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.http.guarded_server import SIGNED, Guarded, guarded
-from tests.http.live_server import Answered, sample_route
+from tests.http.guarded_server import SIGNED, GuardedServer, guarded_server
+from tests.http.live_server import HttpAnswer, sample_route
 
 import milepost as mp
 from milepost.core.errors import EventRefused, LedgerBusy
@@ -49,10 +49,10 @@ def failing(name: str) -> mp.Route:
 
 
 @pytest.fixture(scope="module")
-def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedServer]:
     """Two routes. Of the other one there is everything: failures, a list, pauses, limits, acts, what is parked, slow handlers."""
     folder: Path = tmp_path_factory.mktemp("two-routes")
-    with guarded(f"sqlite:///{folder}/ledger.db", [sample_route(), failing(OTHER)]) as opened:
+    with guarded_server(f"sqlite:///{folder}/ledger.db", [sample_route(), failing(OTHER)]) as opened:
         ctx = opened.ctx
         opened.milepost.submit("parcels", {"id": "a"})
         (folder / "list.txt").write_text(f"{KEY}\n{SECRET}-two\n")
@@ -69,16 +69,16 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 
 @pytest.fixture(scope="module")
-def limited(at: Guarded) -> str:
+def limited(at: GuardedServer) -> str:
     return at.key("admin", name="limited", routes=["parcels"], rate=100_000)
 
 
 @pytest.fixture(scope="module")
-def everything(at: Guarded) -> str:
+def everything(at: GuardedServer) -> str:
     return at.key("admin", name="everything", rate=100_000)
 
 
-def look(at: Guarded, path: str, key: str) -> Answered:
+def look(at: GuardedServer, path: str, key: str) -> HttpAnswer:
     return at.call("GET", path, key=key, headers={"Accept": "text/html"})
 
 
@@ -86,7 +86,7 @@ def paths_of(endpoint: Endpoint, ids: dict[str, str]) -> str:
     return re.sub(r"\{(\w+)(:path)?\}", lambda part: ids.get(part[1], "a"), endpoint.path)
 
 
-def test_no_page_tells_a_key_for_one_route_of_another(at: Guarded, limited: str, everything: str) -> None:
+def test_no_page_tells_a_key_for_one_route_of_another(at: GuardedServer, limited: str, everything: str) -> None:
     telling = set()
     for endpoint in all_pages():
         if endpoint.path in ("/live", "/static/{version}/{name}"):
@@ -99,7 +99,7 @@ def test_no_page_tells_a_key_for_one_route_of_another(at: Guarded, limited: str,
     assert telling == {"/", "/items/{route}", "/lists", "/events", "/acts", "/system"}
 
 
-def told_of(at: Guarded, path: str, key: str, name: str) -> tuple[int, str | None, bytes]:
+def told_of(at: GuardedServer, path: str, key: str, name: str) -> tuple[int, str | None, bytes]:
     """What is said, without the name that was asked for, and without the moment."""
     answer = look(at, path, key)
     said = re.sub(rb"\d{4}-\d\d-\d\dT[\d:.]+Z", b"", answer.raw.replace(name.encode(), b"NAME"))
@@ -130,12 +130,12 @@ def told_of(at: Guarded, path: str, key: str, name: str) -> tuple[int, str | Non
         ("/api/v1/routes/parcels/items?list={}", LIST),
     ],
 )
-def test_what_is_of_another_route_is_as_what_is_not_there(at: Guarded, limited: str, path: str, there: str) -> None:
+def test_what_is_of_another_route_is_as_what_is_not_there(at: GuardedServer, limited: str, path: str, there: str) -> None:
     nothing = "x" * len(there)
     assert told_of(at, path.format(there), limited, there) == told_of(at, path.format(nothing), limited, nothing)
 
 
-def test_lists_and_error_groups_of_another_route_are_not_there(at: Guarded, limited: str, everything: str) -> None:
+def test_lists_and_error_groups_of_another_route_are_not_there(at: GuardedServer, limited: str, everything: str) -> None:
     [known] = at.call("GET", "/api/v1/lists", key=everything).body["lists"]
     [group, *_] = at.call("GET", f"/api/v1/routes/{OTHER}/groups", key=everything).body["groups"]
     for path in ("/lists/{}", "/api/v1/lists/{}", "/items/parcels?list={}", "/export/parcels.csv?list={}"):
@@ -146,7 +146,7 @@ def test_lists_and_error_groups_of_another_route_are_not_there(at: Guarded, limi
     assert told_of(at, path.format(group["group"]), limited, group["group"]) == told_of(at, path.format(nothing), limited, nothing)
 
 
-def test_a_place_among_the_items_of_another_route_is_no_place_here(at: Guarded, limited: str, everything: str) -> None:
+def test_a_place_among_the_items_of_another_route_is_no_place_here(at: GuardedServer, limited: str, everything: str) -> None:
     page = at.call("GET", f"/api/v1/routes/{OTHER}/items?limit=1", key=everything).body
     answer = at.call("GET", f"/api/v1/routes/parcels/items?limit=1&after={page['next']}", key=limited)
     assert (answer.status, answer.body["detail"]) == (400, "the cursor is invalid, or belongs to another query")
@@ -154,7 +154,7 @@ def test_a_place_among_the_items_of_another_route_is_no_place_here(at: Guarded, 
 
 @pytest.mark.parametrize("verb", ["retry", "cancel"])
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_the_id_of_an_act_on_another_route_tells_nothing_of_that_act(at: Guarded, limited: str, verb: str, dry_run: bool) -> None:
+def test_the_id_of_an_act_on_another_route_tells_nothing_of_that_act(at: GuardedServer, limited: str, verb: str, dry_run: bool) -> None:
     body: dict[str, Any] = {"verb": verb, "keys": ["a"], "reason": "a test", "id": ACT, "dry_run": dry_run}
     answer = at.call("POST", "/api/v1/routes/parcels/acts", body, key=limited)
     assert (answer.status, answer.body["code"], answer.body["field"]) == (400, "wrong-value", "id")
@@ -164,7 +164,7 @@ def test_the_id_of_an_act_on_another_route_tells_nothing_of_that_act(at: Guarded
     assert (answer.status, answer.body["code"]) == (404, "unknown-act")
 
 
-def changes(at: Guarded, method: str, key: str) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+def changes(at: GuardedServer, method: str, key: str) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
     connection = http.client.HTTPConnection("127.0.0.1", at.port, timeout=30)
     connection.request(method, "/live", headers={"Authorization": f"Bearer {key}"})
     return connection, connection.getresponse()
@@ -181,10 +181,10 @@ def blocks(answer: http.client.HTTPResponse) -> Iterator[str]:
 
 
 def test_a_page_hears_of_changes_of_its_own_route_alone_and_of_none_after_its_key_was_revoked(
-    at: Guarded, monkeypatch: pytest.MonkeyPatch
+    at: GuardedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("milepost.http.dashboard.pages.live.CHECK_S", 0.0)
-    monkeypatch.setattr(at.door.state.observability.feed, "heartbeat_s", 0.2)
+    monkeypatch.setattr(at.opened.state.observability.feed, "heartbeat_s", 0.2)
     key = at.key("read", name="page", routes=["parcels"])
     connection, answer = changes(at, "GET", key)
     told = blocks(answer)
@@ -200,18 +200,20 @@ def test_a_page_hears_of_changes_of_its_own_route_alone_and_of_none_after_its_ke
     connection.close()
 
 
-def test_who_asks_only_for_the_head_of_changes_is_no_listener(at: Guarded, everything: str) -> None:
+def test_who_asks_only_for_the_head_of_changes_is_no_listener(at: GuardedServer, everything: str) -> None:
     connection, answer = changes(at, "HEAD", everything)
     assert (answer.status, answer.headers["content-type"].partition(";")[0]) == (200, stream.STREAM)
     assert answer.read() == b""
     # The same connection serves the next call: nothing of the first is still under way.
     connection.request("GET", "/healthz")
     assert connection.getresponse().status == 200
-    assert at.door.state.observability.feed.listeners == 0
+    assert at.opened.state.observability.feed.listeners == 0
     connection.close()
 
 
-def test_where_the_ledger_is_is_not_told_when_it_fails(at: Guarded, limited: str, everything: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_ledger_is_is_not_told_when_it_fails(
+    at: GuardedServer, limited: str, everything: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*given: Any, **options: Any) -> Any:
         raise LedgerBusy("/secretive/ledger.db: other processes have held the ledger for too long")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.http.guarded_server import SIGNED, Guarded, guarded
+from tests.http.guarded_server import SIGNED, GuardedServer, guarded_server
 
 from milepost.core.errors import EventRefused
 from milepost.core.events import Envelope
@@ -44,8 +44,8 @@ class Office:
 
 
 @pytest.fixture
-def at(tmp_path: Path) -> Iterator[Guarded]:
-    with guarded(f"sqlite:///{tmp_path}/ledger.db", clock=VirtualClock()) as opened:
+def at(tmp_path: Path) -> Iterator[GuardedServer]:
+    with guarded_server(f"sqlite:///{tmp_path}/ledger.db", clock=VirtualClock()) as opened:
         opened.milepost.submit("parcels", {"id": "a"}, {"id": "f", "weigh": "reject"})
         work(opened)
         heard_of(opened, in_hand=0)
@@ -53,17 +53,17 @@ def at(tmp_path: Path) -> Iterator[Guarded]:
         yield opened
 
 
-def work(at: Guarded) -> None:
+def work(at: GuardedServer) -> None:
     """Always by the same process: processes are nobody's, and everybody sees them."""
     Station(at.ctx, holder="host:2").run(until_idle_s=0)
 
 
-def heard_of(at: Guarded, in_hand: int) -> None:
+def heard_of(at: GuardedServer, in_hand: int) -> None:
     now = at.ctx.clock.now()
     at.ctx.ledger.write(PROCESS, "host:1", msgspec.to_builtins(Process("host:1", "host", 1, now, now, {"worker": now}, in_hand)))
 
 
-def everything_happens_to_the_letters(at: Guarded, folder: Path) -> None:
+def everything_happens_to_the_letters(at: GuardedServer, folder: Path) -> None:
     (folder / "list.txt").write_text("one\ntwo\none\n")
     at.milepost.submit("letters", {"id": "a"}, {"id": "f", "weigh": "reject"}, {"id": "r", "weigh": "retry"})
     at.milepost.submit_list("letters", str(folder / "list.txt"), name="march")
@@ -75,7 +75,7 @@ def everything_happens_to_the_letters(at: Guarded, folder: Path) -> None:
     heard_of(at, in_hand=7)
 
 
-def answers(at: Guarded, key: str) -> dict[str, tuple[int, bytes]]:
+def answers(at: GuardedServer, key: str) -> dict[str, tuple[int, bytes]]:
     found = {}
     for endpoint in (*all_pages(), *all_endpoints()):
         if endpoint.method == "GET" and endpoint.path not in OPEN:
@@ -85,7 +85,7 @@ def answers(at: Guarded, key: str) -> dict[str, tuple[int, bytes]]:
     return found
 
 
-def test_no_answer_is_another_one_when_everything_happens_elsewhere(at: Guarded, tmp_path: Path) -> None:
+def test_no_answer_is_another_one_when_everything_happens_elsewhere(at: GuardedServer, tmp_path: Path) -> None:
     limited, whole = (at.key("admin", name=name, routes=routes, rate=100_000) for name, routes in (("some", ["parcels"]), ("all", None)))
     answers(at, limited)  # the first look is what the pace of the last minute begins with
     before, all_before = answers(at, limited), answers(at, whole)

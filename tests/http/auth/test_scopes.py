@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.http.guarded_server import SIGNED, Guarded, guarded
-from tests.http.live_server import Answered
+from tests.http.guarded_server import SIGNED, GuardedServer, guarded_server
+from tests.http.live_server import HttpAnswer
 from tests.polling import wait_until
 
 from milepost.engine.acts.bulk import act
@@ -23,9 +23,9 @@ ENDLESS = ("/live",)
 
 
 @pytest.fixture(scope="module")
-def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedServer]:
     folder: Path = tmp_path_factory.mktemp("scopes")
-    with guarded(f"sqlite:///{folder}/ledger.db") as opened:
+    with guarded_server(f"sqlite:///{folder}/ledger.db") as opened:
         opened.milepost.submit("parcels", {"id": "a"}, {"id": "b", "weigh": "reject"})
         (folder / "list.txt").write_text("c\nd\n")
         opened.milepost.submit_list("parcels", str(folder / "list.txt"), name="night", full=True)
@@ -38,24 +38,24 @@ def gets() -> list[Endpoint]:
     return [one for one in (*all_endpoints(), *all_pages()) if one.method == "GET" and one.path not in ENDLESS]
 
 
-def address(endpoint: Endpoint, at: Guarded) -> str:
+def address(endpoint: Endpoint, at: GuardedServer) -> str:
     of_list = "lists" in endpoint.path
     known = {"route": "parcels", "form": "csv", "id": next(iter(at.ctx.ledger.read(documents.LIST))) if of_list else "night"}
     return re.sub(r"\{(\w+)(:path)?\}", lambda part: known.get(part[1], "a"), endpoint.path)
 
 
-def look(at: Guarded, path: str, key: str, method: str = "GET") -> Answered:
+def look(at: GuardedServer, path: str, key: str, method: str = "GET") -> HttpAnswer:
     return at.call(method, path, key=key, headers={"Accept": "text/html"})
 
 
-def state(at: Guarded) -> object:
+def state(at: GuardedServer) -> object:
     """All that a ledger holds: the last line, every item, and every document."""
     ledger = at.ctx.ledger
     rows = [row for row in ledger.get([("parcels", key) for key in "abcd"]) if row is not None]
     return ledger.last_seq(), [row.row for row in rows], {kind: dict(ledger.read(kind)) for kind in KINDS}
 
 
-def test_looking_changes_nothing(at: Guarded) -> None:
+def test_looking_changes_nothing(at: GuardedServer) -> None:
     key = at.key("read", name="reader", rate=100_000)
     look(at, "/", key)
     # That a key was used is written once, and behind the call.
@@ -72,7 +72,7 @@ def test_looking_changes_nothing(at: Guarded) -> None:
 
 
 @pytest.mark.parametrize("scope", sorted(set(SCOPES) - {"read", "admin"}))
-def test_who_may_not_look_is_shown_nothing(at: Guarded, scope: str) -> None:
+def test_who_may_not_look_is_shown_nothing(at: GuardedServer, scope: str) -> None:
     key = at.key(scope, name=f"only-{scope}", rate=100_000)
     for endpoint in gets():
         if endpoint.scope is not None:
@@ -82,7 +82,7 @@ def test_who_may_not_look_is_shown_nothing(at: Guarded, scope: str) -> None:
 
 
 @pytest.mark.parametrize("scope", ["read", "submit", "work"])
-def test_a_preview_of_an_act_is_for_those_who_may_act(at: Guarded, scope: str) -> None:
+def test_a_preview_of_an_act_is_for_those_who_may_act(at: GuardedServer, scope: str) -> None:
     key = at.key(scope, name=f"preview-{scope}", rate=100_000)
     before = at.ctx.ledger.last_seq()
     body = {"verb": "cancel", "filter": {"status": ["live"]}, "dry_run": True}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.http.guarded_server import ITEMS, READ, Guarded, guarded
+from tests.http.guarded_server import ITEMS, READ, GuardedServer, guarded_server
 from tests.http.live_server import sample_route
 
 from milepost.engine.act_log import all_acts
@@ -29,9 +29,9 @@ HIDDEN = "hidden-route"
 
 
 @pytest.fixture
-def at(tmp_path: Path) -> Iterator[Guarded]:
+def at(tmp_path: Path) -> Iterator[GuardedServer]:
     routes = [sample_route(), sample_route(HIDDEN)]
-    with guarded(f"sqlite:///{tmp_path}/ledger.db", routes) as opened:
+    with guarded_server(f"sqlite:///{tmp_path}/ledger.db", routes) as opened:
         opened.milepost.submit("parcels", {"id": "a"})
         opened.milepost.submit(HIDDEN, {"id": "hidden-item"})
         opened.work()
@@ -39,9 +39,9 @@ def at(tmp_path: Path) -> Iterator[Guarded]:
 
 
 @pytest.fixture(scope="module")
-def unlocked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+def unlocked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedServer]:
     """A door without keys, for tests that leave nothing behind."""
-    with guarded(f"sqlite:///{tmp_path_factory.mktemp('unlocked')}/ledger.db") as opened:
+    with guarded_server(f"sqlite:///{tmp_path_factory.mktemp('unlocked')}/ledger.db") as opened:
         opened.milepost.submit("parcels", {"id": "a"})
         yield opened
 
@@ -54,7 +54,7 @@ def address(endpoint: Endpoint, route: str = "parcels") -> str:
 # Every endpoint ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_key_that_reads_can_write_nowhere(at: Guarded) -> None:
+def test_a_key_that_reads_can_write_nowhere(at: GuardedServer) -> None:
     key = at.key("read", rate=100_000)
     writes = [endpoint for endpoint in all_endpoints() if endpoint.writes and endpoint.path not in OPEN_WRITES]
     assert len(writes) > 0
@@ -63,7 +63,7 @@ def test_a_key_that_reads_can_write_nowhere(at: Guarded) -> None:
     assert all(answer.body["code"] == "not-allowed" for answer in answers.values())
 
 
-def test_no_endpoint_but_those_that_are_open_is_called_without_a_key(at: Guarded) -> None:
+def test_no_endpoint_but_those_that_are_open_is_called_without_a_key(at: GuardedServer) -> None:
     at.key("read")
     at.ticks.now += 5
     closed = [endpoint for endpoint in all_endpoints() if endpoint.scope is not None]
@@ -77,7 +77,7 @@ def test_what_is_open_to_all_changes_nothing() -> None:
     assert [endpoint.path for endpoint in all_endpoints() if endpoint.method == "GET" and endpoint.writes] == []
 
 
-def test_a_key_of_one_route_hears_nothing_of_another_anywhere(at: Guarded, tmp_path: Path) -> None:
+def test_a_key_of_one_route_hears_nothing_of_another_anywhere(at: GuardedServer, tmp_path: Path) -> None:
     pause(at.ctx, HIDDEN, "weigh", None, by="ops", reason="a test")
     (tmp_path / "list.txt").write_text("hidden-item\nother-item\n")
     at.milepost.submit_list(HIDDEN, str(tmp_path / "list.txt"), name=f"{HIDDEN}.txt")
@@ -97,7 +97,7 @@ def test_a_key_of_one_route_hears_nothing_of_another_anywhere(at: Guarded, tmp_p
     assert tell >= {"/api/v1/status", "/api/v1/lists", "/api/v1/acts", "/api/v1/events", "/metrics"}
 
 
-def test_every_write_to_another_route_is_to_one_that_is_not_there(at: Guarded) -> None:
+def test_every_write_to_another_route_is_to_one_that_is_not_there(at: GuardedServer) -> None:
     limited = at.key("admin", routes=["parcels"], rate=100_000)
     before = at.milepost.show(HIDDEN, "hidden-item")
     for endpoint in all_endpoints():
@@ -111,7 +111,7 @@ def test_every_write_to_another_route_is_to_one_that_is_not_there(at: Guarded) -
 # Without keys: this machine -----------------------------------------------------------------------------------------------------
 
 
-def test_without_keys_this_machine_may_do_everything(at: Guarded) -> None:
+def test_without_keys_this_machine_may_do_everything(at: GuardedServer) -> None:
     assert at.call("POST", ITEMS, {"id": "b"}).status == 201
     for host in ("localhost", f"127.0.0.1:{at.port}", "LOCALHOST:80", "[::1]:8321"):
         assert at.call("GET", READ, headers={"Host": host}).status == 200
@@ -123,29 +123,29 @@ def test_without_keys_this_machine_may_do_everything(at: Guarded) -> None:
 @pytest.mark.parametrize(
     "host", ["elsewhere.example", "elsewhere.example:8321", "127.0.0.1.elsewhere.example", "localhost@elsewhere", "[", ""]
 )
-def test_a_name_that_somebody_has_pointed_at_this_machine_opens_nothing(unlocked: Guarded, host: str) -> None:
+def test_a_name_that_somebody_has_pointed_at_this_machine_opens_nothing(unlocked: GuardedServer, host: str) -> None:
     answer = unlocked.call("GET", READ, headers={"Host": host})
     assert (answer.status, answer.body["code"]) == (403, "not-local")
 
 
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "Via", "X-Real-IP", "X-Forwarded-Host"])
-def test_what_a_proxy_has_passed_on_is_not_from_this_machine(unlocked: Guarded, header: str) -> None:
+def test_what_a_proxy_has_passed_on_is_not_from_this_machine(unlocked: GuardedServer, header: str) -> None:
     assert unlocked.call("GET", READ, headers={header: "127.0.0.1"}).status == 403
 
 
 @pytest.mark.parametrize("said", [{"Origin": "https://elsewhere.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}])
-def test_another_sites_page_in_a_browser_here_can_write_nothing(unlocked: Guarded, said: dict[str, str]) -> None:
+def test_another_sites_page_in_a_browser_here_can_write_nothing(unlocked: GuardedServer, said: dict[str, str]) -> None:
     answer = unlocked.call("POST", ITEMS, {"id": "b"}, headers=said)
     assert (answer.status, answer.body["code"]) == (403, "bad-origin")
     assert unlocked.milepost.show("parcels", "b") is None
 
 
-def test_a_page_of_ours_can_write(at: Guarded) -> None:
+def test_a_page_of_ours_can_write(at: GuardedServer) -> None:
     said = {"Origin": f"http://127.0.0.1:{at.port}", "Sec-Fetch-Site": "same-origin"}
     assert at.call("POST", ITEMS, {"id": "b"}, headers=said).status == 201
 
 
-def test_a_key_where_there_are_none_is_not_taken_for_a_good_one(unlocked: Guarded) -> None:
+def test_a_key_where_there_are_none_is_not_taken_for_a_good_one(unlocked: GuardedServer) -> None:
     assert unlocked.call("GET", READ, key=f"mp_{'0' * 12}_x").status == 401
 
 
@@ -200,7 +200,7 @@ def test_addresses_of_one_ipv6_network_are_counted_as_one() -> None:
     ("method", "path", "status"),
     [("GET", READ, 200), ("GET", "/nowhere", 404), ("PATCH", ITEMS, 405), ("POST", ITEMS, 415), ("GET", "/login", 200)],
 )
-def test_every_answer_has_the_headers(unlocked: Guarded, method: str, path: str, status: int) -> None:
+def test_every_answer_has_the_headers(unlocked: GuardedServer, method: str, path: str, status: int) -> None:
     answer = unlocked.call(method, path)
     assert answer.status == status
     check_headers(answer.headers)
@@ -219,7 +219,7 @@ def check_headers(headers: dict[str, str]) -> None:
     assert "access-control-allow-origin" not in headers
 
 
-def test_what_pages_are_made_of_is_kept_by_a_browser_for_as_long_as_it_is_the_same(unlocked: Guarded) -> None:
+def test_what_pages_are_made_of_is_kept_by_a_browser_for_as_long_as_it_is_the_same(unlocked: GuardedServer) -> None:
     [sheet] = re.findall(r'href="(/static/\w{12}/look.css)"', unlocked.call("GET", "/login").raw.decode())
     answer, older = unlocked.call("GET", sheet), unlocked.call("GET", "/static/older/look.css")
     assert (answer.headers["cache-control"], older.headers["cache-control"]) == ("public, max-age=31536000, immutable", "no-cache")
@@ -240,8 +240,8 @@ def kept(state: ServerState, call: Call) -> Answer:
     return Answer({}, headers={"Cache-Control": "max-age=60", "Server": "x/1.0"})
 
 
-def test_a_failure_has_the_headers_and_tells_nothing_of_itself(at: Guarded) -> None:
-    server = Server(make_app(at.door.state, ODD.found), "127.0.0.1", 0)
+def test_a_failure_has_the_headers_and_tells_nothing_of_itself(at: GuardedServer) -> None:
+    server = Server(make_app(at.opened.state, ODD.found), "127.0.0.1", 0)
     # The state's authenticator belongs to one event loop at a time, and the other server is not called meanwhile.
     server.start()
     try:
@@ -266,7 +266,7 @@ def test_a_failure_has_the_headers_and_tells_nothing_of_itself(at: Guarded) -> N
 # On record ----------------------------------------------------------------------------------------------------------------------
 
 
-def test_what_comes_through_the_door_is_on_record_under_the_keys_name(at: Guarded) -> None:
+def test_what_comes_through_the_door_is_on_record_under_the_keys_name(at: GuardedServer) -> None:
     key = at.key("submit", name="ingest")
     assert at.call("POST", ITEMS, {"id": "b"}, key=key).status == 201
     assert at.call("POST", ITEMS, [{"id": "c"}], key=key).status == 200

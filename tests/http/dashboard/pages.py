@@ -5,12 +5,12 @@ from __future__ import annotations
 import html
 import re
 
-from tests.http.live_server import Visitor
+from tests.http.live_server import LiveServer
 
 MARKUP = '<img src=x onerror="alert(1)">'
 
 
-def shown(visitor: Visitor, path: str, *, status: int = 200, key: str | None = None) -> str:
+def shown(visitor: LiveServer, path: str, *, status: int = 200, key: str | None = None) -> str:
     answer = visitor.call("GET", path, key=key)
     assert answer.status == status
     return answer.raw.decode()

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 from tests.http.dashboard.pages import MARKUP, seen, shown
-from tests.http.live_server import Visitor, visiting
+from tests.http.live_server import LiveServer, running_server
 
 import milepost as mp
 from milepost.engine.auth.keys import make_key
@@ -35,14 +35,14 @@ def assets() -> mp.Route:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Visitor]:
+def store(tmp_path: Path) -> Iterator[LiveServer]:
     others = mp.Route("others", key="id")
     others.external("look")
-    with visiting(tmp_path, assets(), others) as visitor:
+    with running_server(tmp_path, assets(), others) as visitor:
         yield visitor
 
 
-def test_a_try_is_shown_with_its_error_its_answer_and_the_time_of_the_next(store: Visitor) -> None:
+def test_a_try_is_shown_with_its_error_its_answer_and_the_time_of_the_next(store: LiveServer) -> None:
     store.milepost.submit("assets", {"id": "A", "fetch": "come again"})
     store.work()
     page = shown(store, "/items/assets/A")
@@ -53,7 +53,7 @@ def test_a_try_is_shown_with_its_error_its_answer_and_the_time_of_the_next(store
     assert '{ "body": "come again" }' in seen(page)
 
 
-def test_the_moments_in_its_story_are_shown_in_the_readers_own_time(store: Visitor) -> None:
+def test_the_moments_in_its_story_are_shown_in_the_readers_own_time(store: LiveServer) -> None:
     store.milepost.submit("assets", {"id": "A", "fetch": "2026-03-01T12:00:00.000Z & <b>"})
     store.work()
     page = shown(store, "/items/assets/A")
@@ -63,7 +63,7 @@ def test_the_moments_in_its_story_are_shown_in_the_readers_own_time(store: Visit
     assert '<time datetime="2026-03-01T12:00:00.000Z">2026-03-01T12:00:00.000Z</time> &amp; &lt;b&gt;' in page
 
 
-def test_an_act_on_several_is_named_with_who_and_why_and_led_to(store: Visitor) -> None:
+def test_an_act_on_several_is_named_with_who_and_why_and_led_to(store: LiveServer) -> None:
     store.milepost.submit("assets", {"id": "A"}, {"id": "B"})
     store.work()
     done = {"type": "done", "output": {"volume": "disk-7"}}
@@ -74,7 +74,7 @@ def test_an_act_on_several_is_named_with_who_and_why_and_led_to(store: Visitor) 
     assert 'answer { "volume": "disk-7" }' in seen(page)
 
 
-def test_a_confirmation_is_shown_with_what_it_said_and_so_is_one_that_came_second(store: Visitor) -> None:
+def test_a_confirmation_is_shown_with_what_it_said_and_so_is_one_that_came_second(store: LiveServer) -> None:
     store.milepost.submit("assets", {"id": "A"})
     store.work()
     store.call("POST", "/api/v1/routes/assets/confirmations", {"key": "A", "stage": "disk", "value": {"volume": "first"}})
@@ -93,7 +93,7 @@ def test_what_a_confirmation_said_is_not_taken_from_a_later_one(tmp_path: Path) 
     route = mp.Route("assets", key="id")
     route.external("disk")
     route.external("tape")
-    with visiting(tmp_path, route) as store:
+    with running_server(tmp_path, route) as store:
         store.milepost.submit("assets", {"id": "A"})
         confirmations = "/api/v1/routes/assets/confirmations"
         store.call("POST", confirmations, {"key": "A", "stage": "disk", "value": {"volume": "first"}})
@@ -105,7 +105,7 @@ def test_what_a_confirmation_said_is_not_taken_from_a_later_one(tmp_path: Path) 
     assert happened.count('{ "volume": "second" }') == 1
 
 
-def test_large_numbers_keep_their_digits(store: Visitor) -> None:
+def test_large_numbers_keep_their_digits(store: LiveServer) -> None:
     body = b'{"id": "A", "n": 12345678901234567890123}'
     assert store.call("POST", "/api/v1/routes/assets/items", body, headers={"Content-Type": "application/json"}).status == 201
     store.work()
@@ -118,7 +118,7 @@ def test_what_a_stage_works_on_is_shown_where_it_is_nothing_else(tmp_path: Path)
     route = mp.Route("assets", key="id")
     route.stage("split")(lambda item: mp.Done({"parts": 2}, payload={"part": 1}))
     route.external("disk")
-    with visiting(tmp_path, route) as store:
+    with running_server(tmp_path, route) as store:
         store.milepost.submit("assets", {"id": "A"})
         assert "works on" not in seen(shown(store, "/items/assets/A")), "it works on its input"
         store.work()
@@ -133,7 +133,7 @@ def test_what_a_stage_works_on_is_shown_where_it_is_nothing_else(tmp_path: Path)
         (["read", "submit"], [], True),
     ],
 )
-def test_nobody_is_offered_what_their_key_does_not_allow(store: Visitor, scopes: list[str], verbs: list[str], another: bool) -> None:
+def test_nobody_is_offered_what_their_key_does_not_allow(store: LiveServer, scopes: list[str], verbs: list[str], another: bool) -> None:
     store.milepost.submit("assets", {"id": "A"})
     store.work()
     _, key = make_key(store.ctx, "state", scopes, by="ops", reason="a test")
@@ -143,7 +143,7 @@ def test_nobody_is_offered_what_their_key_does_not_allow(store: Visitor, scopes:
     assert ("data-another" in page) is another
 
 
-def test_what_is_through_can_neither_be_sent_back_nor_confirmed(store: Visitor) -> None:
+def test_what_is_through_can_neither_be_sent_back_nor_confirmed(store: LiveServer) -> None:
     store.milepost.submit("assets", {"id": "A"})
     store.work()
     store.call("POST", "/api/v1/routes/assets/confirmations", {"key": "A", "stage": "disk", "value": True})
@@ -151,12 +151,12 @@ def test_what_is_through_can_neither_be_sent_back_nor_confirmed(store: Visitor) 
     assert re.findall(r'data-verb="(\w+)"', page) == ["rerun"]
 
 
-def test_the_list_it_came_from_is_one_click_away(store: Visitor) -> None:
+def test_the_list_it_came_from_is_one_click_away(store: LiveServer) -> None:
     report = store.call("POST", "/api/v1/routes/assets/items?name=march.txt", b"A\n", headers={"Content-Type": "text/plain"}).body
     assert f'<a href="/lists/{report["id"]}">march.txt</a>' in shown(store, "/items/assets/A")
 
 
-def test_a_history_that_was_changed_is_said_to_be_broken_and_where(store: Visitor, tmp_path: Path) -> None:
+def test_a_history_that_was_changed_is_said_to_be_broken_and_where(store: LiveServer, tmp_path: Path) -> None:
     store.milepost.submit("assets", {"id": "A"})
     store.work()
     with sqlite3.connect(tmp_path / "ledger.db") as connection:
@@ -166,7 +166,7 @@ def test_a_history_that_was_changed_is_said_to_be_broken_and_where(store: Visito
     assert "whole" not in text
 
 
-def test_an_item_whose_row_has_left_is_told_from_its_seal(store: Visitor) -> None:
+def test_an_item_whose_row_has_left_is_told_from_its_seal(store: LiveServer) -> None:
     store.milepost.submit("assets", {"id": "a/b"})
     store.work()
     store.call("POST", "/api/v1/routes/assets/confirmations", {"key": "a/b", "stage": "disk", "value": True})
@@ -180,7 +180,7 @@ def test_an_item_whose_row_has_left_is_told_from_its_seal(store: Visitor) -> Non
     assert 'href="/api/v1/routes/assets/evidence/a%2Fb"' in page
 
 
-def test_a_key_that_is_not_there_leads_to_those_that_begin_like_it(store: Visitor) -> None:
+def test_a_key_that_is_not_there_leads_to_those_that_begin_like_it(store: LiveServer) -> None:
     store.milepost.submit("assets", *({"id": f"TNA-2026-{number}"} for number in range(12)))
     store.milepost.submit("others", {"id": "TNA-2026-77"})
     page = shown(store, "/items/assets/TNA-2026-77", status=404)
@@ -190,7 +190,7 @@ def test_a_key_that_is_not_there_leads_to_those_that_begin_like_it(store: Visito
     assert "No key on assets begins like it." in seen(shown(store, "/items/assets/quite%20another", status=404))
 
 
-def test_a_key_for_one_route_is_told_nothing_of_another(store: Visitor) -> None:
+def test_a_key_for_one_route_is_told_nothing_of_another(store: LiveServer) -> None:
     store.milepost.submit("others", {"id": "X-1"})
     _, key = make_key(store.ctx, "state", ["read"], by="ops", reason="a test", routes=["assets"])
     assert "others" not in shown(store, "/items/assets/X-1", status=404, key=key)
@@ -198,7 +198,7 @@ def test_a_key_for_one_route_is_told_nothing_of_another(store: Visitor) -> None:
     assert store.call("GET", "/api/v1/routes/others/evidence/X-1", key=key).body["code"] == "unknown-route"
 
 
-def test_markup_stays_text_wherever_it_comes_from(store: Visitor) -> None:
+def test_markup_stays_text_wherever_it_comes_from(store: LiveServer) -> None:
     name = quote(MARKUP, safe="")
     body = json.dumps({"id": MARKUP, "fetch": MARKUP}).encode()
     taken = store.call("POST", f"/api/v1/routes/assets/items?name={name}", body, headers={"Content-Type": "application/x-ndjson"})

@@ -13,8 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 import boto3
 import pytest
 from tests import standins
-from tests.http.guarded_server import Guarded, guarded
-from tests.http.live_server import Visitor, sample_route
+from tests.http.guarded_server import GuardedServer, guarded_server
+from tests.http.live_server import LiveServer, sample_route
 from tests.http.page_text import text_of
 from tests.http.remote_workers import images
 
@@ -53,26 +53,26 @@ def stones() -> mp.Route:
 
 
 @pytest.fixture
-def at(tmp_path: Path, clock: VirtualClock) -> Iterator[Guarded]:
+def at(tmp_path: Path, clock: VirtualClock) -> Iterator[GuardedServer]:
     routes = [sample_route(), sample_route("letters"), late_route(), stones(), images()]
-    with guarded(f"sqlite:///{tmp_path}/ledger.db", routes, clock) as opened:
+    with guarded_server(f"sqlite:///{tmp_path}/ledger.db", routes, clock) as opened:
         yield opened
 
 
-def home(door: Visitor, key: str | None = None) -> str:
-    answered = door.call("GET", "/", key=key)
+def home(live_server: LiveServer, key: str | None = None) -> str:
+    answered = live_server.call("GET", "/", key=key)
     assert answered.status == 200, answered
     return text_of(answered)
 
 
-def notices(door: Visitor, key: str | None = None) -> dict[str, str]:
+def notices(live_server: LiveServer, key: str | None = None) -> dict[str, str]:
     """What is not well, each with the page that it leads to."""
-    page = door.call("GET", "/", key=key).raw.decode()
+    page = live_server.call("GET", "/", key=key).raw.decode()
     strip = page[page.index('class="strip"') : page.index("</section>")]
     return {html.unescape(told): html.unescape(where) for where, told in re.findall(r'<a href="([^"]*)">([^<]*)</a>', strip)}
 
 
-def test_while_all_is_well_there_is_one_calm_line(at: Guarded) -> None:
+def test_while_all_is_well_there_is_one_calm_line(at: GuardedServer) -> None:
     assert "All is well: no item waits for a worker, nothing is paused, the quarantine is empty." in home(at)
     at.milepost.submit("parcels", {"id": "a"})
     Station(at.ctx, subscribers=[CallSubscriber(lambda event: None, name="catalogue")]).run(until_idle_s=0)
@@ -82,7 +82,7 @@ def test_while_all_is_well_there_is_one_calm_line(at: Guarded) -> None:
     )
 
 
-def test_work_that_waits_while_nobody_is_there_is_told_at_once(at: Guarded) -> None:
+def test_work_that_waits_while_nobody_is_there_is_told_at_once(at: GuardedServer) -> None:
     at.milepost.submit("parcels", {"id": "a"})
     assert notices(at) == {
         "No process is running, and 1 item waits for a worker.": "/system",
@@ -92,14 +92,14 @@ def test_work_that_waits_while_nobody_is_there_is_told_at_once(at: Guarded) -> N
     assert notices(at) == {}
 
 
-def test_work_that_is_paused_waits_for_nobody(at: Guarded) -> None:
+def test_work_that_is_paused_waits_for_nobody(at: GuardedServer) -> None:
     at.milepost.submit("parcels", {"id": "a"})
     pause(at.ctx, "parcels", "weigh", **SIGNED)
     assert "parcels/weigh is paused." in notices(at)
     assert not [told for told in notices(at) if told.startswith("Nobody")]
 
 
-def test_work_that_nobody_takes_up_is_told_as_the_doctor_tells_it(at: Guarded, clock: VirtualClock) -> None:
+def test_work_that_nobody_takes_up_is_told_as_the_doctor_tells_it(at: GuardedServer, clock: VirtualClock) -> None:
     """Workers of our own are there, and yet nobody comes for what is remote."""
     at.milepost.submit("images", {"id": "a"}, {"id": "b"})
     assert "remote" in home(at)
@@ -119,7 +119,7 @@ def test_work_that_nobody_takes_up_is_told_as_the_doctor_tells_it(at: Guarded, c
     assert notices(at, at.key("read", routes=["parcels"])) == {}
 
 
-def test_late_work_of_our_own_is_told_and_what_a_paused_lane_holds_is_not(at: Guarded, clock: VirtualClock) -> None:
+def test_late_work_of_our_own_is_told_and_what_a_paused_lane_holds_is_not(at: GuardedServer, clock: VirtualClock) -> None:
     at.milepost.submit("stones", {"id": "n", "lane": "north"}, {"id": "s", "lane": "south"})
     pause(at.ctx, "stones", "weigh", "south", **SIGNED)
     clock.advance("9m")
@@ -130,14 +130,14 @@ def test_late_work_of_our_own_is_told_and_what_a_paused_lane_holds_is_not(at: Gu
     assert told not in notices(at)
 
 
-def test_a_resender_that_went_silent_is_missed_while_something_is_on_the_way(at: Guarded, clock: VirtualClock) -> None:
+def test_a_resender_that_went_silent_is_missed_while_something_is_on_the_way(at: GuardedServer, clock: VirtualClock) -> None:
     at.milepost.submit("parcels", {"id": "a"})
     at.work()
     clock.advance("3h")
     assert notices(at) == {"The resender last ran 3 h ago: items whose due time has passed are not sent again.": "/system"}
 
 
-def test_what_failed_and_what_is_late_is_one_click_away(at: Guarded, clock: VirtualClock) -> None:
+def test_what_failed_and_what_is_late_is_one_click_away(at: GuardedServer, clock: VirtualClock) -> None:
     at.milepost.submit("parcels", {"id": "a", "weigh": "reject"}, {"id": "b", "weigh": "reject"})
     at.milepost.submit("tapes", {"id": "t"})
     clock.advance("5h")
@@ -151,7 +151,7 @@ def test_what_failed_and_what_is_late_is_one_click_away(at: Guarded, clock: Virt
         assert at.call("GET", where).status == 200
 
 
-def test_what_may_be_late_is_said_so(at: Guarded, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_may_be_late_is_said_so(at: GuardedServer, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there are many, they are counted by the hour they came in; the hour that the mark falls into is unsure."""
     monkeypatch.setattr(snapshot, "LOOK", 1)
     at.milepost.submit("tapes", {"id": "t"}, {"id": "u"})
@@ -163,7 +163,7 @@ def test_what_may_be_late_is_said_so(at: Guarded, clock: VirtualClock, monkeypat
     assert "2 overdue" in home(at)
 
 
-def test_subscribers_that_are_not_told_are_named(at: Guarded) -> None:
+def test_subscribers_that_are_not_told_are_named(at: GuardedServer) -> None:
     def hear(event: dict[str, str]) -> None:
         raise EventRefused("no")
 
@@ -175,7 +175,7 @@ def test_subscribers_that_are_not_told_are_named(at: Guarded) -> None:
     assert "about another route" not in home(at)
 
 
-def test_a_pause_says_who_why_and_since_when_and_can_be_lifted(at: Guarded) -> None:
+def test_a_pause_says_who_why_and_since_when_and_can_be_lifted(at: GuardedServer) -> None:
     pause(at.ctx, "parcels", None, None, **SIGNED)
     pause(at.ctx, "parcels", "weigh", "north/east", **SIGNED)
     text = home(at)
@@ -188,7 +188,7 @@ def test_a_pause_says_who_why_and_since_when_and_can_be_lifted(at: Guarded) -> N
     assert notices(at) == {}
 
 
-def test_who_may_only_look_is_offered_nothing_to_do(at: Guarded) -> None:
+def test_who_may_only_look_is_offered_nothing_to_do(at: GuardedServer) -> None:
     at.milepost.submit("parcels", {"id": "a", "weigh": "reject"})
     at.work()
     reader, operator = at.key("read", name="reader"), at.key("read", "operate", name="operator")
@@ -197,7 +197,7 @@ def test_who_may_only_look_is_offered_nothing_to_do(at: Guarded) -> None:
     assert ("data-hold" in done, "Retry all" in done) == (True, True)
 
 
-def test_a_key_for_one_route_sees_nothing_of_another(at: Guarded) -> None:
+def test_a_key_for_one_route_sees_nothing_of_another(at: GuardedServer) -> None:
     at.milepost.submit("letters", {"id": "secret", "weigh": "reject"})
     at.work()
     at.milepost.submit("letters", {"id": "other"})
@@ -207,7 +207,7 @@ def test_a_key_for_one_route_sees_nothing_of_another(at: Guarded) -> None:
     assert not [word for word in ("letters", "too heavy", "mended", "tapes") if word in home(at, key)]
 
 
-def test_how_fast_it_goes_is_watched_by_whoever_looks(at: Guarded, clock: VirtualClock) -> None:
+def test_how_fast_it_goes_is_watched_by_whoever_looks(at: GuardedServer, clock: VirtualClock) -> None:
     at.milepost.submit("parcels", *({"id": f"p{n}"} for n in range(30)))
     at.work()
     assert "Nothing has ended in the last 6 hours" in home(at)
@@ -221,7 +221,7 @@ def test_how_fast_it_goes_is_watched_by_whoever_looks(at: Guarded, clock: Virtua
     assert "Ended in the last hour, by minute: 20 completed in all" in at.call("GET", "/").raw.decode()
 
 
-def test_a_forecast_leaves_out_what_a_paused_lane_holds_back(at: Guarded, clock: VirtualClock) -> None:
+def test_a_forecast_leaves_out_what_a_paused_lane_holds_back(at: GuardedServer, clock: VirtualClock) -> None:
     at.milepost.submit(
         "tapes", *({"id": f"n{n}", "depot": "north"} for n in range(5)), *({"id": f"s{n}", "depot": "south"} for n in range(3))
     )
@@ -236,9 +236,9 @@ def test_a_forecast_leaves_out_what_a_paused_lane_holds_back(at: Guarded, clock:
     assert "Nothing new is begun until that is resumed." not in home(at)
 
 
-def causes_of(door: Visitor, route: str) -> dict[str, tuple[list[str], dict[str, Any] | None]]:
+def causes_of(live_server: LiveServer, route: str) -> dict[str, tuple[list[str], dict[str, Any] | None]]:
     """By cause: how many have failed, have it now and ever had it; and what Retry all is for, where it is offered."""
-    page = door.call("GET", "/").raw.decode()
+    page = live_server.call("GET", "/").raw.decode()
     part = page[page.index(f'data-live="route-{route}"') :]
     rows = re.findall(r"<tr data-name=.*?</tr>", part[: part.index("</section>")], re.S)
     found = {}
@@ -253,13 +253,13 @@ def text_of_markup(markup: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", markup)).split())
 
 
-def act(door: Visitor, verb: str, **which: Any) -> None:
+def act(live_server: LiveServer, verb: str, **which: Any) -> None:
     """Done to exactly one stone."""
     said = {"verb": verb, "reason": "the scale is back", **which}
-    assert door.call("POST", "/api/v1/routes/stones/acts", said).body["done"] == 1
+    assert live_server.call("POST", "/api/v1/routes/stones/acts", said).body["done"] == 1
 
 
-def test_a_cause_counts_what_has_failed_and_only_that_is_retried(at: Guarded, clock: VirtualClock) -> None:
+def test_a_cause_counts_what_has_failed_and_only_that_is_retried(at: GuardedServer, clock: VirtualClock) -> None:
     at.milepost.submit("stones", {"id": "failed"}, {"id": "gone"})
     at.work()
     assert causes_of(at, "stones") == {"the scale is away": (["0", "2", "2"], None)}
@@ -276,7 +276,7 @@ def test_a_cause_counts_what_has_failed_and_only_that_is_retried(at: Guarded, cl
     assert causes_of(at, "stones")["the scale is away"] == (["0", "2", "4"], None)
 
 
-def test_where_counting_the_failed_of_a_cause_would_cost_it_says_at_most(at: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_counting_the_failed_of_a_cause_would_cost_it_says_at_most(at: GuardedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     def group(name: str, now: int, stage: str = "weigh") -> Group:
         return Group("stones", stage, name, "ERROR", name, now, now, 0, 0)
 
@@ -296,7 +296,7 @@ def test_where_counting_the_failed_of_a_cause_would_cost_it_says_at_most(at: Gua
     assert {told[0] for told, _ in causes_of(at, "stones").values()} == {"up to 2", "up to 1"}
 
 
-def test_a_stage_keeps_its_slots_whatever_moves(at: Guarded) -> None:
+def test_a_stage_keeps_its_slots_whatever_moves(at: GuardedServer) -> None:
     def slots() -> list[str]:
         page = at.call("GET", "/").raw.decode()
         return re.findall(
@@ -312,7 +312,7 @@ def test_a_stage_keeps_its_slots_whatever_moves(at: Guarded) -> None:
     assert slots() == before
 
 
-def test_the_number_of_items_leads_to_them(at: Guarded) -> None:
+def test_the_number_of_items_leads_to_them(at: GuardedServer) -> None:
     at.milepost.submit("parcels", {"id": "a"})
     assert re.search(r'<a class="" href="/items/parcels"><b>1</b> item</a>', at.call("GET", "/").raw.decode())
 
@@ -320,17 +320,17 @@ def test_the_number_of_items_leads_to_them(at: Guarded) -> None:
 def test_the_route_of_the_heads_is_silent_while_it_is_well(tmp_path: Path) -> None:
     kept = mp.Route("archive", key="id", evidence=True)
     kept.external("taped")
-    with guarded(f"sqlite:///{tmp_path}/ledger.db", [kept]) as opened:
+    with guarded_server(f"sqlite:///{tmp_path}/ledger.db", [kept]) as opened:
         assert "heads" in opened.ctx.plans
         assert "heads" not in home(opened)
 
 
-def test_on_aws_what_was_set_aside_is_told_to_those_who_see_everything(aws_door: Visitor) -> None:
-    assert "the quarantine is empty" in home(aws_door)
-    place = urlsplit(aws_door.ctx.ledger.url)
+def test_on_aws_what_was_set_aside_is_told_to_those_who_see_everything(aws_server: LiveServer) -> None:
+    assert "the quarantine is empty" in home(aws_server)
+    place = urlsplit(aws_server.ctx.ledger.url)
     sqs = boto3.client("sqs", region_name=standins.REGION, endpoint_url=parse_qs(place.query)["endpoint"][0])
     url = sqs.get_queue_url(QueueName=ResourceNames(place.path.strip("/")).quarantine)["QueueUrl"]
     sqs.send_message(QueueUrl=url, MessageBody="something")
-    assert "the quarantine is empty" in home(aws_door)  # asked a moment ago
-    aws_door.door.state.ttl_cache._kept.clear()
-    assert notices(aws_door) == {"The quarantine has entries.": "/system"}
+    assert "the quarantine is empty" in home(aws_server)  # asked a moment ago
+    aws_server.opened.state.ttl_cache._kept.clear()
+    assert notices(aws_server) == {"The quarantine has entries.": "/system"}

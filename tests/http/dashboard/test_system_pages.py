@@ -11,8 +11,8 @@ from urllib.parse import urljoin
 import msgspec
 import pytest
 from msgspec.structs import replace
-from tests.http.guarded_server import Guarded, guarded
-from tests.http.live_server import Visitor
+from tests.http.guarded_server import GuardedServer, guarded_server
+from tests.http.live_server import LiveServer
 
 import milepost as mp
 from milepost.core.errors import EventRefused
@@ -38,15 +38,15 @@ MARKUP = "<img src=x>"
 
 
 @pytest.fixture
-def at(tmp_path: Path) -> Iterator[Guarded]:
+def at(tmp_path: Path) -> Iterator[GuardedServer]:
     """Two routes, and a door that asks for keys once there are some."""
-    with guarded(f"sqlite:///{tmp_path}/ledger.db") as opened:
+    with guarded_server(f"sqlite:///{tmp_path}/ledger.db") as opened:
         yield opened
 
 
-def text_of(door: Visitor, path: str, key: str | None = None, **headers: str) -> str:
+def text_of(live_server: LiveServer, path: str, key: str | None = None, **headers: str) -> str:
     """A page as it reads: without its tags, and with one space between words."""
-    answer = door.call("GET", path, key=key, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    answer = live_server.call("GET", path, key=key, headers={name.replace("_", "-"): value for name, value in headers.items()})
     assert answer.status == 200, answer
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", answer.raw.decode().partition("<main")[2])).split())
 
@@ -60,18 +60,18 @@ def link(page: str, words: str) -> str | None:
     return None if found is None else html.unescape(found[1])
 
 
-def all_pages(door: Visitor, path: str) -> list[list[str]]:
+def all_pages(live_server: LiveServer, path: str) -> list[list[str]]:
     """The events of each page, from this one back as far as the links lead."""
     pages = []
     while path:
-        page = door.call("GET", path).raw.decode()
+        page = live_server.call("GET", path).raw.decode()
         pages.append(events_on(page))
         earlier = link(page, "(?:Earlier|Search earlier events)")
         path = urljoin(path, earlier) if earlier else ""
     return pages
 
 
-def parked(at: Guarded, *routes: str) -> None:
+def parked(at: GuardedServer, *routes: str) -> None:
     """For each route an item that the subscriber `hook` does not take."""
 
     def hook(event: object) -> None:
@@ -85,14 +85,14 @@ def parked(at: Guarded, *routes: str) -> None:
 # Events ---------------------------------------------------------------------------------------------------------------
 
 
-def test_all_that_happened_is_found_by_going_back_page_by_page(at: Guarded) -> None:
+def test_all_that_happened_is_found_by_going_back_page_by_page(at: GuardedServer) -> None:
     at.milepost.submit("parcels", *({"id": f"P-{n}"} for n in range(150)))
     pages = all_pages(at, "/events")
     assert [int(place) for page in pages for place in page] == list(range(150, 0, -1))
     assert [len(page) for page in pages] == [60, 60, 30]
 
 
-def test_what_is_rare_is_found_at_once_however_far_back_it_is(at: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_rare_is_found_at_once_however_far_back_it_is(at: GuardedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "STEP", 50)
     at.milepost.submit("parcels", {"id": "P-1"}, {"id": "P-2"})
     at.milepost.submit("letters", *({"id": f"L-{n}"} for n in range(200)))
@@ -104,7 +104,7 @@ def test_how_far_back_was_looked_is_said_with_the_way_on(tmp_path: Path, monkeyp
     monkeypatch.setattr(events, "STEP", 50)
     monkeypatch.setattr(events, "FAR", 100)
     clock, times = VirtualClock(), []
-    with guarded(f"sqlite:///{tmp_path}/ledger.db", clock=clock) as at:
+    with guarded_server(f"sqlite:///{tmp_path}/ledger.db", clock=clock) as at:
         for name, n in (("parcels", 2), ("letters", 123), ("letters", 97), ("parcels", 1)):
             at.milepost.submit(name, *({"id": f"{clock.now()}-{number}"} for number in range(n)))
             times.append(iso(clock.now()))
@@ -123,7 +123,7 @@ def test_how_far_back_was_looked_is_said_with_the_way_on(tmp_path: Path, monkeyp
 
 def test_going_back_ends_where_older_lines_have_been_pruned(tmp_path: Path) -> None:
     clock = VirtualClock()
-    with guarded(f"sqlite:///{tmp_path}/ledger.db", clock=clock) as at:
+    with guarded_server(f"sqlite:///{tmp_path}/ledger.db", clock=clock) as at:
         at.milepost.submit("parcels", *({"id": f"F-{n}", "weigh": "reject"} for n in range(100)))
         at.work()
         [last] = at.ctx.ledger.feed(at.ctx.ledger.last_seq() - 1, 1)
@@ -140,7 +140,7 @@ def test_going_back_ends_where_older_lines_have_been_pruned(tmp_path: Path) -> N
         assert len(pages) <= 4
 
 
-def test_the_raw_feed_is_linked_from_the_same_place_with_the_same_filter(at: Guarded) -> None:
+def test_the_raw_feed_is_linked_from_the_same_place_with_the_same_filter(at: GuardedServer) -> None:
     at.milepost.submit("letters", {"id": "L-1"})
     at.milepost.submit("parcels", *({"id": f"P-{n}"} for n in range(3)))
     page = at.call("GET", "/events?route=parcels").raw.decode()
@@ -149,11 +149,11 @@ def test_the_raw_feed_is_linked_from_the_same_place_with_the_same_filter(at: Gua
 
 
 @pytest.mark.parametrize(("query", "status"), [("kind=nonsense", 400), ("route=nowhere", 404), ("before=last", 400)])
-def test_what_cannot_be_asked_for_is_said(at: Guarded, query: str, status: int) -> None:
+def test_what_cannot_be_asked_for_is_said(at: GuardedServer, query: str, status: int) -> None:
     assert at.call("GET", f"/events?{query}").status == status
 
 
-def test_who_is_told_and_what_they_do_not_take_stays_text(at: Guarded) -> None:
+def test_who_is_told_and_what_they_do_not_take_stays_text(at: GuardedServer) -> None:
     parked(at, "parcels")
     page = at.call("GET", "/events").raw.decode()
     assert MARKUP not in page
@@ -165,7 +165,7 @@ def test_who_is_told_and_what_they_do_not_take_stays_text(at: Guarded) -> None:
 # Acts -----------------------------------------------------------------------------------------------------------------
 
 
-def some_acts(at: Guarded) -> None:
+def some_acts(at: GuardedServer) -> None:
     at.milepost.submit("parcels", *({"id": f"F-{n}", "weigh": "reject"} for n in range(3)), {"id": "P-1"})
     at.work()
     query = Query(route="parcels", statuses=FAILED, stages=frozenset({"weigh"}), prefix="F-")
@@ -173,7 +173,7 @@ def some_acts(at: Guarded) -> None:
     pause(at.ctx, "letters", None, None, by="ops", reason="no post on Sundays")
 
 
-def test_the_log_says_who_did_what_to_which_items_why_and_how_it_went(at: Guarded) -> None:
+def test_the_log_says_who_did_what_to_which_items_why_and_how_it_went(at: GuardedServer) -> None:
     some_acts(at)
     at.milepost.submit("letters", {"id": "one"})
     act(at.ctx, "cancel", "letters", keys=["one"], by="ops", reason="a single one")
@@ -188,13 +188,13 @@ def test_the_log_says_who_did_what_to_which_items_why_and_how_it_went(at: Guarde
     ("query", "shown"),
     [("verb=pause", ["pause"]), ("by=night+shift", ["cancel"]), ("route=letters", ["pause"]), ("verb=pause&route=parcels", [])],
 )
-def test_acts_are_chosen_by_verb_person_and_route(at: Guarded, query: str, shown: list[str]) -> None:
+def test_acts_are_chosen_by_verb_person_and_route(at: GuardedServer, query: str, shown: list[str]) -> None:
     some_acts(at)
     page = at.call("GET", f"/acts?{query}").raw.decode()
     assert re.findall(r'href="/acts/[^"]+">([^<]+)</a>', page) == shown
 
 
-def test_one_act_leads_to_the_items_that_match_it_now(at: Guarded) -> None:
+def test_one_act_leads_to_the_items_that_match_it_now(at: GuardedServer) -> None:
     some_acts(at)
     page = at.call("GET", "/acts/first").raw.decode()
     assert "Every item that it changed has a line in its history" in text_of(at, "/acts/first")
@@ -205,7 +205,7 @@ def test_one_act_leads_to_the_items_that_match_it_now(at: Guarded) -> None:
     assert "F-later" in text_of(at, items)
 
 
-def test_an_act_that_was_cut_off_says_how_far_it_came_and_is_gone_on_with(at: Guarded) -> None:
+def test_an_act_that_was_cut_off_says_how_far_it_came_and_is_gone_on_with(at: GuardedServer) -> None:
     begun = Act("cut", "retry", "parcels", "ops", "the scale is back", 1, {"query": {"route": "parcels"}}, done=2, refused=1, expected=10)
     at.ctx.ledger.write(ACT, begun.id, begun)
     for path in ("/acts", "/acts/cut"):
@@ -221,7 +221,7 @@ def test_an_act_that_was_cut_off_says_how_far_it_came_and_is_gone_on_with(at: Gu
     assert "data-go-on" not in at.call("GET", "/acts/cut", key=reader).raw.decode()
 
 
-def test_acts_go_back_page_by_page(at: Guarded) -> None:
+def test_acts_go_back_page_by_page(at: GuardedServer) -> None:
     for number in range(130):
         record(at.ctx, "pause", "parcels", "ops", f"why {number}", {"scope": "parcels"})
     first = at.call("GET", "/acts?verb=pause").raw.decode()
@@ -256,13 +256,13 @@ def test_what_an_act_was_for_is_said_in_words(about: dict[str, object], words: s
 # The system -----------------------------------------------------------------------------------------------------------
 
 
-def a_process(at: Guarded, name: str, **facts: object) -> None:
+def a_process(at: GuardedServer, name: str, **facts: object) -> None:
     now = at.ctx.clock.now()
     process = Process(name, "archive-1", 42, now - 60_000, **{"seen_at": now, "roles": {"worker": now}, **facts})  # type: ignore[arg-type]
     at.ctx.ledger.write(PROCESS, name, msgspec.to_builtins(process))
 
 
-def test_who_is_at_work_who_is_silent_and_who_has_stopped(at: Guarded) -> None:
+def test_who_is_at_work_who_is_silent_and_who_has_stopped(at: GuardedServer) -> None:
     now = at.ctx.clock.now()
     slow = {"route": "parcels", "stage": "weigh", "key": "P-3", "seconds": 4_321}
     a_process(at, "alive", in_hand=12, overrunning=[slow], outdated=["letters"])
@@ -277,7 +277,7 @@ def test_who_is_at_work_who_is_silent_and_who_has_stopped(at: Guarded) -> None:
     assert "10 min ago; start milepost up" in told  # the resender
 
 
-def test_what_is_paused_and_limited_is_there_beside_what_the_route_file_says(at: Guarded) -> None:
+def test_what_is_paused_and_limited_is_there_beside_what_the_route_file_says(at: GuardedServer) -> None:
     pause(at.ctx, "parcels", "weigh", "north/1", **SIGNED)
     limit(at.ctx, "parcels", "weigh", rate="10/m", **SIGNED)
     limit(at.ctx, "parcels", "weigh", "north/1", concurrency=2, **SIGNED)
@@ -295,11 +295,11 @@ def test_a_stage_that_others_do_is_marked_beside_its_route(tmp_path: Path) -> No
     route.stage("weigh")(lambda item: mp.Done())
     route.stage("wrap", remote=True)
     route.external("deliver")
-    with guarded(f"sqlite:///{tmp_path}/ledger.db", [route]) as at:
+    with guarded_server(f"sqlite:///{tmp_path}/ledger.db", [route]) as at:
         assert "weigh → wrap remote → deliver external" in text_of(at, "/system")
 
 
-def test_the_doctor_is_asked_only_when_somebody_asks_for_it(at: Guarded) -> None:
+def test_the_doctor_is_asked_only_when_somebody_asks_for_it(at: GuardedServer) -> None:
     pause(at.ctx, "parcels", None, None, **SIGNED)
     assert "milepost resume parcels" not in text_of(at, "/system")
     assert "milepost resume parcels --by YOU" in text_of(at, "/system?doctor=true")
@@ -310,7 +310,7 @@ def test_the_doctor_is_asked_only_when_somebody_asks_for_it(at: Guarded) -> None
     assert "Paused parcels by ops" in again
 
 
-def test_keys_are_shown_to_admins_without_their_secrets(at: Guarded) -> None:
+def test_keys_are_shown_to_admins_without_their_secrets(at: GuardedServer) -> None:
     admin = at.key("admin", name="head state")
     reader = at.key("read", name="reader", routes=["parcels"])
     told = text_of(at, "/system", admin)
@@ -322,14 +322,14 @@ def test_keys_are_shown_to_admins_without_their_secrets(at: Guarded) -> None:
     assert "milepost keys" not in text_of(at, "/system", operator)
 
 
-def test_where_nobody_else_writes_the_quarantine_is_one_calm_sentence(at: Guarded) -> None:
+def test_where_nobody_else_writes_the_quarantine_is_one_calm_sentence(at: GuardedServer) -> None:
     assert "The quarantine is empty." in text_of(at, "/system")
 
 
-def test_what_was_set_aside_on_aws_is_shown_with_its_content(aws_door: Visitor) -> None:
-    store = aws_door.ctx.ledger.store  # type: ignore[attr-defined]
+def test_what_was_set_aside_on_aws_is_shown_with_its_content(aws_server: LiveServer) -> None:
+    store = aws_server.ctx.ledger.store  # type: ignore[attr-defined]
     store.queues.set_aside("row", {"route": "parcels", "row": {"id": MARKUP}}, "it has no input")
-    page, told = aws_door.call("GET", "/system").raw.decode(), text_of(aws_door, "/system")
+    page, told = aws_server.call("GET", "/system").raw.decode(), text_of(aws_server, "/system")
     assert MARKUP not in page
     assert "it has no input" in told
     assert '"id": "' in told
@@ -340,7 +340,7 @@ def test_what_was_set_aside_on_aws_is_shown_with_its_content(aws_door: Visitor) 
 # Who sees what --------------------------------------------------------------------------------------------------------
 
 
-def test_a_key_for_one_route_sees_nothing_of_another(at: Guarded, tmp_path: Path) -> None:
+def test_a_key_for_one_route_sees_nothing_of_another(at: GuardedServer, tmp_path: Path) -> None:
     parked(at, "parcels", "letters")
     some_acts(at)
     limit(at.ctx, "letters", "weigh", rate="10/m", **SIGNED)
@@ -362,7 +362,7 @@ def test_a_key_for_one_route_sees_nothing_of_another(at: Guarded, tmp_path: Path
     assert "data-forget" not in events
 
 
-def test_who_may_only_look_is_offered_nothing_to_do(at: Guarded) -> None:
+def test_who_may_only_look_is_offered_nothing_to_do(at: GuardedServer) -> None:
     parked(at, "parcels")
     some_acts(at)
     limit(at.ctx, "parcels", "weigh", rate="10/m", **SIGNED)
@@ -373,14 +373,14 @@ def test_who_may_only_look_is_offered_nothing_to_do(at: Guarded) -> None:
         assert not [word for word in offered if word in page], path
 
 
-def test_forgetting_a_subscriber_is_offered_to_admins_alone(at: Guarded) -> None:
+def test_forgetting_a_subscriber_is_offered_to_admins_alone(at: GuardedServer) -> None:
     parked(at, "parcels")
     operator, admin = at.key("read", "operate", name="operator"), at.key("admin", name="head state")
     assert "data-forget" not in at.call("GET", "/events", key=operator).raw.decode()
     assert "data-forget" in at.call("GET", "/events", key=admin).raw.decode()
 
 
-def test_how_long_handlers_took_is_shown_for_the_routes_that_one_sees(at: Guarded) -> None:
+def test_how_long_handlers_took_is_shown_for_the_routes_that_one_sees(at: GuardedServer) -> None:
     at.milepost.submit("parcels", {"id": "P-1"}, {"id": "P-2"})
     at.milepost.submit("letters", {"id": "L-1"})
     at.work()

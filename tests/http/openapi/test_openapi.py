@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
 from starlette.requests import Request
-from tests.http.live_server import Visitor
+from tests.http.live_server import LiveServer
 
 from milepost.http.auth.authenticator import NO_OBSERVER
 from milepost.http.openapi.openapi import described, document
@@ -60,8 +60,8 @@ def test_every_code_of_a_problem_is_in_its_schema(told: dict[str, Any]) -> None:
     assert told["components"]["schemas"]["Problem"]["properties"]["code"]["enum"] == sorted(TITLES)
 
 
-def test_the_page_for_people_has_every_operation_and_no_script_of_its_own(shared_door: Visitor, told: dict[str, Any]) -> None:
-    page = shared_door.call("GET", "/api/docs")
+def test_the_page_for_people_has_every_operation_and_no_script_of_its_own(shared_server: LiveServer, told: dict[str, Any]) -> None:
+    page = shared_server.call("GET", "/api/docs")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     text = page.raw.decode()
     assert text.count('<section class="card" id=') == sum(1 for _ in operations(told)) + 1
@@ -72,19 +72,19 @@ def test_the_page_for_people_has_every_operation_and_no_script_of_its_own(shared
     assert "`" not in text
 
 
-def test_the_page_shows_nothing_of_a_description_as_markup(told: dict[str, Any], shared_door: Visitor) -> None:
+def test_the_page_shows_nothing_of_a_description_as_markup(told: dict[str, Any], shared_server: LiveServer) -> None:
     call = Call(NO_OBSERVER, {}, raw=Request({"type": "http", "headers": []}))
-    page = rendered(shared_door.door.state, call, {**told, "info": {"version": "0", "description": "<b>bold</b>"}})
+    page = rendered(shared_server.opened.state, call, {**told, "info": {"version": "0", "description": "<b>bold</b>"}})
     assert b"<b>bold</b>" not in page.body
     assert b"&lt;b&gt;bold" in page.body
 
 
-def test_whatever_is_sent_the_answers_are_as_described(shared_door: Visitor) -> None:
+def test_whatever_is_sent_the_answers_are_as_described(shared_server: LiveServer) -> None:
     """Made-up calls of every operation, the same ones each time: none breaks the server, none is answered otherwise than described."""
-    shared_door.milepost.submit("parcels", {"id": "a"}, {"id": "b/c", "weigh": "reject"})
-    shared_door.work()
-    shared_door.ctx.ledger.write(CURSOR, "office", Cursor(2, 0))
-    served = shared_door.call("GET", "/api/openapi.json").body
+    shared_server.milepost.submit("parcels", {"id": "a"}, {"id": "b/c", "weigh": "reject"})
+    shared_server.work()
+    shared_server.ctx.ledger.write(CURSOR, "office", Cursor(2, 0))
+    served = shared_server.call("GET", "/api/openapi.json").body
     for path in STREAMS:
         served["paths"].pop(path, None)
     for _, operation in operations(served):
@@ -98,7 +98,7 @@ def test_whatever_is_sent_the_answers_are_as_described(shared_door: Visitor) -> 
             if parameter["name"] == "key":
                 parameter["schema"] = {"anyOf": [{"enum": ["a", "b/c"]}, {"type": "string", "minLength": 1}]}
     schema = schemathesis.openapi.from_dict(served)
-    schema.config.update(base_url=shared_door.url)
+    schema.config.update(base_url=shared_server.url)
     tried = 0
     for found in schema.get_all_operations():
         operation = found.ok()

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import pytest
 from tests.application.parcels_application import Settings, application
 from tests.http.guarded_server import SIGNED
-from tests.http.live_server import Visitor, sample_route
+from tests.http.live_server import LiveServer, sample_route
 from tests.http.page_text import text_of
 
 import milepost as mp
@@ -22,28 +22,28 @@ SHOP = "https://shop.example"
 
 
 @contextmanager
-def served(*others: mp.Application[Any], base: str = "", **settings: Any) -> Iterator[Visitor]:
+def served(*others: mp.Application[Any], base: str = "", **settings: Any) -> Iterator[LiveServer]:
     applications = [application.with_settings(Settings(**settings)), *(one.configured() for one in others)]
     with mp.open("memory:", routes=[sample_route()], applications=applications) as desk:
-        door = HttpServer(desk.context, "127.0.0.1", 0, base=base, applications=applications)
-        door.open()
+        live_server = HttpServer(desk.context, "127.0.0.1", 0, base=base, applications=applications)
+        live_server.open()
         try:
-            yield Visitor(desk, door)
+            yield LiveServer(desk, live_server)
         finally:
-            door.close()
+            live_server.close()
 
 
 @pytest.fixture
-def at() -> Iterator[Visitor]:
-    with served(origins=[SHOP]) as door:
-        yield door
+def at() -> Iterator[LiveServer]:
+    with served(origins=[SHOP]) as live_server:
+        yield live_server
 
 
-def key(at: Visitor, *scopes: str, routes: list[str] | None = None) -> str:
+def key(at: LiveServer, *scopes: str, routes: list[str] | None = None) -> str:
     return make_key(at.ctx, "-".join([*scopes, *(routes or [])]), scopes, routes=routes, **SIGNED)[1]
 
 
-def test_an_endpoint_reads_its_body_and_answers(at: Visitor) -> None:
+def test_an_endpoint_reads_its_body_and_answers(at: LiveServer) -> None:
     answer = at.call("POST", "/parcel", {"id": "a", "grams": 3})
     assert (answer.status, answer.body) == (201, {"id": "a", "answer": "new"})
     assert at.milepost.show("weighed", "a")["input"] == {"id": "a", "grams": 3}  # type: ignore[index]
@@ -52,7 +52,7 @@ def test_an_endpoint_reads_its_body_and_answers(at: Visitor) -> None:
     assert at.call("GET", "/parcel").status == 405
 
 
-def test_it_asks_for_the_scope_and_for_all_routes_of_the_application(at: Visitor) -> None:
+def test_it_asks_for_the_scope_and_for_all_routes_of_the_application(at: LiveServer) -> None:
     allowed, reader, other = key(at, "submit"), key(at, "read"), key(at, "submit", routes=["parcels"])
     assert at.call("POST", "/parcel", {"id": "a"}).status == 401
     assert [at.call("POST", "/parcel", {"id": "a"}, key=one).status for one in (allowed, reader, other)] == [201, 403, 403]
@@ -73,7 +73,7 @@ def test_it_sees_the_attributes_of_the_callers_key() -> None:
         assert at.call("GET", "/who", key=shop).body == {"name": "shop", "attributes": {"sender": "shop"}}
 
 
-def test_a_shape_of_its_own_for_what_it_takes_and_for_every_error(at: Visitor) -> None:
+def test_a_shape_of_its_own_for_what_it_takes_and_for_every_error(at: LiveServer) -> None:
     answer = at.call("POST", "/parcel/raw", b"<a/>", headers={"Content-Type": "text/xml"})
     assert answer.body == {"success": True, "size": 4, "kind": "text/xml"}
     large = at.call("POST", "/parcel/raw", b"x" * 21)
@@ -84,7 +84,7 @@ def test_a_shape_of_its_own_for_what_it_takes_and_for_every_error(at: Visitor) -
     assert (refused.status, refused.body["code"], refused.headers["www-authenticate"]) == (401, "no-key", "Bearer")
 
 
-def test_pages_of_origins_in_the_settings_may_call_it_and_others_may_not(at: Visitor) -> None:
+def test_pages_of_origins_in_the_settings_may_call_it_and_others_may_not(at: LiveServer) -> None:
     asked = {"Origin": SHOP, "Access-Control-Request-Method": "POST"}
     allowed = at.call("OPTIONS", "/parcel/raw", headers=asked)
     assert (allowed.status, allowed.headers["access-control-allow-origin"], allowed.headers["access-control-allow-methods"]) == (
@@ -102,7 +102,7 @@ def test_pages_of_origins_in_the_settings_may_call_it_and_others_may_not(at: Vis
     assert (refused.status, refused.body["code"]) == (403, "bad-origin")
 
 
-def test_a_page_has_the_layout_and_stands_in_the_menu(at: Visitor) -> None:
+def test_a_page_has_the_layout_and_stands_in_the_menu(at: LiveServer) -> None:
     at.call("POST", "/parcel", {"id": "a"})
     page = at.call("GET", "/parcels-desk")
     assert page.status == 200
@@ -129,7 +129,7 @@ def test_a_histogram_of_an_application_is_in_the_metrics() -> None:
     assert 'milepost_desk_latency_seconds_sum{sender="shop"} 4.0' in shown
 
 
-def test_a_form_is_read_and_leads_back_to_a_page(at: Visitor) -> None:
+def test_a_form_is_read_and_leads_back_to_a_page(at: LiveServer) -> None:
     sent = at.call("POST", "/parcels-desk/new", urlencode({"key": "a", "grams": "7"}).encode(), headers=FORM)
     assert (sent.status, sent.headers["location"]) == (303, "/parcels-desk")
     assert at.milepost.show("weighed", "a")["input"]["grams"] == 7  # type: ignore[index]
@@ -146,7 +146,7 @@ def test_behind_a_proxy_all_of_it_has_the_base_path() -> None:
         assert sent.headers["location"] == "/milepost/parcels-desk"
 
 
-def test_its_endpoints_are_described_with_the_others(at: Visitor) -> None:
+def test_its_endpoints_are_described_with_the_others(at: LiveServer) -> None:
     told = at.call("GET", "/api/openapi.json").body
     operation = told["paths"]["/parcel"]["post"]
     assert (operation["operationId"], operation["tags"]) == ("parcels-desk_hand_in_over_http", ["parcels-desk"])

@@ -11,10 +11,10 @@ from urllib.parse import quote
 import pytest
 from tests.http.event_listener import Listener
 from tests.http.items_in_every_state import ACTS, CLAIMS, ITEMS, ROUTE, STATES, WHY, Scene, parcels
-from tests.http.live_server import Answered
+from tests.http.live_server import HttpAnswer
 from tests.http.page_text import text_of
 from tests.http.remote_workers import lease_of
-from tests.http.servers_on_ledgers import door_over, new_aws_ledger
+from tests.http.servers_on_ledgers import new_aws_ledger, server_over
 
 from milepost.core.status import Status
 from milepost.http.api import find
@@ -27,11 +27,11 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     with pytest.MonkeyPatch.context() as patch:
         # Where the ledger is told of no bucket, its blobs are in the folder where it is opened.
         patch.chdir(tmp_path_factory.mktemp("aws"))
-        with new_aws_ledger() as ledger, door_over(ledger, parcels()) as door:
-            yield Scene(door)
+        with new_aws_ledger() as ledger, server_over(ledger, parcels()) as live_server:
+            yield Scene(live_server)
 
 
-def told(answered: Answered) -> tuple[int, str]:
+def told(answered: HttpAnswer) -> tuple[int, str]:
     return answered.status, answered.body["answer"] if answered.status < 300 else answered.body["code"]
 
 
@@ -242,7 +242,7 @@ def test_the_feed_is_the_same_in_pages_and_as_a_stream(scene: Scene) -> None:
     first = scene.call("GET", "/api/v1/events?limit=5").body
     rest = scene.call("GET", f"/api/v1/events?limit=1000&after={first['next']}").body
     assert (len(first["events"]), first["more"], rest["more"]) == (5, True, False)
-    listener = Listener(scene.door, "?after=0")
+    listener = Listener(scene.live_server, "?after=0")
     assert [one.data["id"] for one in listener.take(7)] == [one["id"] for one in (*first["events"], *rest["events"][:2])]
     listener.close()
 
@@ -254,7 +254,7 @@ def next_event(answer: http.client.HTTPResponse) -> bytes:
 
 
 def test_an_open_page_hears_that_something_has_happened(scene: Scene) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", scene.door.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", scene.live_server.port, timeout=30)
     try:
         connection.request("GET", "/live")
         answer = connection.getresponse()
@@ -270,12 +270,12 @@ def test_an_open_page_hears_that_something_has_happened(scene: Scene) -> None:
 def test_a_subscriber_can_be_told_again(scene: Scene) -> None:
     again = {"after": 0, "dry_run": True}
     lines = scene.call("POST", "/api/v1/subscribers/office/replay", again).body["lines"]
-    assert lines == scene.door.ctx.ledger.last_seq()
+    assert lines == scene.live_server.ctx.ledger.last_seq()
     assert scene.call("POST", "/api/v1/subscribers/office/release", WHY).body == {"subscriber": "office", "released": 0}
 
 
 def test_what_was_set_aside_goes_back_or_is_thrown_away(scene: Scene) -> None:
-    queues = scene.door.ctx.ledger.store.queues  # type: ignore[attr-defined]
+    queues = scene.live_server.ctx.ledger.store.queues  # type: ignore[attr-defined]
     queues.set_aside("row", {"route": "parcels", "row": {"id": "ghost"}}, "it has no input")
     [ghost] = [one for one in scene.call("GET", "/api/v1/quarantine").body["set_aside"] if one["kind"] == "row"]
     [answer] = scene.call("POST", "/api/v1/quarantine/replay", {"ids": [ghost["id"]], **WHY}).body["replayed"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from tests.http.live_server import Visitor, visiting
+from tests.http.live_server import LiveServer, running_server
 
 from milepost.cli.work.listen import Where, listening
 from milepost.core.errors import ConfigMistake
@@ -21,8 +21,8 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Iterator[Visitor]:
-    with visiting(tmp_path, base="/milepost") as visitor:
+def live_server(tmp_path: Path) -> Iterator[LiveServer]:
+    with running_server(tmp_path, base="/milepost") as visitor:
         visitor.milepost.submit("parcels", {"id": "P-1"})
         yield visitor
 
@@ -30,46 +30,48 @@ def door(tmp_path: Path) -> Iterator[Visitor]:
 @pytest.mark.parametrize(
     "path", ["/", "/items/parcels/P-1", "/events", "/api/docs", "/static/any/api.js", "/healthz", "/api/v1/routes/parcels/items/P-1"]
 )
-def test_a_call_is_the_same_whether_the_proxy_takes_the_base_off_or_not(door: Visitor, path: str) -> None:
-    assert door.call("GET", f"/milepost{path}").status == door.call("GET", path).status == 200
+def test_a_call_is_the_same_whether_the_proxy_takes_the_base_off_or_not(live_server: LiveServer, path: str) -> None:
+    assert live_server.call("GET", f"/milepost{path}").status == live_server.call("GET", path).status == 200
 
 
-def test_the_base_alone_is_the_first_page_and_a_longer_word_is_nothing(door: Visitor) -> None:
-    assert b"Overview" in door.call("GET", "/milepost").raw
-    assert door.call("GET", "/milepost2/events").status == 404
+def test_the_base_alone_is_the_first_page_and_a_longer_word_is_nothing(live_server: LiveServer) -> None:
+    assert b"Overview" in live_server.call("GET", "/milepost").raw
+    assert live_server.call("GET", "/milepost2/events").status == 404
 
 
-def test_every_link_of_a_page_begins_with_the_base(door: Visitor) -> None:
+def test_every_link_of_a_page_begins_with_the_base(live_server: LiveServer) -> None:
     for path in ("/", "/items/parcels", "/items/parcels/P-1", "/lists", "/events", "/acts", "/system", "/api/docs", "/login"):
-        found = re.findall(r'(?:href|src|action)="(/[^"]*)"', door.call("GET", path).raw.decode())
+        found = re.findall(r'(?:href|src|action)="(/[^"]*)"', live_server.call("GET", path).raw.decode())
         assert found
         assert [link for link in found if not link.startswith("/milepost/")] == [], path
 
 
-def test_a_search_leads_to_an_address_with_the_base(door: Visitor) -> None:
-    assert door.call("GET", "/find?q=P-1").headers["location"] == "/milepost/items/parcels/P-1"
-    assert door.call("GET", "/find?q=P").headers["location"] == "/milepost/items/parcels?prefix=P"
-    nothing = door.call("GET", "/find?q=X")
+def test_a_search_leads_to_an_address_with_the_base(live_server: LiveServer) -> None:
+    assert live_server.call("GET", "/find?q=P-1").headers["location"] == "/milepost/items/parcels/P-1"
+    assert live_server.call("GET", "/find?q=P").headers["location"] == "/milepost/items/parcels?prefix=P"
+    nothing = live_server.call("GET", "/find?q=X")
     assert (nothing.status, b'href="/milepost/items/parcels"' in nothing.raw) == (404, True)
 
 
-def test_logging_in_and_out_stays_under_the_base(door: Visitor) -> None:
-    _, key = make_key(door.ctx, "state", ["read"], by="ops", reason="a test")
-    asked = door.call("GET", "/milepost/items/parcels?prefix=P")
+def test_logging_in_and_out_stays_under_the_base(live_server: LiveServer) -> None:
+    _, key = make_key(live_server.ctx, "state", ["read"], by="ops", reason="a test")
+    asked = live_server.call("GET", "/milepost/items/parcels?prefix=P")
     assert asked.headers["location"] == "/milepost/login?then=/items/parcels%3Fprefix%3DP"
-    answer = door.call("POST", "/milepost/login", urlencode({"key": key, "then": "/items/parcels?prefix=P"}).encode(), headers=FORM)
+    answer = live_server.call("POST", "/milepost/login", urlencode({"key": key, "then": "/items/parcels?prefix=P"}).encode(), headers=FORM)
     assert (answer.status, answer.headers["location"]) == (303, "/milepost/items/parcels?prefix=P")
     cookie = SimpleCookie(answer.headers["set-cookie"])["mp_session"]
     assert cookie["path"] == "/milepost"
-    page = door.call("GET", "/milepost/", headers={"Cookie": f"mp_session={cookie.value}"}).raw.decode()
+    page = live_server.call("GET", "/milepost/", headers={"Cookie": f"mp_session={cookie.value}"}).raw.decode()
     token = page.partition('name="csrf_token" value="')[2].partition('"')[0]
-    out = door.call("POST", "/logout", urlencode({"csrf_token": token}).encode(), headers=FORM | {"Cookie": f"mp_session={cookie.value}"})
+    out = live_server.call(
+        "POST", "/logout", urlencode({"csrf_token": token}).encode(), headers=FORM | {"Cookie": f"mp_session={cookie.value}"}
+    )
     assert out.headers["location"] == "/milepost/login"
     assert SimpleCookie(out.headers["set-cookie"])["mp_session"]["path"] == "/milepost"
 
 
-def test_programs_are_told_of_the_base(door: Visitor) -> None:
-    assert door.call("GET", "/api/openapi.json").body["servers"] == [{"url": "/milepost"}]
+def test_programs_are_told_of_the_base(live_server: LiveServer) -> None:
+    assert live_server.call("GET", "/api/openapi.json").body["servers"] == [{"url": "/milepost"}]
 
 
 @pytest.mark.parametrize("text", ["milepost", "/milepost/", "/", "//host", "/a b", "/a?b", "/..", "/a/../b", "/api", "/items/x"])
@@ -82,11 +84,13 @@ def test_a_base_may_be_deep_or_empty() -> None:
     assert (checked_base("/tools/milepost-1"), checked_base("")) == ("/tools/milepost-1", "")
 
 
-def test_up_says_where_it_is_with_the_base(door: Visitor, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+def test_up_says_where_it_is_with_the_base(
+    live_server: LiveServer, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     # As at a terminal, whatever log another test of this process has opened.
     caplog.set_level(logging.WARNING, "milepost.cli.work.announce")
-    with listening(door.ctx, Where("127.0.0.1", 0, asked=True), "/milepost"):
+    with listening(live_server.ctx, Where("127.0.0.1", 0, asked=True), "/milepost"):
         pass
     assert "/milepost/api/docs" in capsys.readouterr().err
-    with pytest.raises(ConfigMistake, match="base_path is"), listening(door.ctx, Where("127.0.0.1", 0, asked=False), "milepost"):
+    with pytest.raises(ConfigMistake, match="base_path is"), listening(live_server.ctx, Where("127.0.0.1", 0, asked=False), "milepost"):
         pass

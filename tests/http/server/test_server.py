@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
-from tests.http.live_server import Visitor
+from tests.http.live_server import LiveServer
 
 from milepost.core.errors import ConfigMistake
 from milepost.http.server import application
@@ -31,24 +31,24 @@ class Brief(ConnectionTimeouts):
 
 
 @contextmanager
-def serving(door: Visitor, patience: type[ConnectionTimeouts]) -> Iterator[int]:
-    server = Server(make_asgi_app(door.door.state), "127.0.0.1", 0, patience)
+def serving(live_server: LiveServer, patience: type[ConnectionTimeouts]) -> Iterator[int]:
+    server = Server(make_asgi_app(live_server.opened.state), "127.0.0.1", 0, patience)
     server.start()
     yield server.port
     server.stop()
 
 
 @pytest.fixture(scope="module")
-def hasty(shared_door: Visitor) -> Iterator[int]:
+def hasty(shared_server: LiveServer) -> Iterator[int]:
     """The port of a server that waits for a tenth of a second for heads, and for readers."""
-    with serving(shared_door, Hasty) as port:
+    with serving(shared_server, Hasty) as port:
         yield port
 
 
 @pytest.fixture
-def brief(shared_door: Visitor) -> Iterator[int]:
+def brief(shared_server: LiveServer) -> Iterator[int]:
     """The port of a server that waits for a tenth of a second for the rest of what it has answered."""
-    with serving(shared_door, Brief) as port:
+    with serving(shared_server, Brief) as port:
         yield port
 
 
@@ -107,10 +107,10 @@ def test_the_time_for_a_head_runs_from_its_first_byte(hasty: int) -> None:
     assert answer.startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_head_without_end_is_too_large(shared_door: Visitor) -> None:
+def test_a_head_without_end_is_too_large(shared_server: LiveServer) -> None:
     """The answer may be lost on the way, for the client has sent more than was read; but the connection ends."""
     sent, answer = 0, b""
-    with socket.create_connection(("127.0.0.1", shared_door.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", shared_server.port), timeout=30) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nX: ")
         connection.settimeout(1.0)
         with suppress(ConnectionError):
@@ -128,18 +128,18 @@ def test_a_head_without_end_is_too_large(shared_door: Visitor) -> None:
 @pytest.mark.parametrize(
     "nonsense", [b"\x16\x03\x01\x02\x00", b"HELLO\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", POST + b"Content-Length: x\r\n\r\n"]
 )
-def test_what_is_not_http_is_refused(shared_door: Visitor, nonsense: bytes) -> None:
-    answer = said(shared_door.port, nonsense)
+def test_what_is_not_http_is_refused(shared_server: LiveServer, nonsense: bytes) -> None:
+    answer = said(shared_server.port, nonsense)
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert code_of(answer) == "malformed"
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(shared_door: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_does_not_come_is_not_waited_for(shared_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application, "SLOWEST_S", 0.05)
-    with socket.create_connection(("127.0.0.1", shared_door.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", shared_server.port), timeout=30) as connection:
         connection.sendall(POST + b'Content-Length: 100\r\n\r\n{"id"')
         assert connection.recv(65536).startswith(b"HTTP/1.1 408 ")
-    assert shared_door.milepost.status()["routes"]["parcels"]["total"] == 0
+    assert shared_server.milepost.status()["routes"]["parcels"]["total"] == 0
 
 
 def test_the_rest_of_a_request_that_was_answered_is_not_waited_for(brief: int) -> None:
@@ -155,10 +155,10 @@ def test_the_rest_of_a_request_that_was_answered_is_not_waited_for(brief: int) -
                     connection.recv(65536)
 
 
-def test_a_connection_serves_several_calls_and_line_ends_between_them(shared_door: Visitor) -> None:
+def test_a_connection_serves_several_calls_and_line_ends_between_them(shared_server: LiveServer) -> None:
     get = b"GET /api/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
     last = get.replace(b"Host", b"Connection: close\r\nHost")
-    answer = said(shared_door.port, get, b"\r\n", get + last)
+    answer = said(shared_server.port, get, b"\r\n", get + last)
     assert answer.count(b"HTTP/1.1 200 ") == 3
 
 
@@ -175,38 +175,38 @@ def test_a_client_that_does_not_read_is_let_go(hasty: int) -> None:
 @pytest.mark.parametrize(
     "path", ["/nothing", "/api", "/api/v1", "/api/v2/status", "/api/v1/routes/parcels", "/api/v1/status/", "//", "/%00"]
 )
-def test_a_path_that_is_not_there_is_not_found(shared_door: Visitor, path: str) -> None:
-    answer = shared_door.call("GET", path)
+def test_a_path_that_is_not_there_is_not_found(shared_server: LiveServer, path: str) -> None:
+    answer = shared_server.call("GET", path)
     assert (answer.status, answer.body["code"]) == (404, "unknown-path")
 
 
 @pytest.mark.parametrize("method", ["DELETE", "PUT", "PATCH", "OPTIONS", "TRACE"])
-def test_a_method_that_is_not_possible_says_which_are(shared_door: Visitor, method: str) -> None:
-    answer = shared_door.call(method, ITEMS)
+def test_a_method_that_is_not_possible_says_which_are(shared_server: LiveServer, method: str) -> None:
+    answer = shared_server.call(method, ITEMS)
     assert (answer.status, answer.body["code"], answer.headers["allow"]) == (405, "wrong-method", "GET, HEAD, POST")
 
 
-def test_head_answers_as_get_does_without_a_body(shared_door: Visitor) -> None:
-    head, get = shared_door.call("HEAD", ITEMS), shared_door.call("GET", ITEMS)
+def test_head_answers_as_get_does_without_a_body(shared_server: LiveServer) -> None:
+    head, get = shared_server.call("HEAD", ITEMS), shared_server.call("GET", ITEMS)
     assert (head.status, head.raw) == (200, b"")
     assert head.headers["content-length"] == get.headers["content-length"]
-    assert shared_door.call("HEAD", "/nothing").status == 404
+    assert shared_server.call("HEAD", "/nothing").status == 404
 
 
-def test_an_address_that_is_taken_is_refused(shared_door: Visitor) -> None:
+def test_an_address_that_is_taken_is_refused(shared_server: LiveServer) -> None:
     with pytest.raises(ConfigMistake, match="give another address with --listen"):
-        Server(None, "127.0.0.1", shared_door.port)
+        Server(None, "127.0.0.1", shared_server.port)
 
 
 def test_a_failure_of_our_own_is_logged_and_says_nothing_of_it_outside(
-    door: Visitor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    live_server: LiveServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a secret")
 
-    monkeypatch.setattr(door.ctx.ledger, "find", broken)
+    monkeypatch.setattr(live_server.ctx.ledger, "find", broken)
     with caplog.at_level(logging.ERROR):
-        answer = door.call("GET", ITEMS)
+        answer = live_server.call("GET", ITEMS)
     assert (answer.status, answer.body["code"]) == (500, "failed")
     assert b"secret" not in answer.raw
     assert "a secret" in caplog.text

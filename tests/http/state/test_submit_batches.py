@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.http.live_server import Visitor, visiting
+from tests.http.live_server import LiveServer, running_server
 from tests.polling import wait_until
 
 from milepost.core.errors import LedgerFull
@@ -26,7 +26,7 @@ ITEMS = "/api/v1/routes/parcels/items"
 TIMEOUT = 60
 
 
-def store_of(visitor: Visitor) -> SqliteFile:
+def store_of(visitor: LiveServer) -> SqliteFile:
     assert isinstance(visitor.ctx.ledger, SqliteLedger)
     return visitor.ctx.ledger._store
 
@@ -60,7 +60,7 @@ def written_to(store: SqliteFile) -> Iterator[None]:
 
 
 def test_items_that_come_while_another_write_is_under_way_share_one_commit(tmp_path: Path) -> None:
-    with visiting(tmp_path) as visitor, ThreadPoolExecutor(20) as clients, counted(store_of(visitor)) as commits:
+    with running_server(tmp_path) as visitor, ThreadPoolExecutor(20) as clients, counted(store_of(visitor)) as commits:
         with written_to(store_of(visitor)):
             calls = [clients.submit(visitor.call, "POST", ITEMS, {"id": f"p{number}"}) for number in range(20)]
             wait_until(lambda: visitor.ctx.accepts.waiting == 20)
@@ -75,7 +75,7 @@ def test_batches_that_come_together_share_one_commit_and_a_batch_alone_needs_one
     def batch(name: str) -> list[dict[str, str]]:
         return [{"id": f"{name}-{number}"} for number in range(500)]
 
-    with visiting(tmp_path) as visitor, ThreadPoolExecutor(5) as clients, counted(store_of(visitor)) as commits:
+    with running_server(tmp_path) as visitor, ThreadPoolExecutor(5) as clients, counted(store_of(visitor)) as commits:
         assert visitor.call("POST", ITEMS, batch("alone")).status == 200
         assert len(commits) == 1
         with written_to(store_of(visitor)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.ledgers.aws.synchronous_ledger import Followed, open_followed
+from tests.ledgers.aws.synchronous_ledger import SynchronousLedger, open_synchronous_ledger
 from tests.ledgers.aws.table_scene import Process, Scene, scene_at
 from tests.standins import REGION
 
@@ -24,9 +24,9 @@ def scene(endpoint: str) -> Iterator[Scene]:
 
 
 @pytest.fixture
-def ledger(endpoint: str, prefix: str) -> Iterator[Followed]:
+def ledger(endpoint: str, prefix: str) -> Iterator[SynchronousLedger]:
     """A ledger whose stream is read at once after every write."""
-    opened = open_followed(endpoint, prefix, REGION)
+    opened = open_synchronous_ledger(endpoint, prefix, REGION)
     yield opened
     opened.close()
 

@@ -95,7 +95,7 @@ class Moment:
         return self._now
 
 
-class Followed:
+class SynchronousLedger:
     """Like the ledger, but everything follows before the next word is said."""
 
     def __init__(self, ledger: AwsLedger, follower: Follower | None = None) -> None:
@@ -105,11 +105,11 @@ class Followed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.ledger, name)
 
-    def another(self) -> Followed:
+    def another(self) -> SynchronousLedger:
         """A second handle on the same ledger, as another process would have it, but for one thing: the stream is read once."""
         first = self.store.requests
         requests = Requests(first.region, first.endpoint, endpoints=first.endpoints)
-        return Followed(AwsLedger(requests, self.store.names.prefix, MemoryBlobs(), settings=PROMPT, make=True), self.follower)
+        return SynchronousLedger(AwsLedger(requests, self.store.names.prefix, MemoryBlobs(), settings=PROMPT, make=True), self.follower)
 
     def add(self, plan: Plan, new_items: Sequence[Any], now: int) -> Any:
         self.follower.know(plan)
@@ -151,12 +151,12 @@ class Followed:
         return answer
 
 
-def open_followed(endpoint: str, prefix: str, region: str, endpoints: Mapping[str, str] | None = None) -> Followed:
+def open_synchronous_ledger(endpoint: str, prefix: str, region: str, endpoints: Mapping[str, str] | None = None) -> SynchronousLedger:
     requests = Requests(region, endpoint, endpoints=endpoints)
-    return Followed(AwsLedger(requests, prefix, MemoryBlobs(), settings=PROMPT, make=True))
+    return SynchronousLedger(AwsLedger(requests, prefix, MemoryBlobs(), settings=PROMPT, make=True))
 
 
-def damage(ledger: Followed, route: str, key: str, what: str) -> None:
+def damage(ledger: SynchronousLedger, route: str, key: str, what: str) -> None:
     """Make the "content" of an item, or its "row", one that cannot be read any more."""
     layout = ledger.store.layout(route)
     assert layout is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from msgspec.structs import replace
-from tests.ledgers.aws.synchronous_ledger import Followed
+from tests.ledgers.aws.synchronous_ledger import SynchronousLedger
 from tests.ledgers.aws.test_backfill import assets, context, let_go
 
 from milepost.core.outcome import Done
@@ -18,7 +18,7 @@ from milepost.testing.contract.world import World
 SIGNED: dict[str, Any] = {"by": "ops", "reason": "the tape is torn"}
 
 
-def test_a_finished_item_whose_row_has_left_is_brought_back_and_run_again(ledger: Followed) -> None:
+def test_a_finished_item_whose_row_has_left_is_brought_back_and_run_again(ledger: SynchronousLedger) -> None:
     world = World(ledger, assets("CC", "Scout"))  # type: ignore[arg-type]
     register(world.ledger, world.plan, world.now, "ops")
     ctx = context(world)
@@ -50,7 +50,7 @@ def test_a_finished_item_whose_row_has_left_is_brought_back_and_run_again(ledger
     world.audit()
 
 
-def test_a_sealed_item_without_evidence_is_refused_with_its_seal(ledger: Followed) -> None:
+def test_a_sealed_item_without_evidence_is_refused_with_its_seal(ledger: SynchronousLedger) -> None:
     made = assets("CC")
     made.evidence = False
     world = World(ledger, made)  # type: ignore[arg-type]
@@ -66,7 +66,7 @@ def test_a_sealed_item_without_evidence_is_refused_with_its_seal(ledger: Followe
     assert "is no longer recorded" in why
 
 
-def test_large_content_is_replaced_by_large_content(ledger: Followed) -> None:
+def test_large_content_is_replaced_by_large_content(ledger: SynchronousLedger) -> None:
     world = World(ledger, assets("CC"))  # type: ignore[arg-type]
     register(world.ledger, world.plan, world.now, "ops")
     ctx = context(world)
@@ -81,7 +81,7 @@ def test_large_content_is_replaced_by_large_content(ledger: Followed) -> None:
     assert [receipt.answer for receipt in submit(ctx, "parcels", [new, {"id": "a", "text": "x" * 9_000}])] == ["known", "changed"]
 
 
-def test_no_message_is_sent_before_its_time(ledger: Followed) -> None:
+def test_no_message_is_sent_before_its_time(ledger: SynchronousLedger) -> None:
     """What is near is a message that is held back until then; what is further off the resender sends when its time has come."""
     store = ledger.ledger.store
     store.settings = replace(store.settings, longest_delay_s=900)
@@ -99,7 +99,7 @@ def test_no_message_is_sent_before_its_time(ledger: Followed) -> None:
     assert "far" in {item.key for item in world.claim().items}
 
 
-def test_a_row_that_somebody_put_waits_for_the_time_that_its_input_names(ledger: Followed) -> None:
+def test_a_row_that_somebody_put_waits_for_the_time_that_its_input_names(ledger: SynchronousLedger) -> None:
     made = assets("CC")
     made.not_before = "embargo"
     world = World(ledger, made)  # type: ignore[arg-type]

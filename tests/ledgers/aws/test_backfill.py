@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.ledgers.aws.synchronous_ledger import Followed
+from tests.ledgers.aws.synchronous_ledger import SynchronousLedger
 
 from milepost.core.errors import LedgerReadOnly
 from milepost.core.outcome import Done
@@ -46,7 +46,7 @@ def context(world: World) -> Context:
     return Context(world.ledger, {"parcels": world.plan}, world.clock, world.chance, blobs)
 
 
-def let_go(ledger: Followed, *keys: str) -> None:
+def let_go(ledger: SynchronousLedger, *keys: str) -> None:
     """As DynamoDB does when a row's time to live is over."""
     store = ledger.ledger.store
     layout = store.layout("parcels")
@@ -64,7 +64,7 @@ def run(ctx: Context, clock: Any, turns: int) -> list[int]:
     return counts
 
 
-def test_finished_rows_are_sent_on_once_each_and_stay_until_they_are_through(ledger: Followed) -> None:
+def test_finished_rows_are_sent_on_once_each_and_stay_until_they_are_through(ledger: SynchronousLedger) -> None:
     world = World(ledger, route())  # type: ignore[arg-type]
     register(world.ledger, world.plan, world.now, "ops")
     world.bring(*KEYS, to="COMPLETED")
@@ -93,7 +93,7 @@ def test_finished_rows_are_sent_on_once_each_and_stay_until_they_are_through(led
     newer.audit()
 
 
-def test_rows_that_have_left_are_brought_back_and_their_history_goes_on(ledger: Followed) -> None:
+def test_rows_that_have_left_are_brought_back_and_their_history_goes_on(ledger: SynchronousLedger) -> None:
     world = World(ledger, assets("CC", "Scout"))  # type: ignore[arg-type]
     register(world.ledger, world.plan, world.now, "ops")
     world.add("a", "b", "c", files=3)
@@ -135,7 +135,9 @@ def test_rows_that_have_left_are_brought_back_and_their_history_goes_on(ledger: 
     assert run(ctx, newer.clock, 2) == [0, 0]
 
 
-def test_a_row_that_was_brought_back_and_not_sent_on_is_sent_on_by_the_next(ledger: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_was_brought_back_and_not_sent_on_is_sent_on_by_the_next(
+    ledger: SynchronousLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World(ledger, assets("CC"))  # type: ignore[arg-type]
     register(world.ledger, world.plan, world.now, "ops")
     world.add("a")
@@ -162,7 +164,7 @@ def test_a_row_that_was_brought_back_and_not_sent_on_is_sent_on_by_the_next(ledg
     assert newer.reasons("a").count("back-fill") == 1
 
 
-def test_one_whose_input_is_not_on_record_stays_away(ledger: Followed, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_whose_input_is_not_on_record_stays_away(ledger: SynchronousLedger, caplog: pytest.LogCaptureFixture) -> None:
     world = World(ledger, route())  # type: ignore[arg-type]
     register(world.ledger, world.plan, world.now, "ops")
     world.bring("a", to="COMPLETED")
@@ -182,7 +184,7 @@ def test_one_whose_input_is_not_on_record_stays_away(ledger: Followed, caplog: p
 
 
 def test_a_resender_that_may_not_bring_rows_back_does_all_else(
-    ledger: Followed, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ledger: SynchronousLedger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World(ledger, assets("CC"))  # type: ignore[arg-type]
     register(world.ledger, world.plan, world.now, "ops")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.ledgers.aws.synchronous_ledger import Followed, damage, open_followed
+from tests.ledgers.aws.synchronous_ledger import SynchronousLedger, damage, open_synchronous_ledger
 from tests.standins import REGION, Server
 
 from milepost.ports.ledger import Ledger
@@ -19,23 +19,23 @@ class AwsContract(LedgerContract):
     many = 250
 
     @pytest.fixture
-    def first(self, endpoint: str, prefix: str) -> Followed:
-        return open_followed(endpoint, prefix, REGION)
+    def first(self, endpoint: str, prefix: str) -> SynchronousLedger:
+        return open_synchronous_ledger(endpoint, prefix, REGION)
 
     @pytest.fixture
-    def ledger(self, first: Followed) -> Iterator[Ledger]:
+    def ledger(self, first: SynchronousLedger) -> Iterator[Ledger]:
         self.opened = [first]
         yield first
         for one in self.opened:
             one.close()
 
     def another(self, ledger: Ledger) -> Ledger:
-        assert isinstance(ledger, Followed)
+        assert isinstance(ledger, SynchronousLedger)
         self.opened.append(ledger.another())
         return self.opened[-1]
 
     def damage(self, ledger: Ledger, route: str, key: str, what: str) -> None:
-        assert isinstance(ledger, Followed)
+        assert isinstance(ledger, SynchronousLedger)
         damage(ledger, route, key, what)
 
     def refused_size(self, ledger: Ledger) -> int:
@@ -60,5 +60,5 @@ class TestDynoxide(AwsContract):
     many = 120
 
     @pytest.fixture
-    def first(self, dynoxide: Server, endpoint: str, prefix: str) -> Followed:
-        return open_followed(dynoxide.url, prefix, REGION, {"sqs": endpoint})
+    def first(self, dynoxide: Server, endpoint: str, prefix: str) -> SynchronousLedger:
+        return open_synchronous_ledger(dynoxide.url, prefix, REGION, {"sqs": endpoint})

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.ledgers.aws.synchronous_ledger import PROMPT, Followed
+from tests.ledgers.aws.synchronous_ledger import PROMPT, SynchronousLedger
 from tests.standins import REGION
 
 import milepost as mp
@@ -41,8 +41,8 @@ def watch() -> Watch:
 
 
 @pytest.fixture
-def ledger(endpoint: str, prefix: str, watch: Watch) -> Iterator[Followed]:
-    made = Followed(AwsLedger(Requests(REGION, endpoint, clock=watch), prefix, MemoryBlobs(), settings=PROMPT, make=True))
+def ledger(endpoint: str, prefix: str, watch: Watch) -> Iterator[SynchronousLedger]:
+    made = SynchronousLedger(AwsLedger(Requests(REGION, endpoint, clock=watch), prefix, MemoryBlobs(), settings=PROMPT, make=True))
     yield made
     made.close()
 
@@ -59,7 +59,9 @@ def new_item(plan: Plan, now: int = NOW, correlation_id: str = "c-1") -> NewItem
     return NewItem(accept(plan, "a", CONTENT, now, correlation_id=correlation_id, digest=digest_of(CONTENT)), CONTENT)
 
 
-def test_ones_own_put_is_known_when_the_item_has_left_its_first_stage(ledger: Followed, plan: Plan, client: Callable[[str], Any]) -> None:
+def test_ones_own_put_is_known_when_the_item_has_left_its_first_stage(
+    ledger: SynchronousLedger, plan: Plan, client: Callable[[str], Any]
+) -> None:
     first = new_item(plan)
     assert ledger.add(plan, [first], NOW) == [None]
     table = ledger.store.names.rows("assets")
@@ -79,13 +81,13 @@ def test_ones_own_put_is_known_when_the_item_has_left_its_first_stage(ledger: Fo
         assert (known.stage, known.sealed) == ("TC", False)
 
 
-def test_somebody_elses_put_of_the_same_key_is_theirs(ledger: Followed, plan: Plan) -> None:
+def test_somebody_elses_put_of_the_same_key_is_theirs(ledger: SynchronousLedger, plan: Plan) -> None:
     assert ledger.add(plan, [new_item(plan)], NOW) == [None]
     (known,) = ledger.ledger.add(plan, [new_item(plan)], NOW)
     assert known is not None, "as alike as can be, but put by another call"
 
 
-def test_seals_are_looked_for_once_unless_that_was_long_ago(ledger: Followed, plan: Plan, watch: Watch) -> None:
+def test_seals_are_looked_for_once_unless_that_was_long_ago(ledger: SynchronousLedger, plan: Plan, watch: Watch) -> None:
     ledger.prepare(plan)
     seal = KnownKey("a", Status.COMPLETED, digest_of(CONTENT), "TC", None, True, NOW, b"x" * 32)
     counts = ledger.store.requests.counts

@@ -7,7 +7,7 @@ from typing import Any
 
 import boto3
 import pytest
-from tests.cli.aws_command_line import ROUTES, SIGNED, Desk, address
+from tests.cli.aws_command_line import ROUTES, SIGNED, AwsCommandLine, address
 from tests.infra.access_check import Watch, allowed_of, denied
 from tests.infra.code_folder import synthesise
 from tests.infra.templates import Template
@@ -36,15 +36,15 @@ def test_processes_and_people_do_only_what_their_policies_allow(
     s3.close()
     monkeypatch.setenv("MILEPOST_BLOBS", "s3://people-bucket/blobs")
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    desk = Desk(tmp_path, capsys, address(endpoint, "test"))
-    desk.submit({"id": "first"})
+    command_line = AwsCommandLine(tmp_path, capsys, address(endpoint, "test"))
+    command_line.submit({"id": "first"})
     # From now on as deployed: everything is there, and nothing is made.
-    desk.settle(f"dynamodb://{REGION}/test")
+    command_line.settle(f"dynamodb://{REGION}/test")
     watch = Watch(monkeypatch, None)
-    desk.write("list.jsonl", '{"id":"A"}\n{"id":"B","torn":true}\n{"id":"C","busy":true}\n{"id":"D","note":"' + "x" * 9000 + '"}\n')
+    command_line.write("list.jsonl", '{"id":"A"}\n{"id":"B","torn":true}\n{"id":"C","busy":true}\n{"id":"D","note":"' + "x" * 9000 + '"}\n')
     with watch.at("operator"):
-        desk.ok("submit", "parcels", "list.jsonl")
-        desk.signed("limit", "parcels", "weigh", "--rate", "100/s")
+        command_line.ok("submit", "parcels", "list.jsonl")
+        command_line.signed("limit", "parcels", "weigh", "--rate", "100/s")
     dynamodb = boto3.client("dynamodb", endpoint_url=endpoint)
     for key in ("ghost", "other"):
         dynamodb.update_item(
@@ -54,19 +54,19 @@ def test_processes_and_people_do_only_what_their_policies_allow(
             ExpressionAttributeValues={":yes": {"BOOL": True}},
         )
     with watch.at("process"):
-        desk.up()
-        desk.up()
+        command_line.up()
+        command_line.up()
     with watch.at("operator"):
-        desk.ok("status")
-        desk.signed("retry", "parcels", "--status", "failed", "--yes")
-        desk.signed("pause", "parcels", "weigh")
-        desk.signed("resume", "parcels", "weigh")
-        desk.signed("confirm", "parcels", "A", "--stage", "delivered")
-        desk.signed("cancel", "parcels", "B")
-        desk.ok("resend")
-        desk.ok("routes")
-        desk.ok("subscribers")
-        ghosts = [one["id"] for one in desk.ok("quarantine", "list", "--json").json["set_aside"]]
+        command_line.ok("status")
+        command_line.signed("retry", "parcels", "--status", "failed", "--yes")
+        command_line.signed("pause", "parcels", "weigh")
+        command_line.signed("resume", "parcels", "weigh")
+        command_line.signed("confirm", "parcels", "A", "--stage", "delivered")
+        command_line.signed("cancel", "parcels", "B")
+        command_line.ok("resend")
+        command_line.ok("routes")
+        command_line.ok("subscribers")
+        ghosts = [one["id"] for one in command_line.ok("quarantine", "list", "--json").json["set_aside"]]
         assert len(ghosts) == 2
         dynamodb.update_item(
             TableName="test-parcels",
@@ -75,13 +75,13 @@ def test_processes_and_people_do_only_what_their_policies_allow(
             ExpressionAttributeNames={"#input": "input"},
             ExpressionAttributeValues={":input": {"S": '{"id":"ghost"}'}},
         )
-        desk("quarantine", "replay", *ghosts, *SIGNED)
-        desk.signed("quarantine", "drop", "--all")
-        desk.signed("skip", "parcels", "first")
-        desk.signed("keys", "new", "w1", "--scope", "work")
-        desk.signed("prune", "parcels", "--older-than", "0s", "--yes")
+        command_line("quarantine", "replay", *ghosts, *SIGNED)
+        command_line.signed("quarantine", "drop", "--all")
+        command_line.signed("skip", "parcels", "first")
+        command_line.signed("keys", "new", "w1", "--scope", "work")
+        command_line.signed("prune", "parcels", "--older-than", "0s", "--yes")
     with watch.at("process"):
-        desk.up()
+        command_line.up()
     with watch.at("viewer"):
         for command in (
             ("status",),
@@ -92,8 +92,8 @@ def test_processes_and_people_do_only_what_their_policies_allow(
             ("acts",),
             ("export", "parcels"),
         ):
-            desk.ok(*command)
-        desk("doctor")
+            command_line.ok(*command)
+        command_line("doctor")
     dynamodb.close()
     for who, used in watch.uses.items():
         refused = denied(used, allowed_of(template, may[who]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.ledgers.aws.synchronous_ledger import Followed
+from tests.ledgers.aws.synchronous_ledger import SynchronousLedger
 
 from milepost.core.outcome import Reject
 from milepost.ledgers.aws import apply
@@ -13,12 +13,12 @@ from milepost.ledgers.aws.requests.client import RowRefused
 from milepost.testing.contract.world import World
 
 
-def set_aside(ledger: Followed) -> list[dict[str, Any]]:
+def set_aside(ledger: SynchronousLedger) -> list[dict[str, Any]]:
     queues = ledger.store.queues
     return [message.body for message in queues.receive(queues.quarantine(), 100, 60)]
 
 
-def test_a_write_that_aws_refuses_sets_aside_that_row_alone(ledger: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_aws_refuses_sets_aside_that_row_alone(ledger: SynchronousLedger, monkeypatch: pytest.MonkeyPatch) -> None:
     real = apply.update_of
 
     def refusing(change: Any, *args: Any) -> Any:
@@ -35,7 +35,7 @@ def test_a_write_that_aws_refuses_sets_aside_that_row_alone(ledger: Followed, mo
     assert found["content"]["new"]["id"] == "bad"
 
 
-def test_a_damaged_blob_sets_aside_its_row_alone(ledger: Followed) -> None:
+def test_a_damaged_blob_sets_aside_its_row_alone(ledger: SynchronousLedger) -> None:
     world = World(ledger)
     ledger.follower.plans.clear()
     new_items = [world.new_item("a"), world.new_item("bad", text="x" * 9000), world.new_item("c")]
@@ -54,7 +54,7 @@ def test_a_damaged_blob_sets_aside_its_row_alone(ledger: Followed) -> None:
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["and stays away", "and its key has come again"])
-def test_blobs_go_with_an_ended_row(ledger: Followed, again: bool) -> None:
+def test_blobs_go_with_an_ended_row(ledger: SynchronousLedger, again: bool) -> None:
     world = World(ledger)
     world.add("big", text="x" * 9000)
     world.settle(world.take("big"), Reject("no"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.aws_command_line import ROUTES, SIGNED, Desk, address
+from tests.cli.aws_command_line import ROUTES, SIGNED, AwsCommandLine, address
 
 from milepost.composition import open_context
 from milepost.core.due import Lease
@@ -28,12 +28,12 @@ SOURCE = "sqlite:///milepost.db"
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
+def command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> AwsCommandLine:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MILEPOST_LEDGER", raising=False)
-    desk = Desk(tmp_path, capsys, SOURCE)
-    desk.write("parcels.py", ROUTES + '\nparcels.external("signed")\n')
-    return desk
+    command_line = AwsCommandLine(tmp_path, capsys, SOURCE)
+    command_line.write("parcels.py", ROUTES + '\nparcels.external("signed")\n')
+    return command_line
 
 
 @pytest.fixture
@@ -48,16 +48,16 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def full(desk: Desk, filled: Path) -> Desk:
+def full(command_line: AwsCommandLine, filled: Path) -> AwsCommandLine:
     if filled.exists():
-        shutil.copytree(filled, desk.folder, dirs_exist_ok=True)
+        shutil.copytree(filled, command_line.folder, dirs_exist_ok=True)
     else:
-        fill(desk)
-        shutil.copytree(desk.folder, filled)
-    return desk
+        fill(command_line)
+        shutil.copytree(command_line.folder, filled)
+    return command_line
 
 
-def fill(desk: Desk) -> None:
+def fill(command_line: AwsCommandLine) -> None:
     """Items in every state that rests, a list, a pause, a limit, an act, a seal, a subscriber that has not been told the last lines."""
     items: list[dict[str, Any]] = [
         {"id": "gone", "torn": True},
@@ -70,31 +70,31 @@ def fill(desk: Desk) -> None:
         {"id": "later", "later": True},
         {"id": "off", "later": True},
     ]
-    desk.write("list.jsonl", "".join(json.dumps(item) + "\n" for item in items))
-    desk.ok("submit", "parcels", "list.jsonl", "--full")
-    desk.write("first.jsonl", json.dumps(items[0]))
-    desk.up()
-    desk.signed("prune", "parcels", "--older-than", "0s", "--status", "failed")
-    desk.signed("retry", "parcels", "--status", "failed", "--dry-run")
-    desk.submit(*({"id": name, "torn": True} for name in ("torn", "again")), {"id": "busy", "busy": True})
-    desk.up()
-    desk.signed("confirm", "parcels", "early", "--stage", "signed", "--output", '{"by": "the heir"}')
+    command_line.write("list.jsonl", "".join(json.dumps(item) + "\n" for item in items))
+    command_line.ok("submit", "parcels", "list.jsonl", "--full")
+    command_line.write("first.jsonl", json.dumps(items[0]))
+    command_line.up()
+    command_line.signed("prune", "parcels", "--older-than", "0s", "--status", "failed")
+    command_line.signed("retry", "parcels", "--status", "failed", "--dry-run")
+    command_line.submit(*({"id": name, "torn": True} for name in ("torn", "again")), {"id": "busy", "busy": True})
+    command_line.up()
+    command_line.signed("confirm", "parcels", "early", "--stage", "signed", "--output", '{"by": "the heir"}')
     for stage in ("delivered", "signed"):
-        desk.signed("confirm", "parcels", "through", "--stage", stage, "--output", '{"at": "the door"}')
-    desk.signed("retry", "parcels", "again", "offered", "--to", "weigh")
-    desk.up()
-    desk.signed("cancel", "parcels", "off")
-    desk.signed("pause", "parcels", "weigh")
-    desk.signed("limit", "parcels", "weigh", "--rate", "100/s")
-    desk.submit({"id": "fresh"})
+        command_line.signed("confirm", "parcels", "through", "--stage", stage, "--output", '{"at": "the door"}')
+    command_line.signed("retry", "parcels", "again", "offered", "--to", "weigh")
+    command_line.up()
+    command_line.signed("cancel", "parcels", "off")
+    command_line.signed("pause", "parcels", "weigh")
+    command_line.signed("limit", "parcels", "weigh", "--rate", "100/s")
+    command_line.submit({"id": "fresh"})
 
 
-def views(desk: Desk) -> dict[str, dict[str, Any]]:
-    keys = [item["key"] for item in desk.ok("list", "parcels", "--json").json["items"]]
-    return {key: desk.show(key) for key in sorted(keys)}
+def views(command_line: AwsCommandLine) -> dict[str, dict[str, Any]]:
+    keys = [item["key"] for item in command_line.ok("list", "parcels", "--json").json["items"]]
+    return {key: command_line.show(key) for key in sorted(keys)}
 
 
-def test_everything_is_there_as_it_was(full: Desk, to: str) -> None:
+def test_everything_is_there_as_it_was(full: AwsCommandLine, to: str) -> None:
     here, seal = views(full), full.show("gone")
     assert {view["status"] for view in here.values()} >= {"QUEUED", "WAITING", "COMPLETED", "REJECTED", "CANCELLED"}
     planned = full.ok("move", "--to", to, "--dry-run", "--json").json
@@ -121,7 +121,7 @@ def test_everything_is_there_as_it_was(full: Desk, to: str) -> None:
     }
 
 
-def test_it_goes_on_there(full: Desk, to: str, client: Callable[[str], Any], prefix: str) -> None:
+def test_it_goes_on_there(full: AwsCommandLine, to: str, client: Callable[[str], Any], prefix: str) -> None:
     full.signed("move", "--to", to)
     full.settle(to)
     told = [json.loads(line)["subject"] for line in full.up().out.splitlines() if line.startswith("{")]
@@ -146,7 +146,7 @@ def test_it_goes_on_there(full: Desk, to: str, client: Callable[[str], Any], pre
     assert "offered" in full.ok("lists", "parcels", "--vanished", last).out.split(), "a list's keys came along"
 
 
-def test_the_ledger_says_where_its_items_have_gone(full: Desk, to: str) -> None:
+def test_the_ledger_says_where_its_items_have_gone(full: AwsCommandLine, to: str) -> None:
     full.signed("move", "--to", to)
     for command in (
         ("up", "--until-idle"),
@@ -172,8 +172,8 @@ class Died(BaseException):
 
 
 @contextmanager
-def contexts(desk: Desk, to: str) -> Iterator[tuple[Context, Context]]:
-    routes = load_routes([str(desk.folder / "parcels.py")])
+def contexts(command_line: AwsCommandLine, to: str) -> Iterator[tuple[Context, Context]]:
+    routes = load_routes([str(command_line.folder / "parcels.py")])
     source = open_context(SOURCE, routes, check=False)
     target = open_context(to, routes, check=False)
     try:
@@ -183,7 +183,7 @@ def contexts(desk: Desk, to: str) -> Iterator[tuple[Context, Context]]:
         target.ledger.close()
 
 
-def test_cut_off_anywhere_it_goes_on_and_nothing_is_doubled(full: Desk, to: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cut_off_anywhere_it_goes_on_and_nothing_is_doubled(full: AwsCommandLine, to: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Requests.attempt
     left = 0
 
@@ -222,7 +222,7 @@ def test_cut_off_anywhere_it_goes_on_and_nothing_is_doubled(full: Desk, to: str,
         assert "parcels" not in target.ledger.read(HOLD)
 
 
-def test_a_difference_is_found_and_nothing_is_opened(full: Desk, to: str, client: Callable[[str], Any], prefix: str) -> None:
+def test_a_difference_is_found_and_nothing_is_opened(full: AwsCommandLine, to: str, client: Callable[[str], Any], prefix: str) -> None:
     """Somebody else's row stands where one of ours belongs."""
     with contexts(full, to):
         pass
@@ -236,7 +236,7 @@ def test_a_difference_is_found_and_nothing_is_opened(full: Desk, to: str, client
     full.ok("up", "--until-idle", "0.1")
 
 
-def test_what_was_changed_there_is_found(full: Desk, to: str, client: Callable[[str], Any], prefix: str) -> None:
+def test_what_was_changed_there_is_found(full: AwsCommandLine, to: str, client: Callable[[str], Any], prefix: str) -> None:
     full.signed("move", "--to", to)
     names = ResourceNames(prefix)
     client("dynamodb").update_item(
@@ -260,7 +260,7 @@ def test_what_was_changed_there_is_found(full: Desk, to: str, client: Callable[[
         assert (first.key, first.what) == ("again", "its line 1 is missing or out of order")
 
 
-def test_a_ledger_at_work_is_not_moved(full: Desk, to: str) -> None:
+def test_a_ledger_at_work_is_not_moved(full: AwsCommandLine, to: str) -> None:
     with contexts(full, to) as (source, target):
         now = source.clock.now()
         source.ledger.write(PROCESS, "w1", Process("w1", "here", 1, now, now))
@@ -281,7 +281,7 @@ def test_a_ledger_at_work_is_not_moved(full: Desk, to: str) -> None:
     assert "was moved" not in full("up", "--until-idle", "0").flat, "nothing was closed"
 
 
-def test_what_a_dead_worker_held_is_a_loss_and_is_moved(full: Desk, to: str) -> None:
+def test_what_a_dead_worker_held_is_a_loss_and_is_moved(full: AwsCommandLine, to: str) -> None:
     full.signed("resume", "parcels", "weigh")
     with contexts(full, to) as (source, _):
         now = source.clock.now()
@@ -294,7 +294,7 @@ def test_what_a_dead_worker_held_is_a_loss_and_is_moved(full: Desk, to: str) -> 
     assert (view["losses"], view["history"][-1]["reason"]) == (1, "lost")
 
 
-def test_what_cannot_be_moved_says_what_to_do(full: Desk, to: str, endpoint: str) -> None:
+def test_what_cannot_be_moved_says_what_to_do(full: AwsCommandLine, to: str, endpoint: str) -> None:
     for args, code, said in (
         (("--to", "sqlite:///other.db"), 2, "give --to dynamodb://REGION/PREFIX"),
         (("--to", to, "--route", "letters"), 2, "no route file for"),

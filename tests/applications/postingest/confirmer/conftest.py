@@ -20,7 +20,7 @@ def session() -> Iterator[boto3.session.Session]:
 
 
 @pytest.fixture
-def desk(endpoint: str, session: boto3.session.Session) -> Iterator[Scene]:
+def scene(endpoint: str, session: boto3.session.Session) -> Iterator[Scene]:
     """A queue, a table and a quarantine of this test's own."""
     scene = Scene(endpoint, session)
     yield scene

@@ -37,15 +37,15 @@ def test_the_checks_own_word_wins_within_what_sqs_allows(after: Any, held: float
     assert wait_s(5, after, held) == hidden
 
 
-def test_a_message_is_hidden_by_how_often_it_was_received(desk: Scene) -> None:
-    desk.ask("x")
-    confirmer = desk.confirmer(not_yet)
+def test_a_message_is_hidden_by_how_often_it_was_received(scene: Scene) -> None:
+    scene.ask("x")
+    confirmer = scene.confirmer(not_yet)
     for _ in range(3):
         assert confirmer.tick() == TurnTally(received=1, not_yet=1)
-        handle = desk.made("ChangeMessageVisibility")[-1]["ReceiptHandle"]
-        desk.sqs.change_message_visibility(QueueUrl=desk.queue, ReceiptHandle=handle, VisibilityTimeout=0)
-    assert desk.hidden_for() == [600, 1200, 2400]
-    assert desk.made("UpdateItem") == []
+        handle = scene.made("ChangeMessageVisibility")[-1]["ReceiptHandle"]
+        scene.sqs.change_message_visibility(QueueUrl=scene.queue, ReceiptHandle=handle, VisibilityTimeout=0)
+    assert scene.hidden_for() == [600, 1200, 2400]
+    assert scene.made("UpdateItem") == []
 
 
 @pytest.mark.parametrize(
@@ -53,32 +53,32 @@ def test_a_message_is_hidden_by_how_often_it_was_received(desk: Scene) -> None:
     [(mp.NotYet(after="2h"), {"not_yet": 1}), (mp.Retry("wrong root", after="2h"), {"failed": 1})],
     ids=["not yet", "failed"],
 )
-def test_what_says_when_to_look_again_is_looked_at_then(desk: Scene, outcome: mp.Outcome, became: dict[str, int]) -> None:
-    desk.ask("x")
-    assert desk.confirmer(lambda payload: outcome).tick() == TurnTally(received=1, **became)
-    assert desk.hidden_for() == [7200]
+def test_what_says_when_to_look_again_is_looked_at_then(scene: Scene, outcome: mp.Outcome, became: dict[str, int]) -> None:
+    scene.ask("x")
+    assert scene.confirmer(lambda payload: outcome).tick() == TurnTally(received=1, **became)
+    assert scene.hidden_for() == [7200]
 
 
-def test_a_failure_comes_again_when_the_queue_says_so(desk: Scene) -> None:
-    desk.ask("x")
-    assert desk.confirmer(lambda payload: mp.Retry("no answer")).tick() == TurnTally(received=1, failed=1)
-    assert desk.hidden_for() == []
-    assert desk.left() == (0, 1)
+def test_a_failure_comes_again_when_the_queue_says_so(scene: Scene) -> None:
+    scene.ask("x")
+    assert scene.confirmer(lambda payload: mp.Retry("no answer")).tick() == TurnTally(received=1, failed=1)
+    assert scene.hidden_for() == []
+    assert scene.left() == (0, 1)
 
 
-def test_a_slow_check_leaves_less_of_the_twelve_hours(desk: Scene) -> None:
+def test_a_slow_check_leaves_less_of_the_twelve_hours(scene: Scene) -> None:
     hands = Hands()
 
     def check(payload: Any) -> mp.Outcome:
         hands.pause(1000)
         return mp.NotYet(after="12h")
 
-    desk.ask("x")
-    desk.confirmer(check, clock=hands).tick()
-    assert desk.hidden_for() == [43_200 - 60 - 1000]
+    scene.ask("x")
+    scene.confirmer(check, clock=hands).tick()
+    assert scene.hidden_for() == [43_200 - 60 - 1000]
 
 
-def test_what_is_ready_is_not_behind_those_that_wait(desk: Scene) -> None:
+def test_what_is_ready_is_not_behind_those_that_wait(scene: Scene) -> None:
     """35 wait in front of it, and a turn takes 10: turns follow at once until all have been seen, and each is looked at once."""
     looked: Counter[str] = Counter()
 
@@ -87,47 +87,47 @@ def test_what_is_ready_is_not_behind_those_that_wait(desk: Scene) -> None:
         return mp.Done({"there": True}) if payload == "ready" else mp.NotYet()
 
     for number in range(35):
-        desk.send({"assetId": f"asset-{number}", "batchId": "b", "payload": f"waits-{number}"})
-    desk.ask("ready")
+        scene.send({"assetId": f"asset-{number}", "batchId": "b", "payload": f"waits-{number}"})
+    scene.ask("ready")
     turns = Turns()
-    desk.confirmer(check, max_messages=10, width=1).run(60, turns)
+    scene.confirmer(check, max_messages=10, width=1).run(60, turns)
     assert turns.pauses == [60]
     assert len(looked) == 36
     assert set(looked.values()) == {1}
-    assert desk.confirmed() == {"there": True}
-    assert desk.left() == (0, 35)
+    assert scene.confirmed() == {"there": True}
+    assert scene.left() == (0, 35)
 
 
 @pytest.mark.parametrize("trouble", ["check", "hiding"])
-def test_turns_do_not_hurry_while_something_fails(desk: Scene, trouble: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_turns_do_not_hurry_while_something_fails(scene: Scene, trouble: str, caplog: pytest.LogCaptureFixture) -> None:
     for number in range(4):
-        desk.send({"assetId": f"asset-{number}", "batchId": "b", "payload": number})
+        scene.send({"assetId": f"asset-{number}", "batchId": "b", "payload": number})
     if trouble == "hiding":
-        desk.faults.plan("ChangeMessageVisibility", "500", times=9)
+        scene.faults.plan("ChangeMessageVisibility", "500", times=9)
     check = not_yet if trouble == "hiding" else lambda payload: mp.Retry("down")
     turns = Turns()
-    desk.confirmer(check, max_messages=2).run(60, turns)
+    scene.confirmer(check, max_messages=2).run(60, turns)
     assert turns.pauses == [60]
-    assert desk.left() == (2, 2)
+    assert scene.left() == (2, 2)
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert [text.startswith("2 messages could not be hidden for longer (is sqs:Change") for text in told] == [True] * (trouble == "hiding")
 
 
-def test_the_loop_survives_a_turn_that_fails_as_a_whole(desk: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    desk.ask("x")
-    confirmer = desk.confirmer(lambda payload: mp.Done(), width=0)
+def test_the_loop_survives_a_turn_that_fails_as_a_whole(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    scene.ask("x")
+    confirmer = scene.confirmer(lambda payload: mp.Done(), width=0)
     turns = Turns(2)
     confirmer.run(5, turns)
     assert turns.pauses == [5, 5]
     assert "the turn failed; the next one starts in 5 s" in caplog.text
     confirmer.width = 1
     assert confirmer.tick().confirmed == 1
-    assert desk.confirmed() is True
+    assert scene.confirmed() is True
 
 
-def test_every_turn_says_what_became_of_its_messages(desk: Scene, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_turn_says_what_became_of_its_messages(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "milepost")
-    desk.confirmer(not_yet).tick()
+    scene.confirmer(not_yet).tick()
     [turn] = [vars(record) for record in caplog.records]
     assert turn["msg"] == "turn"
     assert {name: turn[name] for name in ("attribute", "received", "confirmed", "not_yet", "refused", "failed", "unreadable")} == {

@@ -34,9 +34,9 @@ class Seen:
         return self._outcome
 
 
-def ask(desk: Scene, **attributes: dict[str, Any]) -> None:
-    desk.put(**attributes)
-    desk.send({"assetId": ASSET, "batchId": BATCH, "resultAttrName": "result_TC", "payload": None, "payloadAt": AT})
+def ask(scene: Scene, **attributes: dict[str, Any]) -> None:
+    scene.put(**attributes)
+    scene.send({"assetId": ASSET, "batchId": BATCH, "resultAttrName": "result_TC", "payload": None, "payloadAt": AT})
 
 
 @pytest.mark.parametrize(
@@ -49,21 +49,21 @@ def ask(desk: Scene, **attributes: dict[str, Any]) -> None:
     ],
     ids=["on the row", "as another stage's answer", "as typed values", "as the input"],
 )
-def test_a_payload_that_is_not_in_the_message_is_read_from_the_row(desk: Scene, attributes: dict[str, Any]) -> None:
-    ask(desk, **attributes)
+def test_a_payload_that_is_not_in_the_message_is_read_from_the_row(scene: Scene, attributes: dict[str, Any]) -> None:
+    ask(scene, **attributes)
     check = Seen()
-    assert desk.confirmer(check, "result_TC").tick() == TurnTally(received=1, confirmed=1)
+    assert scene.confirmer(check, "result_TC").tick() == TurnTally(received=1, confirmed=1)
     assert check.payloads == [FILES]
-    assert desk.confirmed("result_TC") == {"on": "tape"}
+    assert scene.confirmed("result_TC") == {"on": "tape"}
 
 
-def test_as_in_the_design_document_too(desk: Scene) -> None:
-    desk.put(payload_Scout={"M": {"of": {"S": "CC"}}}, ingested_CC={"S": TEXT})
-    desk.send({"payloadAt": {"attribute": "payload_Scout", "size": 300_000}}, key=json.dumps({"assetId": ASSET, "batchId": BATCH}))
+def test_as_in_the_design_document_too(scene: Scene) -> None:
+    scene.put(payload_Scout={"M": {"of": {"S": "CC"}}}, ingested_CC={"S": TEXT})
+    scene.send({"payloadAt": {"attribute": "payload_Scout", "size": 300_000}}, key=json.dumps({"assetId": ASSET, "batchId": BATCH}))
     check = Seen()
-    assert desk.confirmer(check, "ingested_Scout").tick() == TurnTally(received=1, confirmed=1)
+    assert scene.confirmer(check, "ingested_Scout").tick() == TurnTally(received=1, confirmed=1)
     assert check.payloads == [FILES]
-    assert desk.confirmed("ingested_Scout") == {"on": "tape"}
+    assert scene.confirmed("ingested_Scout") == {"on": "tape"}
 
 
 @pytest.mark.parametrize(
@@ -71,21 +71,21 @@ def test_as_in_the_design_document_too(desk: Scene) -> None:
     [{}, {"queue": {"S": "CC"}}, {"payload_TC": {"M": {"of": {"S": "CC"}}}}],
     ids=["before the write", "at the stage before", "without the answer"],
 )
-def test_a_message_that_comes_before_its_row_is_written_waits(desk: Scene, attributes: dict[str, Any]) -> None:
+def test_a_message_that_comes_before_its_row_is_written_waits(scene: Scene, attributes: dict[str, Any]) -> None:
     """Milepost sends first and writes then: what the row has before that must not be taken for the payload."""
-    ask(desk, **attributes)
+    ask(scene, **attributes)
     check = Seen()
-    assert desk.confirmer(check, "result_TC").tick() == TurnTally(received=1, not_yet=1, notes={"its row has no 'payload_TC' yet": 1})
+    assert scene.confirmer(check, "result_TC").tick() == TurnTally(received=1, not_yet=1, notes={"its row has no 'payload_TC' yet": 1})
     assert check.payloads == []
-    assert desk.left() == (0, 1)
+    assert scene.left() == (0, 1)
 
 
-def test_a_payload_that_milepost_keeps_apart_is_read_from_there(desk: Scene, tmp_path: Path) -> None:
+def test_a_payload_that_milepost_keeps_apart_is_read_from_there(scene: Scene, tmp_path: Path) -> None:
     kept = Values(FolderBlobs(tmp_path)).encode({**FILES, "more": "x" * 5000}, "postingest/one")
     assert "blob" in kept["M"]
-    ask(desk, payload_TC=kept)
+    ask(scene, payload_TC=kept)
     check = Seen()
-    assert desk.confirmer(check, "result_TC", blobs=str(tmp_path)).tick() == TurnTally(received=1, confirmed=1)
+    assert scene.confirmer(check, "result_TC", blobs=str(tmp_path)).tick() == TurnTally(received=1, confirmed=1)
     assert check.payloads == [{**FILES, "more": "x" * 5000}]
 
 
@@ -95,52 +95,52 @@ def test_a_payload_that_milepost_keeps_apart_is_read_from_there(desk: Scene, tmp
     ids=["spoiled", "nowhere to look"],
 )
 def test_a_payload_that_cannot_be_trusted_or_found_is_not_checked(
-    desk: Scene, tmp_path: Path, spoiled: bool, told: str, caplog: pytest.LogCaptureFixture
+    scene: Scene, tmp_path: Path, spoiled: bool, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept = Values(FolderBlobs(tmp_path)).encode("x" * 5000, "postingest/one")
     (tmp_path / kept["M"]["blob"]["S"]).write_bytes(b'"y"')
-    ask(desk, payload_TC=kept)
+    ask(scene, payload_TC=kept)
     check = Seen()
-    assert desk.confirmer(check, "result_TC", blobs=str(tmp_path) if spoiled else None).tick() == TurnTally(received=1, failed=1)
+    assert scene.confirmer(check, "result_TC", blobs=str(tmp_path) if spoiled else None).tick() == TurnTally(received=1, failed=1)
     assert check.payloads == []
-    assert desk.left() == (0, 1)
+    assert scene.left() == (0, 1)
     assert told in caplog.text
 
 
-def test_a_large_confirmation_is_kept_where_milepost_reads_it(desk: Scene, tmp_path: Path) -> None:
+def test_a_large_confirmation_is_kept_where_milepost_reads_it(scene: Scene, tmp_path: Path) -> None:
     paths = {"filePaths": [f"{number}/é" + "x" * 250 for number in range(2_000)]}
-    desk.ask_as_in_seed("x")
-    assert desk.confirmer(Seen(mp.Done({"a": "small"}, payload=paths)), "ingested_CC", blobs=str(tmp_path)).tick().confirmed == 1
-    row = desk.row()
+    scene.ask_as_in_seed("x")
+    assert scene.confirmer(Seen(mp.Done({"a": "small"}, payload=paths)), "ingested_CC", blobs=str(tmp_path)).tick().confirmed == 1
+    row = scene.row()
     assert row is not None
     assert row["ingested_CC"] == {"S": '{"a":"small"}'}
     assert set(row["input"]["M"]) == {"blob", "sha256", "size"}
     assert Values(FolderBlobs(tmp_path)).decode(row["input"]) == paths
 
 
-def test_two_rows_never_share_what_is_kept_for_them(desk: Scene, tmp_path: Path) -> None:
-    desk.ask("x")
-    desk.ask("x", "another")
+def test_two_rows_never_share_what_is_kept_for_them(scene: Scene, tmp_path: Path) -> None:
+    scene.ask("x")
+    scene.ask("x", "another")
     large = mp.Done("x" * (LARGE + 1))
-    assert desk.confirmer(Seen(large), blobs=str(tmp_path)).tick().confirmed == 2
-    rows = [desk.row(), desk.row("another")]
+    assert scene.confirmer(Seen(large), blobs=str(tmp_path)).tick().confirmed == 2
+    rows = [scene.row(), scene.row("another")]
     assert len({row["result_CC"]["M"]["blob"]["S"] for row in rows if row is not None}) == 2
     assert len({row["result_CC"]["M"]["sha256"]["S"] for row in rows if row is not None}) == 1
 
 
-def test_a_confirmation_that_no_row_holds_says_what_to_do(desk: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    desk.ask("x")
-    assert desk.confirmer(Seen(mp.Done("x" * 400_001))).tick() == TurnTally(received=1, failed=1)
+def test_a_confirmation_that_no_row_holds_says_what_to_do(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    scene.ask("x")
+    assert scene.confirmer(Seen(mp.Done("x" * 400_001))).tick() == TurnTally(received=1, failed=1)
     assert "a row holds 400,000; if Milepost reads" in caplog.text
-    assert desk.left() == (0, 1)
-    assert desk.made("UpdateItem") == []
+    assert scene.left() == (0, 1)
+    assert scene.made("UpdateItem") == []
 
 
-def test_a_reference_is_as_milepost_writes_it_itself(desk: Scene, tmp_path: Path) -> None:
-    desk.ask("x")
+def test_a_reference_is_as_milepost_writes_it_itself(scene: Scene, tmp_path: Path) -> None:
+    scene.ask("x")
     value = "x" * (LARGE + 1)
-    desk.confirmer(Seen(mp.Done(value)), blobs=str(tmp_path)).tick()
-    row = desk.row()
+    scene.confirmer(Seen(mp.Done(value)), blobs=str(tmp_path)).tick()
+    row = scene.row()
     assert row is not None
     ours = Values(MemoryBlobs()).encode(value, "place")
     theirs = row["result_CC"]

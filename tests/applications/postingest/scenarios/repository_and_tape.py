@@ -25,7 +25,7 @@ def long_names(number: int) -> list[str]:
     return [f"{FOLDER}/{'a long title of a record ' * 8}{place:05}.tif" for place in range(number)]
 
 
-class Whole:
+class RepositoryAndTape:
     """An asset on disk, and what asks for it. Its files come to tape when `archive` is called."""
 
     def __init__(self, folder: Path, library: Library, names: Sequence[str]) -> None:
@@ -44,6 +44,6 @@ class Whole:
 
 
 @contextmanager
-def whole(folder: Path, names: Sequence[str]) -> Iterator[Whole]:
+def whole(folder: Path, names: Sequence[str]) -> Iterator[RepositoryAndTape]:
     with scene_of() as library:
-        yield Whole(folder, library, names)
+        yield RepositoryAndTape(folder, library, names)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.applications.postingest.aws_scene import ASSET, BATCH, Opener, Postingest, assets
-from tests.applications.postingest.scenarios.repository_and_tape import PAYLOAD, SCRIPTS, Whole, long_names, whole
+from tests.applications.postingest.scenarios.repository_and_tape import PAYLOAD, SCRIPTS, RepositoryAndTape, long_names, whole
 
 from milepost.applications.postingest.confirmer.rows import RowGone
 from milepost.applications.postingest.confirmer.service import Confirmer, TurnTally
@@ -26,7 +26,7 @@ STATUSES = ["Asset has been ingested to the Preservation System.", "Asset has be
 class Journey:
     """An asset's way through both stages; each confirmer has its turn when the test says so."""
 
-    def __init__(self, post: Postingest, asset: Whole, dialect: str, blobs: Path) -> None:
+    def __init__(self, post: Postingest, asset: RepositoryAndTape, dialect: str, blobs: Path) -> None:
         self.post, self.asset, self.last = post, asset, LAST[dialect]
         self.confirmers = {
             stage: Confirmer(

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.applications.postingest.in_process_scene import Desk, Offer, url_of
+from tests.applications.postingest.in_process_scene import InProcessScene, Offer, url_of
 from tests.applications.postingest.scenarios.sequence_scene import FILES, Oracle, confirmations, on_tape
 
 import milepost as mp
@@ -59,7 +59,7 @@ class World:
             kinds = (("CC", "ocfl"), (self.last, "scoutam"))
             options["queues"] = [{"queueAlias": alias, "queueOrder": n, "worker": kind} for n, (alias, kind) in enumerate(kinds, 1)]
             options["workers"] = {alias: self._look for alias, _ in kinds}
-        self.desk = Desk(url, dialect=dialect, **options)
+        self.scene = InProcessScene(url, dialect=dialect, **options)
 
     def _look(self, item: mp.Item) -> mp.Outcome:
         if self.troubles:
@@ -83,21 +83,21 @@ class World:
 
     def _put(self, number: int, other: bool) -> None:
         asset, batch = key_parts(self.keys[number])
-        self.desk.put(asset, OTHER_CONTENT if other else {"preservationSystemId": asset}, batch)
+        self.scene.put(asset, OTHER_CONTENT if other else {"preservationSystemId": asset}, batch)
 
     def _confirm(self, number: int, place: int, value: Any) -> None:
         key, stage = self.keys[number], ("CC", self.last)[place]
         self.oracle.say(key, stage, value)
         asset, batch = key_parts(key)
         try:
-            self.desk.confirm(stage, value, asset, batch)
+            self.scene.confirm(stage, value, asset, batch)
         except mp.ActRefused:
             pass  # it is not there, or that confirms nothing
 
     def _answer(self, number: int) -> None:
         """Somebody comes upon an old offer, or a new one, and does what it asks for."""
-        self.offers += self.desk.offers
-        self.desk.offers.clear()
+        self.offers += self.scene.offers
+        self.scene.offers.clear()
         if self.offers:
             offer = self.offers[number % len(self.offers)]
             first = offer.stage == "CC"
@@ -109,67 +109,67 @@ class World:
         self.there.add((self.keys[number], ("CC", self.last)[place]))
 
     def _wait(self, span: str) -> None:
-        self.desk.clock.advance(span)
-        self.desk.run()
+        self.scene.clock.advance(span)
+        self.scene.run()
 
     def _deafen(self, deaf: bool) -> None:
-        self.desk.deaf = deaf
+        self.scene.deaf = deaf
 
     def _trouble(self, kind: str) -> None:
         self.troubles.append(kind)
 
     def _run(self) -> None:
-        self.desk.run()
+        self.scene.run()
 
     def _die(self, moment: str, verb: str, proved: bool) -> None:
         """A process that dies before or after its next write of this kind."""
-        desk, self.deaths = self.desk, self.deaths + 1
+        scene, self.deaths = self.scene, self.deaths + 1
         self.oracle.repeats = True
-        ledger = MortalLedger(desk.ctx.ledger)
-        ctx = Context(cast(Ledger, ledger), desk.ctx.plans, desk.clock, SeededChance(self.deaths), desk.ctx.blobs)
-        runner = SimRunner(desk.clock, self.deaths)
-        station = Station(ctx, subscribers=desk.subscribers, runner=runner, holder=f"mortal-{self.deaths}")
+        ledger = MortalLedger(scene.ctx.ledger)
+        ctx = Context(cast(Ledger, ledger), scene.ctx.plans, scene.clock, SeededChance(self.deaths), scene.ctx.blobs)
+        runner = SimRunner(scene.clock, self.deaths)
+        station = Station(ctx, subscribers=scene.subscribers, runner=runner, holder=f"mortal-{self.deaths}")
         station.heartbeat.start()
         runner.enlist(station.roles)
         ledger.doomed = (moment, verb)
         try:
             for _ in range(4):
                 runner.everybody()
-                desk.clock.advance("50ms")
+                scene.clock.advance("50ms")
         except Died:
             pass
         runner.close()
         if proved:
-            prove_dead(desk.ctx.ledger, station.holder)
+            prove_dead(scene.ctx.ledger, station.holder)
 
     # What must hold -----------------------------------------------------------------------------------------------------------
     def results(self) -> dict[str, dict[str, Any]]:
-        items = self.desk.ctx.ledger.get([("postingest", key) for key in self.keys])
+        items = self.scene.ctx.ledger.get([("postingest", key) for key in self.keys])
         return {key: {} if item is None else item.results for key, item in zip(self.keys, items, strict=True)}
 
     def check(self) -> None:
-        self.oracle.check(self.desk.heard, self.results())
+        self.oracle.check(self.scene.heard, self.results())
 
     def calm_down(self) -> None:
         """No more trouble: what is missing is put, what failed is started again, and each stage gets the answer it waits for."""
-        desk = self.desk
-        desk.deaf, self.troubles = False, []
+        scene = self.scene
+        scene.deaf, self.troubles = False, []
         for number, key in enumerate(self.keys):
             self._put(number, other=False)
             self.there |= {(key, "CC"), (key, self.last)}
         for _ in range(3):
-            desk.run(desk.clock.now() + 2 * DAY)
-            for number, item in enumerate(desk.ctx.ledger.get([("postingest", key) for key in self.keys])):
+            scene.run(scene.clock.now() + 2 * DAY)
+            for number, item in enumerate(scene.ctx.ledger.get([("postingest", key) for key in self.keys])):
                 assert item is not None
                 if item.row.status in FAILED:
-                    act(desk.ctx, "retry", "postingest", keys=[item.key], by="ops", reason="mended")
-                if not item.row.terminal and desk.ctx.plan("postingest").by_name[item.stage].external:
+                    act(scene.ctx, "retry", "postingest", keys=[item.key], by="ops", reason="mended")
+                if not item.row.terminal and scene.ctx.plan("postingest").by_name[item.stage].external:
                     place = 0 if item.stage == "CC" else 1
                     usable = isinstance(item.payload, dict) and "filePaths" in item.payload
                     self._confirm(number, place, FILES[0] if place == 0 else on_tape(item.payload) if usable else {"a": ["L1"]})
-        desk.run(desk.clock.now() + 2 * DAY)
-        self.oracle.check_end(desk.heard, self.results())
-        assert list(problems(desk.ctx.ledger, "postingest", desk.ctx.plan("postingest"))) == []
+        scene.run(scene.clock.now() + 2 * DAY)
+        self.oracle.check_end(scene.heard, self.results())
+        assert list(problems(scene.ctx.ledger, "postingest", scene.ctx.plan("postingest"))) == []
 
 
 @contextmanager
@@ -179,7 +179,7 @@ def world(ledger: str, dialect: str, ours: bool) -> Iterator[World]:
         try:
             yield made
         finally:
-            made.desk.close()
+            made.scene.close()
 
 
 def see_through(ledger: str, dialect: str, ours: bool, steps: list[tuple[Any, ...]]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Error, Page, expect, sync_playwright
-from tests.http.live_server import Visitor, visiting
+from tests.http.live_server import LiveServer, running_server
 
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 QUIET += ["--disable-component-update", "--disable-sync"]
@@ -32,18 +32,18 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Iterator[Visitor]:
-    with visiting(tmp_path) as visitor:
+def live_server(tmp_path: Path) -> Iterator[LiveServer]:
+    with running_server(tmp_path) as visitor:
         yield visitor
 
 
 @pytest.fixture
-def full(door: Visitor) -> Visitor:
+def full(live_server: LiveServer) -> LiveServer:
     """Three that are with the partner, two that failed."""
     items = [{"id": f"P-{number}"} for number in (1, 2, 3)] + [{"id": f"F-{number}", "weigh": "reject"} for number in (1, 2)]
-    door.milepost.submit("parcels", *items)
-    door.work()
-    return door
+    live_server.milepost.submit("parcels", *items)
+    live_server.work()
+    return live_server
 
 
 @pytest.fixture

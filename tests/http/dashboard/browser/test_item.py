@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
-from tests.http.live_server import Visitor
+from tests.http.live_server import LiveServer
 
 from milepost.evidence.verify import verify
 
@@ -19,11 +19,11 @@ LARGE = "12345678901234567890123"
 
 
 @pytest.fixture
-def full(door: Visitor) -> Visitor:
+def full(live_server: LiveServer) -> LiveServer:
     """One that is with the partner, one that failed."""
-    door.milepost.submit("parcels", {"id": "P-1"}, {"id": "F-1", "weigh": "reject"})
-    door.work()
-    return door
+    live_server.milepost.submit("parcels", {"id": "P-1"}, {"id": "F-1", "weigh": "reject"})
+    live_server.work()
+    return live_server
 
 
 def asked(page: Page, verb: str) -> Locator:
@@ -40,12 +40,12 @@ def do(dialog: Locator, why: str) -> None:
     expect(dialog).to_be_hidden()
 
 
-def item(door: Visitor, key: str) -> dict[str, Any]:
-    found: dict[str, Any] = door.call("GET", f"/api/v1/routes/parcels/items/{key}").body
+def item(live_server: LiveServer, key: str) -> dict[str, Any]:
+    found: dict[str, Any] = live_server.call("GET", f"/api/v1/routes/parcels/items/{key}").body
     return found
 
 
-def test_an_item_is_found_with_two_keystrokes_and_tells_its_story(full: Visitor, window: Open) -> None:
+def test_an_item_is_found_with_two_keystrokes_and_tells_its_story(full: LiveServer, window: Open) -> None:
     page = window()
     page.goto(full.url)
     page.keyboard.press("/")
@@ -59,7 +59,7 @@ def test_an_item_is_found_with_two_keystrokes_and_tells_its_story(full: Visitor,
     expect(page.locator(".value", has_text="Input").locator("pre")).to_contain_text('"id": "F-1"')
 
 
-def test_one_is_confirmed_by_hand_with_what_it_gave_to_the_last_digit(full: Visitor, window: Open) -> None:
+def test_one_is_confirmed_by_hand_with_what_it_gave_to_the_last_digit(full: LiveServer, window: Open) -> None:
     page = window()
     page.goto(f"{full.url}/items/parcels/P-1")
     dialog = asked(page, "Confirm")
@@ -73,7 +73,7 @@ def test_one_is_confirmed_by_hand_with_what_it_gave_to_the_last_digit(full: Visi
     assert item(full, "P-1")["results"]["deliver"] == {"signed": True, "n": int(LARGE)}
 
 
-def test_one_is_confirmed_to_be_rejected_and_why(full: Visitor, window: Open) -> None:
+def test_one_is_confirmed_to_be_rejected_and_why(full: LiveServer, window: Open) -> None:
     page = window()
     page.goto(f"{full.url}/items/parcels/P-1")
     dialog = asked(page, "Confirm")
@@ -86,7 +86,7 @@ def test_one_is_confirmed_to_be_rejected_and_why(full: Visitor, window: Open) ->
     assert (line["reason"], line["error_details"]["message"], line["why"]) == ("rejected", "nobody lives there", "the driver says so")
 
 
-def test_one_is_sent_back_and_another_is_retried_as_new_work(full: Visitor, window: Open) -> None:
+def test_one_is_sent_back_and_another_is_retried_as_new_work(full: LiveServer, window: Open) -> None:
     page = window()
     page.goto(f"{full.url}/items/parcels/P-1")
     dialog = asked(page, "Send back")
@@ -102,7 +102,7 @@ def test_one_is_sent_back_and_another_is_retried_as_new_work(full: Visitor, wind
     assert item(full, "F-1")["work_id"] != before
 
 
-def test_another_like_it_is_handed_over(full: Visitor, window: Open) -> None:
+def test_another_like_it_is_handed_over(full: LiveServer, window: Open) -> None:
     page = window(trouble=True)
     page.goto(f"{full.url}/items/parcels/P-1")
     page.get_by_text("Submit another item like this").click()
@@ -119,7 +119,7 @@ def test_another_like_it_is_handed_over(full: Visitor, window: Open) -> None:
     expect(page.locator(".value", has_text="Input").locator("pre")).to_contain_text(LARGE)
 
 
-def test_its_evidence_is_downloaded_and_holds(full: Visitor, window: Open, tmp_path: Path) -> None:
+def test_its_evidence_is_downloaded_and_holds(full: LiveServer, window: Open, tmp_path: Path) -> None:
     page = window()
     page.goto(f"{full.url}/items/parcels/F-1")
     with page.expect_download() as waiting:
@@ -129,7 +129,7 @@ def test_its_evidence_is_downloaded_and_holds(full: Visitor, window: Open, tmp_p
     assert verify(tmp_path / "one.jsonl").holds
 
 
-def test_what_is_copied_is_what_is_there(full: Visitor, window: Open) -> None:
+def test_what_is_copied_is_what_is_there(full: LiveServer, window: Open) -> None:
     page = window(permissions=["clipboard-read", "clipboard-write"])
     page.goto(f"{full.url}/items/parcels/F-1")
     page.get_by_role("button", name="Copy the digest").click()
@@ -137,7 +137,7 @@ def test_what_is_copied_is_what_is_there(full: Visitor, window: Open) -> None:
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 360)])
-def test_everybody_can_read_all_of_it(full: Visitor, window: Open, theme: str, width: int) -> None:
+def test_everybody_can_read_all_of_it(full: LiveServer, window: Open, theme: str, width: int) -> None:
     """With everything unfolded, and the page of an item that is not there."""
     page = window(color_scheme=theme, viewport={"width": width, "height": 740}, trouble=True)
     for path in ("F-1", "P-1", "P-404"):

@@ -10,16 +10,16 @@ from pathlib import Path
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Route, expect
 from tests.http.dashboard.browser.dialogs import say_why
-from tests.http.live_server import Visitor
+from tests.http.live_server import LiveServer
 
 Open = Callable[..., Page]
 
 
-def history(door: Visitor, key: str) -> list[dict[str, str]]:
-    return list(door.call("GET", f"/api/v1/routes/parcels/items/{key}").body["history"])
+def history(live_server: LiveServer, key: str) -> list[dict[str, str]]:
+    return list(live_server.call("GET", f"/api/v1/routes/parcels/items/{key}").body["history"])
 
 
-def test_many_are_retried_after_a_look_at_how_many(full: Visitor, window: Open) -> None:
+def test_many_are_retried_after_a_look_at_how_many(full: LiveServer, window: Open) -> None:
     page = window()
     page.goto(f"{full.url}/items/parcels?status=failed")
     page.get_by_role("button", name="select all that match").click()
@@ -40,7 +40,7 @@ def test_many_are_retried_after_a_look_at_how_many(full: Visitor, window: Open) 
     expect(page.get_by_role("main")).to_contain_text("the scale was mended")
 
 
-def test_all_that_match_are_seen_to_be_chosen_and_let_go_and_nothing_moves(full: Visitor, window: Open) -> None:
+def test_all_that_match_are_seen_to_be_chosen_and_let_go_and_nothing_moves(full: LiveServer, window: Open) -> None:
     page = window()
     page.goto(f"{full.url}/items/parcels")
     place, chosen = page.locator(".items").bounding_box(), page.locator(".choice")
@@ -59,7 +59,7 @@ def test_all_that_match_are_seen_to_be_chosen_and_let_go_and_nothing_moves(full:
     assert not any(box.is_checked() for box in page.get_by_role("checkbox").all())
 
 
-def test_one_line_is_enough_for_all_filters_and_their_button(full: Visitor, window: Open) -> None:
+def test_one_line_is_enough_for_all_filters_and_their_button(full: LiveServer, window: Open) -> None:
     full.call("POST", "/api/v1/routes/parcels/items?name=march.txt", b"M-1\n", headers={"Content-Type": "text/plain"})
     page = window()
     page.goto(f"{full.url}/items/parcels?status=failed")
@@ -71,7 +71,7 @@ def test_one_line_is_enough_for_all_filters_and_their_button(full: Visitor, wind
     assert field.evaluate(colour, None) == page.locator("h1").evaluate(colour, None) != field.evaluate(colour, "::placeholder")
 
 
-def test_who_closes_the_dialog_while_an_act_goes_on_finds_the_next_one_untouched(full: Visitor, window: Open) -> None:
+def test_who_closes_the_dialog_while_an_act_goes_on_finds_the_next_one_untouched(full: LiveServer, window: Open) -> None:
     page = window()
     held: list[Route] = []
     page.route("**/acts", lambda route: held.append(route) if "reason" in str(route.request.post_data) else route.continue_())
@@ -92,7 +92,7 @@ def test_who_closes_the_dialog_while_an_act_goes_on_finds_the_next_one_untouched
     expect(dialog.get_by_role("button", name="Leave it")).to_be_visible()
 
 
-def test_how_long_it_is_here_takes_one_line_and_the_time_is_there_when_pointed_at(full: Visitor, window: Open) -> None:
+def test_how_long_it_is_here_takes_one_line_and_the_time_is_there_when_pointed_at(full: LiveServer, window: Open) -> None:
     page = window(timezone_id="America/New_York", locale="en-GB")
     page.goto(f"{full.url}/items/parcels")
     since = full.call("GET", "/api/v1/routes/parcels/items/P-1").body["entered_at"]
@@ -101,7 +101,7 @@ def test_how_long_it_is_here_takes_one_line_and_the_time_is_there_when_pointed_a
     expect(told).not_to_contain_text(":")
 
 
-def test_some_are_sent_back_to_a_stage_as_new_work(full: Visitor, window: Open) -> None:
+def test_some_are_sent_back_to_a_stage_as_new_work(full: LiveServer, window: Open) -> None:
     page = window()
     page.goto(f"{full.url}/items/parcels?stage=deliver")
     page.get_by_role("checkbox", name="P-2").check()
@@ -118,7 +118,7 @@ def test_some_are_sent_back_to_a_stage_as_new_work(full: Visitor, window: Open) 
     assert after["pass"] > before["pass"]
 
 
-def test_an_act_on_the_whole_route_is_asked_about_twice(full: Visitor, window: Open) -> None:
+def test_an_act_on_the_whole_route_is_asked_about_twice(full: LiveServer, window: Open) -> None:
     page = window()
     page.goto(f"{full.url}/items/parcels")
     page.get_by_role("button", name="select all that match").click()
@@ -136,7 +136,7 @@ def test_an_act_on_the_whole_route_is_asked_about_twice(full: Visitor, window: O
     assert full.call("GET", "/api/v1/routes/parcels/counts").body["cancelled"] == 3
 
 
-def test_the_keyboard_alone_is_enough(full: Visitor, window: Open) -> None:
+def test_the_keyboard_alone_is_enough(full: LiveServer, window: Open) -> None:
     page = window()
     page.goto(f"{full.url}/items/parcels?status=failed")
     page.keyboard.press("Tab")
@@ -165,7 +165,7 @@ def test_the_keyboard_alone_is_enough(full: Visitor, window: Open) -> None:
     expect(page.get_by_role("heading", name="F-1")).to_be_visible()
 
 
-def test_a_view_is_kept_by_its_name_until_it_is_forgotten(full: Visitor, window: Open) -> None:
+def test_a_view_is_kept_by_its_name_until_it_is_forgotten(full: LiveServer, window: Open) -> None:
     page = window()
     page.goto(f"{full.url}/items/parcels")
     page.get_by_label("Status").select_option("failed")
@@ -186,7 +186,7 @@ def test_a_view_is_kept_by_its_name_until_it_is_forgotten(full: Visitor, window:
     expect(page.get_by_role("list", name="Saved views")).to_be_hidden()
 
 
-def test_what_is_shown_can_be_taken_along(full: Visitor, window: Open) -> None:
+def test_what_is_shown_can_be_taken_along(full: LiveServer, window: Open) -> None:
     page = window()
     page.goto(f"{full.url}/items/parcels?status=failed")
     with page.expect_download() as waiting:
@@ -194,7 +194,7 @@ def test_what_is_shown_can_be_taken_along(full: Visitor, window: Open) -> None:
     assert [row["key"] for row in json.loads(Path(waiting.value.path()).read_text())] == ["F-1", "F-2"]
 
 
-def test_everybody_can_read_what_is_wrong_with_a_filter(full: Visitor, window: Open) -> None:
+def test_everybody_can_read_what_is_wrong_with_a_filter(full: LiveServer, window: Open) -> None:
     for theme in ("light", "dark"):
         page = window(trouble=True, color_scheme=theme, viewport={"width": 360, "height": 740})
         page.goto(f"{full.url}/items/parcels?older_than=banana&status=failed")

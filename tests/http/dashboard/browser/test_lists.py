@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
-from tests.http.live_server import Visitor, visiting
+from tests.http.live_server import LiveServer, running_server
 
 import milepost as mp
 
@@ -24,12 +24,12 @@ DROP = """([name, text]) => {
 
 
 @pytest.fixture
-def page(door: Visitor, window: Open) -> Page:
+def page(live_server: LiveServer, window: Open) -> Page:
     """Two parcels were in the last full list."""
     body = b"id\nP-1\nP-2\n"
-    door.call("POST", "/api/v1/routes/parcels/items?name=march.csv&full=true", body, headers={"Content-Type": "text/csv"})
+    live_server.call("POST", "/api/v1/routes/parcels/items?name=march.csv&full=true", body, headers={"Content-Type": "text/csv"})
     opened = window(trouble=True)
-    opened.goto(f"{door.url}/lists")
+    opened.goto(f"{live_server.url}/lists")
     return opened
 
 
@@ -44,7 +44,7 @@ def report(page: Page) -> Locator:
     return page.locator("[data-report]")
 
 
-def test_a_list_is_looked_at_and_then_taken_in(door: Visitor, page: Page, tmp_path: Path) -> None:
+def test_a_list_is_looked_at_and_then_taken_in(live_server: LiveServer, page: Page, tmp_path: Path) -> None:
     file = tmp_path / "april.csv"
     file.write_text("id,n\nP-1,1\nN-1,2\nN-2,3\nN-2,3\n,4\n")
     page.get_by_label("File").set_input_files(file)
@@ -57,22 +57,22 @@ def test_a_list_is_looked_at_and_then_taken_in(door: Visitor, page: Page, tmp_pa
     expect(report(page).get_by_role("row").filter(has_text="the field 'id' is empty")).to_contain_text("6")
     expect(report(page).get_by_role("listitem").filter(has_text="line 2")).to_contain_text("P-1")
     expect(report(page).get_by_role("link", name="P-2")).to_be_visible()
-    assert door.call("GET", "/api/v1/routes/parcels/items/N-1").status == 404
+    assert live_server.call("GET", "/api/v1/routes/parcels/items/N-1").status == 404
     page.get_by_role("button", name="Submit (2 new)").click()
     expect(report(page)).to_contain_text("It is accepted.")
     expect(page.get_by_role("row").filter(has_text="april.csv")).to_contain_text("2 new")
     expect(page.get_by_role("button", name="Submit")).to_be_disabled()
-    assert door.call("GET", "/api/v1/routes/parcels/items/N-1").status == 200
+    assert live_server.call("GET", "/api/v1/routes/parcels/items/N-1").status == 200
     report(page).get_by_role("link", name="The list").click()
     expect(page.get_by_role("heading", name="april.csv")).to_be_visible()
 
 
-def test_a_file_that_is_dropped_is_looked_at_and_its_form_is_found_out(door: Visitor, page: Page) -> None:
+def test_a_file_that_is_dropped_is_looked_at_and_its_form_is_found_out(live_server: LiveServer, page: Page) -> None:
     page.evaluate(DROP, ["export", '{"id": "J-1"}\n{"id": "J-2"}\n'])
     expect(report(page)).to_contain_text("export for parcels: 2 lines.")
     page.get_by_role("button", name="Submit (2 new)").click()
     expect(report(page)).to_contain_text("It is accepted.")
-    assert door.call("GET", "/api/v1/routes/parcels/items/J-2").body["input"] == {"id": "J-2"}
+    assert live_server.call("GET", "/api/v1/routes/parcels/items/J-2").body["input"] == {"id": "J-2"}
 
 
 @pytest.mark.parametrize(
@@ -108,16 +108,16 @@ def test_how_far_it_is_can_be_seen_while_it_is_taken_in(tmp_path: Path, window: 
 
     route = mp.Route("parcels", key=slow)
     route.external("deliver")
-    with visiting(tmp_path, route) as door:
+    with running_server(tmp_path, route) as live_server:
         page = window()
-        page.goto(f"{door.url}/lists")
+        page.goto(f"{live_server.url}/lists")
         page.evaluate(DROP, ["two.txt", "first\nlast\n"])
         expect(page.get_by_role("button", name="Submit (2 new)")).to_be_enabled()
         free.clear()
         page.get_by_role("button", name="Submit (2 new)").click()
         expect(page.get_by_text("The file is received, and is being accepted.")).to_be_visible()
         expect(page.get_by_label("Route")).to_be_disabled()
-        door.milepost.submit("parcels", {"value": "beside it"})
+        live_server.milepost.submit("parcels", {"value": "beside it"})
         expect(page.get_by_text("About 1 of 2 new items are in.")).to_be_visible()
         free.set()
         expect(report(page)).to_contain_text("It is accepted.")
@@ -144,9 +144,9 @@ def test_markup_in_a_files_name_and_lines_stays_text(page: Page) -> None:
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 360)])
-def test_everybody_can_read_the_report_and_the_lists(door: Visitor, window: Open, theme: str, width: int) -> None:
+def test_everybody_can_read_the_report_and_the_lists(live_server: LiveServer, window: Open, theme: str, width: int) -> None:
     page = window(color_scheme=theme, viewport={"width": width, "height": 740})
-    page.goto(f"{door.url}/lists")
+    page.goto(f"{live_server.url}/lists")
     page.evaluate(DROP, ["mixed.csv", "id,n\nP-1,1\nP-1,1\n,2\nonly-one\n"])
     page.get_by_role("button", name="Submit (1 new)").click()
     expect(report(page)).to_contain_text("It is accepted.")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 from tests.http.dashboard.browser.dialogs import at_leisure, say_why
-from tests.http.live_server import Visitor
+from tests.http.live_server import LiveServer
 
 from milepost.engine.acts.bulk import pause
 
@@ -20,7 +20,7 @@ def do(page: Page, why: str, told: str) -> None:
     page.keyboard.press("Escape")
 
 
-def test_the_overview_says_how_everything_stands(full: Visitor, window: Open) -> None:
+def test_the_overview_says_how_everything_stands(full: LiveServer, window: Open) -> None:
     page = window()
     page.goto(full.url)
     route = page.get_by_role("region", name="parcels")
@@ -37,7 +37,7 @@ def test_the_overview_says_how_everything_stands(full: Visitor, window: Open) ->
     expect(page.get_by_role("link", name="F-1")).to_be_visible()
 
 
-def test_what_happens_is_seen_without_reloading(full: Visitor, window: Open) -> None:
+def test_what_happens_is_seen_without_reloading(full: LiveServer, window: Open) -> None:
     page = window()
     page.goto(full.url)
     page.evaluate("window.stayed = true")
@@ -48,7 +48,7 @@ def test_what_happens_is_seen_without_reloading(full: Visitor, window: Open) -> 
     assert page.evaluate("window.stayed")
 
 
-def test_what_is_paused_is_seen_and_resumed(full: Visitor, window: Open) -> None:
+def test_what_is_paused_is_seen_and_resumed(full: LiveServer, window: Open) -> None:
     pause(full.ctx, "parcels", "deliver", "a/b", by="ops", reason="the lift is stuck")
     page = window()
     at_leisure(page)
@@ -69,7 +69,7 @@ def test_what_is_paused_is_seen_and_resumed(full: Visitor, window: Open) -> None
     assert full.call("GET", "/api/v1/routes/parcels/holds").body["holds"] == []
 
 
-def test_all_with_one_cause_are_retried_together(full: Visitor, window: Open) -> None:
+def test_all_with_one_cause_are_retried_together(full: LiveServer, window: Open) -> None:
     page = window()
     at_leisure(page)
     page.goto(full.url)
@@ -79,7 +79,7 @@ def test_all_with_one_cause_are_retried_together(full: Visitor, window: Open) ->
     assert full.call("GET", "/api/v1/routes/parcels/counts").body["failed"] == 0
 
 
-def test_nothing_jumps_while_items_move_and_all_is_in_reach_of_a_thumb(full: Visitor, window: Open) -> None:
+def test_nothing_jumps_while_items_move_and_all_is_in_reach_of_a_thumb(full: LiveServer, window: Open) -> None:
     page = window(viewport={"width": 360, "height": 740})
     page.goto(full.url)
     route = page.get_by_role("region", name="parcels")
@@ -98,7 +98,7 @@ def test_nothing_jumps_while_items_move_and_all_is_in_reach_of_a_thumb(full: Vis
     assert route.evaluate("(element) => element.offsetHeight") == tall
 
 
-def test_what_is_late_and_what_comes_next_is_one_click_away(full: Visitor, window: Open) -> None:
+def test_what_is_late_and_what_comes_next_is_one_click_away(full: LiveServer, window: Open) -> None:
     page = window()
     page.goto(full.url)
     page.get_by_role("link", name="closest to completion").first.click()
@@ -107,7 +107,7 @@ def test_what_is_late_and_what_comes_next_is_one_click_away(full: Visitor, windo
     expect(page.get_by_role("navigation", name="Which items").get_by_role("link")).to_have_text(["All", "Closest to completion"])
 
 
-def test_everybody_can_read_it_with_all_that_it_can_hold(full: Visitor, window: Open) -> None:
+def test_everybody_can_read_it_with_all_that_it_can_hold(full: LiveServer, window: Open) -> None:
     """Notices, pauses and open numbers, which a quiet overview has not."""
     pause(full.ctx, "parcels", None, None, by="ops", reason="a day off")
     pause(full.ctx, "parcels", "weigh", "north", by="ops", reason="the lift is stuck")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.http.live_server import Visitor, visiting
+from tests.http.live_server import LiveServer, running_server
 
 import milepost as mp
 
@@ -16,16 +16,16 @@ Open = Callable[..., Page]
 LARGE = "12345678901234567890123"
 
 
-def item(door: Visitor, key: str) -> dict[str, Any]:
-    found: dict[str, Any] = door.call("GET", f"/api/v1/routes/parcels/items/{key}").body
+def item(live_server: LiveServer, key: str) -> dict[str, Any]:
+    found: dict[str, Any] = live_server.call("GET", f"/api/v1/routes/parcels/items/{key}").body
     return found
 
 
-def test_other_content_is_written_compared_and_given(door: Visitor, window: Open) -> None:
-    door.milepost.submit("parcels", {"id": "F-1", "weigh": "reject"})
-    door.work()
+def test_other_content_is_written_compared_and_given(live_server: LiveServer, window: Open) -> None:
+    live_server.milepost.submit("parcels", {"id": "F-1", "weigh": "reject"})
+    live_server.work()
     page = window()
-    page.goto(f"{door.url}/items/parcels/F-1")
+    page.goto(f"{live_server.url}/items/parcels/F-1")
     page.get_by_role("button", name="Replace…").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("it has this content already")
@@ -42,16 +42,16 @@ def test_other_content_is_written_compared_and_given(door: Visitor, window: Open
     expect(dialog).to_be_hidden()
     expect(page.locator(".timeline")).to_contain_text("content replaced")
     expect(page.locator(".value", has_text="replaced by local").locator("pre")).to_contain_text('"weigh": "reject"')
-    assert item(door, "F-1")["status"] == "QUEUED"
+    assert item(live_server, "F-1")["status"] == "QUEUED"
 
 
-def test_a_completed_item_is_run_again_and_one_for_later_is_started(door: Visitor, window: Open) -> None:
-    door.milepost.submit("parcels", {"id": "P-1"})
-    door.milepost.submit("parcels", {"id": "L-1"}, not_before="2h")
-    door.work()
-    door.milepost.confirm("parcels", "P-1", "deliver", by="partner")
+def test_a_completed_item_is_run_again_and_one_for_later_is_started(live_server: LiveServer, window: Open) -> None:
+    live_server.milepost.submit("parcels", {"id": "P-1"})
+    live_server.milepost.submit("parcels", {"id": "L-1"}, not_before="2h")
+    live_server.work()
+    live_server.milepost.confirm("parcels", "P-1", "deliver", by="partner")
     page = window()
-    page.goto(f"{door.url}/items/parcels/P-1")
+    page.goto(f"{live_server.url}/items/parcels/P-1")
     page.get_by_role("button", name="Rerun…").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("From which stage on?").select_option("deliver")
@@ -60,7 +60,7 @@ def test_a_completed_item_is_run_again_and_one_for_later_is_started(door: Visito
     dialog.get_by_role("button", name="Do it").click()
     expect(dialog).to_be_hidden()
     expect(page.locator(".timeline")).to_contain_text("run again from 'deliver'")
-    page.goto(f"{door.url}/items/parcels/L-1")
+    page.goto(f"{live_server.url}/items/parcels/L-1")
     expect(page.locator(".story")).to_contain_text("Scheduled to start at 'weigh'")
     page.get_by_role("button", name="Reschedule…").click()
     expect(dialog).to_contain_text("1 of 1 would be done.")
@@ -68,13 +68,13 @@ def test_a_completed_item_is_run_again_and_one_for_later_is_started(door: Visito
     dialog.get_by_role("button", name="Do it").click()
     expect(dialog).to_be_hidden()
     expect(page.locator(".story")).to_contain_text("Waiting for a worker")
-    assert (item(door, "L-1")["status"], item(door, "P-1")["stage"]) == ("QUEUED", "deliver")
+    assert (item(live_server, "L-1")["status"], item(live_server, "P-1")["stage"]) == ("QUEUED", "deliver")
 
 
-def test_a_list_replaces_what_has_changed_after_a_look(door: Visitor, window: Open) -> None:
-    door.milepost.submit("parcels", {"id": "P-1", "n": 1})
+def test_a_list_replaces_what_has_changed_after_a_look(live_server: LiveServer, window: Open) -> None:
+    live_server.milepost.submit("parcels", {"id": "P-1", "n": 1})
     page = window()
-    page.goto(f"{door.url}/lists")
+    page.goto(f"{live_server.url}/lists")
     page.get_by_label("File").set_input_files({"name": "new.jsonl", "mimeType": "text/plain", "buffer": b'{"id": "P-1", "n": 2}\n'})
     page.get_by_label("replace: give items").check()
     page.get_by_role("button", name="Preview").click()
@@ -84,8 +84,8 @@ def test_a_list_replaces_what_has_changed_after_a_look(door: Visitor, window: Op
     page.get_by_label("With replace: why?").fill("it was corrected")
     page.get_by_role("button", name="Submit (0 new, 1 replaced)").click()
     expect(report).to_contain_text("It is accepted.")
-    assert item(door, "P-1")["input"]["n"] == 2
-    assert item(door, "P-1")["history"][-1]["why"] == "it was corrected"
+    assert item(live_server, "P-1")["input"]["n"] == 2
+    assert item(live_server, "P-1")["history"][-1]["why"] == "it was corrected"
 
 
 def covers(value: Any, payload: Any) -> bool:
@@ -99,7 +99,7 @@ def open_file(name: str) -> None:
 
 
 @pytest.fixture
-def archive(tmp_path: Path) -> Iterator[Visitor]:
+def archive(tmp_path: Path) -> Iterator[LiveServer]:
     """One asset that waits for tape, and one whose handler raises."""
     assets = mp.Route("assets", key="id")
 
@@ -110,13 +110,13 @@ def archive(tmp_path: Path) -> Iterator[Visitor]:
         return mp.Done()
 
     assets.external("tape", accepts=covers)
-    with visiting(tmp_path, assets) as visitor:
+    with running_server(tmp_path, assets) as visitor:
         visitor.milepost.submit("assets", {"id": "A-1"}, {"id": "F-1"})
         visitor.work()
         yield visitor
 
 
-def test_an_answer_that_does_not_cover_the_stage_is_confirmed_by_force_alone(archive: Visitor, window: Open) -> None:
+def test_an_answer_that_does_not_cover_the_stage_is_confirmed_by_force_alone(archive: LiveServer, window: Open) -> None:
     page = window(trouble=True)
     page.goto(f"{archive.url}/items/assets/A-1")
     page.get_by_role("button", name="Confirm…").click()
@@ -134,7 +134,7 @@ def test_an_answer_that_does_not_cover_the_stage_is_confirmed_by_force_alone(arc
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-def test_a_traceback_is_folded_and_stays_within_the_page(archive: Visitor, window: Open, width: int) -> None:
+def test_a_traceback_is_folded_and_stays_within_the_page(archive: LiveServer, window: Open, width: int) -> None:
     page = window(viewport={"width": width, "height": 800})
     page.goto(f"{archive.url}/items/assets/F-1")
     fold = page.locator(".timeline details", has_text="traceback")

@@ -10,7 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 from tests.http.dashboard.browser.dialogs import at_leisure, say_why
-from tests.http.live_server import Visitor, visiting
+from tests.http.live_server import LiveServer, running_server
 
 from milepost.core.errors import EventRefused
 from milepost.engine.acts.bulk import limit, pause
@@ -45,29 +45,29 @@ def hook() -> Hook:
 
 
 @pytest.fixture
-def full(tmp_path: Path, hook: Hook) -> Iterator[Visitor]:
+def full(tmp_path: Path, hook: Hook) -> Iterator[LiveServer]:
     """Two items that a subscriber does not take; a pause, a limit, an act that was cut off, and a process of each kind. Behind a proxy
     that gives us a part of its own."""
-    with visiting(tmp_path, base="/milepost") as door:
-        door.milepost.submit("parcels", {"id": "P-1"}, *({"id": f"F-{n}", "weigh": "reject"} for n in (1, 2)))
-        tell(door, hook)
-        now = door.ctx.clock.now()
-        pause(door.ctx, "letters", "weigh", None, **SIGNED)
-        limit(door.ctx, "letters", "weigh", rate="10/m", **SIGNED)
+    with running_server(tmp_path, base="/milepost") as live_server:
+        live_server.milepost.submit("parcels", {"id": "P-1"}, *({"id": f"F-{n}", "weigh": "reject"} for n in (1, 2)))
+        tell(live_server, hook)
+        now = live_server.ctx.clock.now()
+        pause(live_server.ctx, "letters", "weigh", None, **SIGNED)
+        limit(live_server.ctx, "letters", "weigh", rate="10/m", **SIGNED)
         chosen = {"query": {"route": "parcels", "prefix": "F-"}}
         cut = Act("cut", "retry", "parcels", "ops", "the scale is back", now, chosen, expected=2, moved_at=now - 120_000)
-        door.ctx.ledger.write(ACT, cut.id, cut)
+        live_server.ctx.ledger.write(ACT, cut.id, cut)
         slow = [{"route": "parcels", "stage": "weigh", "key": "P-3", "seconds": 4_321}]
         for process in (
             Process("state-1", "archive-1", 1, now, now + 60_000, {"worker": now}, 3, slow, ["letters"]),
             Process("state-2", "archive-2", 2, now - 900_000, now - 600_000, {"resender": now - 600_000}),
         ):
-            door.ctx.ledger.write(PROCESS, process.holder, msgspec.to_builtins(process))
-        yield door
+            live_server.ctx.ledger.write(PROCESS, process.holder, msgspec.to_builtins(process))
+        yield live_server
 
 
-def tell(door: Visitor, hook: Hook) -> None:
-    Station(door.ctx, subscribers=[CallSubscriber(hook, name="catalogue")]).run(until_idle_s=0)
+def tell(live_server: LiveServer, hook: Hook) -> None:
+    Station(live_server.ctx, subscribers=[CallSubscriber(hook, name="catalogue")]).run(until_idle_s=0)
 
 
 def done(page: Page, why: str) -> None:
@@ -76,12 +76,12 @@ def done(page: Page, why: str) -> None:
         say_why(page, why)
 
 
-def acts(door: Visitor, verb: str) -> list[tuple[str, str]]:
-    found = door.call("GET", "/api/v1/acts").body["acts"]
+def acts(live_server: LiveServer, verb: str) -> list[tuple[str, str]]:
+    found = live_server.call("GET", "/api/v1/acts").body["acts"]
     return [(act["by"], act["reason"]) for act in found if act["verb"] == verb]
 
 
-def test_a_parked_item_is_released_and_everything_is_told_again(full: Visitor, hook: Hook, window: Open) -> None:
+def test_a_parked_item_is_released_and_everything_is_told_again(full: LiveServer, hook: Hook, window: Open) -> None:
     page = window(trouble=True)
     page.goto(f"{full.url}/events")
     subscriber = page.get_by_role("article", name="catalogue")
@@ -121,7 +121,7 @@ def test_a_parked_item_is_released_and_everything_is_told_again(full: Visitor, h
     assert hook.told.count("parcels/P-1/1/accepted") == 2
 
 
-def test_a_subscriber_is_forgotten(full: Visitor, window: Open) -> None:
+def test_a_subscriber_is_forgotten(full: LiveServer, window: Open) -> None:
     page = window()
     page.goto(f"{full.url}/events")
     page.get_by_role("button", name="Forget catalogue").click()
@@ -129,7 +129,7 @@ def test_a_subscriber_is_forgotten(full: Visitor, window: Open) -> None:
     expect(page.get_by_text("Nobody is told.")).to_be_visible()
 
 
-def test_what_happens_is_seen_as_it_happens_and_the_filter_is_in_the_address(full: Visitor, window: Open) -> None:
+def test_what_happens_is_seen_as_it_happens_and_the_filter_is_in_the_address(full: LiveServer, window: Open) -> None:
     page = window()
     page.goto(f"{full.url}/events")
     page.get_by_label("Kind").select_option("accepted")
@@ -144,7 +144,7 @@ def test_what_happens_is_seen_as_it_happens_and_the_filter_is_in_the_address(ful
     assert page.evaluate("window.stayed")
 
 
-def test_an_act_that_was_cut_off_is_gone_on_with(full: Visitor, window: Open) -> None:
+def test_an_act_that_was_cut_off_is_gone_on_with(full: LiveServer, window: Open) -> None:
     page = window()
     at_leisure(page)
     page.goto(f"{full.url}/acts")
@@ -160,7 +160,7 @@ def test_an_act_that_was_cut_off_is_gone_on_with(full: Visitor, window: Open) ->
     assert [line["act"] for line in history if line["reason"] == "operator-retry"] == ["cut"]
 
 
-def test_limits_are_set_and_cleared_and_what_is_paused_goes_on(full: Visitor, window: Open) -> None:
+def test_limits_are_set_and_cleared_and_what_is_paused_goes_on(full: LiveServer, window: Open) -> None:
     page = window()
     page.goto(f"{full.url}/system")
     page.get_by_role("button", name="Limit parcels/weigh").click()
@@ -181,7 +181,7 @@ def test_limits_are_set_and_cleared_and_what_is_paused_goes_on(full: Visitor, wi
     expect(page.get_by_text("Nothing is paused.")).to_be_visible()
 
 
-def test_who_logs_in_lands_where_they_wanted_to_go_and_can_log_out_anywhere(full: Visitor, window: Open) -> None:
+def test_who_logs_in_lands_where_they_wanted_to_go_and_can_log_out_anywhere(full: LiveServer, window: Open) -> None:
     _, key = make_key(full.ctx, "archive state", ["read"], by="ops", reason="a test")
     page = window()
     page.goto(f"{full.url}/items/parcels?status=failed")
@@ -194,7 +194,7 @@ def test_who_logs_in_lands_where_they_wanted_to_go_and_can_log_out_anywhere(full
     expect(page.get_by_label("Your key")).to_be_visible()
 
 
-def test_a_page_that_is_open_when_the_session_ends_leads_to_the_log_in(full: Visitor, window: Open) -> None:
+def test_a_page_that_is_open_when_the_session_ends_leads_to_the_log_in(full: LiveServer, window: Open) -> None:
     _, key = make_key(full.ctx, "archive state", ["read"], by="ops", reason="a test")
     page = window()
     page.goto(f"{full.url}/login?then=/events%3Fkind%3Daccepted")
@@ -209,7 +209,7 @@ def test_a_page_that_is_open_when_the_session_ends_leads_to_the_log_in(full: Vis
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_everybody_can_read_the_system_on_any_screen(full: Visitor, window: Open, theme: str) -> None:
+def test_everybody_can_read_the_system_on_any_screen(full: LiveServer, window: Open, theme: str) -> None:
     """Roles, labels and contrast, by the rules of axe; and nothing is wider than a narrow screen."""
     make_key(full.ctx, "a key with a name that is rather long for its purpose", ["read"], by="ops", reason="a test")
     _, key = make_key(full.ctx, "head state", ["admin"], by="ops", reason="a test")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.ledgers.aws.synchronous_ledger import Followed, open_followed
+from tests.ledgers.aws.synchronous_ledger import SynchronousLedger, open_synchronous_ledger
 from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
@@ -25,7 +25,7 @@ from milepost.testing.contract.world import LEASE, sample_route
 class Looking(World):
     """A world whose first stage is a pure check."""
 
-    ledger: Followed  # type: ignore[assignment]
+    ledger: SynchronousLedger  # type: ignore[assignment]
 
     def __init__(self, ledger: Any) -> None:
         super().__init__(ledger, sample_route(claims=False))
@@ -41,7 +41,7 @@ class Looking(World):
 
 @pytest.fixture
 def world(endpoint: str, prefix: str) -> Iterator[Looking]:
-    ledger = open_followed(endpoint, prefix, REGION)
+    ledger = open_synchronous_ledger(endpoint, prefix, REGION)
     yield Looking(ledger)
     ledger.close()
 

@@ -56,7 +56,7 @@ SETTINGS = StoreSettings(longest_delay_s=0)
 """No message is held back: the queues' time is the world's, and does not pass here."""
 
 
-class Desk:
+class EventLog:
     """Whoever is told; keeps every event it was given."""
 
     name = "desk"
@@ -83,7 +83,7 @@ class Scene:
         # A little ahead of the records' own time, which is the world's: so the first of them are fresh, however slow this machine is.
         self.clock = VirtualClock(int(time.time() * 1000) + 40_000)
         self.blobs = MemoryBlobs()
-        self.desk = Desk()
+        self.desk = EventLog()
         self.packed: Counter[str] = Counter()
         """How often the handler was called for a parcel."""
         self.shipped: list[str] = []

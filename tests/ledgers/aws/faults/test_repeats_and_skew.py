@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.lambdas.event_source_mapping import StreamPump
+from tests.lambdas.event_source_mapping import StreamMapping
 from tests.ledgers.aws.faults.fault_runs import STORIES
 from tests.ledgers.aws.faults.fault_scene import ROUTE, Process, Scene, check_gone, check_whole, see_through, take_down
 
@@ -165,7 +165,7 @@ class Called(Process):
         self.calls = 0
         arn = scene.dynamodb.describe_table(TableName=f"{scene.prefix}-{ROUTE}")["Table"]["LatestStreamArn"]
         streams = scene.session.client("dynamodbstreams", endpoint_url=scene.endpoint)
-        self.pump = StreamPump(streams, arn, self.function, batch_size=4, shards=3, **options)
+        self.mapping = StreamMapping(streams, arn, self.function, batch_size=4, shards=3, **options)
 
     def function(self, event: dict[str, Any], context: object) -> dict[str, Any]:
         """Fails outright at some calls after all was done, says at others that it came only half way."""
@@ -184,12 +184,12 @@ class Called(Process):
 
     def follow(self) -> None:
         self.ledger.prepare(self.plan)
-        self.pump.drain()
+        self.mapping.drain()
 
     def close(self) -> None:
         for other in self.others:
             other.close()
-        self.pump.streams.close()
+        self.mapping.streams.close()
         super().close()
 
 
@@ -197,5 +197,5 @@ class Called(Process):
 def test_a_function_that_fails_in_part(scene: Scene, options: dict[str, Any]) -> None:
     called = Called(scene, **options)
     live_and_check(scene, called)
-    assert called.pump.errors
-    assert not called.pump.failed
+    assert called.mapping.errors
+    assert not called.mapping.failed

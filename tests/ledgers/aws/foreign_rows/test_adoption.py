@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.aws_command_line import SIGNED, Desk, address
+from tests.cli.aws_command_line import SIGNED, AwsCommandLine, address
 
 from milepost.ledgers.aws.names import ResourceNames
 
@@ -25,20 +25,22 @@ PATHS = {"filePaths": ["one", "two"]}
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], endpoint: str, prefix: str) -> Desk:
+def command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], endpoint: str, prefix: str
+) -> AwsCommandLine:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MILEPOST_LEDGER", raising=False)
-    desk = Desk(tmp_path, capsys, address(endpoint, prefix))
-    desk.write("parcels.py", TODAY.format(queue=""))
-    desk.ok("submit", "parcels", "--item", '{"assetId": "ours", "batchId": "b"}')
-    return desk
+    command_line = AwsCommandLine(tmp_path, capsys, address(endpoint, prefix))
+    command_line.write("parcels.py", TODAY.format(queue=""))
+    command_line.ok("submit", "parcels", "--item", '{"assetId": "ours", "batchId": "b"}')
+    return command_line
 
 
 Put = Callable[..., None]
 
 
 @pytest.fixture
-def put(desk: Desk, client: Callable[[str], Any], prefix: str) -> Put:
+def put(command_line: AwsCommandLine, client: Callable[[str], Any], prefix: str) -> Put:
     """A row as today's system leaves it."""
 
     def put(
@@ -70,19 +72,21 @@ def calls(client: Callable[[str], Any], prefix: str) -> Callable[[str], list[dic
     return calls
 
 
-def test_a_whole_table_is_taken_in_each_row_where_it_stands(desk: Desk, put: Put, calls: Callable[[str], list[dict[str, Any]]]) -> None:
+def test_a_whole_table_is_taken_in_each_row_where_it_stands(
+    command_line: AwsCommandLine, put: Put, calls: Callable[[str], list[dict[str, Any]]]
+) -> None:
     put("new")
     put("first", "CC")
     put("second", "TC", CC=PATHS)
     put("answered", "TC", CC=PATHS, TC={"one": ["L1"]})
     put("elsewhere", "Glacier", CC=PATHS)
-    planned = desk("adopt", "parcels", "--all", "--dry-run", "--json").json
+    planned = command_line("adopt", "parcels", "--all", "--dry-run", "--json").json
     assert (planned["adopted"], planned["stages"], planned["refused_count"]) == (4, {"CC": 2, "TC": 2}, 1)
-    answer = desk("adopt", "parcels", "--all", *SIGNED)
+    answer = command_line("adopt", "parcels", "--all", *SIGNED)
     assert answer.code == 1
     assert "6 rows read: 4 items taken in" in answer.flat
     assert "its stage 'Glacier' is not in the route (CC, TC)" in answer.flat
-    second = desk.show("second#b")
+    second = command_line.show("second#b")
     assert (second["stage"], second["status"], second["results"], second["payload"]) == ("TC", "QUEUED", {"CC": PATHS}, PATHS)
     assert second["entered_at"] == "2026-01-02T10:00:00.123Z", "its age is not lost"
     [line] = second["history"]
@@ -91,134 +95,143 @@ def test_a_whole_table_is_taken_in_each_row_where_it_stands(desk: Desk, put: Put
     assert second["verified"]
     assert [(call["key"], call["payload"]) for call in calls("TC")] == [("second#b", PATHS)], "who has answered is not called"
     assert [call["key"] for call in calls("CC")] == ["first#b", "new#b"]
-    desk.up()
-    assert (desk.show("answered#b")["status"], desk.show("answered#b")["results"]) == ("COMPLETED", {"CC": PATHS, "TC": {"one": ["L1"]}})
-    assert [desk.show(f"{name}#b")["stage"] for name in ("new", "first", "second")] == ["CC", "CC", "TC"]
-    again = desk("adopt", "parcels", "--all", *SIGNED, "--json").json
+    command_line.up()
+    assert (command_line.show("answered#b")["status"], command_line.show("answered#b")["results"]) == (
+        "COMPLETED",
+        {"CC": PATHS, "TC": {"one": ["L1"]}},
+    )
+    assert [command_line.show(f"{name}#b")["stage"] for name in ("new", "first", "second")] == ["CC", "CC", "TC"]
+    again = command_line("adopt", "parcels", "--all", *SIGNED, "--json").json
     assert (again["adopted"], again["refused_count"]) == (0, 1)
-    assert [act["verb"] for act in desk.ok("acts", "--json").json["acts"]] == ["adopt", "adopt"]
+    assert [act["verb"] for act in command_line.ok("acts", "--json").json["acts"]] == ["adopt", "adopt"]
 
 
-def test_what_is_adopted_is_confirmed_like_any_other(desk: Desk, put: Put, client: Callable[[str], Any], prefix: str) -> None:
+def test_what_is_adopted_is_confirmed_like_any_other(
+    command_line: AwsCommandLine, put: Put, client: Callable[[str], Any], prefix: str
+) -> None:
     put("second", "TC", CC=PATHS)
-    desk.signed("adopt", "parcels", "second#b")
+    command_line.signed("adopt", "parcels", "second#b")
     client("dynamodb").update_item(
         TableName=ResourceNames(prefix).rows("parcels"),
         Key={"assetId": {"S": "second"}, "batchId": {"S": "b"}},
         UpdateExpression="SET result_TC = :x",
         ExpressionAttributeValues={":x": {"S": '{"one":["L1"]}'}},
     )
-    desk.up()
-    assert desk.show("second#b")["status"] == "COMPLETED"
+    command_line.up()
+    assert command_line.show("second#b")["status"] == "COMPLETED"
 
 
 def test_a_call_that_the_old_queue_still_keeps_is_not_made_again(
-    desk: Desk, put: Put, calls: Callable[[str], list[dict[str, Any]]], client: Callable[[str], Any], prefix: str
+    command_line: AwsCommandLine, put: Put, calls: Callable[[str], list[dict[str, Any]]], client: Callable[[str], Any], prefix: str
 ) -> None:
     own = client("sqs").create_queue(QueueName=f"{prefix}-theirs", Attributes={"MessageRetentionPeriod": "1209600"})["QueueUrl"]
-    desk.write("parcels.py", TODAY.format(queue=f', queue="{own}"'))
+    command_line.write("parcels.py", TODAY.format(queue=f', queue="{own}"'))
     put("old", "CC")
     put("recent", "CC", last="2099-01-01T00:00:00Z")
-    desk.signed("adopt", "parcels", "old#b", "recent#b")
+    command_line.signed("adopt", "parcels", "old#b", "recent#b")
     assert [call["key"] for call in calls(own)] == ["old#b"]
-    assert desk.show("recent#b")["due_at"] == "2099-01-15T00:00:00.000Z"
+    assert command_line.show("recent#b")["due_at"] == "2099-01-15T00:00:00.000Z"
 
 
-def test_rows_are_not_adopted_twice_nor_without_being_there(desk: Desk, put: Put) -> None:
+def test_rows_are_not_adopted_twice_nor_without_being_there(command_line: AwsCommandLine, put: Put) -> None:
     put("one")
-    desk.signed("adopt", "parcels", "one#b")
-    answer = desk("adopt", "parcels", "one#b", "none#b", *SIGNED)
+    command_line.signed("adopt", "parcels", "one#b")
+    answer = command_line("adopt", "parcels", "one#b", "none#b", *SIGNED)
     assert answer.code == 1
     assert "already adopted" in answer.flat
     assert "no row with this key" in answer.flat
-    assert desk("adopt", "parcels", *SIGNED).code == 2
-    assert desk("adopt", "parcels", "--all").code == 2
+    assert command_line("adopt", "parcels", *SIGNED).code == 2
+    assert command_line("adopt", "parcels", "--all").code == 2
 
 
-def test_rows_of_another_stage_are_left_to_people(desk: Desk, put: Put) -> None:
+def test_rows_of_another_stage_are_left_to_people(command_line: AwsCommandLine, put: Put) -> None:
     """The relay takes in what is new; what says that it is under way already is for an operator."""
     put("second", "TC")
-    desk.up()
-    [aside] = desk.ok("quarantine", "list", "--json").json["set_aside"]
+    command_line.up()
+    [aside] = command_line.ok("quarantine", "list", "--json").json["set_aside"]
     assert aside["kind"] == "row"
     assert "'milepost adopt' takes it in at that stage" in aside["reason"]
-    desk.signed("quarantine", "replay", aside["id"])
-    assert desk.show("second#b")["stage"] == "TC"
-    assert desk.ok("quarantine", "list", "--json").json["set_aside"] == []
+    command_line.signed("quarantine", "replay", aside["id"])
+    assert command_line.show("second#b")["stage"] == "TC"
+    assert command_line.ok("quarantine", "list", "--json").json["set_aside"] == []
 
 
-def test_quarantine_is_looked_at_without_taking_anything_away(desk: Desk, put: Put) -> None:
-    assert desk.ok("quarantine", "list").out == "The quarantine is empty.\n"
+def test_quarantine_is_looked_at_without_taking_anything_away(command_line: AwsCommandLine, put: Put) -> None:
+    assert command_line.ok("quarantine", "list").out == "The quarantine is empty.\n"
     put("ghost", content=None)
     put("born", CC=PATHS)
-    desk.up()
+    command_line.up()
     for _ in range(2):
-        answer = desk.ok("quarantine", "list", "--json").json
+        answer = command_line.ok("quarantine", "list", "--json").json
         assert ({aside["kind"] for aside in answer["set_aside"]}, len(answer["set_aside"]), answer["more"]) == ({"row"}, 2, False)
-    [one] = desk.ok("quarantine", "list", "-n", "1", "--json").json["set_aside"]
-    assert desk.ok("quarantine", "list", "-n", "1", "--json").json["more"]
-    assert "it has no input" in desk.ok("quarantine", "list").flat
-    assert desk.ok("quarantine", "show", one["id"], "--json").json == one
-    assert '"assetId"' in desk.ok("quarantine", "show", one["id"]).out
-    assert desk("quarantine", "show", "nothing").code == 1
-    assert desk("quarantine", "drop", one["id"]).code == 2
-    assert desk("quarantine", "drop", *SIGNED).code == 2
-    assert desk.signed("quarantine", "drop", one["id"]).out == "1 entry deleted.\n"
-    assert desk("quarantine", "drop", one["id"], *SIGNED).code == 1
-    assert len(desk.ok("quarantine", "list", "--json").json["set_aside"]) == 1
+    [one] = command_line.ok("quarantine", "list", "-n", "1", "--json").json["set_aside"]
+    assert command_line.ok("quarantine", "list", "-n", "1", "--json").json["more"]
+    assert "it has no input" in command_line.ok("quarantine", "list").flat
+    assert command_line.ok("quarantine", "show", one["id"], "--json").json == one
+    assert '"assetId"' in command_line.ok("quarantine", "show", one["id"]).out
+    assert command_line("quarantine", "show", "nothing").code == 1
+    assert command_line("quarantine", "drop", one["id"]).code == 2
+    assert command_line("quarantine", "drop", *SIGNED).code == 2
+    assert command_line.signed("quarantine", "drop", one["id"]).out == "1 entry deleted.\n"
+    assert command_line("quarantine", "drop", one["id"], *SIGNED).code == 1
+    assert len(command_line.ok("quarantine", "list", "--json").json["set_aside"]) == 1
 
 
-def test_what_still_cannot_be_used_stays(desk: Desk, put: Put, client: Callable[[str], Any], prefix: str) -> None:
+def test_what_still_cannot_be_used_stays(command_line: AwsCommandLine, put: Put, client: Callable[[str], Any], prefix: str) -> None:
     put("second", "TC")
     put("lost", "TC")
-    desk.up()
+    command_line.up()
     table = ResourceNames(prefix).rows("parcels")
     client("dynamodb").delete_item(TableName=table, Key={"assetId": {"S": "lost"}, "batchId": {"S": "b"}})
-    answer = desk("quarantine", "replay", "--all", *SIGNED)
+    answer = command_line("quarantine", "replay", "--all", *SIGNED)
     assert answer.code == 1
     assert "1 of 2 entries processed." in answer.flat
     assert "the row of lost#b no longer exists" in answer.flat
-    [left] = desk.ok("quarantine", "list", "--json").json["set_aside"]
+    [left] = command_line.ok("quarantine", "list", "--json").json["set_aside"]
     assert left["content"]["row"]["assetId"] == "lost"
-    assert desk.signed("quarantine", "drop", "--all").out == "1 entry deleted.\n"
-    assert [act["verb"] for act in desk.ok("acts", "--json").json["acts"]] == ["drop", "replay"]
+    assert command_line.signed("quarantine", "drop", "--all").out == "1 entry deleted.\n"
+    assert [act["verb"] for act in command_line.ok("acts", "--json").json["acts"]] == ["drop", "replay"]
 
 
-def test_a_message_that_nobody_could_read_goes_back_to_its_queue(desk: Desk, client: Callable[[str], Any], prefix: str) -> None:
-    desk.write(
+def test_a_message_that_nobody_could_read_goes_back_to_its_queue(
+    command_line: AwsCommandLine, client: Callable[[str], Any], prefix: str
+) -> None:
+    command_line.write(
         "parcels.py",
         TODAY.format(queue="")
         + "\nchecks = mp.Route('checks')\n@checks.stage('check')\ndef check(item: mp.Item) -> mp.Outcome:\n    return mp.Done()\n",
     )
-    desk.up()
+    command_line.up()
     sqs = client("sqs")
     url = sqs.get_queue_url(QueueName=ResourceNames(prefix).queue("checks", "check"))["QueueUrl"]
     sqs.send_message(QueueUrl=url, MessageBody="what is this?")
-    desk.up()
-    [aside] = desk.ok("quarantine", "list", "--json").json["set_aside"]
+    command_line.up()
+    [aside] = command_line.ok("quarantine", "list", "--json").json["set_aside"]
     assert (aside["kind"], aside["content"]["body"]) == ("message", "what is this?")
-    desk.signed("quarantine", "replay", aside["id"])
+    command_line.signed("quarantine", "replay", aside["id"])
     assert sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"] == "what is this?"
 
 
-def test_on_an_embedded_ledger_nothing_is_left_to_be_taken_in(desk: Desk) -> None:
-    desk.settle("sqlite:///milepost.db")
-    desk.ok("submit", "parcels", "--item", '{"assetId": "a", "batchId": "b"}')
-    assert "The quarantine is empty." in desk.ok("quarantine", "list").flat
-    assert desk.ok("quarantine", "list", "--json").json["set_aside"] == []
-    answer = desk("adopt", "parcels", "--all", *SIGNED)
+def test_on_an_embedded_ledger_nothing_is_left_to_be_taken_in(command_line: AwsCommandLine) -> None:
+    command_line.settle("sqlite:///milepost.db")
+    command_line.ok("submit", "parcels", "--item", '{"assetId": "a", "batchId": "b"}')
+    assert "The quarantine is empty." in command_line.ok("quarantine", "list").flat
+    assert command_line.ok("quarantine", "list", "--json").json["set_aside"] == []
+    answer = command_line("adopt", "parcels", "--all", *SIGNED)
     assert answer.code == 2
     assert "other programs cannot write to this ledger" in answer.flat
 
 
-def test_a_row_for_later_starts_then_unless_it_has_started(desk: Desk, put: Put, calls: Callable[[str], list[dict[str, Any]]]) -> None:
-    desk.write("parcels.py", TODAY.format(queue="").replace('dialect="today"', 'dialect="today", not_before="at"'))
+def test_a_row_for_later_starts_then_unless_it_has_started(
+    command_line: AwsCommandLine, put: Put, calls: Callable[[str], list[dict[str, Any]]]
+) -> None:
+    command_line.write("parcels.py", TODAY.format(queue="").replace('dialect="today"', 'dialect="today", not_before="at"'))
     put("later", content='{"id":"s1","at":"2099-01-01T00:00:00Z"}')
     put("begun", "CC", content='{"id":"s1","at":"2099-01-01T00:00:00Z"}')
     put("wrong", content='{"id":"s1","at":"some day"}')
-    answer = desk("adopt", "parcels", "--all", *SIGNED, "--json").json
+    answer = command_line("adopt", "parcels", "--all", *SIGNED, "--json").json
     assert (answer["adopted"], [key for key, _ in answer["refused"]]) == (2, ["wrong#b"])
-    later = desk.show("later#b")
+    later = command_line.show("later#b")
     assert (later["status"], later["not_before"], later["due_at"]) == ("PENDING", *["2099-01-01T00:00:00.000Z"] * 2)
-    assert desk.show("begun#b")["status"] == "QUEUED"
+    assert command_line.show("begun#b")["status"] == "QUEUED"
     assert [call["key"] for call in calls("CC")] == ["begun#b"]

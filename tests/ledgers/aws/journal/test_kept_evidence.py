@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.aws_command_line import ROUTES, Desk, address
-from tests.ledgers.aws.synchronous_ledger import Followed, open_followed
+from tests.cli.aws_command_line import ROUTES, AwsCommandLine, address
+from tests.ledgers.aws.synchronous_ledger import SynchronousLedger, open_synchronous_ledger
 from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
@@ -39,7 +39,7 @@ class Place(MemoryBlobs):
 
 @pytest.fixture
 def world(endpoint: str, prefix: str) -> Iterator[World]:
-    ledger = open_followed(endpoint, prefix, REGION)
+    ledger = open_synchronous_ledger(endpoint, prefix, REGION)
     ledger.ledger.store.blobs = Place()
     route = sample_route()
     route.evidence = True
@@ -51,7 +51,7 @@ def place(world: World) -> Place:
     return followed(world).ledger.store.blobs  # type: ignore[return-value]
 
 
-def followed(world: World) -> Followed:
+def followed(world: World) -> SynchronousLedger:
     return world.ledger  # type: ignore[return-value]
 
 
@@ -198,19 +198,19 @@ def test_evidence_goes_along_when_a_ledger_is_moved(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MILEPOST_LEDGER", raising=False)
-    desk = Desk(tmp_path, capsys, "sqlite:///milepost.db")
-    desk.write("parcels.py", ROUTES.replace('key="id"', 'key="id", evidence=True'))
+    command_line = AwsCommandLine(tmp_path, capsys, "sqlite:///milepost.db")
+    command_line.write("parcels.py", ROUTES.replace('key="id"', 'key="id", evidence=True'))
 
     def exported(*keys: str) -> list[Any]:
-        return [json.loads(line).get("record") for line in desk.ok("export", "parcels", *keys, "--evidence").out.splitlines()][1:-1]
+        return [json.loads(line).get("record") for line in command_line.ok("export", "parcels", *keys, "--evidence").out.splitlines()][1:-1]
 
-    desk.submit({"id": "gone", "torn": True})
-    desk.up()
-    desk.submit({"id": "torn", "torn": True}, {"id": "fresh"})
-    desk.signed("prune", "parcels", "--older-than", "0s", "--status", "failed")
-    desk.up()
+    command_line.submit({"id": "gone", "torn": True})
+    command_line.up()
+    command_line.submit({"id": "torn", "torn": True}, {"id": "fresh"})
+    command_line.signed("prune", "parcels", "--older-than", "0s", "--status", "failed")
+    command_line.up()
     here = exported("gone", "torn", "fresh")
     assert here[0]["chain"]["lines"], "more than the seal"
-    assert desk.signed("move", "--to", address(endpoint, prefix), "--json").json["blobs"] == 1
-    desk.settle(address(endpoint, prefix))
+    assert command_line.signed("move", "--to", address(endpoint, prefix), "--json").json["blobs"] == 1
+    command_line.settle(address(endpoint, prefix))
     assert exported("gone", "torn", "fresh") == here

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.ledgers.aws.processes.worker_process import Life, born
+from tests.ledgers.aws.processes.worker_process import Life, run_process
 from tests.project import ROOT
 
 
-class Nursery:
+class ForkServer:
     """For `with`: whoever is still alive at the end is killed."""
 
     def __init__(self, folder: Path) -> None:
@@ -33,7 +33,7 @@ class Nursery:
             text=True,
         )
 
-    def __enter__(self) -> Nursery:
+    def __enter__(self) -> ForkServer:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -94,7 +94,7 @@ def _fork(folder: Path, kind: str, life: dict[str, Any]) -> int:
         for descriptor in (1, 2):
             os.dup2(log, descriptor)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        born(kind, life)
+        run_process(kind, life)
         code = 0
     except BaseException:
         traceback.print_exc()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from tests.ledgers.aws.processes.fork_server import Nursery
+from tests.ledgers.aws.processes.fork_server import ForkServer
 from tests.ledgers.aws.processes.worker_process import ROUTE
 
 from milepost.core.item import Item
@@ -31,7 +30,7 @@ def lines_of(path: Path) -> int:
     return path.read_text().count("\n") if path.exists() else 0
 
 
-def until_through(ctx: Context, names: list[str], folder: Path, nursery: Nursery, at_most_s: float = 150.0) -> None:
+def wait_until_ended(ctx: Context, names: list[str], folder: Path, forks: ForkServer, at_most_s: float = 150.0) -> None:
     """Wait until all these items have ended, their lines are in the journal, and everything has been told."""
     until = time.monotonic() + at_most_s
     while True:
@@ -47,7 +46,7 @@ def until_through(ctx: Context, names: list[str], folder: Path, nursery: Nursery
             queues = ctx.ledger.store.queues
             depths = {stage: queues.depth(queues.url(ROUTE, stage)) for stage in {row.stage for row in left}}
             told = f"on their way: {where}; messages visible, in flight and delayed: {depths}"
-            raise AssertionError(f"{len(items)} of {len(names)} items are there; {told}\n{nursery.words()}")
+            raise AssertionError(f"{len(items)} of {len(names)} items are there; {told}\n{forks.words()}")
         time.sleep(0.3)
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tests.ledgers.aws.processes.fork_server import Nursery
-from tests.ledgers.aws.processes.ledger_checks import check_calls, check_fenced, check_whole, until_through, untold
-from tests.ledgers.aws.processes.worker_process import POINTS, Life, open_heart
+from tests.ledgers.aws.processes.fork_server import ForkServer
+from tests.ledgers.aws.processes.ledger_checks import check_calls, check_fenced, check_whole, untold, wait_until_ended
+from tests.ledgers.aws.processes.worker_process import POINTS, Life, open_process_ledger
 from tests.standins import REGION
 
 from milepost.core.status import Status
@@ -27,14 +27,14 @@ EACH = 4
 @pytest.mark.slow
 def test_26_kills_lose_nothing_and_break_no_promise(endpoint: str, prefix: str, tmp_path: Path) -> None:
     first = Life(endpoint=endpoint, prefix=prefix, folder=str(tmp_path), region=REGION)
-    ctx = open_heart(first)
+    ctx = open_process_ledger(first)
     kills: Counter[str] = Counter()
     names: list[str] = []
     points = list(POINTS)
     turn = 0
-    with Nursery(tmp_path) as nursery:
+    with ForkServer(tmp_path) as forks:
         while sum(kills.values()) < KILLS or min(kills[point] for point in points) < 2:
-            assert turn < 3 * KILLS, f"nobody comes to some of the points: {dict(kills)}\n{nursery.words()}"
+            assert turn < 3 * KILLS, f"nobody comes to some of the points: {dict(kills)}\n{forks.words()}"
             # The ones that have been seen least; each process has another, and dies at its first, second or third passing.
             points.sort(key=lambda point: kills[point])
             begun = []
@@ -44,17 +44,17 @@ def test_26_kills_lose_nothing_and_break_no_promise(endpoint: str, prefix: str, 
                 names += items
                 passes = 1 + turn % 3 if point != "finishing" else 1
                 life = {"items": items, "holder": f"heart-{turn}", "point": point, "passes": passes, "at_most_s": 5.0}
-                begun.append((point, nursery.start(replace(first, **life))))
+                begun.append((point, forks.start(replace(first, **life))))
             for point, pid in begun:
-                code = nursery.wait(pid)
-                assert code in (0, -signal.SIGKILL), nursery.words()
+                code = forks.wait(pid)
+                assert code in (0, -signal.SIGKILL), forks.words()
                 kills[point] += code == -signal.SIGKILL
         print("kills by point:", dict(kills))
         # Who died while handing items over does not know which ones were taken: they are handed over again.
-        last = nursery.start(replace(first, items=tuple(names), holder="last"))
-        until_through(ctx, names, tmp_path, nursery)
+        last = forks.start(replace(first, items=tuple(names), holder="last"))
+        wait_until_ended(ctx, names, tmp_path, forks)
         os.kill(last, signal.SIGTERM)
-        assert nursery.wait(last) == 0, nursery.words()
+        assert forks.wait(last) == 0, forks.words()
 
     items = check_whole(ctx, names)
     # 3: nothing lost. An item may only have ended early because ten processes died with it.

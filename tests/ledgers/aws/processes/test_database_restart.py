@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tests.ledgers.aws.processes.fork_server import Nursery
-from tests.ledgers.aws.processes.ledger_checks import check_calls, check_fenced, check_whole, lines_of, until_through, untold, wait_for
-from tests.ledgers.aws.processes.worker_process import ROUTE, Life, open_heart
+from tests.ledgers.aws.processes.fork_server import ForkServer
+from tests.ledgers.aws.processes.ledger_checks import check_calls, check_fenced, check_whole, lines_of, untold, wait_until_ended
+from tests.ledgers.aws.processes.worker_process import ROUTE, Life, open_process_ledger
+from tests.polling import wait_until
 from tests.standins import REGION, Server
 
 from milepost.core.status import Status
@@ -37,22 +38,22 @@ def test_a_killed_database_loses_nothing_and_ends_nobody(dynoxide_on_file: Serve
         slowness_s=0.1,
         deadline_s=0.5,
     )
-    ctx = open_heart(replace(base, deadline_s=30.0))
+    ctx = open_process_ledger(replace(base, deadline_s=30.0))
     names = [f"item-{number}" for number in range(ITEMS)]
     assert {receipt.answer for receipt in submit(ctx, ROUTE, [{"id": name} for name in names])} == {"new"}
-    with Nursery(tmp_path) as nursery:
-        pids = {role: nursery.start(replace(base, holder=role, roles=roles)) for role, roles in CREW.items()}
+    with ForkServer(tmp_path) as forks:
+        pids = {role: forks.start(replace(base, holder=role, roles=roles)) for role, roles in CREW.items()}
         for progress in (ITEMS // 4, ITEMS):
-            wait_for(partial(has_lines, tmp_path / "calls", progress), nursery)
+            wait_until(partial(has_lines, tmp_path / "calls", progress), otherwise=forks.words)
             database.kill()
             for log in [tmp_path / f"{role}.log" for role in pids]:
-                wait_for(partial(has_lines, log, lines_of(log) + 1), nursery)
+                wait_until(partial(has_lines, log, lines_of(log) + 1), otherwise=forks.words)
             database.start()
-        until_through(ctx, names, tmp_path, nursery)
+        wait_until_ended(ctx, names, tmp_path, forks)
         for pid in pids.values():
             os.kill(pid, signal.SIGTERM)
-        assert {role: nursery.wait(pid) for role, pid in pids.items()} == dict.fromkeys(pids, 0), nursery.words()
-        assert "is waiting for the ledger" in nursery.words()
+        assert {role: forks.wait(pid) for role, pid in pids.items()} == dict.fromkeys(pids, 0), forks.words()
+        assert "is waiting for the ledger" in forks.words()
     items = check_whole(ctx, names)
     assert {item.row.status for item in items} == {Status.COMPLETED}
     check_fenced(ctx, items)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tests.ledgers.aws.processes.fork_server import Nursery
-from tests.ledgers.aws.processes.ledger_checks import check_calls, check_fenced, check_whole, lines_of, until_through, untold, wait_for
-from tests.ledgers.aws.processes.worker_process import ROUTE, Life, open_heart
+from tests.ledgers.aws.processes.fork_server import ForkServer
+from tests.ledgers.aws.processes.ledger_checks import check_calls, check_fenced, check_whole, lines_of, untold, wait_until_ended
+from tests.ledgers.aws.processes.worker_process import ROUTE, Life, open_process_ledger
+from tests.polling import wait_until
 from tests.standins import REGION
 
 from milepost.core.status import Reason, Status
@@ -48,25 +49,25 @@ def test_two_deaths_among_eight_processes_whose_clocks_disagree(endpoint: str, p
         shard_lease_ms=20_000,
         slowness_s=0.2,
     )
-    ctx = open_heart(base)
+    ctx = open_process_ledger(base)
     names = [f"item-{number}" for number in range(ITEMS)]
     calls, told = tmp_path / "calls", tmp_path / "told"
-    with Nursery(tmp_path) as nursery:
-        pids = {name: nursery.start(replace(base, holder=name, roles=(role,), skew_ms=skew)) for name, (role, skew) in CREW.items()}
-        pids["confirmer"] = nursery.start(replace(base, holder="confirmer"), "confirm")
+    with ForkServer(tmp_path) as forks:
+        pids = {name: forks.start(replace(base, holder=name, roles=(role,), skew_ms=skew)) for name, (role, skew) in CREW.items()}
+        pids["confirmer"] = forks.start(replace(base, holder="confirmer"), "confirm")
         assert {receipt.answer for receipt in submit(ctx, ROUTE, [{"id": name} for name in names])} == {"new"}
 
-        wait_for(lambda: lines_of(calls) > ITEMS // 2, nursery)
+        wait_until(lambda: lines_of(calls) > ITEMS // 2, otherwise=forks.words)
         worker = hands(calls)[0]
-        kill(pids.pop(worker), nursery)
-        wait_for(lambda: lines_of(told) > ITEMS, nursery)
-        reader = wait_for(lambda: holder_of_the_shard(ctx), nursery)
-        kill(pids.pop(reader), nursery)
+        kill(pids.pop(worker), forks)
+        wait_until(lambda: lines_of(told) > ITEMS, otherwise=forks.words)
+        reader = wait_until(lambda: holder_of_the_shard(ctx), otherwise=forks.words)
+        kill(pids.pop(reader), forks)
 
-        until_through(ctx, names, tmp_path, nursery)
+        wait_until_ended(ctx, names, tmp_path, forks)
         for pid in pids.values():
             os.kill(pid, signal.SIGTERM)
-        assert {name: nursery.wait(pid) for name, pid in pids.items()} == dict.fromkeys(pids, 0), nursery.words()
+        assert {name: forks.wait(pid) for name, pid in pids.items()} == dict.fromkeys(pids, 0), forks.words()
 
     items = check_whole(ctx, names)
     assert {item.row.status for item in items} == {Status.COMPLETED}
@@ -81,9 +82,9 @@ def test_two_deaths_among_eight_processes_whose_clocks_disagree(endpoint: str, p
     ctx.ledger.close()
 
 
-def kill(pid: int, nursery: Nursery) -> None:
+def kill(pid: int, forks: ForkServer) -> None:
     os.kill(pid, signal.SIGKILL)
-    assert nursery.wait(pid) == -signal.SIGKILL
+    assert forks.wait(pid) == -signal.SIGKILL
 
 
 def hands(calls: Path) -> list[str]:

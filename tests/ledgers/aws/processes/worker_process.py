@@ -154,7 +154,7 @@ def route_of(life: Life, fault: Fault) -> mp.Route:
     return route
 
 
-def open_heart(life: Life, fault: Fault | None = None) -> Context:
+def open_process_ledger(life: Life, fault: Fault | None = None) -> Context:
     """The ledger with its route, as this process has it."""
     requests = Requests(life.region, life.endpoint, endpoints=life.endpoints, deadline_s=life.deadline_s)
     blobs = FolderBlobs(str(Path(life.folder) / "blobs"))
@@ -169,9 +169,9 @@ def open_heart(life: Life, fault: Fault | None = None) -> Context:
 def live(life: Life) -> None:
     """Work until SIGTERM, or death."""
     fault = Fault(life.point, life.passes)
-    hasten(life)
+    shorten_waits(life)
     arm(fault)
-    ctx = open_heart(life, fault)
+    ctx = open_process_ledger(life, fault)
     if life.items:
         submit(ctx, ROUTE, [{"id": name} for name in life.items])
     subscriber = FileSubscriber(Path(life.folder) / "told", fault)
@@ -189,7 +189,7 @@ def live(life: Life) -> None:
     ctx.ledger.close()
 
 
-def hasten(life: Life) -> None:
+def shorten_waits(life: Life) -> None:
     """What is minutes in earnest is seconds here."""
     for module in (shards, records):
         module.LEASE_MS = life.shard_lease_ms  # type: ignore[attr-defined]
@@ -266,6 +266,6 @@ def confirm(life: Life) -> None:
             sqs.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
 
 
-def born(kind: str, told: dict[str, Any]) -> None:
+def run_process(kind: str, told: dict[str, Any]) -> None:
     """A process of this kind begins here, and ends when this returns."""
     {"live": live, "confirm": confirm}[kind](msgspec.convert(told, Life))

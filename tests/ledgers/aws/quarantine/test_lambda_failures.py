@@ -84,8 +84,8 @@ def test_replaying_a_given_up_batch_has_the_rows_repaired(endpoint: str, tmp_pat
         assert outside is not None
         one.dynamodb.put_item(TableName="test-parcels", Item={"id": {"S": "unseen"}, "input": {"S": '{"id":"unseen"}'}})
         # The relay never hears of the put: Lambda gave it up.
-        for pump in (one.stream, *one.own_streams):
-            pump._caller.handler = lambda event, context: {"batchItemFailures": []}
+        for mapping in (one.stream, *one.own_streams):
+            mapping._caller.handler = lambda event, context: {"batchItemFailures": []}
         one.run()
         store.requests.call("sqs", "send_message", QueueUrl=store.queues.quarantine(), MessageBody=json.dumps(GIVEN_UP))
         [aside], more = outside.set_aside(10)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.ledgers.aws.synchronous_ledger import Followed
+from tests.ledgers.aws.synchronous_ledger import SynchronousLedger
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.events import events_of
@@ -33,7 +33,7 @@ def live(world: World, retries: int) -> None:
     world.settle(world.take("m1", "deliver"), Done())
 
 
-def forget(world: World, ledger: Followed) -> None:
+def forget(world: World, ledger: SynchronousLedger) -> None:
     """The row leaves by TTL and the seal is forgotten, but the lines stay, as they do where pruning died in between."""
     store = ledger.store
     store.requests.call("dynamodb", "delete_item", TableName=store.names.rows("mail"), Key={"id": {"S": "m1"}})
@@ -42,7 +42,7 @@ def forget(world: World, ledger: Followed) -> None:
     store.requests.call("dynamodb", "delete_item", TableName=store.names.seen, Key={"key": {"S": "mail/m1"}})
 
 
-def test_pruning_removes_the_lines_of_its_own_life(ledger: Followed) -> None:
+def test_pruning_removes_the_lines_of_its_own_life(ledger: SynchronousLedger) -> None:
     world = World(ledger, route())
     live(world, retries=3)
     forget(world, ledger)
@@ -56,7 +56,7 @@ def test_pruning_removes_the_lines_of_its_own_life(ledger: Followed) -> None:
     assert [written.line.reason.value for written in ledger.feed(0, 100)] == ["accepted", "retry", "retry", "retry", "completed"]
 
 
-def test_the_lines_of_an_earlier_life_stay_what_they_were(ledger: Followed) -> None:
+def test_the_lines_of_an_earlier_life_stay_what_they_were(ledger: SynchronousLedger) -> None:
     world = World(ledger, route())
     live(world, retries=3)
     first = ledger.history("mail", "m1")
@@ -75,7 +75,7 @@ def test_the_lines_of_an_earlier_life_stay_what_they_were(ledger: Followed) -> N
     world.audit()
 
 
-def test_an_item_that_has_left_is_found_by_its_seal(ledger: Followed) -> None:
+def test_an_item_that_has_left_is_found_by_its_seal(ledger: SynchronousLedger) -> None:
     world = World(ledger, route())
     live(world, retries=1)
     before = ledger.history("mail", "m1")

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from tests.ledgers.aws.synchronous_ledger import Followed, Moment
+from tests.ledgers.aws.synchronous_ledger import Moment, SynchronousLedger
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.outcome import Done, Reject
@@ -52,15 +52,15 @@ class Mail(World):
 
 
 @pytest.fixture
-def mail(ledger: Followed) -> Mail:
+def mail(ledger: SynchronousLedger) -> Mail:
     return Mail(ledger, messages())
 
 
-def table(ledger: Followed) -> list[dict[str, Any]]:
+def table(ledger: SynchronousLedger) -> list[dict[str, Any]]:
     return list(ledger.store.requests.scan(ledger.store.names.rows("messages"), ConsistentRead=True))
 
 
-def test_a_long_url_stands_as_its_digest_and_is_told_whole(ledger: Followed, mail: Mail) -> None:
+def test_a_long_url_stands_as_its_digest_and_is_told_whole(ledger: SynchronousLedger, mail: Mail) -> None:
     assert [receipt.answer for receipt in mail.submit(message(), message(2), message())] == ["new", "new", "known"]
     key = mail.key()
     (row,) = [row for row in table(ledger) if row["pk"] == {"S": "m1#s"}]
@@ -70,7 +70,7 @@ def test_a_long_url_stands_as_its_digest_and_is_told_whole(ledger: Followed, mai
     assert [receipt.answer for receipt in mail.submit(message(), message(more=1))] == ["known", "changed"]
 
 
-def test_it_travels_its_route_as_any_other(ledger: Followed, mail: Mail) -> None:
+def test_it_travels_its_route_as_any_other(ledger: SynchronousLedger, mail: Mail) -> None:
     mail.submit(message())
     key = mail.key()
     item = mail.take(key, "send")
@@ -95,7 +95,7 @@ def test_it_travels_its_route_as_any_other(ledger: Followed, mail: Mail) -> None
     mail.audit()
 
 
-def test_what_is_found_by_an_index_has_its_whole_key(ledger: Followed, mail: Mail) -> None:
+def test_what_is_found_by_an_index_has_its_whole_key(ledger: SynchronousLedger, mail: Mail) -> None:
     mail.submit(message(), message(2))
     mail.settle(mail.claim("send", 1).items[0], Reject("no"))
     due = Query(route="messages", statuses=LIVE, due_before=mail.now + 2**42)
@@ -105,13 +105,13 @@ def test_what_is_found_by_an_index_has_its_whole_key(ledger: Followed, mail: Mai
     assert ledger.next_due([mail.plan]) is not None
 
 
-def test_a_long_url_is_found_by_how_it_begins(ledger: Followed, mail: Mail) -> None:
+def test_a_long_url_is_found_by_how_it_begins(ledger: SynchronousLedger, mail: Mail) -> None:
     mail.submit(message(), message(url="https://b.example/"), message(2))
     found = [Query(route="messages", prefix=f"m1#s#2026-01-01T00:00:00Z{rest}") for rest in ("", "#", "#https://a.example/")]
     assert [len(ledger.find(query).items) for query in found] == [2, 2, 1]
 
 
-def test_a_failed_row_is_found_before_anybody_has_read_the_stream(ledger: Followed, mail: Mail) -> None:
+def test_a_failed_row_is_found_before_anybody_has_read_the_stream(ledger: SynchronousLedger, mail: Mail) -> None:
     mail.submit(message())
     key = mail.key()
     mail.settle(mail.take(key, "send"), Reject("no"))
@@ -119,7 +119,7 @@ def test_a_failed_row_is_found_before_anybody_has_read_the_stream(ledger: Follow
     assert failed["dueShard"]["S"] == due_shard("failed", key)
 
 
-def test_a_key_of_many_long_parts_is_remembered_by_its_seal(ledger: Followed, mail: Mail) -> None:
+def test_a_key_of_many_long_parts_is_remembered_by_its_seal(ledger: SynchronousLedger, mail: Mail) -> None:
     """A seal is named after the whole key, which is longer here than a table's key may be."""
     long = message(url="https://a.example/" + "ä" * 900, messageId="m" * 1000)
     mail.submit(long)
@@ -139,7 +139,7 @@ def test_a_key_of_many_long_parts_is_remembered_by_its_seal(ledger: Followed, ma
 
 # Rows that others put ----------------------------------------------------------------------------------------------------------
 @pytest.fixture
-def put(ledger: Followed, mail: Mail) -> Callable[..., None]:
+def put(ledger: SynchronousLedger, mail: Mail) -> Callable[..., None]:
     def put(sk: str, **more: Any) -> None:
         ledger.prepare(mail.plan)
         ledger.follower.know(mail.plan)
@@ -150,7 +150,7 @@ def put(ledger: Followed, mail: Mail) -> Callable[..., None]:
     return put
 
 
-def test_a_row_that_somebody_put_with_its_whole_key_is_taken_in(ledger: Followed, mail: Mail, put: Callable[..., None]) -> None:
+def test_a_row_that_somebody_put_with_its_whole_key_is_taken_in(ledger: SynchronousLedger, mail: Mail, put: Callable[..., None]) -> None:
     key = mail.key()
     put(_sk(mail), fullKey={"S": key})
     assert mail.row(key).status is Status.QUEUED
@@ -163,7 +163,7 @@ def _sk(mail: Mail) -> str:
 
 @pytest.mark.parametrize("whole", [None, "m1#s#2026-01-01T00:00:00Z#https://b.example/" + "b" * 1000])
 def test_a_digest_without_the_key_that_it_stands_for_is_set_aside(
-    ledger: Followed, mail: Mail, put: Callable[..., None], whole: str | None
+    ledger: SynchronousLedger, mail: Mail, put: Callable[..., None], whole: str | None
 ) -> None:
     put(_sk(mail), **({} if whole is None else {"fullKey": {"S": whole}}))
     (aside,), _ = look(ledger.store, 10)
@@ -171,7 +171,7 @@ def test_a_digest_without_the_key_that_it_stands_for_is_set_aside(
     assert "version" not in table(ledger)[0]
 
 
-def test_a_long_part_that_stands_as_it_is_is_set_aside(ledger: Followed, mail: Mail, put: Callable[..., None]) -> None:
+def test_a_long_part_that_stands_as_it_is_is_set_aside(ledger: SynchronousLedger, mail: Mail, put: Callable[..., None]) -> None:
     put("2026-01-01T00:00:00Z#https://a.example/" + "x" * 950)
     (aside,), _ = look(ledger.store, 10)
     assert "sha256:<hex>" in aside.reason
@@ -180,7 +180,7 @@ def test_a_long_part_that_stands_as_it_is_is_set_aside(ledger: Followed, mail: M
     assert len(table(ledger)) == 1, "no ghost was made under another key"
 
 
-def test_a_row_put_over_one_with_a_long_key_gives_everything_back(ledger: Followed, mail: Mail, put: Callable[..., None]) -> None:
+def test_a_row_put_over_one_with_a_long_key_gives_everything_back(ledger: SynchronousLedger, mail: Mail, put: Callable[..., None]) -> None:
     mail.submit(message())
     put(_sk(mail))
     key = mail.key()
@@ -201,7 +201,7 @@ def test_a_row_put_over_one_with_a_long_key_gives_everything_back(ledger: Follow
     ],
 )
 def test_a_key_that_is_too_long_is_refused_as_malformed_and_the_others_are_taken_in(
-    ledger: Followed, key: Any, content: dict[str, Any], told: str | None
+    ledger: SynchronousLedger, key: Any, content: dict[str, Any], told: str | None
 ) -> None:
     mail = Mail(ledger, messages(key))
     good = {"id": "good", "part": "1", **message()}
@@ -211,7 +211,7 @@ def test_a_key_that_is_too_long_is_refused_as_malformed_and_the_others_are_taken
     assert len(table(ledger)) == 2
 
 
-def test_a_key_that_cannot_be_is_not_there(ledger: Followed, mail: Mail) -> None:
+def test_a_key_that_cannot_be_is_not_there(ledger: SynchronousLedger, mail: Mail) -> None:
     mail.submit(message())
     assert ledger.peek("messages", ["one part", "☃" * 2000]) == [None, None]
     assert ledger.get([("messages", "one part")]) == [None]

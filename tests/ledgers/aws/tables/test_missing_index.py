@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.aws_command_line import Desk, address
+from tests.cli.aws_command_line import AwsCommandLine, address
 
 from milepost.ledgers.aws.names import ResourceNames
 
@@ -30,8 +30,8 @@ def test_a_table_without_its_index_is_told_in_a_sentence(
         BillingMode="PAY_PER_REQUEST",
         StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
     )
-    desk = Desk(tmp_path, capsys, address(endpoint, prefix))
-    answer = desk("up", "--until-idle", "0.3")
+    command_line = AwsCommandLine(tmp_path, capsys, address(endpoint, prefix))
+    answer = command_line("up", "--until-idle", "0.3")
     assert answer.code == 1
     assert f"dynamodb query of {table} in {endpoint}: the table has no index 'due'" in answer.flat
     assert "a global secondary index of dueShard and dueAt" in answer.flat

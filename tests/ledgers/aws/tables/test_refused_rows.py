@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.ledgers.aws.synchronous_ledger import Followed, fill_row
+from tests.ledgers.aws.synchronous_ledger import SynchronousLedger, fill_row
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.change import change
@@ -21,12 +21,12 @@ from milepost.testing.clock import SeededChance
 from milepost.testing.contract.world import World
 
 
-def fill(ledger: Followed, key: str, name: str) -> None:
+def fill(ledger: SynchronousLedger, key: str, name: str) -> None:
     """Fill the row until there is no room left, as a careless hand does, or an earlier version of Milepost did."""
     fill_row(ledger.store, "parcels", key, name)
 
 
-def image(ledger: Followed, key: str) -> dict[str, Any]:
+def image(ledger: SynchronousLedger, key: str) -> dict[str, Any]:
     found: dict[str, Any] = ledger.store.images("parcels", [key])[key]
     return found
 
@@ -43,7 +43,7 @@ def say(world: World, key: str, number: int, length: int) -> None:
 
 
 # The trail ----------------------------------------------------------------------------------------------------------------------
-def test_lines_that_are_in_the_journal_leave_their_row(ledger: Followed) -> None:
+def test_lines_that_are_in_the_journal_leave_their_row(ledger: SynchronousLedger) -> None:
     world = World(ledger)
     world.add("a")
     for number in range(4 * LONG_TRAIL):
@@ -55,7 +55,7 @@ def test_lines_that_are_in_the_journal_leave_their_row(ledger: Followed) -> None
     world.audit()
 
 
-def test_a_row_stays_small_while_nobody_reads_the_stream(ledger: Followed) -> None:
+def test_a_row_stays_small_while_nobody_reads_the_stream(ledger: SynchronousLedger) -> None:
     world = World(ledger)
     world.add("a")
     lines = 150
@@ -76,7 +76,7 @@ def test_a_row_stays_small_while_nobody_reads_the_stream(ledger: Followed) -> No
 
 
 # A row that is full ----------------------------------------------------------------------------------------------------------
-def test_a_full_row_is_a_counted_failure_at_its_claim_and_the_others_are_claimed(ledger: Followed) -> None:
+def test_a_full_row_is_a_counted_failure_at_its_claim_and_the_others_are_claimed(ledger: SynchronousLedger) -> None:
     world = World(ledger)
     world.add("a", "bad", "c")
     fill(ledger, "bad", "note")
@@ -94,7 +94,7 @@ def test_a_full_row_is_a_counted_failure_at_its_claim_and_the_others_are_claimed
     world.audit()
 
 
-def test_a_row_that_others_have_filled_is_set_aside_and_stays_visible(ledger: Followed) -> None:
+def test_a_row_that_others_have_filled_is_set_aside_and_stays_visible(ledger: SynchronousLedger) -> None:
     world = World(ledger)
     world.add("a", "bad", "c")
     fill(ledger, "bad", "scans")
@@ -119,7 +119,7 @@ def test_a_row_that_others_have_filled_is_set_aside_and_stays_visible(ledger: Fo
     assert "bad" in {item.key for _ in range(3) for item in world.claim().items}
 
 
-def test_an_outcome_that_does_not_fit_is_a_counted_try_of_its_item_alone(ledger: Followed) -> None:
+def test_an_outcome_that_does_not_fit_is_a_counted_try_of_its_item_alone(ledger: SynchronousLedger) -> None:
     world = World(ledger)
     world.add("a", "bad")
     items = {item.key: item for item in world.claim().items}
@@ -133,7 +133,7 @@ def test_an_outcome_that_does_not_fit_is_a_counted_try_of_its_item_alone(ledger:
     assert counted or "dueShard" not in image(ledger, "bad"), "it is counted, or it is set aside"
 
 
-def test_a_long_undecided_outcome_is_kept_apart(ledger: Followed) -> None:
+def test_a_long_undecided_outcome_is_kept_apart(ledger: SynchronousLedger) -> None:
     world = World(ledger)
     world.add("a")
     item = world.take("a")
@@ -158,7 +158,7 @@ def test_blocks_are_cut_by_bytes(character: str) -> None:
     assert portions([("mail", "short", 1)] * 250, BLOCK) == [100, 100, 50]
 
 
-def test_a_batch_of_long_keys_is_told_whole(ledger: Followed) -> None:
+def test_a_batch_of_long_keys_is_told_whole(ledger: SynchronousLedger) -> None:
     world = World(ledger)
     keys = [f"{number:03d}" + "\u20ac" * 660 for number in range(230)]
     assert world.add(*keys) == [None] * len(keys)
