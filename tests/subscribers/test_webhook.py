@@ -19,7 +19,6 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 import milepost as mp
 from milepost import net
-from milepost.applications.postingest.scoutam.faults import Kind, spoil
 from milepost.cli.config import CliSettings
 from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.parked_events import release
@@ -27,6 +26,7 @@ from milepost.ports.documents import CURSOR
 from milepost.subscribers import WebhookSubscriber
 from milepost.subscribers.webhook import webhook_subscriber
 from milepost.testing import SeededChance, VirtualClock, drain
+from milepost.testing.http_standin import FaultKind, spoil
 
 Form = Callable[[dict[str, Any]], dict[Any, Any] | None]
 HERE = ["127.0.0.0/8"]
@@ -38,7 +38,7 @@ class Office(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Desk)
         self.posts: list[tuple[str, dict[str, str], bytes]] = []
-        self.answers: dict[str, list[int | Kind]] = {}
+        self.answers: dict[str, list[int | FaultKind]] = {}
         self.connections = 0
         self.closing = threading.Event()
 
@@ -253,7 +253,7 @@ def test_not_now_is_tried_again_by_itself(office: Office, hook: WebhookSubscribe
 
 
 @pytest.mark.parametrize("kind", ["hang", "drip"])
-def test_a_server_that_is_too_slow_is_given_up_on(office: Office, kind: Kind) -> None:
+def test_a_server_that_is_too_slow_is_given_up_on(office: Office, kind: FaultKind) -> None:
     hook = WebhookSubscriber(office.url, allow_cidrs=HERE, name="office", timeout=0.25)
     office.answers["b"] = [kind]
     post = Post(hook, *"b")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from tests.http.live_server import Answered, Visitor
+from tests.http.live_server import HttpAnswer, LiveServer
 from tests.net.partner import Line, Partner, Received
 
 import milepost as mp
@@ -23,7 +23,7 @@ ROUTE = "notifications"
 TIME = "2026-01-31T08:00:00.000Z"
 
 
-class Service(Visitor):
+class Service(LiveServer):
     """The service as a sender sees it, and its ledger."""
 
     def __init__(self, milepost: mp.Milepost, door: HttpServer, configured: Any) -> None:
@@ -32,7 +32,7 @@ class Service(Visitor):
         self.state = configured.state
         self.app: mp.AppContext[Any] = configured.on(milepost.context)
 
-    def post(self, message: Mapping[str, Any] | bytes, *, key: str | None = None, headers: Mapping[str, str] | None = None) -> Answered:
+    def post(self, message: Mapping[str, Any] | bytes, *, key: str | None = None, headers: Mapping[str, str] | None = None) -> HttpAnswer:
         data = message if isinstance(message, bytes) else json.dumps(message).encode()
         return self.call("POST", "/message", data, key=key, headers={"Content-Type": "application/json", **(headers or {})})
 

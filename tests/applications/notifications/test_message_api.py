@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 from tests.applications.notifications.partners import Partner, Service, VirtualClock, answers, key_of, message, service, wait_for
-from tests.http.live_server import Answered
+from tests.http.live_server import HttpAnswer
 
 from milepost.engine.auth.keys import make_key
 
@@ -38,7 +38,7 @@ def shown(at: Service, sent: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-def replay(at: Service, **body: Any) -> Answered:
+def replay(at: Service, **body: Any) -> HttpAnswer:
     return at.call("POST", f"{API}/replays", body)
 
 

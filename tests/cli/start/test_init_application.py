@@ -25,17 +25,17 @@ def test_its_endpoint_page_and_metrics_are_served(bare, monkeypatch: pytest.Monk
     bare.ok("init", "--application", "served-desk")
     application = load_application(f"{bare.folder}/served_desk.py").configured({"longest": 100})
     with mp.open("memory:", applications=[application]) as desk:
-        live_server = HttpServer(desk.context, "127.0.0.1", 0, applications=[application])
-        live_server.open()
+        server = HttpServer(desk.context, "127.0.0.1", 0, applications=[application])
+        server.open()
         try:
-            at = LiveServer(desk, live_server)
+            at = LiveServer(desk, server)
             answer = at.call("POST", "/served-desk", {"id": "B-1", "text": "hello"})
             assert (answer.status, answer.body) == (202, {"id": "B-1", "answer": "new"})
             assert "1 requests so far; each may have 100 characters." in text_of(at.call("GET", "/served-desk"))
             assert "milepost_served_desk_requests 1" in at.call("GET", "/metrics").raw.decode()
             assert at.call("GET", "/items/served-desk").status == 200
         finally:
-            live_server.close()
+            server.close()
 
 
 @pytest.mark.parametrize("name", ["status", "Books", "ledger"])

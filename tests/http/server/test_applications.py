@@ -25,12 +25,12 @@ SHOP = "https://shop.example"
 def served(*others: mp.Application[Any], base: str = "", **settings: Any) -> Iterator[LiveServer]:
     applications = [application.with_settings(Settings(**settings)), *(one.configured() for one in others)]
     with mp.open("memory:", routes=[sample_route()], applications=applications) as desk:
-        live_server = HttpServer(desk.context, "127.0.0.1", 0, base=base, applications=applications)
-        live_server.open()
+        server = HttpServer(desk.context, "127.0.0.1", 0, base=base, applications=applications)
+        server.open()
         try:
-            yield LiveServer(desk, live_server)
+            yield LiveServer(desk, server)
         finally:
-            live_server.close()
+            server.close()
 
 
 @pytest.fixture
