@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol
 from milepost.application.documents import AppDocuments
 from milepost.application.settings import S
 from milepost.core.errors import UsageError
+from milepost.engine.intake import Receipt, start_ms
 from milepost.operations import Operations
 from milepost.ports.observer import correlation_id as current_correlation_id
 
 if TYPE_CHECKING:
     from milepost.engine.context import Context
-    from milepost.engine.intake import Receipt
 
 
 class SharedSubmits(Protocol):
     """The HTTP server's submits: those that wait at the same time are written with one commit."""
 
-    async def submit(self, route: str, content: Any, by: str, not_before: str | None = None, correlation_id: str | None = None) -> Receipt:
-        """Submit one item; it is durable when this returns."""
+    async def submit(self, route: str, content: Any, by: str, not_before: int | None = None, correlation_id: str | None = None) -> Receipt:
+        """Submit one item; it is durable when this returns. `not_before` is in milliseconds since 1970."""
 
 
 class AppContext(Operations, Generic[S]):
@@ -70,6 +70,6 @@ class AppContext(Operations, Generic[S]):
         submitted at the same time share one commit. `correlation_id`: by default that of the call."""
         given_id = correlation_id or current_correlation_id()
         if self._submits is not None:
-            return await self._submits.submit(route, content, by, not_before, given_id)
+            return await self._submits.submit(route, content, by, start_ms(self.context, not_before), given_id)
         receipts = await asyncio.to_thread(self.submit, route, content, by=by, not_before=not_before, correlation_id=given_id)
         return receipts[0]

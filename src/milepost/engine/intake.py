@@ -90,20 +90,21 @@ def take_in(
     inputs: Sequence[Any],
     *,
     correlation_id: str | Sequence[str] | None = None,
-    by: str | None = None,
+    by: str | Sequence[str] | None = None,
     list_id: str | None = None,
     dry_run: bool = False,
-    not_before: int | None = None,
+    not_before: int | Sequence[int | None] | None = None,
     failed_again: str | None = None,
 ) -> list[Receipt]:
     """Take in one batch with one look-up and one write. With `dry_run` the receipts are the same and nothing is written.
-    `not_before`, in milliseconds: earliest start of new items, whatever their content says.
+    `not_before`, in milliseconds: earliest start of new items, whatever their content says. `correlation_id`, `by` and `not_before` are
+    one for all, or a list with one for each.
 
     `failed_again`: reason, signed by `by`, to take in keys again that failed or were cancelled and whose rows were pruned. (While the
     row exists, an operator retries it instead.)"""
     check_open(plan)
     if failed_again is not None and not dry_run:
-        signed(by or "", failed_again)
+        signed(by if isinstance(by, str) else "", failed_again)
     try:
         handed = plan.route.read_all(inputs)
         digests = content_digests([one.content for one in handed])
@@ -123,20 +124,20 @@ def take_in(
     arrivals: dict[str, NewItem] = {}
     if open_to:
         prefix, carries = ctx.chance.token(), plan.route.carries is not None
-        alike: dict[int | None, Acceptance] = {}
-        ids = repeat(correlation_id, len(handed)) if correlation_id is None or isinstance(correlation_id, str) else correlation_id
-        for one, digest, given_id in zip(handed, digests, ids, strict=True):
+        alike: dict[tuple[int | None, str | None], Acceptance] = {}
+        ids, authors, starts = (_each(given, len(handed)) for given in (correlation_id, by, not_before))
+        for one, digest, given_id, author, start in zip(handed, digests, ids, authors, starts, strict=True):
             key = one.key
             if key not in open_to or key in arrivals:
                 continue
-            at = plan.route.start_of(one.content, now) if not_before is None else not_before
+            at = plan.route.start_of(one.content, now) if start is None else start
             seal = seals.get(key)
             if seal is not None:
-                accept = Acceptance(plan, now, list_id=list_id, by=by, not_before=at, why=failed_again, note=_after(seal), anew=True)
-            elif at in alike:
-                accept = alike[at]
+                accept = Acceptance(plan, now, list_id=list_id, by=author, not_before=at, why=failed_again, note=_after(seal), anew=True)
+            elif (at, author) in alike:
+                accept = alike[at, author]
             else:
-                accept = alike[at] = Acceptance(plan, now, list_id=list_id, by=by, not_before=at)
+                accept = alike[at, author] = Acceptance(plan, now, list_id=list_id, by=author, not_before=at)
             own_id = one.correlation_id or given_id or (key if carries else f"{prefix}-{len(arrivals):x}")
             change = accept(key, one.content, correlation_id=own_id, digest=digest)
             arrivals[key] = NewItem(change, one.content, None if seal is None else seal.head)
@@ -170,6 +171,11 @@ def take_in(
     return receipts
 
 
+def _each(given: Any, count: int) -> Iterable[Any]:
+    """One value for all items of a batch, or the list with one for each."""
+    return repeat(given, count) if given is None or isinstance(given, (str, int)) else given
+
+
 def _undone(there: KnownKey) -> bool:
     """May an operator submit this key again: has its item failed or been cancelled, and its row been pruned?"""
     return there.sealed and there.status in UNDONE
@@ -191,10 +197,10 @@ def _without_the_malformed(
     plan: Plan,
     inputs: Sequence[Any],
     correlation_id: str | Sequence[str] | None,
-    by: str | None,
+    by: str | Sequence[str] | None,
     list_id: str | None,
     dry_run: bool,
-    not_before: int | None,
+    not_before: int | Sequence[int | None] | None,
     failed_again: str | None,
 ) -> list[Receipt]:
     """Take in a batch with malformed inputs: sort these out, and take in the rest."""
@@ -209,11 +215,11 @@ def _without_the_malformed(
             sound.append(content)
     if not dry_run:
         ctx.observer.submitted(plan.name, (receipt.answer for receipt in refused.values()))
-    ids = correlation_id
-    if ids is not None and not isinstance(ids, str):
-        ids = [own for place, own in enumerate(ids) if place not in refused]
-    more: dict[str, Any] = {"dry_run": dry_run, "not_before": not_before, "failed_again": failed_again}
-    receipts = iter(take_in(ctx, plan, sound, correlation_id=ids, by=by, list_id=list_id, **more) if sound else ())
+    ids, authors, starts = (
+        [own for place, own in enumerate(_each(given, len(inputs))) if place not in refused] for given in (correlation_id, by, not_before)
+    )
+    more: dict[str, Any] = {"dry_run": dry_run, "failed_again": failed_again, "by": by if failed_again is not None else authors}
+    receipts = iter(take_in(ctx, plan, sound, correlation_id=ids, list_id=list_id, not_before=starts, **more) if sound else ())
     return [refused[place] if place in refused else next(receipts) for place in range(len(inputs))]
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from tests.applications.notifications.partners import ROUTE, Partner, Service, VirtualClock, answers, message, service
+from tests.http.live_server import Answered
+from tests.http.state.test_submit_batches import counted, store_of, until, written_to
 
 from milepost.applications.notifications.message import read_message
 from milepost.client import MessageRefused
@@ -274,6 +276,33 @@ def test_s12_a_store_that_is_down_fails_closed_and_a_later_retry_is_new(tmp_path
         assert at.post(sent).body["duplicateDetected"] is False
         at.work()
         assert len(partner.requests) == 1
+
+
+def test_messages_of_several_senders_that_come_together_share_one_commit(tmp_path: Path) -> None:
+    with service(f"sqlite:///{tmp_path / 'n.db'}") as at, ThreadPoolExecutor(20) as senders:
+        keys = [make_key(at.ctx, f"k{n}", ["submit"], by="test", reason="test", attributes={"sender": f"s{n}"})[1] for n in range(5)]
+
+        def post(number: int) -> Answered:
+            sent = message(HOOK, messageId=f"m{number}", senderId=f"s{number % 5}", deliverAt=["2040-01-01T00:00:00Z", None][number % 2])
+            return at.post(sent, key=keys[number % 5], headers={"X-Correlation-ID": f"c{number}"})
+
+        assert {post(number).status for number in range(20, 25)} == {200}  # the keys are known from here on
+        with counted(store_of(at)) as commits:
+            with written_to(store_of(at)):
+                calls = [senders.submit(post, number) for number in range(20)]
+                until(lambda: at.ctx.accepts.waiting == 20)
+            answers = [call.result() for call in calls]
+        assert {answer.status for answer in answers} == {200}
+        # The other write; the batch of the first that came; all others.
+        assert len(commits) <= 3
+        for number, answer in enumerate(answers):
+            item = at.item(message(HOOK, messageId=f"m{number}", senderId=f"s{number % 5}"))
+            assert (answer.body["requestId"], item["correlation_id"], item["history"][0]["by"]) == (
+                f"c{number}",
+                f"c{number}",
+                f"k{number % 5}",
+            )
+            assert (item["not_before"] is None, answer.body["queued"]) == (number % 2 == 1, number % 2 == 1)
 
 
 def test_a_message_for_later_is_not_sent_before(tmp_path: Path) -> None:

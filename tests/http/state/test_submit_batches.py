@@ -98,7 +98,7 @@ def test_a_call_that_fails_or_whose_client_goes_away_is_not_counted_as_waiting(m
 
     async def calls() -> None:
         with ThreadPoolExecutor(2) as pool:
-            submitting = Submitting(take, pool, accepts)
+            submitting = Submitting(take, take, pool, accepts)
 
             async def call() -> Any:
                 return await (submitting.submit_many("parcels", [{}], "me") if many else submitting.submit("parcels", {}, "me"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 from milepost.engine.intake import Receipt
 from milepost.engine.share import Accepts
@@ -13,24 +13,38 @@ from milepost.ports.observer import correlation_id as current_correlation_id
 
 MOST = 1_000
 
-Take = Callable[[str, Sequence[Any], str, Sequence[str] | str | None, str | None, str | None], list[Receipt]]
-"""Submits items of a route, for a caller, under one correlation id or one for each, not to start before a time; with a reason, also accepts
-failed keys again whose rows were pruned. Returns one receipt for each."""
+Take = Callable[[str, Sequence[Any], str, str | None, str | None, str | None], list[Receipt]]
+"""Submits items of a route, for a caller, under one correlation id, not to start before a time; with a reason, also accepts failed keys
+again whose rows were pruned. Returns one receipt for each."""
+TakeEach = Callable[[str, Sequence[Any], Sequence[str], Sequence[str], Sequence[int | None]], list[Receipt]]
+"""Submits items of a route, each with its caller, its correlation id and the time before which it does not start. Returns one receipt for
+each."""
+
+
+class WaitingSubmit(NamedTuple):
+    """An item that waits for the next batch of its route."""
+
+    content: Any
+    by: str
+    correlation_id: str
+    not_before: int | None
+    receipt: asyncio.Future[Receipt]
 
 
 class Submitting:
     """Collects submits while a batch is being written; all of them are the next batch. Belongs to one event loop."""
 
-    def __init__(self, take: Take, pool: ThreadPoolExecutor, accepts: Accepts) -> None:
-        self._take, self._pool, self._accepts = take, pool, accepts
-        self._waiting: dict[tuple[str, str, str | None], list[tuple[Any, str, asyncio.Future[Receipt]]]] = {}
+    def __init__(self, take: Take, take_each: TakeEach, pool: ThreadPoolExecutor, accepts: Accepts) -> None:
+        self._take, self._take_each, self._pool, self._accepts = take, take_each, pool, accepts
+        self._waiting: dict[str, list[WaitingSubmit]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    async def submit(self, route: str, content: Any, by: str, not_before: str | None = None, correlation_id: str | None = None) -> Receipt:
-        """Durable when this returns. The correlation id is that of the call, unless one is given."""
+    async def submit(self, route: str, content: Any, by: str, not_before: int | None = None, correlation_id: str | None = None) -> Receipt:
+        """Durable when this returns. The correlation id is that of the call, unless one is given; `not_before` is in milliseconds."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Receipt] = loop.create_future()
-        self._waiting.setdefault((route, by, not_before), []).append((content, correlation_id or current_correlation_id() or "", future))
+        given_id = correlation_id or current_correlation_id() or ""
+        self._waiting.setdefault(route, []).append(WaitingSubmit(content, by, given_id, not_before, future))
         if self._task is None:
             self._task = loop.create_task(self._run())
         with self._accepts:
@@ -49,23 +63,22 @@ class Submitting:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while self._waiting:
-            alike, waiting = next(iter(self._waiting.items()))
+            route, waiting = next(iter(self._waiting.items()))
             batch, rest = waiting[:MOST], waiting[MOST:]
             if rest:
-                self._waiting[alike] = rest
+                self._waiting[route] = rest
             else:
-                del self._waiting[alike]
-            route, by, not_before = alike
+                del self._waiting[route]
             try:
-                contents, ids, _ = zip(*batch, strict=True)
-                receipts = await loop.run_in_executor(self._pool, self._take, route, contents, by, ids, not_before, None)
+                contents, authors, ids, starts, _ = zip(*batch, strict=True)
+                receipts = await loop.run_in_executor(self._pool, self._take_each, route, contents, authors, ids, starts)
             except BaseException as error:
-                for _, _, future in batch:
-                    if not future.done():
-                        future.set_exception(error)
+                for one in batch:
+                    if not one.receipt.done():
+                        one.receipt.set_exception(error)
                 continue
-            for (_, _, future), receipt in zip(batch, receipts, strict=True):
-                # A caller that has disconnected gets no answer; its items are recorded all the same.
-                if not future.done():
-                    future.set_result(receipt)
+            for one, receipt in zip(batch, receipts, strict=True):
+                # A caller that has disconnected gets no answer; its item is recorded all the same.
+                if not one.receipt.done():
+                    one.receipt.set_result(receipt)
         self._task = None
