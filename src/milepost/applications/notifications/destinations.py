@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 import milepost as mp
 from milepost import net
@@ -54,7 +55,7 @@ class Destination(Struct, frozen=True, kw_only=True):
 
 
 class Destinations:
-    """All destinations by name. The longest prefix of a target URL wins; prefixes match whole components of the path."""
+    """All destinations by name, in `all`. The longest prefix of a target URL wins; prefixes match whole components of the path."""
 
     def __init__(self, settings: NotificationsSettings, place: str = "milepost.toml: [notifications]") -> None:
         self._settings = settings
@@ -62,8 +63,8 @@ class Destinations:
         self._configured = {name: self.resolve(name, one) for name, one in settings.destinations.items()}
         self._added: dict[str, Destination] = {}
         self._added_settings: dict[str, DestinationSettings] = {}
-        self._by_origin: dict[tuple[str, str, int], list[Destination]] = {}
         self.unregistered = self._resolved("", None, None)
+        self._others = self.unregistered.limits
         self._index()
 
     def put(self, name: str, settings: DestinationSettings) -> Destination:
@@ -89,11 +90,6 @@ class Destinations:
         """The settings of a registered destination, as they were given."""
         return self._added_settings.get(name) or self._settings.destinations[name]
 
-    @property
-    def all(self) -> dict[str, Destination]:
-        """Every registered destination by name."""
-        return {**self._configured, **self._added}
-
     def of(self, target: str) -> Destination | None:
         """The destination of a target URL; None: it is unregistered, and such targets are refused. Raises net.InvalidRequest if the URL
         is none."""
@@ -103,7 +99,7 @@ class Destinations:
                 return found
         if self._settings.unregistered == "refuse":
             return None
-        return _renamed(self.unregistered, origin_lane(url))
+        return replace(self.unregistered, name=origin_lane(url))
 
     def lane_of(self, target: str) -> str:
         """The lane of a target URL: the destination's name, or HOST:PORT."""
@@ -112,7 +108,7 @@ class Destinations:
 
     def limits_of(self, lane: str) -> mp.Limits:
         """The limits of a lane; one that is no destination has those of unregistered targets."""
-        return self.all.get(lane, self.unregistered).limits
+        return self._limits.get(lane, self._others)
 
     def resolve(self, name: str, one: DestinationSettings) -> Destination:
         """A destination's settings, checked, with the defaults of the application where it has none. Raises ConfigMistake that names
@@ -169,6 +165,9 @@ class Destinations:
             raise mp.ConfigMistake(f"{place}: {error}") from None
 
     def _index(self) -> None:
+        """Make what is looked up for every message. Each is replaced as a whole, since other threads read meanwhile."""
+        self.all: dict[str, Destination] = {**self._configured, **self._added}
+        self._limits = {name: found.limits for name, found in self.all.items()}
         by_origin: dict[tuple[str, str, int], list[Destination]] = {}
         for found in self.all.values():
             if found.prefix is not None:
@@ -198,10 +197,6 @@ def origin_lane(url: net.HttpUrl) -> str:
     """The lane of an unregistered target: HOST:PORT, so that a destination's name is never one."""
     host = f"[{url.host}]" if ":" in url.host else url.host
     return f"{host}:{url.port}"
-
-
-def _renamed(one: Destination, name: str) -> Destination:
-    return Destination(**{field: getattr(one, field) for field in one.__struct_fields__} | {"name": name})
 
 
 def _path(one: Destination) -> str:

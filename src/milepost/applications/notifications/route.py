@@ -7,14 +7,24 @@ from typing import Any
 import milepost as mp
 from milepost.applications.notifications.deliver import Deliverer
 from milepost.applications.notifications.destinations import Destinations, LaneLimits
-from milepost.applications.notifications.settings import NotificationsSettings
+from milepost.applications.notifications.settings import NotificationsSettings, OAuth2Auth
 from milepost.client import KEY
 
 STAGE = "deliver"
+MARGIN_S, SHORTEST_S = 5.0, 60.0
+"""Seconds beside a try's calls, and at least: a destination that is added at run time may take longer than those of the settings."""
 COLUMNS = (
     *KEY, "method", "attempts", "nextRetryAt", "retryHistory", "maxRetriesExceeded", "maxRetriesExceededAt",
 )  # fmt: skip
 """Attributes of the seed's table that each row has on AWS."""
+
+
+def longest_try_s(destinations: Destinations) -> float:
+    """Seconds that a try may take: the call itself, one for a token before it, and the same again with a fresh token. A worker with a
+    time limit of its own (AWS Lambda) starts no try that it could not end."""
+    longest = max(found.timeouts.total for found in (destinations.unregistered, *destinations.all.values()))
+    tries = 4 if any(isinstance(found.auth, OAuth2Auth) for found in destinations.all.values()) else 1
+    return max(SHORTEST_S, longest * tries + MARGIN_S)
 
 
 def notifications_route(settings: NotificationsSettings, destinations: Destinations, deliverer: Deliverer) -> mp.Route:
@@ -29,6 +39,7 @@ def notifications_route(settings: NotificationsSettings, destinations: Destinati
         STAGE,
         retry=usual.retry,
         breaker=usual.breaker,
+        timeout=longest_try_s(destinations),
         concurrency=settings.concurrency,
         lane=lane,
         lanes=LaneLimits(destinations),
