@@ -21,7 +21,7 @@ from milepost.applications.deposits.dss.standin import Behaviour, DssStandIn
 from milepost.applications.deposits.dss.submission import DssSubmission
 from milepost.applications.deposits.fetch.metadata_map import MetadataField, to_json
 from milepost.applications.deposits.files import FileStore
-from milepost.applications.deposits.route import add_submit
+from milepost.applications.deposits.route import add_submit, deposits_route
 from milepost.applications.deposits.settings import AttemptSettings, DepositsSettings, DssSettings, SubmitSettings
 from milepost.testing import VirtualClock
 from milepost.testing.aws_model import AwsModel, Faults
@@ -51,12 +51,15 @@ class SubmitScene:
         given |= {"files": str(folder / "files"), "allow_cidrs": ("127.0.0.0/8",), "clean": "never"}
         dss = settings.pop("dss", None)
         target = {"dspace": dspace.url} if dss is None else {"dss": dss, "search": dspace.url}
+        self.whole_route = settings.pop("whole_route", False)
         given["submit"] = SubmitSettings(collection=settings.pop("collection", COLLECTION), **target)
         given["attempts"] = AttemptSettings(submit=settings.pop("attempts", 3))
         self.settings = DepositsSettings(**(given | settings))
         self.files = FileStore(self.settings.files)
         self.service = DssStandIn(self.sqs, self.urls["dss-input"], ("dss-output",), dspace, lambda place: Path(place).read_bytes())
         self.submission = self.new_submission()
+        self.refuse: tuple[str, mp.Outcome] = "", mp.Done()
+        """A stage that does not succeed, and how."""
         self.url = ledger
         self.ledger = mp.open(ledger, routes=[self.route()], clock=clock)
 
@@ -69,6 +72,8 @@ class SubmitScene:
         return DssSubmission(self.settings, self.files, sqs=self.sqs, environment=ENVIRONMENT, now=self.now)
 
     def route(self) -> mp.Route:
+        if self.whole_route:
+            return deposits_route(self.settings, self.submission)
         route = mp.Route("deposits", key="doi")
         route.stage("metadata")(self._metadata)
         route.stage("content")(self._content)
@@ -76,11 +81,15 @@ class SubmitScene:
         return route
 
     def _metadata(self, item: mp.Item) -> mp.Outcome:
+        if self.refuse[0] == "metadata":
+            return self.refuse[1]
         fields = [MetadataField("dc.title", f"On {item.key}"), MetadataField("dc.relation.isversionof", f"http://dx.doi.org/{item.key}")]
         file = self.files.write(item.key, ".json", [json.dumps(to_json(fields, self.settings.metadata_form)).encode()])
         return mp.Done({"file": msgspec.to_builtins(file), "title": f"On {item.key}"})
 
     def _content(self, item: mp.Item) -> mp.Outcome:
+        if self.refuse[0] == "content":
+            return self.refuse[1]
         return mp.Done({"file": msgspec.to_builtins(self.files.write(item.key, ".pdf", [pdf_of(item.key)]))})
 
     @property

@@ -1,0 +1,133 @@
+"""Every partner fails in every documented way, at random. In the end each DOI is deposited once, or people are to deposit it by hand."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from tests.applications.deposits.submit_scene import DSS, SubmitScene, submit_scene
+
+from milepost.applications.deposits.acts import FAILED
+from milepost.applications.deposits.dss.standin import Behaviour
+from milepost.applications.deposits.standins.crossref import CrossrefStandIn
+from milepost.applications.deposits.standins.publisher import PublisherStandIn, small_pdf
+from milepost.applications.deposits.stuck.late import find_late_deposits
+from milepost.testing import audit
+
+DOIS = [f"10.1002/run.{number}" for number in range(25)]
+BEHAVIOURS: tuple[Behaviour, ...] = get_args(Behaviour)
+
+DSPACE_FAULTS: list[dict[str, Any]] = [
+    {"kind": kind, "where": where, "acted": acted}
+    for where in (
+        "POST */core/items", "POST */bundles", "POST */bitstreams", "PATCH *", "DELETE *", "GET */discover/*", "GET */pid/find", "POST */login",
+    )
+    for kind in ("status", "reset", "cut", "html", "garbage")
+    for acted in ((True, False) if where.startswith(("POST", "PATCH", "DELETE")) else (False,))
+] + [
+    {"kind": "status", "status": status, "where": where}
+    for where in ("POST */core/items", "POST */bitstreams", "GET */discover/*")
+    for status in (400, 401, 403, 422, 429, 502, 504)
+]  # fmt: skip
+CROSSREF_FAULTS: list[dict[str, Any]] = [
+    {"kind": "status", "status": status} for status in (404, 500, 503)
+] + [{"kind": kind} for kind in ("garbage", "html", "cut", "reset")]  # fmt: skip
+PUBLISHER_FAULTS: list[dict[str, Any]] = [
+    {"kind": "status", "status": status} for status in (403, 404, 500)
+] + [{"kind": kind} for kind in ("html", "cut", "reset")]  # fmt: skip
+
+
+def misbehave(dice: random.Random, standin: Any, faults: list[dict[str, Any]], most: int) -> None:
+    """Plan some faults, each for a few requests."""
+    standin.mend()
+    for fault in dice.sample(faults, dice.randint(0, most)):
+        standin.fail(**fault, times=dice.randint(1, 6))
+
+
+def take_in_some(scene: SubmitScene, dice: random.Random, left: list[str]) -> None:
+    """A list with a few new DOIs, and one that is known."""
+    new = [left.pop() for _ in range(min(len(left), dice.randint(1, 3)))]
+    scene.ledger.submit("deposits", *({"doi": doi} for doi in [*new, dice.choice(DOIS[-3:] if new else DOIS)]))
+
+
+def check(scene: SubmitScene) -> None:
+    """No DOI has two items, at any time."""
+    for doi in DOIS:
+        # `having` compares exactly: 10.1002/run.1 is not 10.1002/run.11.
+        assert len(scene.dspace.having(doi)) <= 1, f"{doi} has a second item"
+
+
+def check_end(scene: SubmitScene) -> None:
+    """Each DOI is deposited once with its PDF, or is on the list for people and DSpace has no complete item of it."""
+    by_hand = {row["key"] for row in scene.ledger.items("deposits", statuses=FAILED, limit=1000)}
+    for doi in DOIS:
+        items = scene.dspace.having(doi)
+        whole = [item for item in items if item.discoverable and [file.content for file in item.files] == [small_pdf(doi)]]
+        if scene.state(doi)[1] == "COMPLETED":
+            assert len(items) == len(whole) == 1, doi
+        else:
+            assert doi in by_hand, f"{doi} is {scene.state(doi)}"
+            assert whole == [], f"{doi} is on the list, and in DSpace"
+    context = scene.ledger.context
+    assert audit(context.ledger, "deposits", context.plan("deposits")) == len(DOIS)
+
+
+def scene_settings(crossref: CrossrefStandIn, publisher: PublisherStandIn) -> dict[str, Any]:
+    crossref.everything = publisher.everything = True
+    return {"crossref": crossref.url, "content": publisher.template, "whole_route": True}
+
+
+SEEDS = [1, 2, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(3, 20))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", ["sqlite", "aws"])
+def test_direct_deposits(tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn, kind: str, seed: int) -> None:
+    if kind == "aws" and seed > 1:
+        pytest.skip("one run on AWS is enough: it takes long")
+    dice = random.Random(seed)
+    with submit_scene(tmp_path, kind, **scene_settings(crossref, publisher)) as scene:
+        left = list(DOIS)
+        for _ in range(30):
+            take_in_some(scene, dice, left)
+            misbehave(dice, crossref, CROSSREF_FAULTS, 2)
+            misbehave(dice, publisher, PUBLISHER_FAULTS, 2)
+            misbehave(dice, scene.dspace, DSPACE_FAULTS, 6)
+            scene.work(dice.choice(["1m", "10m", "1h"]))
+            check(scene)
+        for standin in (crossref, publisher, scene.dspace):
+            standin.mend()
+        scene.work("3d" if kind == "sqlite" else "6h")
+        find_late_deposits(scene.app, scene.submission.dspace)
+        check_end(scene)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", ["sqlite", "aws"])
+def test_deposits_through_the_service(tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn, kind: str, seed: int) -> None:
+    if kind == "aws" and seed > 1:
+        pytest.skip("one run on AWS is enough: it takes long")
+    dice = random.Random(seed)
+    with submit_scene(tmp_path, kind, dss=DSS, **scene_settings(crossref, publisher)) as scene:
+        # A message that the service died with is dropped by its queue before it is seen again: else the service itself makes two items.
+        scene.service.visibility_s = 12 * 3600
+        for doi in DOIS:
+            scene.plan(doi, *dice.choices(BEHAVIOURS, k=4))
+        left = list(DOIS)
+        for _ in range(40):
+            take_in_some(scene, dice, left)
+            misbehave(dice, scene.dspace, [fault for fault in DSPACE_FAULTS if fault["where"].startswith("GET")], 2)
+            if dice.random() < 0.7:
+                scene.service.run()
+            scene.apply()
+            scene.work(dice.choice(["1m", "10m", "1h"]))
+            check(scene)
+        scene.dspace.mend()
+        for _ in range(8):
+            scene.work("3h")
+            scene.service.run()
+            scene.apply()
+        find_late_deposits(scene.app, scene.submission.dspace)
+        check_end(scene)
