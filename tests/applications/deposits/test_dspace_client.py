@@ -269,6 +269,13 @@ def test_an_answer_that_is_no_dspace(scene: DSpaceScene) -> None:
         scene.client.find(DOI)
 
 
+def test_only_a_refused_write_is_permanent(scene: DSpaceScene) -> None:
+    scene.standin.fail("status", 403, where="GET */discover/*", body={"message": "Access is denied"})
+    with pytest.raises(DSpaceForbidden) as raised:
+        scene.client.find(DOI)
+    assert not raised.value.permanent
+
+
 def test_the_query_is_quoted() -> None:
     assert quoted('a"b\\c') == '"a\\"b\\\\c"'
     query = query_for("10.1002/(sici)1:1<19::aid>3.0.co;2-0")

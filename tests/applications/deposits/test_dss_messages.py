@@ -95,7 +95,7 @@ def test_an_error_in_todays_form() -> None:
     assert result.traceback == "Traceback (most recent call last):\n..."
     outcome = outcome_of(result)
     assert isinstance(outcome, mp.Retry)
-    assert (outcome.category, outcome.after, outcome.unknown) == ("DSS_ERROR", "15m", False)
+    assert (outcome.category, outcome.after, outcome.unknown) == ("DSS_ERROR", "15m", True)
 
 
 def test_an_error_in_the_old_form() -> None:

@@ -263,6 +263,41 @@ def test_an_error_that_comes_twice_counts_once(scene: SubmitScene) -> None:
     assert scene.state(DOI) == ("submit", "RETRY_SCHEDULED", 1)
 
 
+def test_an_error_of_an_earlier_message_is_not_taken_for_the_answer_to_the_last(quick: SubmitScene) -> None:
+    """SQS delivers a result again, after the DOI was sent a second time."""
+    quick.plan(DOI, "no-metadata")
+    quick.take_in(DOI)
+    quick.service.run()
+    [again] = [dict(vars(one)) for one in quick.model.queue(quick.urls["dss-output"]).messages.values()]
+    quick.apply()
+    quick.work("1h")
+    assert (quick.view(DOI)["handed_over"], quick.messages()) == (True, 1)
+    quick.sqs.send_message(QueueUrl=quick.urls["dss-output"], MessageBody=again["body"], MessageAttributes=again["attributes"])
+    [repeated] = quick.model.queue(quick.urls["dss-output"]).messages.values()
+    repeated.sent_at = again["sent_at"]
+    assert quick.apply().noted == 1
+    assert quick.state(DOI) == ("submit", "WAITING", 1)
+
+
+@pytest.mark.parametrize("behaviour", ["no-item-made", "no-bundle-left", "no-bitstream"])
+def test_a_person_without_patience_makes_no_second_item(quick: SubmitScene, behaviour: Any) -> None:
+    """After an error that may have left an item, DSpace is searched twice, even where the DOI is requeued at once."""
+    quick.dspace.index_lag = 60
+    quick.plan(DOI, behaviour, "success")
+    quick.take_in(DOI)
+    quick.service.run()
+    quick.apply()
+    requeue(quick.app, [DOI], by="ann", reason="at once")
+    quick.work("1m")
+    assert quick.messages() == 0
+    for _ in range(4):
+        quick.work("30m")
+        quick.service.run()
+        quick.apply()
+    assert len(quick.dspace.having(DOI)) == 1
+    assert quick.service.received.count(DOI) == (2 if behaviour == "no-bitstream" else 1)
+
+
 def test_a_success_after_the_last_error_completes_the_doi(quick: SubmitScene) -> None:
     quick.plan(DOI, "refused", "refused", "refused")
     quick.take_in(DOI)

@@ -38,6 +38,13 @@ def test_without_a_time_of_sending_the_first_search_counts() -> None:
     assert next_step(record, 200.0 + READABLE + APART, apart_s=APART, readable_s=READABLE).step == "again"
 
 
+def test_an_answered_message_is_not_waited_for() -> None:
+    record = SubmissionRecord(100.0, answered=True)
+    record = next_step(record, 200.0, apart_s=APART, readable_s=READABLE).record
+    assert record == SubmissionRecord(100.0, 200.0, answered=True)
+    assert next_step(record, 200.0 + APART, apart_s=APART, readable_s=READABLE).step == "again"
+
+
 def test_a_clock_that_was_set_back_begins_anew() -> None:
     assert next_step(SubmissionRecord(100.0, 900.0), 500.0, apart_s=APART).record.absent_since == 500.0
 

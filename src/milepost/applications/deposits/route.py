@@ -37,7 +37,9 @@ def add_submit(route: mp.Route, settings: DepositsSettings, submission: Submissi
     dss = settings.submit.dss
     submit = SubmitStage(submission)
     checks = mp.Checks(every="15m", up_to="6h", overdue=None if dss is None else dss.answer_within)
-    _stage(route, SUBMIT, settings, verify=submit.verify, accepts=accepts_deposit, checks=checks)(submit)
+    # Rounds are far apart. In between a partner that is down for an hour would use up the tries of every DOI.
+    breaker = mp.Breaker(failures=10, within="10m", cooldown="10m") if settings.mode == "continuous" else None
+    _stage(route, SUBMIT, settings, verify=submit.verify, accepts=accepts_deposit, checks=checks, breaker=breaker)(submit)
 
 
 class SubmitStage:

@@ -20,10 +20,18 @@ class DSpaceError(mp.MilepostError):
     stage reads. `unknown`: DSpace may have carried out the request nevertheless."""
 
     category = "DSPACE"
-    permanent = False
 
-    def __init__(self, message: str, *, http_status: int | None = None, retry_after: float | None = None, unknown: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        http_status: int | None = None,
+        retry_after: float | None = None,
+        unknown: bool = False,
+        permanent: bool = False,
+    ) -> None:
         super().__init__(message)
+        self.permanent = permanent
         self.http_status = http_status
         self.retry_after = retry_after
         self.unknown = unknown
@@ -36,17 +44,15 @@ class DSpaceLoginFailed(DSpaceError):
 
 
 class DSpaceForbidden(DSpaceError):
-    """The user lacks the right to do it; another try would not help."""
+    """The user lacks the right to do it. A write is refused for good."""
 
     category = "DSPACE_FORBIDDEN"
-    permanent = True
 
 
 class DSpaceRefused(DSpaceError):
-    """DSpace refuses the request as it is; another try would not help."""
+    """DSpace refuses the request as it is. A write is refused for good; a search may succeed later."""
 
     category = "DSPACE_REFUSED"
-    permanent = True
 
 
 class CollectionUnknown(DSpaceError):

@@ -18,10 +18,12 @@ LOOK_EVERY_S = 6 * 3600.0
 
 
 class SubmissionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Times in seconds since 1970. `absent_since`: the first search after the last submission that did not find the item."""
+    """Times in seconds since 1970. `absent_since`: the first search after the last submission that did not find the item. `answered`: the
+    partner has answered the last submission, with an error after which the item may be there nevertheless."""
 
     sent_at: float | None = None
     absent_since: float | None = None
+    answered: bool = False
 
 
 class NextStep(msgspec.Struct, frozen=True):
@@ -41,11 +43,11 @@ def next_step(record: SubmissionRecord, now: float, *, apart_s: float, readable_
     message could make a second item.
     """
     if record.absent_since is None or record.absent_since > now:
-        return NextStep("wait", SubmissionRecord(record.sent_at, now), apart_s, "not in DSpace; a second search follows")
+        return NextStep("wait", msgspec.structs.replace(record, absent_since=now), apart_s, "not in DSpace; a second search follows")
     left = record.absent_since + apart_s - now
     if left > 0:
         return NextStep("wait", record, left, "not in DSpace; a second search follows")
-    if readable_s is not None:
+    if readable_s is not None and not record.answered:
         # Where it is not known when the message was sent, it was before the first search.
         sent_at = record.absent_since if record.sent_at is None else record.sent_at
         left = sent_at + readable_s + apart_s - now

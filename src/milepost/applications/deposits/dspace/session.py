@@ -199,12 +199,12 @@ class DSpaceSession:
         if status == 401:
             return DSpaceLoginFailed(text, http_status=status)
         if status == 403:
-            return DSpaceForbidden(text, http_status=status)
+            return DSpaceForbidden(text, http_status=status, permanent=method != "GET")
         if status >= 500 or status in NOT_NOW:
             # A proxy may answer 502 or 504 while DSpace still works on the request.
             unknown = method != "GET" and status >= 500
             return DSpaceUnavailable(text, http_status=status, retry_after=answer.retry_after, unknown=unknown)
-        return DSpaceRefused(text, http_status=status)
+        return DSpaceRefused(text, http_status=status, permanent=method != "GET")
 
 
 def refuses_token(answer: net.Response) -> bool:

@@ -147,7 +147,14 @@ def outcome_of(result: DepositedResult | FailedResult) -> mp.Outcome:
     if result.rejected:
         return mp.Retry(f"the submission service refused the message: {result.error}", category="DSS_REJECTED", details=details or None)
     after = None if result.certain else UNCERTAIN_AFTER
-    return mp.Retry(result.error, after=after, category="DSS_ERROR", details=details or None, traceback=result.traceback)
+    return mp.Retry(
+        result.error,
+        after=after,
+        category="DSS_ERROR",
+        details=details or None,
+        traceback=result.traceback,
+        unknown=not result.certain,
+    )
 
 
 def deposited(result: DepositedResult) -> dict[str, Any]:

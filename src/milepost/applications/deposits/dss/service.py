@@ -12,9 +12,9 @@ from typing import Any, Literal
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.dspace.record import SubmissionRecords
+from milepost.applications.deposits.dspace.record import SubmissionRecord, SubmissionRecords
 from milepost.applications.deposits.dss.messages import queue_url
-from milepost.applications.deposits.dss.results import DepositedResult, UnusableResult, outcome_of, read_result
+from milepost.applications.deposits.dss.results import DepositedResult, FailedResult, UnusableResult, outcome_of, read_result
 from milepost.applications.deposits.dss.submission import open_sqs
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.settings import DepositsSettings, DssSettings
@@ -75,6 +75,7 @@ class ResultListener:
                 WaitTimeSeconds=WAIT_S,
                 VisibilityTimeout=VISIBILITY_S,
                 MessageAttributeNames=["All"],
+                MessageSystemAttributeNames=["SentTimestamp"],
             )
             messages = answer.get("Messages") or ()
             if not messages:
@@ -102,6 +103,9 @@ class ResultListener:
         result = read_result(message, self._dss.source)
         if isinstance(result, UnusableResult):
             return self._set_aside(message, result.reason)
+        if isinstance(result, FailedResult) and not self._answers(result, message):
+            log.info("an error result of an earlier message changes nothing", extra={"doi": result.doi, "error": result.error})
+            return "noted"
         outcome = outcome_of(result)
         try:
             row = self._app.confirm(self._route, result.doi, SUBMIT, outcome=outcome, by=BY, awaited=True)
@@ -117,6 +121,17 @@ class ResultListener:
             self._records.remove(result.doi)
             return "deposited"
         return "noted" if row.status is mp.Status.COMPLETED else "failed"
+
+    def _answers(self, result: FailedResult, message: Mapping[str, Any]) -> bool:
+        """Does an error result answer the last message of its DOI? One that was written before that message was sent is of an earlier
+        message, and comes twice. If it does, the record says so: the message cannot be read any more."""
+        record = self._records.get(result.doi)
+        written_at = int(message.get("Attributes", {}).get("SentTimestamp", 0)) / 1000
+        if record.sent_at is not None and written_at and written_at < record.sent_at:
+            return False
+        if record.sent_at is not None and not record.answered:
+            self._records.put(result.doi, SubmissionRecord(record.sent_at, answered=True))
+        return True
 
     def _mismatch(self, doi: str, outcome: mp.Done, why: str) -> Became:
         """DSpace has the item with another file than was sent: people have to look, since another try would make a second item."""
