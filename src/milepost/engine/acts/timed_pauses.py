@@ -37,6 +37,8 @@ def begin_drain(ctx: Context, name: str, drain: str | float, *, by: str, reason:
     claimed. A lower limit that it has already stays."""
     route, stage, lane = _parts(name)
     now = ctx.clock.now()
+    if not ahead_ms and not _backlog(ctx, name, now):
+        return
     while True:
         held = ctx.ledger.read_one(LIMIT, name)
         old = NO_LIMIT if held is None else read_as(Limit, held.value)

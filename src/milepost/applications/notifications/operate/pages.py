@@ -1,10 +1,259 @@
-"""Pages of notifications."""
+"""Pages of notifications: destinations with their state, messages with every try, dead letters, and the figures of senders."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from msgspec import Struct, field
+
 import milepost as mp
+from milepost.applications.notifications.operate.collector import figures_of
+from milepost.applications.notifications.operate.dead_letters import dead_letters, replay_all
+from milepost.applications.notifications.operate.messages import (
+    MessageFilter,
+    cancel_message,
+    find_messages,
+    read_record,
+    replay_message,
+)
+from milepost.applications.notifications.operate.registry import (
+    begin_outage,
+    destination_views,
+    pause_destination,
+    resume_destination,
+)
+from milepost.applications.notifications.operate.senders import seen_sender, sender_views
+from milepost.applications.notifications.operate.timeline import timeline_of
 from milepost.applications.notifications.settings import NotificationsSettings
 
+HOME = "/notifications"
+LISTED = 100
+LARGEST_BODY = 20_000
+"""Characters of a body that a page shows."""
+COLOURS = {"healthy": "done", "draining": "done", "failing": "fail", "open": "fail", "misconfigured": "fail"}
 
-def add_pages(application: mp.Application[NotificationsSettings]) -> None:
-    """Declare the pages."""
+App = mp.AppContext[NotificationsSettings]
+Application = mp.Application[NotificationsSettings]
+
+
+class ReasonForm(Struct, frozen=True):
+    """Why, and how fast."""
+
+    reason: str
+    drain: str = ""
+
+
+class OutageForm(Struct, frozen=True):
+    reason: str
+    until: str
+    drain: str = ""
+
+
+class MessageForm(Struct, frozen=True):
+    """An act on one message; a changed body replaces its own."""
+
+    key: str
+    reason: str
+    body: str = ""
+    change: str = ""
+
+
+class Listing(Struct, frozen=True):
+    """Which messages a page lists; an empty field is none."""
+
+    sender: str = ""
+    destination: str = ""
+    status: str = ""
+    cause: str = ""
+    created_from: str = field(default="", name="from")
+    created_before: str = field(default="", name="before")
+
+    def filter(self, only: str | None = None) -> MessageFilter:
+        return MessageFilter(
+            sender=only or self.sender or None,
+            destination=self.destination or None,
+            status=(self.status,) if self.status else (),
+            cause=self.cause or None,
+            created_from=self.created_from or None,
+            created_before=self.created_before or None,
+        )
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The fields that are given, by their names in an address."""
+        named = {"sender": self.sender, "destination": self.destination, "status": self.status, "cause": self.cause}
+        return {name: text for name, text in {**named, "from": self.created_from, "before": self.created_before}.items() if text}
+
+
+class ReplayForm(Listing, frozen=True, kw_only=True):
+    """A bulk replay of what a page listed."""
+
+    reason: str
+    pace: str = ""
+
+    @property
+    def listing(self) -> Listing:
+        return Listing(self.sender, self.destination, self.status, self.cause, self.created_from, self.created_before)
+
+
+def home(app: App, call: mp.Call) -> mp.Page:
+    letters = dead_letters(app)
+    return mp.Page(
+        "notifications.html",
+        {
+            "destinations": [_destination(one) for one in destination_views(app)],
+            "senders": [
+                {**one, "p50": seconds(one["first_try_p50_s"]), "p95": seconds(one["first_try_p95_s"])}
+                for one in sender_views(figures_of(app), seen_sender(call.caller))
+            ],
+            "dead": letters.total,
+            "pipeline": sum(one.messages for one in letters.pipeline),
+        },
+    )
+
+
+def destination(app: App, call: mp.Call) -> mp.Page:
+    name = call.path["name"]
+    if name not in {one["name"] for one in destination_views(app)}:
+        raise mp.NotFound(f"there is no destination {name!r}")
+    [found] = destination_views(app, [name])
+    waiting = find_messages(app, MessageFilter(destination=name, status=("live",)), 10)
+    failed = find_messages(app, MessageFilter(destination=name, status=("failed",)), 10)
+    return mp.Page(
+        "destination.html",
+        {"here": HOME, "one": _destination(found), "lists": [("Waiting", "live", waiting), ("Dead letters", "failed", failed)]},
+    )
+
+
+def pause(app: App, call: mp.Call) -> mp.Redirect:
+    pause_destination(app, call.path["name"], by=call.caller.name, reason=call.body.reason)
+    return _to_destination(call)
+
+
+def outage(app: App, call: mp.Call) -> mp.Redirect:
+    body: OutageForm = call.body
+    begin_outage(app, call.path["name"], until=body.until, drain=body.drain or None, by=call.caller.name, reason=body.reason)
+    return _to_destination(call)
+
+
+def resume(app: App, call: mp.Call) -> mp.Redirect:
+    resume_destination(app, call.path["name"], by=call.caller.name, reason=call.body.reason, drain=call.body.drain or None)
+    return _to_destination(call)
+
+
+def messages(app: App, call: mp.Call) -> mp.Page:
+    asked: Listing = call.query
+    found = find_messages(app, asked.filter(seen_sender(call.caller)), LISTED + 1)
+    values = {"here": HOME, "asked": asked, "found": found[:LISTED], "more": len(found) > LISTED, "statuses": list(mp.Status)}
+    return mp.Page("messages.html", values)
+
+
+def message(app: App, call: mp.Call) -> mp.Page:
+    key, only = call.path["key"], seen_sender(call.caller)
+    shown, record = app.show(app.settings.route, key), read_record(app, key)
+    if shown is None or record is None or (only is not None and record["senderId"] != only):
+        raise mp.NotFound(f"there is no message {key!r}")
+    body = record.get("body")
+    return mp.Page(
+        "message.html",
+        {
+            "here": HOME,
+            "route": app.settings.route,
+            "record": record,
+            "removed": record.get("removed", False),
+            "pause": _pause_of(app, record),
+            "headers": sorted(record.get("headers", {}).items()),
+            "body": None if body is None else body[:LARGEST_BODY],
+            "cut": body is not None and len(body) > LARGEST_BODY,
+            "timeline": timeline_of(shown),
+            "may_cancel": record["status"] in ("PENDING", "QUEUED") and not record.get("attempts"),
+            "may_replay": record["status"] in ("MAX_RETRIES_EXCEEDED", "REJECTED", "CANCELLED", "COMPLETED") and not record.get("removed"),
+        },
+    )
+
+
+def cancel(app: App, call: mp.Call) -> mp.Redirect:
+    cancel_message(app, call.body.key, by=call.caller.name, reason=call.body.reason)
+    return _to_message(call.body.key)
+
+
+def replay(app: App, call: mp.Call) -> mp.Redirect:
+    body: MessageForm = call.body
+    changes = {"body": body.body.replace("\r\n", "\n")} if body.change else None
+    replay_message(app, body.key, by=call.caller.name, reason=body.reason, changes=changes)
+    return _to_message(body.key)
+
+
+def dead_letter_page(app: App, call: mp.Call) -> mp.Page:
+    return mp.Page("dead_letters.html", {"here": HOME, "letters": dead_letters(app)})
+
+
+def replay_preview(app: App, call: mp.Call) -> mp.Page:
+    asked: Listing = call.query
+    report = replay_all(app, asked.filter(), by=call.caller.name, reason="preview", dry_run=True)
+    return mp.Page("replay.html", {"here": HOME, "asked": asked, "report": report})
+
+
+def replay_chosen(app: App, call: mp.Call) -> mp.Redirect:
+    body: ReplayForm = call.body
+    replay_all(app, body.listing.filter(), by=call.caller.name, reason=body.reason, pace=body.pace or None)
+    still = {name: text for name, text in body.listing.fields.items() if name in ("sender", "destination")}
+    return mp.Redirect(f"{HOME}/messages?{urlencode({**still, 'status': 'live'})}")
+
+
+def add_pages(application: Application) -> None:
+    """Declare the pages and their forms."""
+    page, one = application.page, f"{HOME}/destinations/{{name}}"
+    page(HOME, title="Notifications")(home)
+    page(one)(destination)
+    page(f"{one}/pause", scope="operate", form=ReasonForm)(pause)
+    page(f"{one}/outage", scope="operate", form=OutageForm)(outage)
+    page(f"{one}/resume", scope="operate", form=ReasonForm)(resume)
+    page(f"{HOME}/messages", query=Listing)(messages)
+    page(f"{HOME}/messages/{{key:path}}")(message)
+    page(f"{HOME}/cancel", scope="operate", form=MessageForm)(cancel)
+    page(f"{HOME}/replay-one", scope="operate", form=MessageForm)(replay)
+    page(f"{HOME}/dead-letters")(dead_letter_page)
+    page(f"{HOME}/replay", scope="operate", query=Listing)(replay_preview)
+    page(f"{HOME}/replay", scope="operate", form=ReplayForm)(replay_chosen)
+
+
+def _destination(view: Mapping[str, Any]) -> dict[str, Any]:
+    """A destination with the words and the colour that a page shows."""
+    tries = view["tries"]
+    rate = tries["success_rate"]
+    return {
+        **view,
+        "colour": COLOURS.get(view["state"], "work"),
+        "word": {"open": "breaker open", "half-open": "breaker half-open", "misconfigured": "not configured"}.get(
+            view["state"], view["state"]
+        ),
+        "success": "–" if rate is None else f"{rate:.0%}" if rate in (0, 1) else f"{rate:.1%}",
+        "p50": seconds(tries["p50_s"]),
+        "p95": seconds(tries["p95_s"]),
+        "backlog": f"{view['waiting']:,}{'+' if view['waiting_more'] else ''}",
+    }
+
+
+def seconds(value: float | None) -> str:
+    """A time for a table; a dash: there is none."""
+    return "–" if value is None else f"{value * 1000:g}\u00a0ms" if value < 1 else f"{value:g}\u00a0s"
+
+
+def _pause_of(app: App, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The pause that holds a message back."""
+    lane = record.get("destination")
+    if lane is None or record["status"] not in ("PENDING", "QUEUED", "RETRY_SCHEDULED", "WAITING"):
+        return None
+    found: Mapping[str, Any] | None = destination_views(app, [lane])[0]["paused"]
+    return found
+
+
+def _to_destination(call: mp.Call) -> mp.Redirect:
+    return mp.Redirect(f"{HOME}/destinations/{quote(call.path['name'], safe='')}")
+
+
+def _to_message(key: str) -> mp.Redirect:
+    return mp.Redirect(f"{HOME}/messages/{quote(key, safe='')}")
