@@ -116,8 +116,7 @@ def test_an_outage_holds_the_backlog_uncounted_and_ends_by_itself(at: Service, c
     assert (status(at, first), status(at, second)) == (("COMPLETED", 0), ("COMPLETED", 0))
 
 
-def test_a_breaker_opens_waits_uncounted_probes_once_and_closes(clock: VirtualClock) -> None:
-    """Scenario 26."""
+def test_s26_an_open_breaker_is_shown_and_its_messages_wait_uncounted(clock: VirtualClock) -> None:
     with (
         Partner(answers(503, 503, 200)) as partner,
         service(clock=clock, destinations={"crm": {"url": partner.url}}, breaker=BREAKER) as at,

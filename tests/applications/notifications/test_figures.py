@@ -31,8 +31,7 @@ def samples(text: str, name: str) -> dict[str, float]:
     return found
 
 
-def test_the_figures_of_a_sender_are_exact() -> None:
-    """Scenario 34."""
+def test_s34_the_figures_of_a_sender_are_exact() -> None:
     with Partner(answers(200)) as good, Partner(answers(404)) as bad, service() as at:
         for number in range(10):
             at.post(message(good.url, messageId=f"ok-{number}", senderId="s"))
@@ -59,7 +58,7 @@ def test_the_figures_of_a_sender_are_exact() -> None:
         assert again == counts, "no line is counted twice"
 
 
-def test_the_age_of_the_oldest_due_message_is_a_metric() -> None:
+def test_s34_the_age_of_the_oldest_due_message_is_a_metric() -> None:
     clock = VirtualClock()
     with service(clock=clock, destinations={"crm": {"url": "http://127.0.0.1:9/"}}) as at:
         at.post(message("http://127.0.0.1:9/"))
@@ -90,7 +89,7 @@ def line(seq: int, sender: str, target: str, reason: str = "accepted", **more: A
     return {**usual, **more}
 
 
-def test_the_sets_of_names_are_bounded_and_nothing_is_lost() -> None:
+def test_s34_the_sets_of_names_are_bounded_and_nothing_is_lost() -> None:
     lines = [line(seq, f"s-{seq}", f"http://h-{seq}/") for seq in range(1, 1001)]
     figures = count(Figures(), lines, ROUTE, {f"http://h-{seq}/": f"h-{seq}:80" for seq in range(1, 1001)}, Starts())
     assert (figures.seq, len(figures.senders), len(figures.destinations)) == (1000, MOST_SENDERS + 1, MOST_DESTINATIONS + 1)

@@ -125,8 +125,7 @@ def test_a_replay_may_change_the_content_and_nothing_else(at: Service) -> None:
         assert (bad.status, "Invalid headers" in bad.body["detail"]) == (400, True)
 
 
-def test_dead_letters_are_replayed_in_bulk_after_a_preview_and_not_twice(at: Service, clock: VirtualClock) -> None:
-    """Scenario 29, with 500 dead letters."""
+def test_s29_dead_letters_are_replayed_in_bulk_after_a_preview_and_not_twice(at: Service, clock: VirtualClock) -> None:
     gate = {"status": 503}
 
     def script(line: Any) -> None:
@@ -161,7 +160,7 @@ def test_dead_letters_are_replayed_in_bulk_after_a_preview_and_not_twice(at: Ser
     assert [line["reason"] for line in one["history"]] == ["accepted", "exhausted", "operator-retry", "completed"]
 
 
-def test_a_paced_replay_is_sent_no_faster(at: Service, clock: VirtualClock) -> None:
+def test_s29_a_paced_replay_is_sent_no_faster(at: Service, clock: VirtualClock) -> None:
     with Partner(answers(404)) as partner:
         for number in range(5):
             at.milepost.submit("notifications", content(partner.url, f"m-{number}"))

@@ -26,8 +26,7 @@ def test_a_service_that_works_is_healthy(tmp_path: Path) -> None:
         assert (answer.status, answer.body["status"], answer.body["service"], answer.body["parts"]) == (200, "healthy", "notifications", [])
 
 
-def test_a_ledger_that_is_down_is_named_and_the_server_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scenario 33."""
+def test_s33_a_ledger_that_is_down_is_named_and_the_server_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     with service() as at:
 
         def down(*args: object, **options: object) -> bool:
@@ -40,7 +39,7 @@ def test_a_ledger_that_is_down_is_named_and_the_server_is_alive(monkeypatch: pyt
         assert at.call("GET", "/healthz").status == 200, "alive, though not ready"
 
 
-def test_it_answers_within_its_limit_though_the_ledger_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s33_it_answers_within_its_limit_though_the_ledger_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "HEALTH_S", 0.05)
     release = threading.Event()
     with service() as at:
