@@ -43,10 +43,13 @@ TELLING = (kinds.CURSOR, kinds.PARKED)
 REPAIRS = (REPAIR, GAP, kinds.HEAD, kinds.BACK_FILL, kinds.ACT)
 STREAM_READERS = (SHARD, POLLER, GAP)
 """How far processes have read the streams. Lambda keeps that for the relay function itself."""
+APPLICATIONS = (kinds.APPLICATION, kinds.ALERT)
+"""The applications' own documents, and their alerts."""
 SECRETS = (kinds.KEY, kinds.SESSION)
 """Digests of API keys and sessions: for processes that serve the API, and for those who make keys."""
 ACTS = (
     *FIRST, kinds.HOLD, kinds.LIMIT, kinds.ACT, kinds.LIST, kinds.BACK_FILL, kinds.MOVED, kinds.MOVING, kinds.HEAD, kinds.PROBE, *TELLING,
+    *APPLICATIONS,
 )  # fmt: skip
 """What operators write: pauses, limits, route versions, lists, replays; each act with who and why."""
 
@@ -110,15 +113,20 @@ def lists(parts: Parts) -> list[iam.PolicyStatement]:
 
 
 def services(parts: Parts) -> list[iam.PolicyStatement]:
-    """Runs the services of applications: looks up what is known, adds what is new. What else they call is for their own policies."""
+    """Runs the services of applications: looks up what is known, adds what is new; watches for alerts. What else they call is for their
+    own policies."""
     routes = [route.name for route in parts.settings.routes]
     return [
         _rows(parts, "Rows", (*READ, "PutItem"), routes),
         _shared(parts, "history", READ),
         _shared(parts, "seen", LOOK_UP),
-        *_control(parts, EVERYONE_READS, (*EVERYONE_WRITES, *FIRST)),
+        _due(parts),
+        *_control(
+            parts, (*EVERYONE_READS, COUNTED, *_of_routes((COUNT, GROUP), routes)), (*EVERYONE_WRITES, *FIRST, *APPLICATIONS, *TELLING)
+        ),
         _retention(parts, routes),
         _quarantine(parts),
+        *_blobs(parts, "GetObject", under=["history"], sid="Lines"),
         *_blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload", under=routes),
         *use_key(parts),
     ]

@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from infra.settings import Settings
+from milepost.application.declaration import ConfiguredApplication
 from milepost.core.errors import MilepostError
 from milepost.route_files import load_application, load_routes
 
 DEFAULT_CODE = "build/code"
 DEFAULT_OUT = "build/synth"
+ALERTS_MS = 60_000
+"""Between two looks for alerts: the scheduler knows nothing shorter."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             routes_in_code=places_in_code(asked.routes),
             applications_in_code=places_in_code(asked.application),
             variables=variables_of([one.name for one in applications], os.environ),
-            services={f"{one.name}-{part.name}": part.every_ms for one in applications for part in one.application.services},
+            services=services_of(applications),
             code=Path(asked.code),
             alarm_emails=tuple(asked.alarm_email),
             alarm_topic=asked.alarm_topic,
@@ -39,6 +43,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"infra: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def services_of(applications: Iterable[ConfiguredApplication[Any]]) -> dict[str, int]:
+    """The services of applications and the watches for their alerts, with the milliseconds between two calls."""
+    found: dict[str, int] = {}
+    for one in applications:
+        found |= {f"{one.name}-{part.name}": part.every_ms for part in one.application.services}
+        found |= {rule.watch_name: ALERTS_MS for rule in one.alert_rules}
+    return found
 
 
 def synth(settings: Settings, out: Path) -> Path:

@@ -65,6 +65,11 @@ def routes(settings: mp.AppSettings) -> list[mp.Route]:
     return [route]
 
 
+@application.alerts
+def alerts(settings: mp.AppSettings) -> list[mp.AlertRule]:
+    return [mp.AlertRule(name="desk", to=["log"], route="desk")]
+
+
 @application.service("poll", every="5m")
 def poll(app: mp.AppContext[mp.AppSettings]) -> None:
     app.submit("desk", {"id": "polled"})

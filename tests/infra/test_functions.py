@@ -66,6 +66,8 @@ def test_each_service_of_an_application_has_a_schedule(templates: dict[str, Temp
     schedule = found.named("Scheduler::Schedule", "Name")["test-desk-poll"]
     assert schedule["ScheduleExpression"] == "rate(5 minutes)"
     assert json.loads(schedule["Target"]["Input"]) == {"service": "desk-poll"}
+    watch = found.named("Scheduler::Schedule", "Name")["test-desk-alerts"]
+    assert (watch["ScheduleExpression"], json.loads(watch["Target"]["Input"])) == ("rate(1 minute)", {"service": "desk-alerts"})
     assert schedule["Target"]["Arn"] == found.id_of("Lambda::Function", "FunctionName", "test-services")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.standins import REGION
 
 from milepost.core.errors import MilepostError
 from milepost.lambdas import services, start
+from milepost.operations import Operations
 
 SOURCE = """
 import milepost as mp
@@ -34,6 +36,11 @@ def routes(settings):
     return [route]
 
 
+@application.alerts
+def alerts(settings):
+    return [mp.AlertRule(name="desk", to=["log"], route="desk", pauses_by=["robot"])]
+
+
 @application.service("poll", every="1m")
 def poll(app):
     if app.settings.fails:
@@ -46,6 +53,7 @@ def count(app):
     app.submit("desk", {"id": "counted"}, {"id": "large", "text": "x" * 9000})
     app.submit("desk", {"id": "large", "text": "other"})
     app.show("desk", "counted")
+    app.documents.put("last", {"at": 1})
 """
 
 
@@ -76,8 +84,16 @@ def call() -> Context:
 def test_each_service_has_a_turn_or_the_one_that_is_named() -> None:
     assert services.handler({"service": "desk-count"}, call()) == {"ran": ["desk-count"]}
     assert keys() == ["counted"]
-    assert services.handler({}, call()) == {"ran": ["desk-poll", "desk-count"]}
+    assert services.handler({}, call()) == {"ran": ["desk-poll", "desk-count", "desk-alerts"]}
     assert keys() == ["polled", "counted"]
+
+
+def test_alerts_are_watched_for_by_a_turn_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    Operations(start.opened().ctx).pause("desk", "answer", by="robot", reason="the desk is closed")
+    for _ in range(2):
+        assert services.handler({"service": "desk-alerts"}, call()) == {"ran": ["desk-alerts"]}
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "milepost.alert" in line]
+    assert [one["data"]["title"] for one in told] == ["desk/answer is paused"]
 
 
 def test_a_service_that_fails_hinders_no_other_and_the_run_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +108,7 @@ def test_a_service_that_fails_hinders_no_other_and_the_run_fails(monkeypatch: py
 def test_the_function_does_only_what_its_role_allows(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     template = synthesise(tmp_path / "stack", "desk.py", SOURCE, "--application")
     monkeypatch.setenv("MILEPOST_LEDGER", f"dynamodb://{REGION}/test?endpoint={endpoint}")
-    start.opened()
+    Operations(start.opened().ctx).pause("desk", "answer", by="robot", reason="the desk is closed")
     # From now on as deployed: everything is there, and nothing is made.
     start.forget()
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
@@ -105,5 +121,6 @@ def test_the_function_does_only_what_its_role_allows(endpoint: str, tmp_path: Pa
         container.ledger.close()
     used = watch.uses["test-services"]
     assert ("dynamodb:PutItem", "table test-desk") in {(use.action, use.place) for use in used}
+    assert ("dynamodb:UpdateItem", frozenset({"alert"})) in {(use.action, use.leading) for use in used}
     refused = denied(used, allowed_of(template, template.statements("test-services").values()))
     assert not refused, f"the services may not: {refused}"

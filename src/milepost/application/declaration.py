@@ -267,6 +267,11 @@ class ConfiguredApplication(Generic[S]):
         """The state that its parts share, made once; None if it has none."""
         return None if self.application.make_state is None else self.application.make_state(self.settings)
 
+    @cached_property
+    def alert_rules(self) -> list[AlertRule]:
+        """Its alert rules that name a receiver."""
+        return [rule for make in self.application.alert_makers for rule in make(self.settings) if rule.to]
+
     def on(
         self, context: Context | None, submits: SharedSubmits | None = None, work: Callable[[float], None] | None = None
     ) -> AppContext[S]:

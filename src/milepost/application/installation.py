@@ -44,19 +44,16 @@ def services(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -
     found: list[AppService | AlertWatch] = []
     for one in applications:
         found += [AppService(one.on(ctx), part) for part in one.application.services]
-        rules = [rule for make in one.application.alert_makers for rule in make(one.settings)]
-        found += alert_watches(ctx, rules, getattr(one.settings, "allow_cidrs", ()))
+        found += alert_watches(ctx, one.alert_rules, getattr(one.settings, "allow_cidrs", ()))
     return found
 
 
 def alert_watches(ctx: Context, rules: Iterable[AlertRule], allow_cidrs: Sequence[str] = ()) -> list[AlertWatch]:
-    """The watches for the rules that name a receiver. Raises ConfigMistake for an address that is none."""
-    found: list[AlertWatch] = []
-    for rule in rules:
-        receivers = [_receiver(rule, address, allow_cidrs) for address in rule.to]
-        if receivers:
-            found.append(AlertWatch(ctx, rule, receivers, f"{rule.name}-{ctx.chance.token()}"))
-    return found
+    """The watches for these rules. Raises ConfigMistake for an address that is none."""
+    return [
+        AlertWatch(ctx, rule, [_receiver(rule, address, allow_cidrs) for address in rule.to], f"{rule.name}-{ctx.chance.token()}")
+        for rule in rules
+    ]
 
 
 def _receiver(rule: AlertRule, address: str, allow_cidrs: Sequence[str]) -> Subscriber:

@@ -160,7 +160,7 @@ def envelope_of(record: AlertRecord, notice: AlertNotice) -> Envelope:
         "id": notice_id,
         "source": f"/milepost/alerts/{record.rule}",
         "type": f"milepost.alert.{notice.kind}",
-        "subject": f"{trouble.route}/{trouble.stage}/{trouble.lane}",
+        "subject": _scope(trouble),
         "time": iso(notice.at),
         "datacontenttype": "application/json",
         "sequence": str(order),

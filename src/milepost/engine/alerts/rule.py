@@ -50,6 +50,11 @@ class AlertRule(Struct, frozen=True, kw_only=True):
         """`settled` in milliseconds."""
         return span_ms(self.settled, "settled")
 
+    @property
+    def watch_name(self) -> str:
+        """The name of the service that watches for it, and of its cursor."""
+        return f"{self.name}-alerts"
+
     def covers(self, route: str) -> bool:
         """Is the rule about this route?"""
         return self.route is None or self.route == route

@@ -63,7 +63,7 @@ class AlertWatch:
     one for a rule remembers where the events stand: what failed before raises nothing."""
 
     def __init__(self, ctx: Context, rule: AlertRule, receivers: Sequence[Subscriber], holder: str) -> None:
-        self.name = f"{rule.name}-alerts"
+        self.name = rule.watch_name
         self._rested = False
         self._seen = 0
         self._looked_at = -LOOK_MS
@@ -185,7 +185,7 @@ class AlertWatch:
 
     def _any_failed(self, trouble: Trouble) -> bool:
         query = Query(
-            route=trouble.route, statuses=FAILED, stages=frozenset({trouble.stage}), lane=trouble.lane, group=trouble.group, exact=True, limit=1
+            route=trouble.route, statuses=FAILED, stages=frozenset({trouble.stage}), lane=trouble.lane, group=trouble.group, limit=1
         )  # fmt: skip
         return bool(self._ctx.ledger.find(query).items)
 
@@ -241,7 +241,7 @@ class FailureReader:
     batch = 200
 
     def __init__(self, saw: Callable[[Sequence[Trouble]], None], rule: AlertRule, ctx: Context) -> None:
-        self.name = f"{rule.name}-alerts"
+        self.name = rule.watch_name
         self._saw, self._rule, self._ctx = saw, rule, ctx
 
     def tell(self, envelopes: Sequence[Envelope]) -> None:
