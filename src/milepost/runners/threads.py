@@ -10,6 +10,7 @@ from contextvars import ContextVar, copy_context
 from weakref import WeakSet
 
 from milepost.core.routes.route import Stage
+from milepost.net.background import new_event_loop
 from milepost.ports.runner import Execute, ExecuteAsync, HandlerPool, Service
 from milepost.runners.handler_pool import AsyncHandlerPool, ThreadHandlerPool
 
@@ -58,7 +59,7 @@ class ThreadRunner:
         if self._borrowed is not None:
             return self._borrowed
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
+            self._loop = new_event_loop()
             self._loop_thread = threading.Thread(target=_serve_loop, args=(self._loop,), name="handlers", daemon=True)
             self._loop_thread.start()
         return self._loop
