@@ -28,6 +28,7 @@ from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.items import ClaimRequest
 from milepost.ports.ledger import Ledger
+from milepost.ports.retention import Pruned, PruneRequest
 from milepost.station import Station
 from milepost.testing.audit import audit
 from milepost.testing.clock import SeededChance, VirtualClock
@@ -124,9 +125,9 @@ def test_an_hour_without_old_rows_reads_no_row(ledger: Ledger, clock: VirtualClo
     asked: list[frozenset[Status]] = []
     prune = ledger.prune
 
-    def noted(route: str, statuses: frozenset[Status], *more: object) -> object:
-        asked.append(statuses)
-        return prune(route, statuses, *more)  # type: ignore[arg-type]
+    def noted(request: PruneRequest) -> Pruned:
+        asked.append(request.statuses)
+        return prune(request)
 
     monkeypatch.setattr(ledger, "prune", noted)
     role = Retention(ctx)
@@ -174,7 +175,7 @@ def test_a_station_runs_it_where_it_is_needed_and_the_doctor_asks_for_it(ledger:
     assert "retention" not in [role.name for role in Station(plain, runner=SimRunner(clock)).roles]
     station = Station(keeping, runner=SimRunner(clock))
     assert "retention" in [role.name for role in station.roles]
-    assert "no retention has had a good run here yet" in [result.finding.what for result in run_checks(CheckRun(keeping), DOCTOR)]
+    assert "retention: no successful run yet" in [result.finding.what for result in run_checks(CheckRun(keeping), DOCTOR)]
 
 
 @pytest.fixture(scope="module")

@@ -37,6 +37,22 @@ Keep = Callable[[Sequence[Leaving]], None]
 """Keeps what must outlive rows; may be called again with the same items."""
 
 
+class PruneRequest(Struct, frozen=True):
+    """Which rows, lines and seals of a route may leave."""
+
+    route: str
+    statuses: frozenset[Status]
+    ended_before: int
+    """Rows that ended before then with one of these statuses leave; their seals stay."""
+    forget_before: int | None
+    """Seals older than this are removed if their lines have left; None: none are."""
+    delivered: DeliveredLines
+    """The lines of rows that have left, and ended before then, leave once these cover them; until then `feed` and `history` return them."""
+    limit: int
+    keep: Keep | None = None
+    """Gets each row just before it leaves; a row that it cannot keep stays."""
+
+
 class Pruned(Struct, frozen=True):
     """Result of one call of `prune`."""
 
@@ -56,20 +72,8 @@ class LedgerRetention(Protocol):
     row_expiry: bool
     """Ended rows leave by themselves when their route's `keep` is over. False: the retention role of a station removes them."""
 
-    def prune(
-        self,
-        route: str,
-        statuses: frozenset[Status],
-        ended_before: int,
-        forget_before: int | None,
-        delivered: DeliveredLines,
-        limit: int,
-        keep: Keep | None = None,
-    ) -> Pruned:
-        """Remove rows that ended before then with one of these statuses; their seals stay. `keep` gets each row just before it leaves;
-        a row that it cannot keep stays. The lines of removed rows that ended before then leave once `delivered` covers them; until then `feed`
-        and `history` return them. Seals older than `forget_before` are removed if their lines have left. A place in the feed is never
-        reused."""
+    def prune(self, asked: PruneRequest) -> Pruned:
+        """Remove rows, lines and seals as asked, at most so many of each. A place in the feed is never reused."""
 
     def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
         """Seals of keys without a row, page by page: pass the returned position as `after` to continue (None: no more)."""

@@ -13,7 +13,6 @@ from milepost.core.change import Change
 from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
-from milepost.core.status import Status
 from milepost.ledgers.aws import apply, intake, upkeep
 from milepost.ledgers.aws.claim.claim import MessageClaims
 from milepost.ledgers.aws.find import cost_of, find
@@ -35,7 +34,7 @@ from milepost.ports.blobs import Blobs
 from milepost.ports.documents import Document
 from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare
-from milepost.ports.retention import DeliveredLines, Keep, Pruned
+from milepost.ports.retention import Pruned, PruneRequest
 from milepost.ports.runner import Chance, Clock, Service
 from milepost.ports.upkeep import BackupReport, Progress, ScanCost, TransferResult
 
@@ -211,17 +210,8 @@ class AwsLedger:
     def reclaim(self, holders: Sequence[str], now: int) -> int:
         return upkeep.reclaim(self.store, holders, now)
 
-    def prune(
-        self,
-        route: str,
-        statuses: frozenset[Status],
-        ended_before: int,
-        forget_before: int | None,
-        delivered: DeliveredLines,
-        limit: int,
-        keep: Keep | None = None,
-    ) -> Pruned:
-        return prune(self.store, route, statuses, ended_before, forget_before, delivered, limit, keep)
+    def prune(self, asked: PruneRequest) -> Pruned:
+        return prune(self.store, asked)
 
     def sign_on(self, holder: str) -> None:
         """No-op: for a process on another machine, only an expired lease proves its death."""

@@ -30,7 +30,7 @@ from milepost.ledgers.memory.state import MemoryRecord, State, encode
 from milepost.ports.documents import BREAKER, Document, read_as
 from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare
-from milepost.ports.retention import DeliveredLines, Keep, Pruned
+from milepost.ports.retention import Pruned, PruneRequest
 from milepost.ports.runner import Service
 from milepost.ports.upkeep import BackupReport, Progress, TransferResult
 
@@ -270,18 +270,9 @@ class MemoryLedger:
             self._state.writes += 1
             return len(held)
 
-    def prune(
-        self,
-        route: str,
-        statuses: frozenset[Status],
-        ended_before: int,
-        forget_before: int | None,
-        delivered: DeliveredLines,
-        limit: int,
-        keep: Keep | None = None,
-    ) -> Pruned:
+    def prune(self, asked: PruneRequest) -> Pruned:
         with self._lock:
-            return prune(self._state, route, statuses, ended_before, forget_before, delivered, limit, keep)
+            return prune(self._state, asked)
 
     def sign_on(self, holder: str) -> None:
         with self._lock:

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 
-from milepost.core.status import Status
 from milepost.ledgers.memory.state import State
 from milepost.ports.items import KnownKey
-from milepost.ports.retention import DeliveredLines, Keep, Leaving, Pruned
+from milepost.ports.retention import Leaving, Pruned, PruneRequest
 
 
-def prune(
-    state: State,
-    route: str,
-    statuses: frozenset[Status],
-    ended_before: int,
-    forget_before: int | None,
-    delivered: DeliveredLines,
-    limit: int,
-    keep: Keep | None,
-) -> Pruned:
+def prune(state: State, asked: PruneRequest) -> Pruned:
+    route, limit, ended_before = asked.route, asked.limit, asked.ended_before
     ended = [
         record
         for record in state.records.values()
-        if record.row.route == route and record.row.terminal and record.row.status in statuses and record.row.entered_at < ended_before
+        if record.row.route == route
+        and record.row.terminal
+        and record.row.status in asked.statuses
+        and record.row.entered_at < ended_before
     ]
-    if keep is not None and ended:
-        keep([Leaving(record.item(), list(record.lines)) for record in ended[:limit]])
+    if asked.keep is not None and ended:
+        asked.keep([Leaving(record.item(), list(record.lines)) for record in ended[:limit]])
     for record in ended[:limit]:
         row = record.row
         seal = KnownKey(
@@ -39,7 +33,7 @@ def prune(
         for record in state.departed
         if record.row.route == route
         and record.row.entered_at < ended_before
-        and delivered.covers(route, record.row.key, record.lines[-1].seq)
+        and asked.delivered.covers(route, record.row.key, record.lines[-1].seq)
     ]
     for record in gone[:limit]:
         state.departed.remove(record)
@@ -50,7 +44,7 @@ def prune(
     old = [
         ref
         for ref, seal in state.seals.items()
-        if forget_before is not None and ref[0] == route and (seal.ended_at or 0) < forget_before and ref not in waiting
+        if asked.forget_before is not None and ref[0] == route and (seal.ended_at or 0) < asked.forget_before and ref not in waiting
     ]
     for ref in old[:limit]:
         del state.seals[ref]

@@ -12,7 +12,6 @@ from milepost.core.change import Change
 from milepost.core.errors import LedgerError, RouteChanged
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
-from milepost.core.status import Status
 from milepost.ledgers.sqlite import claim, documents, find, read, retention, upkeep
 from milepost.ledgers.sqlite.admission import Admission
 from milepost.ledgers.sqlite.arrivals import Arrivals
@@ -41,7 +40,7 @@ from milepost.ports.items import (
     Timing,
     add_unknown,
 )
-from milepost.ports.retention import DeliveredLines, Keep, Pruned
+from milepost.ports.retention import Pruned, PruneRequest
 from milepost.ports.runner import Service
 from milepost.ports.upkeep import BackupReport, Progress, TransferResult
 
@@ -289,17 +288,8 @@ class SqliteLedger:
         self._liveness.bury(list(holders))
         return taken
 
-    def prune(
-        self,
-        route: str,
-        statuses: frozenset[Status],
-        ended_before: int,
-        forget_before: int | None,
-        delivered: DeliveredLines,
-        limit: int,
-        keep: Keep | None = None,
-    ) -> Pruned:
-        return retention.prune(self._read, self._write, route, statuses, ended_before, forget_before, delivered, limit, keep)
+    def prune(self, asked: PruneRequest) -> Pruned:
+        return retention.prune(self._read, self._write, asked)
 
     def sign_on(self, holder: str) -> None:
         self._liveness.sign_on(holder)

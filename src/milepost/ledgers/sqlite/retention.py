@@ -12,37 +12,28 @@ from milepost.ledgers.sqlite.file.store import TransactionRunner
 from milepost.ledgers.sqlite.read import history
 from milepost.ledgers.sqlite.rows.codec import CODES, COLUMNS, STATUSES, UNREADABLE, chunks, decode_rest, items_of, rows_of
 from milepost.ledgers.sqlite.rows.names import NameNumbers
-from milepost.ports.retention import DeliveredLines, Keep, Leaving, Pruned
+from milepost.ports.retention import Leaving, Pruned, PruneRequest
 
 Numbers = list[tuple[int]]
 
 
-def prune(
-    read: TransactionRunner,
-    write: TransactionRunner,
-    route: str,
-    statuses: frozenset[Status],
-    ended_before: int,
-    forget_before: int | None,
-    delivered: DeliveredLines,
-    limit: int,
-    keep: Keep | None,
-) -> Pruned:
+def prune(read: TransactionRunner, write: TransactionRunner, asked: PruneRequest) -> Pruned:
     """Find removable rows, keep their evidence with `keep`, remove those still unchanged; then lines, then seals. The search is a
     read transaction, so that writers do not wait for it."""
-    heads = read(lambda connection, names: _ended(connection, names, route, statuses, ended_before, limit))
-    more = len(heads) == limit
-    if keep is not None and heads:
+    heads = read(lambda connection, names: _ended(connection, names, asked))
+    more = len(heads) == asked.limit
+    if asked.keep is not None and heads:
         going = read(lambda connection, names: _leaving(connection, names, list(heads)))
-        keep(going)
+        asked.keep(going)
         # An unreadable item cannot be kept as evidence: it stays.
         heads = {one.item.row.handle: heads[one.item.row.handle] for one in going}
-    left = write(lambda connection, names: _remove_rows(connection, names, route, statuses, ended_before, heads)) if heads else {}
-    spent = read(lambda connection, names: _delivered_lines(connection, names, route, ended_before, delivered, limit))
+    left = write(lambda connection, names: _remove_rows(connection, names, asked, heads)) if heads else {}
+    spent = read(lambda connection, names: _delivered_lines(connection, names, asked))
     if spent:
         write(lambda connection, names: _remove_lines(connection, spent))
-    forgotten = 0 if forget_before is None else write(lambda connection, names: _forget(connection, names, route, forget_before))
-    return Pruned(sum(left.values()), forgotten, (more and bool(left)) or len(spent) == limit, len(spent), left)
+    before = asked.forget_before
+    forgotten = 0 if before is None else write(lambda connection, names: _forget(connection, names, asked.route, before))
+    return Pruned(sum(left.values()), forgotten, (more and bool(left)) or len(spent) == asked.limit, len(spent), left)
 
 
 def _search(statuses: frozenset[Status]) -> str:
@@ -50,15 +41,13 @@ def _search(statuses: frozenset[Status]) -> str:
     return f"SELECT i.id, i.head FROM item i WHERE i.route = ? AND i.due_at IS NULL AND i.status IN ({codes}) AND i.entered_at < ?"
 
 
-def _ended(
-    connection: sqlite3.Connection, names: NameNumbers, route: str, statuses: frozenset[Status], ended_before: int, limit: int
-) -> dict[int, bytes]:
+def _ended(connection: sqlite3.Connection, names: NameNumbers, asked: PruneRequest) -> dict[int, bytes]:
     """The numbers and heads of rows that may leave."""
-    # "+route" makes SQLite read the table itself: in the order of numbers the oldest come first.
-    if not statuses:
+    if not asked.statuses:
         return {}
-    search = _search(statuses).replace("i.route", "+i.route") + " ORDER BY i.id LIMIT ?"
-    return dict(connection.execute(search, (names.routes.get(route), ended_before, limit)).fetchall())
+    # "+route" makes SQLite read the table itself: in the order of numbers the oldest come first.
+    search = _search(asked.statuses).replace("i.route", "+i.route") + " ORDER BY i.id LIMIT ?"
+    return dict(connection.execute(search, (names.routes.get(asked.route), asked.ended_before, asked.limit)).fetchall())
 
 
 def _leaving(connection: sqlite3.Connection, names: NameNumbers, numbers: Sequence[int]) -> list[Leaving]:
@@ -72,19 +61,12 @@ def _leaving(connection: sqlite3.Connection, names: NameNumbers, numbers: Sequen
     return [Leaving(item, history(connection, names, item.route, item.key)) for item in items]
 
 
-def _remove_rows(
-    connection: sqlite3.Connection,
-    names: NameNumbers,
-    route: str,
-    statuses: frozenset[Status],
-    ended_before: int,
-    heads: Mapping[int, bytes],
-) -> dict[Status, int]:
+def _remove_rows(connection: sqlite3.Connection, names: NameNumbers, asked: PruneRequest, heads: Mapping[int, bytes]) -> dict[Status, int]:
     """Turn these rows into seals if they are unchanged; returns how many, by status."""
-    search = _search(statuses) + " AND i.id = ? AND i.head = ?"
-    route_id = names.routes.get(route)
+    search = _search(asked.statuses) + " AND i.id = ? AND i.head = ?"
+    route_id = names.routes.get(asked.route)
     each: Numbers = [
-        (number,) for number, head in heads.items() if connection.execute(search, (route_id, ended_before, number, head)).fetchone()
+        (number,) for number, head in heads.items() if connection.execute(search, (route_id, asked.ended_before, number, head)).fetchone()
     ]
     left = Counter(
         STATUSES[connection.execute("SELECT status FROM item WHERE id = ?", number).fetchone()[0]] for number in each
@@ -120,18 +102,17 @@ def _remove_rows(
     return dict(left)
 
 
-def _delivered_lines(
-    connection: sqlite3.Connection, names: NameNumbers, route: str, ended_before: int, delivered: DeliveredLines, limit: int
-) -> Numbers:
+def _delivered_lines(connection: sqlite3.Connection, names: NameNumbers, asked: PruneRequest) -> Numbers:
     """The numbers of items without a row whose lines are all delivered."""
+    route, limit, parked = asked.route, asked.limit, asked.delivered.parked
     newest = connection.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone()[0]
     # The newest line always stays: its number must never be reused, or a cursor would skip the next line.
-    up_to = min(delivered.up_to, newest - 1)
+    up_to = min(asked.delivered.up_to, newest - 1)
     found = connection.execute(
         "SELECT item, key FROM departed WHERE route = ? AND last_seq <= ? AND ended_at < ? ORDER BY last_seq LIMIT ?",
-        (names.routes.get(route), up_to, ended_before, limit + sum(parked == route for parked, _ in delivered.parked)),
+        (names.routes.get(route), up_to, asked.ended_before, limit + sum(of == route for of, _ in parked)),
     )
-    return [(number,) for number, key in found if (route, key) not in delivered.parked][:limit]
+    return [(number,) for number, key in found if (route, key) not in parked][:limit]
 
 
 def _remove_lines(connection: sqlite3.Connection, numbers: Numbers) -> None:

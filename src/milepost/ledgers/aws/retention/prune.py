@@ -22,45 +22,34 @@ from milepost.ledgers.aws.store import SEALED_FOR_MS, AwsStore, seal_of
 from milepost.ledgers.aws.tables.item_rows import copied_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ledgers.aws.tables.readable_rows import SPOILT, readable
-from milepost.ports.retention import DeliveredLines, Keep, Leaving, Pruned
+from milepost.ports.retention import Leaving, Pruned, PruneRequest
 
 PAGE = 100
 
 log = logging.getLogger(__name__)
 
 
-def prune(
-    store: AwsStore,
-    route: str,
-    statuses: frozenset[Status],
-    ended_before: int,
-    forget_before: int | None,
-    delivered: DeliveredLines,
-    limit: int,
-    keep: Keep | None = None,
-) -> Pruned:
+def prune(store: AwsStore, asked: PruneRequest) -> Pruned:
     """Remove rows first, in as many calls as that takes; then lines and old seals, by way of the seals."""
-    layout = store.layout(route)
+    layout = store.layout(asked.route)
     if layout is None:
         return Pruned(0, 0, False)
-    left, more = _prune_rows(store, layout, statuses, ended_before, limit, keep)
+    left, more = _prune_rows(store, layout, asked)
     if more:
         return Pruned(sum(left.values()), 0, True, 0, dict(left))
-    lines, forgotten, more = _prune_seals(store, route, ended_before, forget_before, delivered, limit)
+    lines, forgotten, more = _prune_seals(store, asked)
     return Pruned(sum(left.values()), forgotten, more, lines, dict(left))
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------
-def _prune_rows(
-    store: AwsStore, layout: Layout, statuses: frozenset[Status], ended_before: int, limit: int, keep: Keep | None
-) -> tuple[Counter[Status], bool]:
+def _prune_rows(store: AwsStore, layout: Layout, asked: PruneRequest) -> tuple[Counter[Status], bool]:
     """Each call continues where the previous one stopped, so that the whole table is read only once."""
     left: Counter[Status] = Counter()
     start = store.pruned_to.pop(layout.route, None)
     for image in _scan(store, layout.table, start):
-        if left.total() == limit:
+        if left.total() == asked.limit:
             return left, True
-        status = _prune_row(store, layout, image, statuses, ended_before, keep)
+        status = _prune_row(store, layout, image, asked)
         if status is not None:
             store.values.remove(image)
             left[status] += 1
@@ -69,33 +58,31 @@ def _prune_rows(
     return left, False
 
 
-def _prune_row(
-    store: AwsStore, layout: Layout, image: Image, statuses: frozenset[Status], ended_before: int, keep: Keep | None
-) -> Status | None:
+def _prune_row(store: AwsStore, layout: Layout, image: Image, asked: PruneRequest) -> Status | None:
     """Remove the row and return its status; None: it stays. An unreadable one stays and affects no other."""
     try:
-        status = _may_go(store, layout, image, statuses, ended_before)
+        status = _may_go(store, layout, image, asked)
         if status is None:
             return None
-        going = None if keep is None else leaving(store, layout, image)
+        going = None if asked.keep is None else leaving(store, layout, image)
         if going is not None and not _is_proved(going):
             raise LedgerDamaged("its history chain does not end at its present state; 'milepost show' shows the broken line")
     except SPOILT as error:
         log.error("cannot read %s of %s, so it is not removed: %s: %s", layout.key_of(image), layout.table, type(error).__name__, error)
         return None
-    if keep is not None and going is not None:
-        keep([going])
+    if asked.keep is not None and going is not None:
+        asked.keep([going])
     return status if _delete(store, layout, layout.key_of(image), image) else None
 
 
-def _may_go(store: AwsStore, layout: Layout, image: Image, statuses: frozenset[Status], ended_before: int) -> Status | None:
-    if image.get("status", {}).get("S") not in statuses & TERMINAL:
+def _may_go(store: AwsStore, layout: Layout, image: Image, asked: PruneRequest) -> Status | None:
+    if image.get("status", {}).get("S") not in asked.statuses & TERMINAL:
         return None  # no need to read the rest of the row
     row = readable(store, layout, image)
-    if row is None or row.entered_at >= ended_before or copied_of(image) < row.version:
+    if row is None or row.entered_at >= asked.ended_before or copied_of(image) < row.version:
         return None
     seal = store.seal_image(row.route, row.key)
-    sealed = seal is not None and seal["sealedAt"]["S"] <= iso(ended_before - SEALED_FOR_MS)
+    sealed = seal is not None and seal["sealedAt"]["S"] <= iso(asked.ended_before - SEALED_FOR_MS)
     return row.status if sealed else None
 
 
@@ -126,24 +113,22 @@ def _delete(store: AwsStore, layout: Layout, key: str, image: Image) -> bool:
 
 
 # Lines and seals ------------------------------------------------------------------------------------------------------
-def _prune_seals(
-    store: AwsStore, route: str, ended_before: int, forget_before: int | None, delivered: DeliveredLines, limit: int
-) -> tuple[int, int, bool]:
+def _prune_seals(store: AwsStore, asked: PruneRequest) -> tuple[int, int, bool]:
     """Numbers of items whose lines were removed and of seals forgotten, and whether there is more. Continues where it stopped."""
     lines = forgotten = 0
-    name = f"{route}/"
+    name = f"{asked.route}/"
     start = store.pruned_to.pop(name, None)
     page: list[Image] = []
-    for image in _seals(store, route, start):
+    for image in _seals(store, asked.route, start):
         page.append(image)
         if len(page) == PAGE:
-            more_lines, more_forgotten = _page(store, route, page, ended_before, forget_before, delivered)
+            more_lines, more_forgotten = _page(store, page, asked)
             lines, forgotten = lines + more_lines, forgotten + more_forgotten
-            if max(lines, forgotten) >= limit:
+            if max(lines, forgotten) >= asked.limit:
                 store.pruned_to[name] = {"key": page[-1]["key"]}
                 return lines, forgotten, True
             page = []
-    more_lines, more_forgotten = _page(store, route, page, ended_before, forget_before, delivered)
+    more_lines, more_forgotten = _page(store, page, asked)
     return lines + more_lines, forgotten + more_forgotten, False
 
 
@@ -151,23 +136,22 @@ def _seals(store: AwsStore, route: str, start: Image | None) -> Iterable[Image]:
     return (image for image in _scan(store, store.names.seen, start) if image["route"]["S"] == route)
 
 
-def _page(
-    store: AwsStore, route: str, page: Sequence[Image], ended_before: int, forget_before: int | None, delivered: DeliveredLines
-) -> tuple[int, int]:
+def _page(store: AwsStore, page: Sequence[Image], asked: PruneRequest) -> tuple[int, int]:
+    route = asked.route
     spent = [
         image
         for image in page
         if "place" in image
-        and image["endedAt"]["S"] < iso(ended_before)
-        and delivered.covers(route, seal_of(image, route).key, int(image["place"]["N"]))
+        and image["endedAt"]["S"] < iso(asked.ended_before)
+        and asked.delivered.covers(route, seal_of(image, route).key, int(image["place"]["N"]))
     ]
     present = store.images(route, [seal_of(image, route).key for image in spent])
     spent = [image for image in spent if seal_of(image, route).key not in present]
     emptied = store.requests.each([partial(_remove_lines, store, route, image) for image in spent])
     empty = [image for image in page if "place" not in image] + [image for image, done in zip(spent, emptied, strict=True) if done]
-    if forget_before is None:
+    if asked.forget_before is None:
         return len(spent), 0
-    old = [image for image in empty if image["endedAt"]["S"] < iso(forget_before)]
+    old = [image for image in empty if image["endedAt"]["S"] < iso(asked.forget_before)]
     return len(spent), sum(store.requests.each([partial(_forget, store, image) for image in old]))
 
 
