@@ -15,7 +15,8 @@ from milepost.core.outcome import Done, Outcome
 from milepost.core.values.durations import Moment, Span, moment_ms, span_ms
 from milepost.core.values.refusal import SAID_BEFORE, Refusal
 from milepost.engine.act_log import ActReport
-from milepost.engine.acts.bulk import act, close_breakers, confirm_outside, drain, pause, resume
+from milepost.engine.acts.bulk import act, confirm_outside
+from milepost.engine.acts.controls import close_breakers, drain, pause, resume
 from milepost.engine.alerts.views import alert_views
 from milepost.engine.context import Context
 from milepost.engine.health.readiness import unready
@@ -261,7 +262,7 @@ class Operations:
         route declares, and all that have a pause, a limit or an open breaker."""
         plan = self.context.plan(route)
         if stage not in plan.by_name:
-            raise UsageError(f"route {route!r} has no stage {stage!r}; its stages are {', '.join(plan.by_name)}")
+            raise UsageError(plan.unknown_stage(stage))
         return lane_views(self.context, plan, stage, names)
 
     def groups(self, route: str) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Retry
 from milepost.core.routes.backoff import Backoff
 from milepost.core.routes.route import Route, Stage
 from milepost.core.status import Reason, Status
-from milepost.engine.acts.bulk import limit, pause
+from milepost.engine.acts.controls import limit, pause
 from milepost.engine.context import Context
 from milepost.engine.views.items import live_processes, processes
 from milepost.engine.work.execute import run_async, run_plain

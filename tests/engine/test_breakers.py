@@ -15,7 +15,7 @@ from milepost.core.routes.breaker import Breaker
 from milepost.core.routes.route import Limits, Route
 from milepost.core.status import Reason, Status
 from milepost.engine.act_log import all_acts
-from milepost.engine.acts.bulk import close_breakers
+from milepost.engine.acts.controls import close_breakers
 from milepost.engine.breakers import breaker_views
 from milepost.engine.context import Context
 from milepost.engine.health.doctor import doctor

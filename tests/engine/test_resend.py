@@ -13,7 +13,8 @@ from milepost.core.outcome import Done, HandedOver, NotYet, Retry
 from milepost.core.routes.route import Route
 from milepost.core.status import Reason, Status
 from milepost.engine import resend as resend_module
-from milepost.engine.acts.bulk import confirm_outside, pause, resume
+from milepost.engine.acts.bulk import confirm_outside
+from milepost.engine.acts.controls import pause, resume
 from milepost.engine.resend import Resender, ResendSummary
 from milepost.engine.routes.versions import apply_route
 from milepost.ports.items import Query, QueryPage

@@ -170,7 +170,7 @@ def test_what_never_comes_to_rest_is_told(url: str) -> None:
 
 
 def test_paused_items_are_left_and_rates_are_kept(url: str) -> None:
-    from milepost.engine.acts.bulk import pause
+    from milepost.engine.acts.controls import pause
 
     clock = VirtualClock()
     route = mp.Route("parcels", key="id")

@@ -52,7 +52,7 @@ def confirm(
     row = item.row
     stage = plan.by_name.get(stage_name)
     if stage is None:
-        return impossible(f"route {plan.name!r} has no stage {stage_name!r}; its stages are {', '.join(plan.by_name)}")
+        return impossible(plan.unknown_stage(stage_name))
     forced = refusal(outcome.output, stage, item.payload_of(stage_name)) if isinstance(outcome, Done) else None
     if forced is not None and not (force and operator):
         return Refusal(RefusalKind.CONFIRMS_NOTHING, f"{forced}; an operator can confirm it with force" if operator else forced)

@@ -34,7 +34,7 @@ def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new:
         return impossible("a worker has claimed it; wait for its outcome, or cancel it first")
     target = plan.by_name.get(stage or row.stage)
     if target is None:
-        return _no_stage(plan, stage or row.stage)
+        return impossible(plan.unknown_stage(stage or row.stage))
     here = plan.position.get(row.stage, len(plan.stages))
     if plan.position[target.name] > here:
         return impossible(f"it has not reached {target.name!r} yet; use skip to move it forward")
@@ -62,7 +62,7 @@ def rerun(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new:
         )
     target = plan.first if stage is None else plan.by_name.get(stage)
     if target is None:
-        return _no_stage(plan, stage)
+        return impossible(plan.unknown_stage(stage))
     back = target.name != row.stage
     pass_no = row.pass_no + 1 if back or as_new else row.pass_no
     note = {"kept": row.kept} if row.kept else None
@@ -127,10 +127,6 @@ def reschedule(item: Item, plan: Plan, now: int, *, not_before: int, **author: A
     status, fields, offered = rescheduled(row, stage, not_before, now)
     note = {"not_before": iso(not_before) if not_before > now else None}
     return change(row, Reason.RESCHEDULED, now, status, fields, Author(**author), offered=offered, note=note)
-
-
-def _no_stage(plan: Plan, stage: str | None) -> Refusal:
-    return impossible(f"route {plan.name!r} has no stage {stage!r}; its stages are {', '.join(plan.by_name)}")
 
 
 def skip(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:

@@ -21,7 +21,8 @@ from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry
 from milepost.core.status import Status
 from milepost.core.values.refusal import Refusal, impossible
 from milepost.demo.archive import LIBRARIES, archive
-from milepost.engine.acts.bulk import act, pause
+from milepost.engine.acts.bulk import act
+from milepost.engine.acts.controls import pause
 from milepost.engine.apply import apply_all
 from milepost.engine.context import Context
 from milepost.engine.events.deliver import EventRelay

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from milepost.core.errors import UsageError
 from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Stage
 from milepost.engine.share import Accepts
 from milepost.ports.blobs import Blobs
 from milepost.ports.ledger import Ledger
@@ -38,6 +39,13 @@ class Context:
             known = ", ".join(sorted(self.plans)) or "none; give --routes file.py, or set routes in milepost.toml"
             raise UsageError(f"there is no route {route!r}; known routes: {known}")
         return plan
+
+    def stage(self, route: str, stage: str) -> Stage:
+        """The stage of a route; UsageError that lists its stages if there is none."""
+        plan = self.plan(route)
+        if stage not in plan.by_name:
+            raise UsageError(plan.unknown_stage(stage))
+        return plan.by_name[stage]
 
     def take(self, plan: Plan) -> Plan:
         """Use this plan for its route from now on, such as one with the version that the ledger holds."""

@@ -26,7 +26,8 @@ from milepost.core.outcome import Done, Retry
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.core.status import Reason, Status
-from milepost.engine.acts.bulk import act, close_breakers, confirm_outside, pause, resume
+from milepost.engine.acts.bulk import act, confirm_outside
+from milepost.engine.acts.controls import close_breakers, pause, resume
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.engine.routes.versions import register

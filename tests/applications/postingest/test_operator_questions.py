@@ -13,7 +13,8 @@ import milepost as mp
 from milepost.applications.postingest import postingest
 from milepost.composition import open_context
 from milepost.core.status import Status
-from milepost.engine.acts.bulk import act, pause, resume
+from milepost.engine.acts.bulk import act
+from milepost.engine.acts.controls import pause, resume
 from milepost.engine.resend import Resender
 from milepost.engine.routes.versions import apply_route
 from milepost.engine.views.items import status

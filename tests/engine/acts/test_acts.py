@@ -13,7 +13,8 @@ from milepost.core.outcome import Done, Reject
 from milepost.core.status import TERMINAL, Reason, Status
 from milepost.engine import act_log
 from milepost.engine.act_log import act_view, all_acts
-from milepost.engine.acts.bulk import act, confirm_outside, go_on, limit, pause, resume
+from milepost.engine.acts.bulk import act, confirm_outside, go_on
+from milepost.engine.acts.controls import limit, pause, resume
 from milepost.engine.intake import submit
 from milepost.ports.documents import ACT, HOLD, LIMIT, Act, read_as
 from milepost.ports.items import Query

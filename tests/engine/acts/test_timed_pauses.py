@@ -9,7 +9,7 @@ from milepost.core.errors import UsageError
 from milepost.core.outcome import Done
 from milepost.core.routes.route import Route
 from milepost.engine.act_log import all_acts
-from milepost.engine.acts.bulk import limit, pause, resume
+from milepost.engine.acts.controls import limit, pause, resume
 from milepost.engine.resend import Resender
 from milepost.ports.documents import HOLD, LIMIT
 from milepost.ports.ledger import Ledger

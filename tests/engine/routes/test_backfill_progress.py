@@ -10,7 +10,7 @@ from tests.engine.world import ROUTE, World
 
 from milepost.core.errors import UsageError
 from milepost.engine.act_log import act_view, all_acts
-from milepost.engine.acts.bulk import pause, resume
+from milepost.engine.acts.controls import pause, resume
 from milepost.engine.health.doctor import doctor
 from milepost.engine.resend import Resender
 from milepost.engine.retention import prune

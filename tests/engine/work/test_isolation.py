@@ -10,7 +10,7 @@ import pytest
 
 import milepost as mp
 from milepost.core.status import Status
-from milepost.engine.acts.bulk import pause
+from milepost.engine.acts.controls import pause
 from milepost.station import Station
 
 WAIT = 30

@@ -13,7 +13,7 @@ from milepost.core.outcome import Done, NotYet, Outcome, Retry
 from milepost.core.routes.backoff import Backoff
 from milepost.core.routes.route import Limits, Route
 from milepost.core.status import Reason, Status
-from milepost.engine.acts.bulk import limit, pause, resume
+from milepost.engine.acts.controls import limit, pause, resume
 from milepost.engine.work.worker import GRACE_MS, LEASE_MS
 from milepost.ports.ledger import Ledger
 from milepost.testing.audit import audit

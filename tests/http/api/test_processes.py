@@ -12,7 +12,7 @@ import pytest
 from tests.http.guarded_server import GuardedServer, guarded_server
 from tests.http.live_server import LiveServer
 
-from milepost.engine.acts.bulk import pause
+from milepost.engine.acts.controls import pause
 from milepost.ports.documents import PROCESS, Process
 from milepost.testing.clock import VirtualClock
 

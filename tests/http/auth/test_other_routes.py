@@ -17,7 +17,8 @@ from tests.http.live_server import HttpAnswer, sample_route
 import milepost as mp
 from milepost.core.errors import EventRefused, LedgerBusy
 from milepost.core.events import Envelope
-from milepost.engine.acts.bulk import act, limit, pause
+from milepost.engine.acts.bulk import act
+from milepost.engine.acts.controls import limit, pause
 from milepost.engine.events.deliver import EventRelay
 from milepost.http.api import events as stream
 from milepost.http.protocol.endpoint import Endpoint

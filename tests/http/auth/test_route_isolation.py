@@ -12,7 +12,8 @@ from tests.http.guarded_server import SIGNED, GuardedServer, guarded_server
 
 from milepost.core.errors import EventRefused
 from milepost.core.events import Envelope
-from milepost.engine.acts.bulk import act, limit, pause
+from milepost.engine.acts.bulk import act
+from milepost.engine.acts.controls import limit, pause
 from milepost.engine.events.deliver import EventRelay
 from milepost.http.server.endpoints import all_endpoints, all_pages
 from milepost.ports.documents import PROCESS, Process

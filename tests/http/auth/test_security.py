@@ -12,7 +12,7 @@ from tests.http.guarded_server import ITEMS, READ, GuardedServer, guarded_server
 from tests.http.live_server import sample_route
 
 from milepost.engine.act_log import all_acts
-from milepost.engine.acts.bulk import pause
+from milepost.engine.acts.controls import pause
 from milepost.engine.auth.keys import SCOPES
 from milepost.http.auth.origins import address_of, from_elsewhere, not_local
 from milepost.http.protocol.endpoint import Answer, Call, Endpoint, Endpoints

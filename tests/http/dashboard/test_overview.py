@@ -20,7 +20,7 @@ from tests.http.remote_workers import images
 
 import milepost as mp
 from milepost.core.errors import EventRefused
-from milepost.engine.acts.bulk import pause, resume
+from milepost.engine.acts.controls import pause, resume
 from milepost.engine.health.doctor import doctor
 from milepost.engine.views import snapshot
 from milepost.http.dashboard import failures

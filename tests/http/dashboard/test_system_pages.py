@@ -20,7 +20,8 @@ from milepost.core.status import FAILED
 from milepost.core.values.durations import iso
 from milepost.core.values.histogram import Histogram
 from milepost.engine.act_log import all_acts, record
-from milepost.engine.acts.bulk import act, limit, pause
+from milepost.engine.acts.bulk import act
+from milepost.engine.acts.controls import limit, pause
 from milepost.engine.events.feed import page_back
 from milepost.engine.metrics.collector import MetricFigures
 from milepost.engine.retention import prune

@@ -18,7 +18,8 @@ from tests.http.live_server import JSON, HttpAnswer, LiveServer, running_server,
 
 import milepost as mp
 from milepost.core.errors import EventRefused
-from milepost.engine.acts.bulk import act, pause
+from milepost.engine.acts.bulk import act
+from milepost.engine.acts.controls import pause
 from milepost.engine.events.deliver import EventRelay
 from milepost.http.dashboard.pages.export import cell
 from milepost.ports.documents import PROCESS, Process

@@ -50,7 +50,7 @@ def breakers(given: CliSettings, as_json: bool) -> None:
 @settings
 def close(given: CliSettings, route: str, stage: str, lane: str | None, by: str | None, reason: str | None, as_json: bool) -> int:
     """Close the open breakers of a stage, or of one lane: the items are worked on again at once."""
-    from milepost.engine.acts.bulk import close_breakers
+    from milepost.engine.acts.controls import close_breakers
 
     name, why = check_signed(by, reason)
     with given.context(act=True) as ctx:

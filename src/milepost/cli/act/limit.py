@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from milepost.cli.act.scope import on_scope, stage_of
+from milepost.cli.act.scope import ControlScope, on_scope
 from milepost.cli.config import CliSettings
-from milepost.cli.options import check_signed
 from milepost.cli.out import print_json
 
 
@@ -15,34 +14,20 @@ from milepost.cli.out import print_json
 @click.option("--concurrency", type=click.IntRange(1), help="Concurrent handler calls in each process.")
 @click.option("--clear", is_flag=True, help="Remove these limits; those of the route file apply again.")
 @on_scope
-def limit(
-    given: CliSettings,
-    route: str,
-    stage_word: str | None,
-    stage: str | None,
-    lane: str | None,
-    by: str | None,
-    reason: str | None,
-    as_json: bool,
-    rate: str | None,
-    concurrency: int | None,
-    clear: bool,
-) -> None:
+def limit(given: CliSettings, at: ControlScope, as_json: bool, rate: str | None, concurrency: int | None, clear: bool) -> None:
     """Set the rate or concurrency limit of a stage or lane."""
-    from milepost.core.admission.controls import scope
-    from milepost.engine.acts.bulk import limit as set_limit
+    from milepost.engine.acts.controls import limit as set_limit
+    from milepost.engine.acts.controls import limited_view
 
-    chosen = stage_of(stage, stage_word)
-    if chosen is None:
+    route, stage, lane = at.place
+    if stage is None:
         raise click.UsageError("name the stage: a limit applies to a stage or one of its lanes")
-    name, why = check_signed(by, reason)
     with given.context(act=True) as ctx:
-        now = set_limit(ctx, route, chosen, lane, rate=rate, concurrency=concurrency, clear=clear, by=name, reason=why)
-    place = scope(route, chosen, lane)
+        now = set_limit(ctx, route, stage, lane, rate=rate, concurrency=concurrency, clear=clear, **at.signed)
     if as_json:
-        print_json({"scope": place, "rate": None if now is None else now.rate, "concurrency": None if now is None else now.concurrency})
+        print_json(limited_view(at.name, now))
     elif now is None:
-        click.echo(f"{place}: the limits of the route file apply again.")
+        click.echo(f"{at.name}: the limits of the route file apply again.")
     else:
         parts = [f"rate {now.rate}"] * (now.rate is not None) + [f"concurrency {now.concurrency}"] * (now.concurrency is not None)
-        click.echo(f"{place}: {', '.join(parts)}.")
+        click.echo(f"{at.name}: {', '.join(parts)}.")

@@ -61,6 +61,10 @@ class Plan:
         made._set(**({name: getattr(self, name) for name in self.__slots__} | fields))
         return made
 
+    def unknown_stage(self, stage: str | None) -> str:
+        """Says that the route has no such stage, and which it has."""
+        return f"route {self.name!r} has no stage {stage!r}; its stages are {', '.join(self.by_name)}"
+
     def at_version(self, version: int) -> Plan:
         """This plan at the version number that the ledger gave it. Shares its stages with this one."""
         return self if version == self.version else self._with(version=version)

@@ -9,30 +9,26 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from milepost.core import confirmations, operators
-from milepost.core.admission.breakers import BreakerRecord
-from milepost.core.admission.controls import Hold, Limit, scope
 from milepost.core.change import Change
 from milepost.core.errors import UsageError
 from milepost.core.item import Content, Item, Row
 from milepost.core.outcome import Done, Outcome, outcome_from_builtins, outcome_to_builtins
-from milepost.core.routes.mistakes import check_count
 from milepost.core.routes.plan import Plan
 from milepost.core.status import LIVE, Reason, Status
 from milepost.core.values.difference import difference
-from milepost.core.values.durations import Moment, iso, moment_ms, rate_per_second
+from milepost.core.values.durations import Moment, iso, moment_ms
 from milepost.core.values.refusal import Refusal, RefusalKind
-from milepost.engine.act_log import ActReport, Selection, begin, check_same, has_line, record, recorded, select, selection_of, signed
+from milepost.engine.act_log import ActReport, Selection, begin, check_same, has_line, recorded, select, selection_of, signed
 from milepost.engine.acts.replacement import NewContent, read_content, replaced
-from milepost.engine.acts.timed_pauses import DRAIN_AHEAD_MS, begin_drain, check_drain
 from milepost.engine.apply import Decision, apply_all, unreadable
 from milepost.engine.context import Context
 from milepost.engine.evidence.restore import bring_back, can_bring_back
 from milepost.engine.failed_tries import warn_of_failed_try
 from milepost.engine.routes.backfill import begin_rerun
-from milepost.ports.documents import ACT, BREAKER, HOLD, LIMIT, Act, read_as
+from milepost.ports.documents import ACT, Act
 from milepost.ports.items import Query, Refused
 
-__all__ = ["ActReport", "act", "close_breakers", "confirm_outside", "drain", "go_on", "limit", "pause", "resume"]
+__all__ = ["ActReport", "act", "confirm_outside", "go_on"]
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of items handled and the approximate total, if known."""
@@ -249,7 +245,7 @@ def _checked(ctx: Context, verb: str, route: str, stage: str | None, as_new: boo
     if force and (verb != "confirm" or not isinstance(outcome or Done(True), Done)):
         raise UsageError("only a confirmation that a stage is done can be forced")
     if stage is not None:
-        _check_stage(plan, stage)
+        ctx.stage(route, stage)
     return plan
 
 
@@ -310,11 +306,6 @@ def _with_those_brought_back(
     return [(key, back.get(key) if item is None else item) for key, item in page if key not in refused]
 
 
-def _check_stage(plan: Plan, stage: str) -> None:
-    if stage not in plan.by_name:
-        raise UsageError(f"route {plan.name!r} has no stage {stage!r}; its stages are {', '.join(plan.by_name)}")
-
-
 def _absent(ctx: Context, route: str, key: str) -> Refusal:
     known = ctx.ledger.peek(route, [key])[0]
     if known is None:
@@ -373,121 +364,3 @@ def _refused(ctx: Context, plan: Plan, item: Item, stage: str, outcome: Outcome,
     if gone or not isinstance(outcome, Done) or outcome.output is None:
         return None
     return confirmations.refused(item, outcome.output, plan, now, ctx.chance.jitter(), by=by, why=why)
-
-
-def pause(
-    ctx: Context,
-    route: str,
-    stage: str | None = None,
-    lane: str | None = None,
-    *,
-    by: str,
-    reason: str,
-    until: Moment | None = None,
-    drain: str | float | None = None,
-) -> Hold:
-    """Pause a route, a stage or a lane: nothing there is claimed or sent again, and no attempt is counted. It ends when it is resumed, or
-    by itself at `until`; the items that have waited are then worked on at the rate `drain`. An existing pause stays, unless `until` or
-    `drain` is given: then this one takes its place."""
-    name = _scope(ctx, route, stage, lane)
-    signed(by, reason)
-    check_drain(ctx.plan(route), stage, drain)
-    now = ctx.clock.now()
-    ends_at = None if until is None else moment_ms(until, now, "until")
-    if ends_at is not None and ends_at <= now:
-        raise UsageError(f"until is {iso(ends_at)}, which is past; give a later time, or a span from now such as '2h'")
-    hold = Hold(now, by, reason, ends_at, drain)
-    while True:
-        held = ctx.ledger.read_one(HOLD, name)
-        if held is not None and until is None and drain is None:
-            return read_as(Hold, held.value)
-        if ctx.ledger.write(HOLD, name, hold, expect=0 if held is None else held.version):
-            record(ctx, "pause", route, by, reason, {"scope": name, "until": iso(ends_at), "drain": drain})
-            return hold
-
-
-def resume(
-    ctx: Context,
-    route: str,
-    stage: str | None = None,
-    lane: str | None = None,
-    *,
-    by: str,
-    reason: str,
-    drain: str | float | None = None,
-) -> bool:
-    """End exactly this pause; False if there is none. `drain`: the rate at which the items that have waited are worked on, if not the one
-    that the pause has."""
-    name = _scope(ctx, route, stage, lane)
-    signed(by, reason)
-    check_drain(ctx.plan(route), stage, drain)
-    held = ctx.ledger.read_one(HOLD, name)
-    if held is None or not ctx.ledger.write(HOLD, name, None, expect=held.version):
-        return False
-    record(ctx, "resume", route, by, reason, {"scope": name, "drain": drain})
-    pace = drain if drain is not None else read_as(Hold, held.value).drain
-    if pace is not None:
-        begin_drain(ctx, name, pace, by=by, reason=f"backlog of a pause: {reason}")
-    return True
-
-
-def drain(ctx: Context, route: str, stage: str, lane: str | None, rate: str | float, *, by: str, reason: str) -> None:
-    """Work off what waits in a stage or lane, or enters it within a second, at this rate; then its usual limits apply again."""
-    name = _scope(ctx, route, stage, lane)
-    signed(by, reason)
-    check_drain(ctx.plan(route), stage, rate)
-    begin_drain(ctx, name, rate, by=by, reason=reason, ahead_ms=DRAIN_AHEAD_MS)
-    record(ctx, "limit", route, by, reason, {"scope": name, "rate": rate, "drain": True})
-
-
-def limit(
-    ctx: Context,
-    route: str,
-    stage: str,
-    lane: str | None = None,
-    *,
-    rate: str | float | None = None,
-    concurrency: int | None = None,
-    clear: bool = False,
-    by: str,
-    reason: str,
-) -> Limit | None:
-    """Set limits of a stage or lane; they override the route file's. Values not given stay; `clear` removes all."""
-    name = _scope(ctx, route, stage, lane)
-    signed(by, reason)
-    if ctx.plan(route).by_name[stage].external:
-        raise UsageError(f"stage {stage!r} of route {route!r} is external: it has no handler to limit")
-    if clear == (rate is not None or concurrency is not None):
-        raise UsageError("give a rate, a concurrency or both, or clear")
-    if rate is not None:
-        rate_per_second(rate, "rate")
-    check_count(concurrency, "concurrency")
-    while True:
-        held = ctx.ledger.read_one(LIMIT, name)
-        old = Limit() if held is None else read_as(Limit, held.value)
-        new = None if clear else Limit(rate or old.rate, concurrency or old.concurrency, by, reason, ctx.clock.now())
-        if ctx.ledger.write(LIMIT, name, new, expect=0 if held is None else held.version):
-            record(ctx, "limit", route, by, reason, {"scope": name, "rate": rate, "concurrency": concurrency, "clear": clear})
-            return new
-
-
-def close_breakers(ctx: Context, route: str, stage: str, lane: str | None = None, *, by: str, reason: str) -> list[str]:
-    """Close the open breaker of a lane, or those of all lanes of a stage: their items are claimed again at once. Which were closed."""
-    _check_stage(ctx.plan(route), stage)
-    signed(by, reason)
-    closed: list[str] = []
-    for name, document in sorted(ctx.ledger.read(BREAKER).items()):
-        wanted = name.startswith(scope(route, stage, "")) if lane is None else name == scope(route, stage, lane)
-        if wanted and not read_as(BreakerRecord, document.value).closed and ctx.ledger.write(BREAKER, name, None, expect=document.version):
-            record(ctx, "close-breaker", route, by, reason, {"scope": name})
-            closed.append(name)
-    return closed
-
-
-def _scope(ctx: Context, route: str, stage: str | None, lane: str | None) -> str:
-    plan = ctx.plan(route)
-    if stage is None and lane is not None:
-        raise UsageError(f"lane {lane!r} needs a stage")
-    if stage is not None:
-        _check_stage(plan, stage)
-    return scope(route, stage, lane)

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from tests.http.dashboard.browser.dialogs import at_leisure, say_why
 from tests.http.live_server import LiveServer
 
-from milepost.engine.acts.bulk import pause
+from milepost.engine.acts.controls import pause
 
 Open = Callable[..., Page]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from milepost.engine.acts.bulk import close_breakers
+from milepost.engine.acts.controls import close_breakers
 from milepost.engine.breakers import BreakerView, breaker_views
 from milepost.http.api.operators.controls import Signed
 from milepost.http.auth.author import named

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
 from milepost.core.admission.controls import Hold, Limit, scope
-from milepost.core.values.durations import iso
-from milepost.engine.acts import bulk
+from milepost.engine.acts import controls
+from milepost.engine.acts.controls import Limited, Paused, Resumed, limited_view, paused_view, resumed_view
 from milepost.http.auth.author import named
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.state.state import ServerState
-from milepost.ports.documents import HOLD, LIMIT, read_as
+from milepost.ports.documents import HOLD, LIMIT
 
 ENDPOINTS = Endpoints()
 HOLDS, LIMITS = "/api/v1/routes/{route}/holds", "/api/v1/routes/{route}/limits"
 HOLD_STAGE, HOLD_LANE = f"{HOLDS}/{{stage}}", f"{HOLDS}/{{stage}}/{{lane:path}}"
 LIMIT_STAGE, LIMIT_LANE = f"{LIMITS}/{{stage}}", f"{LIMITS}/{{stage}}/{{lane:path}}"
 OPERATE: dict[str, Any] = {"scope": "operate", "problems": ("unknown-route", "unknown-stage")}
-T = TypeVar("T")
 
 Why = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"\S")]
 
@@ -59,35 +58,8 @@ class Resumption(Struct, frozen=True, forbid_unknown_fields=True):
     for_: str | None = field(default=None, name="for")
 
 
-class Paused(Struct, frozen=True):
-    scope: str
-    paused: bool
-    at: str | None
-    by: str
-    reason: str
-    until: str | None = None
-    drain: str | float | None = None
-
-
-class Resumed(Struct, frozen=True):
-    """`resumed` is false if there was no such pause; `still_paused` are the other pauses in the route."""
-
-    scope: str
-    resumed: bool
-    still_paused: list[str]
-
-
 class Holds(Struct, frozen=True):
     holds: list[Paused]
-
-
-class Limited(Struct, frozen=True):
-    scope: str
-    rate: str | float | None
-    concurrency: int | None
-    at: str | None = None
-    by: str = ""
-    reason: str = ""
 
 
 class LimitsAnswer(Struct, frozen=True):
@@ -97,7 +69,7 @@ class LimitsAnswer(Struct, frozen=True):
 @ENDPOINTS.add("GET", HOLDS, scope="read", answers={200: Holds}, problems=("unknown-route",), summary="Pauses in force")
 def holds(state: ServerState, call: Call) -> Answer:
     """The pauses in force in a route: of all of it, of stages, of lanes. A scope is `route`, `route/stage` or `route/stage/lane`."""
-    return Answer(Holds([_paused(name, hold) for name, hold in _in_route(state, state.plan(call).name, HOLD, Hold)]))
+    return Answer(Holds([paused_view(name, hold) for name, hold in controls.in_route(state.ctx, state.plan(call).name, HOLD, Hold)]))
 
 
 @ENDPOINTS.add("PUT", HOLDS, body=PauseRequest, answers={200: Paused}, summary="Pause a route", **OPERATE)
@@ -140,7 +112,9 @@ def resume_lane(state: ServerState, call: Call) -> Answer:
 @ENDPOINTS.add("GET", LIMITS, scope="read", answers={200: LimitsAnswer}, problems=("unknown-route",), summary="Limits set while running")
 def limits(state: ServerState, call: Call) -> Answer:
     """Limits set by operators; they take precedence over the route file's. Scopes that are not listed have the limits of the route file."""
-    return Answer(LimitsAnswer([_limited(name, limit) for name, limit in _in_route(state, state.plan(call).name, LIMIT, Limit)]))
+    return Answer(
+        LimitsAnswer([limited_view(name, limit) for name, limit in controls.in_route(state.ctx, state.plan(call).name, LIMIT, Limit)])
+    )
 
 
 @ENDPOINTS.add("PUT", LIMIT_STAGE, body=Limiting, answers={200: Limited}, summary="Limit a stage", **OPERATE)
@@ -171,30 +145,29 @@ def _pause(state: ServerState, call: Call) -> Answer:
     route, stage, lane = _place(state, call)
     body: PauseRequest = call.body
     by = named(call, body.for_)
-    hold = bulk.pause(state.ctx, route, stage, lane, by=by, reason=body.reason, until=body.until, drain=body.drain)
-    return Answer(_paused(scope(route, stage, lane), hold))
+    hold = controls.pause(state.ctx, route, stage, lane, by=by, reason=body.reason, until=body.until, drain=body.drain)
+    return Answer(paused_view(scope(route, stage, lane), hold))
 
 
 def _resume(state: ServerState, call: Call) -> Answer:
     route, stage, lane = _place(state, call)
     asked: Resumption = call.query
-    done = bulk.resume(state.ctx, route, stage, lane, by=named(call, asked.for_), reason=asked.reason, drain=asked.drain)
-    others = [name for name, _ in _in_route(state, route, HOLD, Hold)]
-    return Answer(Resumed(scope(route, stage, lane), done, others))
+    done = controls.resume(state.ctx, route, stage, lane, by=named(call, asked.for_), reason=asked.reason, drain=asked.drain)
+    return Answer(resumed_view(state.ctx, scope(route, stage, lane), done))
 
 
 def _limit(state: ServerState, call: Call) -> Answer:
     route, stage, lane = _place(state, call)
     body: Limiting = call.body
     by = named(call, body.for_)
-    now = bulk.limit(state.ctx, route, stage or "", lane, rate=body.rate, concurrency=body.concurrency, by=by, reason=body.reason)
-    return Answer(_limited(scope(route, stage, lane), now))
+    now = controls.limit(state.ctx, route, stage or "", lane, rate=body.rate, concurrency=body.concurrency, by=by, reason=body.reason)
+    return Answer(limited_view(scope(route, stage, lane), now))
 
 
 def _clear(state: ServerState, call: Call) -> Answer:
     route, stage, lane = _place(state, call)
-    bulk.limit(state.ctx, route, stage or "", lane, clear=True, by=named(call, call.query.for_), reason=call.query.reason)
-    return Answer(_limited(scope(route, stage, lane), None))
+    controls.limit(state.ctx, route, stage or "", lane, clear=True, by=named(call, call.query.for_), reason=call.query.reason)
+    return Answer(limited_view(scope(route, stage, lane), None))
 
 
 def _place(state: ServerState, call: Call) -> tuple[str, str | None, str | None]:
@@ -203,18 +176,3 @@ def _place(state: ServerState, call: Call) -> tuple[str, str | None, str | None]
         return state.plan(call).name, None, None
     plan, stage = state.stage(call)
     return plan.name, stage.name, call.path.get("lane")
-
-
-def _in_route(state: ServerState, route: str, kind: str, form: type[T]) -> list[tuple[str, T]]:
-    documents = state.ctx.ledger.read(kind)
-    return [(name, read_as(form, documents[name].value)) for name in sorted(documents) if name == route or name.startswith(f"{route}/")]
-
-
-def _paused(name: str, hold: Hold) -> Paused:
-    return Paused(name, True, iso(hold.at), hold.by, hold.reason, iso(hold.until), hold.drain)
-
-
-def _limited(name: str, limit: Limit | None) -> Limited:
-    if limit is None:
-        return Limited(name, None, None)
-    return Limited(name, limit.rate, limit.concurrency, iso(limit.at), limit.by, limit.reason)

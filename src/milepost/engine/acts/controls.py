@@ -1,0 +1,189 @@
+"""Controls: pause, resume and limit routes, stages and lanes, and close breakers; each act is recorded."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from msgspec import Struct
+
+from milepost.core.admission.breakers import BreakerRecord
+from milepost.core.admission.controls import Hold, Limit, scope
+from milepost.core.errors import UsageError
+from milepost.core.routes.mistakes import check_count
+from milepost.core.values.durations import Moment, iso, moment_ms, rate_per_second
+from milepost.engine.act_log import record, signed
+from milepost.engine.acts.timed_pauses import DRAIN_AHEAD_MS, begin_drain, check_drain
+from milepost.engine.context import Context
+from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_as
+
+T = TypeVar("T")
+
+
+class Paused(Struct, frozen=True):
+    """A pause in force, for people and programs."""
+
+    scope: str
+    paused: bool
+    at: str | None
+    by: str
+    reason: str
+    until: str | None = None
+    drain: str | float | None = None
+
+
+class Resumed(Struct, frozen=True):
+    """`resumed` is false if there was no such pause; `still_paused` are the other pauses in the route."""
+
+    scope: str
+    resumed: bool
+    still_paused: list[str]
+
+
+class Limited(Struct, frozen=True):
+    """A limit in force, for people and programs."""
+
+    scope: str
+    rate: str | float | None
+    concurrency: int | None
+    at: str | None = None
+    by: str = ""
+    reason: str = ""
+
+
+def paused_view(name: str, hold: Hold) -> Paused:
+    return Paused(name, True, iso(hold.at), hold.by, hold.reason, iso(hold.until), hold.drain)
+
+
+def resumed_view(ctx: Context, name: str, resumed: bool) -> Resumed:
+    return Resumed(name, resumed, [other for other, _ in in_route(ctx, name.partition("/")[0], HOLD, Hold)])
+
+
+def limited_view(name: str, limit: Limit | None) -> Limited:
+    if limit is None:
+        return Limited(name, None, None)
+    return Limited(name, limit.rate, limit.concurrency, iso(limit.at), limit.by, limit.reason)
+
+
+def in_route(ctx: Context, route: str, kind: str, form: type[T]) -> list[tuple[str, T]]:
+    """The controls of a kind that are set in a route, by scope."""
+    documents = ctx.ledger.read(kind)
+    return [(name, read_as(form, documents[name].value)) for name in sorted(documents) if name == route or name.startswith(f"{route}/")]
+
+
+def pause(
+    ctx: Context,
+    route: str,
+    stage: str | None = None,
+    lane: str | None = None,
+    *,
+    by: str,
+    reason: str,
+    until: Moment | None = None,
+    drain: str | float | None = None,
+) -> Hold:
+    """Pause a route, a stage or a lane: nothing there is claimed or sent again, and no attempt is counted. It ends when it is resumed, or
+    by itself at `until`; the items that have waited are then worked on at the rate `drain`. An existing pause stays, unless `until` or
+    `drain` is given: then this one takes its place."""
+    name = _scope(ctx, route, stage, lane)
+    signed(by, reason)
+    check_drain(ctx.plan(route), stage, drain)
+    now = ctx.clock.now()
+    ends_at = None if until is None else moment_ms(until, now, "until")
+    if ends_at is not None and ends_at <= now:
+        raise UsageError(f"until is {iso(ends_at)}, which is past; give a later time, or a span from now such as '2h'")
+    hold = Hold(now, by, reason, ends_at, drain)
+    while True:
+        held = ctx.ledger.read_one(HOLD, name)
+        if held is not None and until is None and drain is None:
+            return read_as(Hold, held.value)
+        if ctx.ledger.write(HOLD, name, hold, expect=0 if held is None else held.version):
+            record(ctx, "pause", route, by, reason, {"scope": name, "until": iso(ends_at), "drain": drain})
+            return hold
+
+
+def resume(
+    ctx: Context,
+    route: str,
+    stage: str | None = None,
+    lane: str | None = None,
+    *,
+    by: str,
+    reason: str,
+    drain: str | float | None = None,
+) -> bool:
+    """End exactly this pause; False if there is none. `drain`: the rate at which the items that have waited are worked on, if not the one
+    that the pause has."""
+    name = _scope(ctx, route, stage, lane)
+    signed(by, reason)
+    check_drain(ctx.plan(route), stage, drain)
+    held = ctx.ledger.read_one(HOLD, name)
+    if held is None or not ctx.ledger.write(HOLD, name, None, expect=held.version):
+        return False
+    record(ctx, "resume", route, by, reason, {"scope": name, "drain": drain})
+    pace = drain if drain is not None else read_as(Hold, held.value).drain
+    if pace is not None:
+        begin_drain(ctx, name, pace, by=by, reason=f"backlog of a pause: {reason}")
+    return True
+
+
+def drain(ctx: Context, route: str, stage: str, lane: str | None, rate: str | float, *, by: str, reason: str) -> None:
+    """Work off what waits in a stage or lane, or enters it within a second, at this rate; then its usual limits apply again."""
+    name = _scope(ctx, route, stage, lane)
+    signed(by, reason)
+    check_drain(ctx.plan(route), stage, rate)
+    begin_drain(ctx, name, rate, by=by, reason=reason, ahead_ms=DRAIN_AHEAD_MS)
+    record(ctx, "limit", route, by, reason, {"scope": name, "rate": rate, "drain": True})
+
+
+def limit(
+    ctx: Context,
+    route: str,
+    stage: str,
+    lane: str | None = None,
+    *,
+    rate: str | float | None = None,
+    concurrency: int | None = None,
+    clear: bool = False,
+    by: str,
+    reason: str,
+) -> Limit | None:
+    """Set limits of a stage or lane; they override the route file's. Values not given stay; `clear` removes all."""
+    name = _scope(ctx, route, stage, lane)
+    signed(by, reason)
+    if ctx.stage(route, stage).external:
+        raise UsageError(f"stage {stage!r} of route {route!r} is external: it has no handler to limit")
+    if clear == (rate is not None or concurrency is not None):
+        raise UsageError("give a rate, a concurrency or both, or clear")
+    if rate is not None:
+        rate_per_second(rate, "rate")
+    check_count(concurrency, "concurrency")
+    while True:
+        held = ctx.ledger.read_one(LIMIT, name)
+        old = Limit() if held is None else read_as(Limit, held.value)
+        new = None if clear else Limit(rate or old.rate, concurrency or old.concurrency, by, reason, ctx.clock.now())
+        if ctx.ledger.write(LIMIT, name, new, expect=0 if held is None else held.version):
+            record(ctx, "limit", route, by, reason, {"scope": name, "rate": rate, "concurrency": concurrency, "clear": clear})
+            return new
+
+
+def close_breakers(ctx: Context, route: str, stage: str, lane: str | None = None, *, by: str, reason: str) -> list[str]:
+    """Close the open breaker of a lane, or those of all lanes of a stage: their items are claimed again at once. Which were closed."""
+    ctx.stage(route, stage)
+    signed(by, reason)
+    closed: list[str] = []
+    for name, document in sorted(ctx.ledger.read(BREAKER).items()):
+        wanted = name.startswith(scope(route, stage, "")) if lane is None else name == scope(route, stage, lane)
+        if wanted and not read_as(BreakerRecord, document.value).closed and ctx.ledger.write(BREAKER, name, None, expect=document.version):
+            record(ctx, "close-breaker", route, by, reason, {"scope": name})
+            closed.append(name)
+    return closed
+
+
+def _scope(ctx: Context, route: str, stage: str | None, lane: str | None) -> str:
+    if stage is not None:
+        ctx.stage(route, stage)
+    elif lane is not None:
+        raise UsageError(f"lane {lane!r} needs a stage")
+    else:
+        ctx.plan(route)
+    return scope(route, stage, lane)
