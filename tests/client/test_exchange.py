@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import milepost as mp
 from milepost import net
 from milepost.client import MessageNotAccepted, MessageReceipt, MessageRefused, MessageUnknown, RetryPolicy
-from milepost.client.exchange import HttpCall, Pause, checked_message, reading, sending
+from milepost.client.exchange import HttpCall, RetryPause, checked_message, reading, sending
 
 NOW = datetime(2026, 1, 31, 8, tzinfo=UTC)
 ACCEPTED = {"messageId": "m-1", "duplicateDetected": False, "requestId": "r-1", "storedMessage": {"status": "QUEUED"}}
@@ -56,7 +56,7 @@ class Talk:
                     self.calls.append(step)
                     step = self.steps.send(left.pop(0))
                 else:
-                    assert isinstance(step, Pause)
+                    assert isinstance(step, RetryPause)
                     self.pauses.append(step.seconds)
                     self.now += step.seconds
                     step = self.steps.send(None)

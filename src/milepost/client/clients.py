@@ -129,7 +129,7 @@ class MessageClient(_Service):
         )  # fmt: skip
 
     def read(self, message: MessageReceipt | str) -> MessageState:
-        """What became of a message, by its receipt or its key. Raises MessageUnknown if the service has none; the key needs the scope
+        """The state of a message, by its receipt or its key. Raises MessageUnknown if the service has none; the key needs the scope
         `read`."""
         return self._carry_out(self._reading(message))
 

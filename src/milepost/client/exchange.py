@@ -81,7 +81,7 @@ class MessageReceipt:
 
 @dataclass(frozen=True)
 class MessageState:
-    """What became of a message. `record` has everything that the service knows of it."""
+    """The state of a message. `record` has everything that the service knows of it."""
 
     key: str
     status: str
@@ -115,13 +115,13 @@ class HttpCall:
 
 
 @dataclass(frozen=True)
-class Pause:
+class RetryPause:
     """A wait, in seconds."""
 
     seconds: float
 
 
-Step = HttpCall | Pause
+Step = HttpCall | RetryPause
 Result = net.Response | net.NetError | None
 """The answer to a call, or why there is none; None after a pause."""
 Conversation = Generator[Step, Result, T]
@@ -233,7 +233,7 @@ def _repeated(
             after = "" if tries == 1 else f" after {tries} tries"
             maybe = "; it may have been accepted all the same" if unknown and call.method == "POST" else ""
             raise MessageNotAccepted(f"{judged.why}{after}{maybe}", tries=tries, status=judged.status, unknown=unknown)
-        yield Pause(pause)
+        yield RetryPause(pause)
 
 
 def _response(result: Result) -> net.Response:

@@ -42,7 +42,7 @@ def test_failures_are_over_after_a_quiet_time_and_may_begin_again() -> None:
     over = rules.after_look(record, RULE, TO, 11 * MINUTE, there=False)
     assert notices(over) == [("raised", 1), ("over", 1)]
     assert over.notices[1].data["follows"] == rules.envelope_of(over, over.notices[0])["id"]
-    assert "2 parcels failed" in over.notices[1].data["text"]
+    assert over.notices[1].data["facts"]["Failed"] == "2"
     assert rules.after_look(over, RULE, TO, 99 * MINUTE, there=False) == over, "it ends once"
     assert rules.seen(over, failure(MINUTE), RULE, TO, 12 * MINUTE) == over, "an event that is delivered again raises nothing"
     again = rules.seen(over, failure(20 * MINUTE), RULE, TO, 20 * MINUTE)

@@ -178,6 +178,7 @@ def _with_notice(record: AlertRecord, kind: NoticeKind, rule: AlertRule, receive
     title, text = _words(record, kind, rule)
     lane = f" --lane {quote(trouble.lane)}" if trouble.lane not in ("", "*") else ""
     facts = {"Route": trouble.route, "Stage": trouble.stage, rule.lane.capitalize(): trouble.lane, "Cause": trouble.cause}
+    facts |= {"Example": trouble.key, "Failed": f"{record.count:,}" if kind == "over" and record.count else ""}
     data: dict[str, Any] = {
         "title": title,
         "text": text,
@@ -207,7 +208,7 @@ def _words(record: AlertRecord, kind: NoticeKind, rule: AlertRule) -> tuple[str,
     if kind == "over":
         lasted = short_span(max(0, (record.over_at or record.seen_at) - record.raised_at))
         if trouble.kind == "failures":
-            text = f"No further failure by {trouble.cause}. In {lasted}, {record.count:,} {rule.items} failed by it; those that are still failed can be retried."
+            text = f"It lasted {lasted}. The {rule.items} that are still failed can be retried."
             return f"Over: {where} no longer fail: {trouble.cause}", text
         ended = "has closed" if trouble.kind == "breaker" else "was resumed"
         subject = "the breaker of" if trouble.kind == "breaker" else "the pause of"
@@ -218,7 +219,7 @@ def _words(record: AlertRecord, kind: NoticeKind, rule: AlertRule) -> tuple[str,
                 f"{trouble.route}: {rule.items} fail by many causes",
                 f"More than {MOST} causes fail at the same time; the first beyond these: {said}",
             )
-        text = f"{said or trouble.cause}. The first one is {trouble.key}. Further failures by this cause are counted and not reported, until it is over."
+        text = f"{said or trouble.cause}. Further failures by this cause are counted and not reported, until it is over."
         return f"{where} fail: {trouble.cause}", text
     if trouble.kind == "breaker":
         text = f"Its {rule.items} wait and use no attempts, until a probe succeeds. The last failure: {said}"

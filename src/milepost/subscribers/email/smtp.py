@@ -75,7 +75,7 @@ class SmtpTransport:
             except MailError:
                 raise
             except (smtplib.SMTPException, OSError, ValueError) as error:
-                late = time.monotonic() >= ends_at or isinstance(error, TimeoutError)
+                late = smtp.broken_off or isinstance(error, TimeoutError)
                 why = f"no reply within {self._timeout:g} s" if late else _cause(error)
                 raise MailNotSent(f"the mail server {self.name}: {why}", code=_code(error)) from None
             finally:
@@ -160,6 +160,7 @@ class _Smtp(smtplib.SMTP):
         # An explicit name: the default asks DNS for it, without a time limit.
         super().__init__(local_hostname="localhost", timeout=max(0.001, ends_at - time.monotonic()))
         self._host, self._tls, self._ends_at = host, tls, ends_at
+        self.broken_off = False
         self._twin: socket.socket | None = None
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
@@ -172,6 +173,7 @@ class _Smtp(smtplib.SMTP):
 
     def break_off(self) -> None:
         """End the connection from another thread. Through a second descriptor: TLS keeps the first for itself, also during its handshake."""
+        self.broken_off = True
         if self._twin is not None:
             with suppress(OSError):
                 self._twin.shutdown(socket.SHUT_RDWR)

@@ -14,17 +14,15 @@ from milepost.core.status import STATUS_MEANING, Status
 from milepost.core.text.sentences import line_sentence
 
 LONGEST_SUBJECT = 120
+LONGEST_KEY = 60
+"""Characters of a key in the headline; the whole key stands below."""
 LONGEST_CONTENT = 4_000
 """Characters of a route's own form, or of an offered payload, that a mail shows."""
 
 _HEADLINES = {
-    "exhausted": "failed, and no attempts are left",
+    "exhausted": "failed, no attempts left",
     "rejected": "failed for good",
-    "overdue": "is overdue",
-    "completed": "has completed",
-    "cancelled": "was cancelled",
-    "accepted": "was accepted",
-    "retry": "failed and will be tried again",
+    "retry": "failed, will be tried again",
 }
 
 
@@ -69,7 +67,7 @@ class MailWords(Struct, frozen=True):
         return (
             '<!doctype html><html><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"></head>'
             '<body style="margin:0;padding:16px;font:15px/1.4 system-ui,sans-serif;color:#111;background:#fff">'
-            f'<div style="max-width:600px"><h1 style="font-size:18px;margin:0 0 12px">{escape(self.headline)}</h1>'
+            f'<div style="max-width:600px;overflow-wrap:anywhere"><h1 style="font-size:18px;margin:0 0 12px">{escape(self.headline)}</h1>'
             f'{sentences}<table style="border-collapse:collapse;margin:0 0 12px">{rows}</table>{content}{command}</div></body></html>\n'
         )
 
@@ -82,7 +80,8 @@ def words_of(envelope: Envelope) -> MailWords:
         data = envelope["data"]
         facts = [(str(name), str(value)) for name, value in data.get("facts", {}).items()]
         return MailWords(data["title"], [data["text"]], [*facts, ("When", when), ("Id", event.id)], data.get("command", ""))
-    happened = _HEADLINES.get(event.kind, f"at '{event.stage}': {event.kind}")
+    happened = _HEADLINES.get(event.kind, event.kind)
+    key = event.key if len(event.key) <= LONGEST_KEY else f"{event.key[: LONGEST_KEY - 1]}…"
     sentence = line_sentence(event.line)
     if event.kind == "offered":
         sentence = f"offered to '{event.stage}'; the work id is {event.line.offered}"
@@ -102,4 +101,4 @@ def words_of(envelope: Envelope) -> MailWords:
         if len(content) > LONGEST_CONTENT:
             content = f"{content[:LONGEST_CONTENT]}\n… cut: {len(content):,} characters in all"
     command = f"milepost show {event.route} {quote(event.key)}"
-    return MailWords(f"{event.route} {event.key} {happened}", [f"{sentence[0].upper()}{sentence[1:]}."], facts, command, content)
+    return MailWords(f"{event.route}: {happened}: {key}", [f"{sentence[0].upper()}{sentence[1:]}."], facts, command, content)
