@@ -8,7 +8,7 @@ STANDINS := .standins
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test check format bench docs picture clean
+.PHONY: help demo quick test thorough check format bench docs picture clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test: ## format, lint, types, import layers, docs and all tests
 	@tools/need-chromium
 	@# One more than there are cores: many tests wait for other processes.
 	@$(BIN)/pytest -n 3 --dist worksteal -q
+
+thorough: ## all of `make test`, with many more random examples and the contract on both stand-ins for AWS
+	@MILEPOST_THOROUGH=1 $(MAKE) --no-print-directory test
 
 check: $(VENV)/.ready ## format, lint, mypy strict, import layers, generated docs up to date
 	@$(BIN)/ruff format --check -q .

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
+from tests.seeds import examples
 
 from milepost.core import operators
 from milepost.core.admission.breakers import BreakerRecord
@@ -325,6 +326,10 @@ class SideBySide(RuleBasedStateMachine):
 
 
 SideBySide.TestCase.settings = settings(
-    max_examples=180, stateful_step_count=50, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=examples(45, thorough=400),
+    stateful_step_count=50,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
 )
 TestSideBySide = pytest.mark.slow(SideBySide.TestCase)

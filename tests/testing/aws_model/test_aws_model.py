@@ -47,6 +47,7 @@ def test_as_ministack(model: AwsModel, endpoint: str, prefix: str, script: Scrip
         assert list(script(model.client, prefix)) == list(script(client, prefix))
 
 
+@pytest.mark.usefixtures("account")
 @pytest.mark.wire
 @pytest.mark.parametrize("script", DYNAMODB, ids=lambda script: script.__name__)
 def test_as_dynoxide(model: AwsModel, dynoxide: Server, prefix: str, script: Script) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.applications.postingest.in_process_scene import InProcessScene, Offer, url_of
 from tests.applications.postingest.scenarios.sequence_scene import FILES, Oracle, confirmations, on_tape
+from tests.seeds import examples
 
 import milepost as mp
 from milepost.applications.postingest.dialects import key_parts
@@ -192,13 +193,13 @@ def see_through(ledger: str, dialect: str, ours: bool, steps: list[tuple[Any, ..
 @pytest.mark.parametrize("dialect", ["seed", "today"])
 @pytest.mark.parametrize("ours", [False, True], ids=["their confirmers", "our workers"])
 @given(steps=STEPS)
-@settings(max_examples=80)
+@settings(max_examples=examples(25, thorough=200))
 def test_update_update_complete_whatever_happens(dialect: str, ours: bool, steps: list[tuple[Any, ...]]) -> None:
     see_through("memory", dialect, ours, steps)
 
 
 @pytest.mark.parametrize("ours", [False, True], ids=["their confirmers", "our workers"])
 @given(steps=STEPS)
-@settings(max_examples=10)
+@settings(max_examples=examples(8, thorough=60))
 def test_update_update_complete_in_a_file(ours: bool, steps: list[tuple[Any, ...]]) -> None:
     see_through("sqlite", "today", ours, steps)
