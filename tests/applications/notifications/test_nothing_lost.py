@@ -106,6 +106,19 @@ def test_s32_one_correlation_id_everywhere_and_no_secret_anywhere(tmp_path: Path
             assert "s3cr3t-of-the-destination" not in place
 
 
+def test_messages_of_a_list_are_checked_when_they_are_delivered() -> None:
+    with Partner(answers(200)) as partner, service() as at:
+        good = message(partner.url, messageId="good", headers={"X-A": "b"})
+        plain = {name: value for name, value in message(partner.url, messageId="plain").items() if name != "body"}
+        bad = message(partner.url, messageId="bad", headers=["no"])
+        assert {receipt.answer for receipt in at.milepost.submit(ROUTE, good, plain, bad)} == {"new"}
+        at.work()
+        assert sorted((one.headers["x-message-id"], one.body) for one in partner.requests) == [("good", b'{"paid":true}'), ("plain", b"")]
+        error = at.item(bad)["error"]
+        assert (at.item(bad)["status"], error["category"]) == ("REJECTED", "INVALID_MESSAGE")
+        assert error["message"].startswith("Invalid headers: ")
+
+
 @contextmanager
 def up(folder: Path, **variables: str) -> Iterator[str]:
     """`milepost up` in a process of its own; its address."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -167,3 +168,27 @@ def test_s30_an_unreadable_message_is_set_aside_and_its_neighbours_are_delivered
         [aside], _ = at.ctx.ledger.quarantine.set_aside(10)
         assert (aside.kind, "no such thing" in str(aside.content)) == ("message", True)
         assert aside.reason
+
+
+def test_a_row_that_another_program_puts_is_delivered(at: Service, table: Any) -> None:
+    with Partner(answers(200)) as partner:
+        sent = message(partner.url)
+        parts = key_of(sent).split("#")
+        content = {"targetUrl": partner.url, "method": "PUT", "body": {"paid": True}}
+        table.put_item(Item={"pk": "#".join(parts[:2]), "sk": "#".join(parts[2:]), "input": json.dumps(content)})
+        at.milepost.run(until_idle=1)
+        [request] = partner.requests
+        assert (request.line, request.body, request.headers["x-message-id"]) == ("PUT / HTTP/1.1", b'{"paid":true}', "m-1")
+        assert at.item(sent)["status"] == "COMPLETED"
+
+
+def test_a_long_url_is_a_digest_in_its_row_and_whole_on_the_wire(at: Service, table: Any) -> None:
+    with Partner(answers(200)) as partner:
+        url = f"{partner.url}?text={'x' * (1024 - len(partner.url) - 6)}"
+        sent = message(url)
+        assert at.post(sent).status == 200
+        assert at.post(sent).body["duplicateDetected"] is True
+        [row] = table.scan()["Items"]
+        assert (row["sk"].startswith("2026-01-31T08:00:00.000Z#sha256:"), row["targetUrl"]) == (True, url)
+        at.milepost.run(until_idle=1)
+        assert partner.requests[0].target == f"/?text={'x' * (1024 - len(partner.url) - 6)}"

@@ -16,6 +16,7 @@ from milepost.applications.notifications.outcomes import error_details, of_respo
 from milepost.applications.notifications.settings import NotificationsSettings
 from milepost.testing.clock import SeededChance
 
+NOW = datetime(2026, 1, 31, 8, tzinfo=UTC)
 ELEVEN = {
     "attempt_number", "timestamp", "error_category", "error_details", "response_time", "http_status", "retry_delay_seconds",
     "exponential_delay", "jitter_applied", "next_retry_timestamp", "correlation_id",
@@ -127,17 +128,19 @@ def test_s21_retry_after_is_a_floor(clock: VirtualClock) -> None:
 def after(*headers: tuple[str, str]) -> Any:
     """The floor, in seconds, that an answer with these headers sets."""
     usual = Destinations(NotificationsSettings()).unregistered
-    outcome = of_response(net.Response(503, net.HeaderList(headers)), usual, 0, "").outcome
+    outcome = of_response(net.Response(503, net.HeaderList(headers)), usual, 0, NOW.timestamp()).outcome
     assert isinstance(outcome, mp.Retry)
     return outcome.after
 
 
 def test_s21_dates_caps_and_garbage_in_retry_after() -> None:
-    # A date counts from the answer's own Date, so that our clock does not matter.
-    date = datetime(2026, 1, 31, 8, tzinfo=UTC)
+    # A date counts from the answer's own Date, so that our clock does not matter; without one, from our own time.
+    date = NOW + timedelta(hours=5)
     said = ("Date", format_datetime(date, usegmt=True))
     assert after(said, ("Retry-After", format_datetime(date + timedelta(seconds=90), usegmt=True))) == 90
     assert after(said, ("Retry-After", format_datetime(date - timedelta(seconds=90), usegmt=True))) is None
+    assert after(("Retry-After", format_datetime(NOW + timedelta(seconds=90), usegmt=True))) == 90
+    assert after(("Retry-After", format_datetime(NOW - timedelta(days=1), usegmt=True))) is None
     assert after(("Retry-After", str(10 * 86_400))) == 3600
     assert [after(("Retry-After", text)) for text in ("soon", "-5", "", "1.5e9", "0")] == [None] * 5
 

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -14,13 +13,16 @@ import milepost as mp
 from milepost import net
 from milepost.applications.notifications.credentials import Credentials, TokenRefused
 from milepost.applications.notifications.destinations import Destination, Destinations
-from milepost.applications.notifications.outcomes import INVALID_TARGET, DeliveryVerdict, of_error, of_response
+from milepost.applications.notifications.outcomes import INVALID_MESSAGE, INVALID_TARGET, DeliveryVerdict, of_error, of_response
 from milepost.applications.notifications.settings import NotificationsSettings
+from milepost.client import KEY, MessageRefused, check_message
 
 READ_BYTES = 65_536
 """Bytes of an answer that are read, more than are recorded, so that the connection can be kept."""
 UNCONFIGURED_S = 30
 """Pause before the next look at a message whose destination lacks a secret."""
+
+_STORED = frozenset({*KEY, "method"})
 
 log = logging.getLogger(__name__)
 Pause = Callable[[str, str], None]
@@ -49,11 +51,11 @@ class Deliverer:
         self._client, self._credentials = client, Credentials(client, self._ticks)
 
     async def __call__(self, item: mp.Item) -> mp.Outcome:
-        message = item.input
         try:
-            destination = self._destinations.of(message["targetUrl"])
-        except net.InvalidRequest as error:
-            return mp.Reject(str(error), category=INVALID_TARGET)
+            message = stored_message(item, self._settings.largest_body)
+        except MessageRefused as refused:
+            return mp.Reject(refused.text, category=INVALID_MESSAGE)
+        destination = self._destinations.of(message["targetUrl"])
         if destination is None:
             return mp.Reject("the target belongs to no destination, and unregistered targets are refused", category=INVALID_TARGET)
         began = self._ticks()
@@ -64,10 +66,10 @@ class Deliverer:
             return mp.NotYet(after=UNCONFIGURED_S, note=str(mistake), unknown=item.unknown)
         except TokenRefused as error:
             details = {"message": str(error), "responseTime": self._since(began)}
-            return mp.Retry(str(error), category="TOKEN_REFUSED", details=details)
+            return mp.Retry(str(error), category="TOKEN_REFUSED", details=details, unknown=item.unknown)
         except net.NetError as error:
             secrets = self._credentials.known(destination)
-            verdict = of_error(error, destination, self._since(began), _iso(self.clock()), secrets)
+            verdict = of_error(error, destination, self._since(began), self.clock(), secrets, doubtful=item.unknown)
         if verdict.pause is not None:
             await self._pause(item.lane, verdict.pause)
         return verdict.outcome
@@ -77,11 +79,11 @@ class Deliverer:
         if response.status == 401 and self._credentials.forget(destination):
             # The token may have been revoked before its time: the partner has refused the request, so that it may be sent again.
             response = await self._send(item, message, destination)
-        return of_response(response, destination, self._since(began), _iso(self.clock()), self._credentials.known(destination))
+        return of_response(response, destination, self._since(began), self.clock(), self._credentials.known(destination))
 
     async def _send(self, item: mp.Item, message: Mapping[str, Any], destination: Destination) -> net.Response:
         body = None if message["body"] is None else message["body"].encode("utf-8", "surrogatepass")
-        own = identity_headers(item) | await self._credentials.headers(destination)
+        own = identity_headers(item, message) | await self._credentials.headers(destination)
         own |= self._credentials.signature(destination, webhook_id(item), body or b"", self.clock())
         usual = {"User-Agent": self._settings.user_agent}
         return await self._client.request_async(
@@ -124,11 +126,23 @@ def webhook_id(item: mp.Item) -> str:
     return f"msg_{item.work_id}"
 
 
-def identity_headers(item: mp.Item) -> dict[str, str]:
+def stored_message(item: mp.Item, largest_body: int) -> Mapping[str, Any]:
+    """The message of an item. One that did not come by POST /message (a list, a row that another program put) is checked and normalised
+    here; raises MessageRefused if it is none."""
+    given = item.input
+    if isinstance(given, dict) and isinstance(given.get("headers"), dict) and "body" in given and given.keys() >= _STORED:
+        body = given["body"]
+        if body is None or isinstance(body, str):
+            return given
+    named = dict(zip(KEY, item.key_parts, strict=False))
+    return check_message({**named, **given} if isinstance(given, dict) else {**named, "body": given}, largest_body).content
+
+
+def identity_headers(item: mp.Item, message: Mapping[str, Any]) -> dict[str, str]:
     """The headers that say which message this is and which try; a sender's headers never replace them."""
     found = {
-        "X-Message-ID": _header_text(item.input["messageId"]),
-        "X-Sender-ID": _header_text(item.input["senderId"]),
+        "X-Message-ID": _header_text(message["messageId"]),
+        "X-Sender-ID": _header_text(message["senderId"]),
         "X-Correlation-ID": _header_text(item.correlation_id),
         "X-Delivery-Attempt": str(item.attempt + item.losses),
         "webhook-id": webhook_id(item),
@@ -141,7 +155,3 @@ def identity_headers(item: mp.Item) -> dict[str, str]:
 def _header_text(text: str) -> str:
     """Text as a header's value: as it is if it is printable ASCII, else percent-encoded UTF-8."""
     return text if text.isascii() and text.isprintable() else quote(text, safe="")
-
-
-def _iso(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{int(seconds * 1000) % 1000:03d}Z"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from msgspec import Struct
@@ -15,6 +17,7 @@ from milepost.applications.notifications.destinations import Destination
 NETWORK_ERROR = "NETWORK_ERROR"
 HIDDEN = "…".encode()
 INVALID_TARGET = "INVALID_TARGET"
+INVALID_MESSAGE = "INVALID_MESSAGE"
 GONE = 410
 TEXT_LIMIT = 500
 """Characters of a text answer that are recorded as the error's details."""
@@ -51,14 +54,15 @@ def category_of(status: int) -> str:
 
 
 def of_response(
-    response: net.Response, destination: Destination, response_ms: int, received_at: str, secrets: Collection[str] = ()
+    response: net.Response, destination: Destination, response_ms: int, received_at: float, secrets: Collection[str] = ()
 ) -> DeliveryVerdict:
-    """The verdict on a whole answer. `secrets` are not recorded, even if the partner repeats them in its answer."""
+    """The verdict on a whole answer, received at this time (seconds since 1970). `secrets` are not recorded, even if the partner repeats
+    them in its answer."""
     status, body = response.status, without(response.body, secrets)
     facts = {
         "statusCode": status,
         "responseTime": response_ms,
-        "httpResponseReceivedAt": received_at,
+        "httpResponseReceivedAt": _iso(received_at),
         "response": recorded(response, body, destination.response_bytes, secrets),
     }
     if status in destination.success_statuses:
@@ -68,7 +72,7 @@ def of_response(
         category = "UNKNOWN_STATUS"  # a 2xx that this destination does not count as success
     details = {**error_details(body), **facts}
     if status in destination.retry_statuses:
-        after = retry_after_s(response, destination.retry_after_cap_ms)
+        after = retry_after_s(response, destination.retry_after_cap_ms, received_at)
         return DeliveryVerdict(mp.Retry(what, after=after, category=category, details=details, http_status=status))
     if status == GONE and destination.gone == "pause":
         why = f"{destination.name} answered 410 Gone: it wants no more requests; resume it when that is mended, or cancel its messages"
@@ -77,9 +81,16 @@ def of_response(
 
 
 def of_error(
-    error: net.NetError, destination: Destination, response_ms: int, received_at: str, secrets: Collection[str] = ()
+    error: net.NetError,
+    destination: Destination,
+    response_ms: int,
+    received_at: float,
+    secrets: Collection[str] = (),
+    *,
+    doubtful: bool = False,
 ) -> DeliveryVerdict:
-    """The verdict on a try without a whole answer."""
+    """The verdict on a try without a whole answer. `doubtful`: the outcome of the try before is unknown; so it stays if nothing was sent
+    now."""
     if isinstance(error, net.AnswerTooLarge) and error.response is not None:
         # The partner has answered; what is too much of the body is not recorded.
         return of_response(error.response, destination, response_ms, received_at, secrets)
@@ -90,13 +101,20 @@ def of_error(
         return DeliveryVerdict(mp.Reject(str(error), category="UNKNOWN_STATUS", details=details, http_status=error.http_status))
     category = _NETWORK.get(error.kind, NETWORK_ERROR)
     details["family"] = NETWORK_ERROR
-    return DeliveryVerdict(mp.Retry(str(error), category=category, details=details, http_status=error.http_status, unknown=error.unknown))
+    unknown = error.unknown or doubtful
+    return DeliveryVerdict(mp.Retry(str(error), category=category, details=details, http_status=error.http_status, unknown=unknown))
 
 
-def retry_after_s(response: net.Response, cap_ms: int) -> float | None:
-    """The partner's minimum delay in seconds, capped; None: it gave none, or one that has passed."""
+def retry_after_s(response: net.Response, cap_ms: int, now: float) -> float | None:
+    """The partner's minimum delay in seconds, capped; None: it gave none, or one that has passed. A date counts from the answer's own
+    Date, or, if it has none, from now (seconds since 1970)."""
     given = response.retry_after
-    return None if not given else min(given, cap_ms / 1000)
+    if given is None and "Date" not in response.headers:
+        try:
+            given = parsedate_to_datetime(response.headers.get("Retry-After") or "").timestamp() - now
+        except (TypeError, ValueError, OverflowError):
+            return None
+    return None if given is None or given <= 0 else min(given, cap_ms / 1000)
 
 
 def error_details(body: bytes) -> dict[str, Any]:
@@ -136,3 +154,8 @@ def without(data: bytes, secrets: Collection[str]) -> bytes:
     for secret in secrets:
         data = data.replace(secret.encode(), HIDDEN)
     return data
+
+
+def _iso(seconds: float) -> str:
+    found = datetime.fromtimestamp(seconds, UTC)
+    return f"{found:%Y-%m-%dT%H:%M:%S}.{found.microsecond // 1000:03d}Z"
