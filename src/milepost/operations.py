@@ -1,4 +1,4 @@
-"""Operations on the items of a ledger: what programs and applications do with an open one."""
+"""Operations on the items of an open ledger, for programs and applications."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class Operations:
         by: str | None = None,
         failed_again: str | None = None,
     ) -> list[Receipt]:
-        """Hand over items; the answer for each says new, known, changed (same key, other content) or malformed.
+        """Submit items; the answer for each is new, known, changed (same key, other content) or malformed.
         A new item is on disk when this returns. With `not_before` (a time, or a span from now) it does not start earlier.
-        With `failed_again`, a reason that `by` signs, keys that have failed or were cancelled, and whose rows were pruned, are taken
-        in again."""
+        With `failed_again`, a reason signed by `by`, keys that have failed or were cancelled, and whose rows were pruned, are accepted
+        again."""
         return submit(
             self.context, route, inputs, correlation_id=correlation_id, not_before=not_before, by=by, failed_again=failed_again
         )  # fmt: skip
@@ -137,18 +137,18 @@ class Operations:
         return answer
 
     def rerun(self, route: str, key: str, *, by: str, reason: str, stage: str | None = None, as_new: bool = False) -> Row:
-        """Run a COMPLETED item again from a stage, the first if none is named; the row as it then is. `as_new`: with a new work_id also
+        """Run a COMPLETED item again from a stage, the first if none is given; returns the new row. `as_new`: with a new work_id also
         at the last stage. Raises ActRefused if it cannot be done."""
         return self._act("rerun", route, key, by, reason, stage=stage, as_new=as_new)
 
     def replace(self, route: str, content: Any, *, by: str, reason: str, here: bool = False, rerun: bool = False) -> Row:
-        """Give the item that has the content's key this content instead of its own; the row as it then is. It starts again at the first
-        stage, or, with `here`, at its own; with `rerun` also if it is COMPLETED. Raises ActRefused if it cannot be done."""
+        """Replace the content of the item with the content's key; returns the new row. It starts again at the first
+        stage, or, with `here`, at its present one; with `rerun` also if it is COMPLETED. Raises ActRefused if it cannot be done."""
         key = self.context.plan(route).route.key_of(content)
         return self._act("replace", route, key, by, reason, content=content, here=here, rerun=rerun)
 
     def reschedule(self, route: str, key: str, not_before: str | datetime | timedelta, *, by: str, reason: str) -> Row:
-        """Set an item that has not started for another time (or for a span from now); the row as it then is. Raises ActRefused if it
+        """Set another start time (or a span from now) for an item that has not started; returns the new row. Raises ActRefused if it
         cannot be done."""
         return self._act("reschedule", route, key, by, reason, not_before=not_before)
 
@@ -207,9 +207,8 @@ class Operations:
         dry_run: bool = False,
     ) -> ActReport:
         """Retry, skip, cancel, resend or rerun (`verb`) the items with these `keys`, or, without keys, all that match, as the command of
-        that name does. The report counts what was done and names the items that were refused, with the reason. `stage`: where retry
-        and rerun start. `as_new`: retry and rerun give the work a new work_id, and do not ask first whether it is done already. With
-        `dry_run` nothing is changed."""
+        that name does. The report has the number of items done, and the refused ones with the reason. `stage`: where retry and rerun start.
+        `as_new`: retry and rerun give the work a new work_id, and run no verify probe first. With `dry_run` nothing is changed."""
         query = None if keys is not None else _query(self.context, route, statuses, stages, lane, prefix, parts, group)
         return act(self.context, verb, route, keys=keys, query=query, by=by, reason=reason, stage=stage, as_new=as_new, dry_run=dry_run)
 
@@ -224,9 +223,9 @@ class Operations:
         until: Moment | None = None,
         drain: str | float | None = None,
     ) -> None:
-        """Hold back a route, a stage, or a lane of a stage: nothing of it is started until it is resumed, or until the time `until` (or a
-        span from now). No attempt is used up. `drain` is the rate, such as "10/s", at which the items that have waited are then worked on. A
-        pause that is in force stays, unless `until` or `drain` is given."""
+        """Pause a route, a stage, or a lane of a stage: none of its items is started until it is resumed, or until the time `until` (or a
+        span from now). No attempt is counted. `drain` is the rate, such as "10/s", for the items that have waited. A pause that is in force
+        stays, unless `until` or `drain` is given."""
         pause(self.context, route, stage, lane, by=by, reason=reason, until=until, drain=drain)
 
     def resume(
@@ -243,7 +242,7 @@ class Operations:
         return resume(self.context, route, stage, lane, by=by, reason=reason, drain=drain)
 
     def drain(self, route: str, stage: str, lane: str | None, rate: str | float, *, by: str, reason: str) -> None:
-        """Start the items that wait in a stage or lane now, or enter it within a second, at this rate at most; when they have been started, the
+        """Start the items that wait in a stage or lane now, or enter it within a second, at most at this rate; when they have been started, the
         usual limits apply again."""
         drain(self.context, route, stage, lane, rate, by=by, reason=reason)
 
@@ -253,8 +252,8 @@ class Operations:
         return [(one.part, one.why) for one in unready(self.context)]
 
     def close_breakers(self, route: str, stage: str, lane: str | None = None, *, by: str, reason: str) -> list[str]:
-        """Close the open breaker of a lane, or those of all lanes of a stage, so that their items are started at once; the scopes of those
-        that were open."""
+        """Close the open breaker of a lane, or those of all lanes of a stage, so that their items are started at once; returns the scopes of
+        the closed breakers."""
         return close_breakers(self.context, route, stage, lane, by=by, reason=reason)
 
     def lanes(self, route: str, stage: str, names: Iterable[str] = ()) -> list[LaneView]:
@@ -270,8 +269,8 @@ class Operations:
         return groups(self.context, route)
 
     def alerts(self, rule: str | None = None) -> list[dict[str, Any]]:
-        """The alerts that are raised now, of one `AlertRule` or of all: what is wrong, where, since when, how many items have failed by it, and
-        the receivers that have not got the notice yet."""
+        """The alerts that are raised now, of one `AlertRule` or of all: the cause, where, since when, how many items have failed because of it,
+        and the receivers that have not received the notice yet."""
         return alert_views(self.context, rule)
 
     def feed(self, after: int = 0, limit: int = 500) -> list[dict[str, Any]]:
@@ -295,12 +294,12 @@ class Operations:
         return show(self.context, route, key)
 
     def status(self) -> dict[str, Any]:
-        """How many items are where."""
+        """Number of items by route, stage and status."""
         return status(self.context, afresh=True)
 
     def backup(self, file: str | Path, *, overwrite: bool = False) -> BackupReport:
-        """Copy the ledger as it is at this moment, with its blobs, to a file that is a ledger itself; work may go on meanwhile. Raises
-        UsageError where the file is there already, LedgerError where the ledger cannot be copied (in memory, on AWS)."""
+        """Copy the ledger as it is now, with its blobs, to a file that is a ledger itself; work may continue meanwhile. Raises
+        UsageError if the file exists, LedgerError if the ledger cannot be copied (in memory, on AWS)."""
         return self.context.ledger.backup(Path(file), overwrite, lambda done, whole: None)
 
 

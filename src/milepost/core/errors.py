@@ -5,7 +5,7 @@ MilepostError
 │   ├── RouteMistake        a route is written wrongly; raised while it is being imported
 │   ├── ConfigMistake       milepost.toml, --ledger or --routes say something that cannot be
 │   └── NotFound            what the call names does not exist
-├── MalformedInput          one item's input cannot be taken in (the others can)
+├── MalformedInput          one item's input cannot be accepted (the others can)
 ├── RouteChanged            this process's route differs from the one the ledger holds
 ├── EventRefused            a subscriber will never accept this event
 └── LedgerError             the ledger cannot be used
@@ -43,7 +43,7 @@ class NotFound(UsageError):
 
 
 class MalformedInput(MilepostError):
-    """One input cannot be taken in. `field` names the wrong field and `expected` says what would be right, where known."""
+    """One input cannot be accepted. `field` names the wrong field and `expected` says what would be right, where known."""
 
     def __init__(self, message: str, *, field: str = "", expected: str = "") -> None:
         super().__init__(message)

@@ -61,7 +61,7 @@ def test_ages_what_is_late_and_what_comes_next(shell) -> None:
     late = shell.ok("list", "parcels", "--overdue", "--json").json
     assert [(item["key"], item["why"]) for item in late["items"]] == [("A", "offered; not confirmed yet")]
     assert late["items"][0]["overdue_for_s"] > 0
-    assert "late by" in shell.ok("list", "parcels", "--overdue").out
+    assert "overdue by" in shell.ok("list", "parcels", "--overdue").out
     coming = shell.ok("list", "parcels", "--next").out
     assert coming.index("A ") < coming.index("B ")
     assert "not brought yet" in coming

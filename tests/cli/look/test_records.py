@@ -134,7 +134,7 @@ def test_a_subscriber_is_told_again(listed) -> None:
     assert "give the start" in listed("subscribers", "replay", "log", "--dry-run").err
     preview = listed.ok("subscribers", "replay", "log", "--since", "1d", "--dry-run", "--json").json
     lines = listed.ok("subscribers", "replay", "log", "--after", "0", "--dry-run").out
-    assert lines.startswith("log would be sent again what was written since ")
+    assert lines.startswith("log would be sent the events since ")
     assert lines.endswith(f": at most {preview['lines']} lines.\n")
     listed.signed("subscribers", "replay", "log", "--since", preview["since"])
     assert _told_by_item(listed.ok("up", "--until-idle", "0.2").out) == first

@@ -47,7 +47,7 @@ SEEN: dict[str, dict[str, list[str]]] = {
     "/items": {"/items": ["/items/parcels"]},
     "/items/{route}": {
         "/items/parcels": [*STATES, "retry scheduled", "REJECTED: too heavy"],
-        "/items/parcels?nearest=true": ["offered; not confirmed yet", "in the hands of w1 (local)", "no paper is left"],
+        "/items/parcels?nearest=true": ["offered; not confirmed yet", "held by w1 (local)", "no paper is left"],
         "/items/parcels?overdue=true": ["No items match."],
         "/items/parcels?list=monday": ["listed wrap queued"],
     },

@@ -13,7 +13,7 @@ from milepost.cli.out import print_json, safe, show_table, table
 @json_option
 @settings
 def breakers(given: CliSettings, as_json: bool) -> None:
-    """Lanes that a circuit breaker keeps closed.
+    """Open circuit breakers of lanes.
 
     A stage's breaker opens when tries in a row fail: the items of that lane wait, and use no attempts. After its cooldown it lets a few
     items through as probes, and closes when they succeed.

@@ -1,4 +1,4 @@
-"""`milepost adopt`: take in rows that other programs wrote to the table."""
+"""`milepost adopt`: adopt rows that other programs wrote to the table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN = 20
 @click.command()
 @click.argument("route")
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
-@click.option("--all", "whole", is_flag=True, help="All rows of the table that are not taken in yet.")
+@click.option("--all", "whole", is_flag=True, help="All rows of the table that are not adopted yet.")
 @click.option("--pace", type=click.IntRange(1), default=50, show_default=True, help="Rows per second, at most.")
 @signed
 @dry_run_option
@@ -34,7 +34,7 @@ def adopt(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Take in rows that other programs wrote to the table.
+    """Adopt rows that other programs wrote to the table.
 
     Each row enters at the stage that its 'queue' attribute names and keeps its confirmations. Rows at a stage that the route does not
     have are reported and not changed.
@@ -60,13 +60,13 @@ def adopt(
         print_json(report)
         return 1 if report.refused_count else 0
     to = console()
-    verb = "would be taken in" if dry_run else "taken in"
+    verb = "would be adopted" if dry_run else "adopted"
     gone = f"{counted(report.rows, 'row')} read: " if whole else ""
     to.print(f"{gone}{counted(report.adopted, 'item')} {verb}" + ("; nothing was changed." if dry_run else f" (act {report.id})."))
     for stage, n in report.stages.items():
         to.print(f"  {n:,} at {safe(stage)}")
     if report.refused:
-        shown = table("not taken in", "why")
+        shown = table("not adopted", "why")
         for key, reasoned in report.refused[:SHOWN]:
             shown.add_row(safe(key), safe(reasoned))
         show_table(shown)

@@ -79,7 +79,7 @@ def new(
 ) -> None:
     """Create a key. It is shown only once.
 
-    Scopes: 'read' looks, 'submit' submits items, 'work' is for remote workers, 'operate' allows operator acts (retry, skip, pause, …),
+    Scopes: 'read' reads, 'submit' submits items, 'work' is for remote workers, 'operate' allows operator acts (retry, skip, pause, …),
     'admin' allows everything. Callers send the header 'Authorization: Bearer KEY'. An attribute is a name and a value that an
     application gives a meaning to.
     """

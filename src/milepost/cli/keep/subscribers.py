@@ -103,7 +103,7 @@ def replay(
         return
     first = clock_time(moment_ms(report.since, now, "since"), now)
     would = "would be" if dry_run else "is"
-    click.echo(f"{name} {would} sent again what was written since {first}: at most {counted(report.lines, 'line')}.")
+    click.echo(f"{name} {would} sent the events since {first} again: at most {counted(report.lines, 'line')}.")
     if report.pruned:
         click.echo(
             f"{counted(report.pruned, 'line')} before that {'has' if report.pruned == 1 else 'have'} been pruned and cannot be sent again."

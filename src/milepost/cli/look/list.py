@@ -86,7 +86,7 @@ def _late_table(found: list[LateItem], late: bool, now: int) -> Table:
     from milepost.cli.out import ago
     from milepost.engine.views.items import when
 
-    shown = table("key", "stage", "status", "here for", "late by" if late else "next look", "why")
+    shown = table("key", "stage", "status", "here for", "overdue by" if late else "due", "why")
     for found_item in found:
         row = found_item.item.row
         then = ago(found_item.late_since, now) if late else "-" if row.look_at is None else when(row.look_at, now)

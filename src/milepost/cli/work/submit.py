@@ -34,7 +34,7 @@ SHOWN = 20
     "--replace-changed", is_flag=True, help="Replace the content of known items that differ from the list. See first with --dry-run."
 )
 @click.option("--rerun", is_flag=True, help="With --replace-changed: also replace COMPLETED items, which then run again.")
-@click.option("--failed-again", is_flag=True, help="Take in failed or cancelled keys again whose rows were pruned.")
+@click.option("--failed-again", is_flag=True, help="Accept failed or cancelled keys again whose rows were pruned.")
 @click.option("--reason", metavar="TEXT", help="With --replace-changed or --failed-again: why; recorded in the history.")
 @dry_run_option
 @json_option
@@ -60,7 +60,7 @@ def submit(
 ) -> int:
     """Submit items: a list, or one.
 
-    A list is a file (txt, csv or jsonl), or - for standard input. Each key is taken in once. The report counts new, in progress,
+    A list is a file (txt, csv or jsonl), or - for standard input. Each key is accepted once. The report counts new, in progress,
     finished, failed, changed, repeated and malformed lines, with line numbers. An interrupted list can be submitted again. Exit code 1
     if a line is malformed.
     """

@@ -106,7 +106,7 @@ def why(row: Row, stage: Stage, holds: dict[str, Document], breakers: Mapping[st
     if row.error is not None and row.status is Status.RETRY_SCHEDULED:
         return f"try {row.attempts} failed: {row.error.category}: {row.error.message}"
     if row.status is Status.PROCESSING:
-        return f"in the hands of {row.holder}"
+        return f"held by {row.holder}"
     if row.note:
         return row.note
     if row.error is not None:

@@ -26,6 +26,6 @@ def at_leisure(page: Page) -> None:
 def say_why(page: Page, why: str) -> Locator:
     """Do what the open dialog asks about, for this reason."""
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Why?").fill(why)
-    dialog.get_by_role("button", name="Do it").click()
+    dialog.get_by_label("Reason").fill(why)
+    dialog.get_by_role("button", name="Apply").click()
     return dialog

@@ -35,8 +35,8 @@ def asked(page: Page, verb: str) -> Locator:
 
 
 def do(dialog: Locator, why: str) -> None:
-    dialog.get_by_label("Why?").fill(why)
-    dialog.get_by_role("button", name="Do it").click()
+    dialog.get_by_label("Reason").fill(why)
+    dialog.get_by_role("button", name="Apply").click()
     expect(dialog).to_be_hidden()
 
 
@@ -65,8 +65,8 @@ def test_one_is_confirmed_by_hand_with_what_it_gave_to_the_last_digit(full: Live
     dialog = asked(page, "Confirm")
     expect(dialog.get_by_label("Error")).to_be_hidden()
     dialog.get_by_label("Output").fill("{broken")
-    dialog.get_by_label("Why?").fill("seen at the door")
-    expect(dialog).to_contain_text("What it gave is not JSON.")
+    dialog.get_by_label("Reason").fill("seen at the door")
+    expect(dialog).to_contain_text("The output is not JSON.")
     dialog.get_by_label("Output").fill(f'{{"signed": true, "n": {LARGE}}}')
     do(dialog, "seen at the door")
     expect(page.locator(".where")).to_contain_text("COMPLETED")
@@ -107,7 +107,7 @@ def test_another_like_it_is_handed_over(full: LiveServer, window: Open) -> None:
     page.goto(f"{full.url}/items/parcels/P-1")
     page.get_by_text("Submit another item like this").click()
     form = page.locator("[data-another]")
-    content = form.get_by_label("Give it another id")
+    content = form.get_by_label("The content, as JSON")
     expect(content).to_have_value(re.compile('"id": "P-1"'))
     content.fill('{"weigh": 1}')
     form.get_by_role("button", name="Submit").click()

@@ -26,8 +26,8 @@ def test_many_are_retried_after_a_look_at_how_many(full: LiveServer, window: Ope
     page.get_by_role("button", name="Retry…").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("2 of 2 would be done.")
-    expect(dialog).to_contain_text("Starts the stage again, its tries counted from zero.")
-    dialog.get_by_role("button", name="Do it").click()
+    expect(dialog).to_contain_text("Starts the stage again, with attempts counted from zero.")
+    dialog.get_by_role("button", name="Apply").click()
     expect(dialog).to_contain_text("A reason is needed.")
     say_why(page, "the scale was mended")
     expect(dialog).to_contain_text("2 of 2 done.")
@@ -45,17 +45,17 @@ def test_all_that_match_are_seen_to_be_chosen_and_let_go_and_nothing_moves(full:
     page.goto(f"{full.url}/items/parcels")
     place, chosen = page.locator(".items").bounding_box(), page.locator(".choice")
     page.get_by_role("button", name="select all that match").click()
-    expect(chosen).to_contain_text("all 5 that match chosen")
+    expect(chosen).to_contain_text("all 5 that match selected")
     assert all(box.is_checked() for box in page.get_by_role("checkbox").all())
     assert page.locator(".items").bounding_box() == place
     full.milepost.submit("parcels", {"id": "A-1"})
     expect(page.get_by_role("checkbox", name="A-1")).to_be_checked()
-    expect(chosen).to_contain_text("all 6 that match chosen")
+    expect(chosen).to_contain_text("all 6 that match selected")
     page.get_by_role("checkbox", name="P-1").uncheck()
-    expect(chosen).to_contain_text("5 chosen")
+    expect(chosen).to_contain_text("5 selected")
     page.get_by_role("button", name="select all that match").click()
     page.get_by_role("button", name="select none").click()
-    expect(chosen).to_contain_text("0 chosen")
+    expect(chosen).to_contain_text("0 selected")
     assert not any(box.is_checked() for box in page.get_by_role("checkbox").all())
 
 
@@ -87,9 +87,9 @@ def test_who_closes_the_dialog_while_an_act_goes_on_finds_the_next_one_untouched
     with page.expect_response("**/acts"):
         held[0].continue_()
     expect(page.get_by_role("row").filter(has_text="F-1")).to_be_attached()
-    expect(dialog.get_by_role("button", name="Do it")).to_be_enabled()
+    expect(dialog.get_by_role("button", name="Apply")).to_be_enabled()
     expect(dialog).not_to_contain_text("done. See the act")
-    expect(dialog.get_by_role("button", name="Leave it")).to_be_visible()
+    expect(dialog.get_by_role("button", name="Cancel", exact=True)).to_be_visible()
 
 
 def test_how_long_it_is_here_takes_one_line_and_the_time_is_there_when_pointed_at(full: LiveServer, window: Open) -> None:
@@ -126,13 +126,13 @@ def test_an_act_on_the_whole_route_is_asked_about_twice(full: LiveServer, window
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("3 of 3 would be done.")
     say_why(page, "the depot has closed")
-    expect(dialog).to_contain_text("Write parcels if the whole route is meant.")
+    expect(dialog).to_contain_text("Type parcels to act on the whole route.")
     assert full.call("GET", "/api/v1/routes/parcels/counts").body["cancelled"] == 0
-    dialog.get_by_label("Nothing narrows this down").fill("parcels")
+    dialog.get_by_label("There is no filter").fill("parcels")
     say_why(page, "the depot has closed")
     expect(dialog).to_contain_text("3 of 3 done.")
-    expect(dialog).not_to_contain_text("Write parcels")
-    expect(dialog.get_by_label("Why?")).to_be_hidden()
+    expect(dialog).not_to_contain_text("Type parcels")
+    expect(dialog.get_by_label("Reason")).to_be_hidden()
     assert full.call("GET", "/api/v1/routes/parcels/counts").body["cancelled"] == 3
 
 

@@ -130,7 +130,9 @@ def test_one_that_is_cut_off_says_what_to_do(page: Page) -> None:
     page.evaluate(DROP, ["two.txt", "A\nB\n"])
     page.route("**/api/v1/routes/parcels/items?*dry_run=false*", lambda route: route.abort())
     page.get_by_role("button", name="Submit (2 new)").click()
-    expect(page.get_by_role("alert")).to_contain_text("The connection was cut off. What was taken in stays. Hand over the same file again")
+    expect(page.get_by_role("alert")).to_contain_text(
+        "The connection was cut off. Items that were accepted stay. Submit the same file again"
+    )
     expect(page.get_by_label("Route")).to_be_enabled()
 
 

@@ -84,7 +84,7 @@ def test_a_whole_table_is_taken_in_each_row_where_it_stands(
     assert (planned["adopted"], planned["stages"], planned["refused_count"]) == (4, {"CC": 2, "TC": 2}, 1)
     answer = command_line("adopt", "parcels", "--all", *SIGNED)
     assert answer.code == 1
-    assert "6 rows read: 4 items taken in" in answer.flat
+    assert "6 rows read: 4 items adopted" in answer.flat
     assert "its stage 'Glacier' is not in the route (CC, TC)" in answer.flat
     second = command_line.show("second#b")
     assert (second["stage"], second["status"], second["results"], second["payload"]) == ("TC", "QUEUED", {"CC": PATHS}, PATHS)
