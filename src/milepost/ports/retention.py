@@ -38,7 +38,7 @@ Keep = Callable[[Sequence[Leaving]], None]
 
 
 class PruneRequest(Struct, frozen=True):
-    """Which rows, lines and seals of a route may leave."""
+    """The rows, lines and seals of a route that may leave."""
 
     route: str
     statuses: frozenset[Status]

@@ -61,7 +61,7 @@ class MessageForm(Struct, frozen=True):
 
 
 class Listing(Struct, frozen=True):
-    """Which messages a page lists; an empty field is none."""
+    """Filter of a page's messages; an empty field is no condition."""
 
     sender: str = ""
     destination: str = ""
