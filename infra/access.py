@@ -14,6 +14,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 
 from infra.parts import Parts, Place
+from infra.settings import object_place, queue_arn
 from milepost.ledgers.aws.claim.paused_lanes import HOLDING
 from milepost.ledgers.aws.claim.tokens import BUCKET
 from milepost.ledgers.aws.foreign_rows.aside import ASIDE
@@ -65,6 +66,7 @@ def worker(parts: Parts, place: Place) -> list[iam.PolicyStatement]:
         _quarantine(parts),
         *_blobs(parts, "GetObject", under=[route, f"history/{route}", "confirmed"]),
         *_blobs(parts, "PutObject", "AbortMultipartUpload", under=[route]),
+        *declared(parts),
         *use_key(parts),
     ]
 
@@ -113,23 +115,55 @@ def lists(parts: Parts) -> list[iam.PolicyStatement]:
 
 
 def services(parts: Parts) -> list[iam.PolicyStatement]:
-    """Runs the services of applications: looks up what is known, adds what is new; watches for alerts. What else they call is for their
-    own policies."""
+    """Runs the services of applications: looks up items, adds new ones, applies answers, keeps the applications' documents; watches for
+    alerts; and what the applications declare."""
     routes = [route.name for route in parts.settings.routes]
     return [
-        _rows(parts, "Rows", (*READ, "PutItem"), routes),
+        _rows(parts, "Rows", (*READ, "PutItem", "UpdateItem"), routes),
+        _due(parts),
         _shared(parts, "history", READ),
         _shared(parts, "seen", LOOK_UP),
-        _due(parts),
         *_control(
-            parts, (*EVERYONE_READS, COUNTED, *_of_routes((COUNT, GROUP), routes)), (*EVERYONE_WRITES, *FIRST, *APPLICATIONS, *TELLING)
+            parts,
+            (*EVERYONE_READS, COUNTED, *_of_routes((COUNT, GROUP), routes)),
+            (*EVERYONE_WRITES, *FIRST, *APPLICATIONS, *TELLING, kinds.LIST, kinds.ACT),
         ),
         _retention(parts, routes),
         _quarantine(parts),
         *_blobs(parts, "GetObject", under=["history"], sid="Lines"),
-        *_blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload", under=routes),
+        *_blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload", under=[*routes, "lists"]),
+        *declared(parts),
         *use_key(parts),
     ]
+
+
+def declared(parts: Parts) -> list[iam.PolicyStatement]:
+    """AWS resources outside the ledger that the applications declare (`mp.AwsAccess`)."""
+    access = parts.settings.access
+    send = ("SendMessage", "GetQueueUrl", "GetQueueAttributes")
+    take = ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueUrl", "GetQueueAttributes")
+    found = []
+    for sid, actions, queues in (
+        ("PartnersQueues", send, [queue for one in access for queue in one.sends_to]),
+        ("PartnersAnswers", take, [queue for one in access for queue in one.receives_from]),
+    ):
+        if queues:
+            found.append(_statement(sid, "sqs", actions, [_queue_arn(parts, queue) for queue in dict.fromkeys(queues)]))
+    places = [object_place(place) for place in dict.fromkeys(place for one in access for place in one.objects)]
+    if places:
+        change = ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload")
+        found.append(_statement("AppObjects", "s3", change, [parts.others(bucket, prefix) for bucket, prefix in places]))
+        buckets = [f"arn:{parts.stack.partition}:s3:::{bucket}" for bucket in dict.fromkeys(bucket for bucket, _ in places)]
+        found.append(_statement("AppBuckets", "s3", ("ListBucket",), buckets))
+    if any(one.sends_mail for one in access):
+        identities = f"arn:{parts.stack.partition}:ses:{parts.stack.region}:{parts.stack.account}:identity/*"
+        found.append(_statement("Mail", "ses", ("SendEmail",), [identities]))
+    return found
+
+
+def _queue_arn(parts: Parts, queue: str) -> str:
+    region, account, name = queue_arn(queue)
+    return f"arn:{parts.stack.partition}:sqs:{region or parts.stack.region}:{account or parts.stack.account}:{name}"
 
 
 def process(parts: Parts) -> list[iam.PolicyStatement]:

@@ -32,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             applications_in_code=places_in_code(asked.application),
             variables=variables_of([one.name for one in applications], os.environ),
             services=services_of(applications),
+            access=tuple(access for one in applications for access in one.aws),
             code=Path(asked.code),
             alarm_emails=tuple(asked.alarm_email),
             alarm_topic=asked.alarm_topic,

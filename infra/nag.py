@@ -24,6 +24,7 @@ REASONS = {
         " nothing else is allowed on it."
     ),
 }
+IDENTITIES = "Which address mail comes from is a setting of the application; SES sends only from identities that the account has verified."
 PREFIX = "Objects are named after items, lists or digests: a prefix of the bucket is the narrowest resource that there is."
 
 
@@ -36,3 +37,9 @@ def check(app: cdk.App, stack: MilepostStack) -> None:
     bucket = f"arn:<AWS::Partition>:s3:::{stack.parts.settings.prefix}-milepost-<AWS::AccountId>-<AWS::Region>"
     for prefix in sorted(stack.parts.prefixes):
         known.acknowledge(cdk.Acknowledgment(id=f"AwsSolutions::AwsSolutions-IAM5[Resource::{bucket}/{prefix}]", reason=PREFIX))
+    for place in sorted(stack.parts.other_prefixes):
+        known.acknowledge(
+            cdk.Acknowledgment(id=f"AwsSolutions::AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:s3:::{place}]", reason=PREFIX)
+        )
+    identities = "arn:<AWS::Partition>:ses:<AWS::Region>:<AWS::AccountId>:identity/*"
+    known.acknowledge(cdk.Acknowledgment(id=f"AwsSolutions::AwsSolutions-IAM5[Resource::{identities}]", reason=IDENTITIES))

@@ -39,6 +39,8 @@ class Parts:
     """relay, resender, lists"""
     prefixes: set[str] = field(default_factory=set)
     """Parts of the bucket that policies name."""
+    other_prefixes: set[str] = field(default_factory=set)
+    """Parts of other buckets that policies name."""
     alarms: list[cloudwatch.Alarm] = field(default_factory=list)
     key: kms.IKey | None = None
     """The customer-managed key; None: AWS's own keys."""
@@ -64,6 +66,11 @@ class Parts:
         """All objects of the bucket whose names begin so."""
         self.prefixes.add(f"{prefix}/*")
         return f"{self.bucket_arn}/{prefix}/*"
+
+    def others(self, bucket: str, prefix: str) -> str:
+        """All objects of a bucket that an application names whose names begin so."""
+        self.other_prefixes.add(f"{bucket}/{prefix}/*")
+        return f"arn:{self.stack.partition}:s3:::{bucket}/{prefix}/*"
 
     def stages(self) -> Iterator[tuple[Route, Stage]]:
         for route in self.settings.routes:

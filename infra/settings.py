@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 
+from milepost.application.declaration import AwsAccess
 from milepost.core.errors import ConfigMistake
 from milepost.core.routes.route import Route, Stage
 from milepost.engine.heads.route import heads_for
@@ -31,6 +32,8 @@ _PREFIX = re.compile(r"[a-z][a-z0-9-]{0,18}[a-z0-9]")
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 _TOPIC = re.compile(r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,256}")
 _KEY = re.compile(r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]{1,64}")
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_OBJECTS = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(?P<prefix>[A-Za-z0-9!_.'()/-]+)")
 _QUEUE_URL = re.compile(r"https://sqs\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/(?P<account>\d{12})/(?P<name>[A-Za-z0-9_-]{1,80})")
 
 
@@ -49,6 +52,8 @@ class Settings:
     """The applications' settings, as variables of the functions' environment."""
     services: Mapping[str, int] = field(default_factory=dict)
     """The applications' services, with how many milliseconds there are between two calls."""
+    access: tuple[AwsAccess, ...] = ()
+    """AWS resources outside the ledger that the applications use."""
     alarm_emails: tuple[str, ...] = ()
     alarm_topic: str | None = None
     key: str | None = None
@@ -69,6 +74,11 @@ class Settings:
             for stage in route.stages:
                 _check(route, stage)
                 names.queue(route.name, stage.name)
+        for access in self.access:
+            for queue in (*access.sends_to, *access.receives_from):
+                queue_arn(queue)
+            for place in access.objects:
+                object_place(place)
         if not self.alarm_emails and self.alarm_topic is None:
             raise ConfigMistake(
                 "alarms would reach nobody; give --alarm-email ADDRESS, or --alarm-topic ARN of a topic that somebody reads"
@@ -138,6 +148,24 @@ def own_queue_arn(stage: Stage) -> tuple[str, str, str] | None:
         return None
     found = _QUEUE_URL.fullmatch(stage.queue)
     return None if found is None else (found["region"], found["account"], found["name"])
+
+
+def queue_arn(queue: str) -> tuple[str | None, str | None, str]:
+    """Region, account and name of a queue that an application names by URL, or by its name alone: then the first two are the stack's."""
+    if _QUEUE_NAME.fullmatch(queue):
+        return None, None, queue
+    found = _QUEUE_URL.fullmatch(queue)
+    if found is None:
+        raise ConfigMistake(f"an application uses the queue {queue!r}; give its name, or https://sqs.REGION.amazonaws.com/ACCOUNT/NAME")
+    return found["region"], found["account"], found["name"]
+
+
+def object_place(place: str) -> tuple[str, str]:
+    """Bucket and prefix of objects that an application uses."""
+    found = _OBJECTS.fullmatch(place)
+    if found is None:
+        raise ConfigMistake(f"an application keeps files in {place!r}, which functions do not share; give s3://BUCKET/PREFIX")
+    return found["bucket"], found["prefix"].strip("/")
 
 
 def _check(route: Route, stage: Stage) -> None:

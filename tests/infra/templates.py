@@ -69,6 +69,11 @@ def routes(settings: mp.AppSettings) -> list[mp.Route]:
 def alerts(settings: mp.AppSettings) -> list[mp.AlertRule]:
     return [mp.AlertRule(name="desk", to=["log"], route="desk")]
 
+@application.aws
+def aws(settings: mp.AppSettings) -> mp.AwsAccess:
+    theirs = "https://sqs.us-east-1.amazonaws.com/123456789012/their-input"
+    return mp.AwsAccess(sends_to=(theirs,), receives_from=("our-results",), objects=("s3://desk-files/in/box/",), sends_mail=True)
+
 
 @application.service("poll", every="5m")
 def poll(app: mp.AppContext[mp.AppSettings]) -> None:

@@ -267,3 +267,18 @@ def test_a_confirmer_of_todays_names_and_one_with_a_queue(both: Template) -> Non
     assert submit["Condition"]["ForAllValues:StringEquals"] == {"dynamodb:Attributes": ["doi", "result_submit", "waiting_submit", "input"]}
     theirs = policies["test-deposits-theirs-confirmer"]["PolicyDocument"]["Statement"]
     assert [one["Action"] for one in listed(theirs)] == ["dynamodb:UpdateItem", "dynamodb:GetItem", "sqs:SendMessage"]
+
+
+def test_services_may_use_what_their_application_declares(templates: dict[str, Template]) -> None:
+    found = templates["application"]
+    allowed = found.statements("test-services")
+    assert allowed["PartnersQueues"]["Resource"] == ["arn:AWS::Partition:sqs:us-east-1:123456789012:their-input"]
+    assert "sqs:SendMessage" in allowed["PartnersQueues"]["Action"]
+    assert allowed["PartnersAnswers"]["Resource"] == ["arn:AWS::Partition:sqs:AWS::Region:AWS::AccountId:our-results"]
+    assert "sqs:DeleteMessage" in allowed["PartnersAnswers"]["Action"]
+    assert allowed["AppObjects"]["Resource"] == ["arn:AWS::Partition:s3:::desk-files/in/box/*"]
+    assert allowed["AppBuckets"]["Resource"] == ["arn:AWS::Partition:s3:::desk-files"]
+    assert allowed["Mail"]["Resource"] == ["arn:AWS::Partition:ses:AWS::Region:AWS::AccountId:identity/*"]
+    assert "dynamodb:UpdateItem" in allowed["Rows"]["Action"], "a service applies answers"
+    for other in ("test-relay", "test-resender", "test-lists"):
+        assert "PartnersQueues" not in found.statements(other)

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from infra.app import main, places_in_code, variables_of
 from infra.bundle import copy_routes, route_files
-from infra.settings import at_once, run_seconds, visibility_seconds
+from infra.settings import Settings, at_once, object_place, queue_arn, run_seconds, visibility_seconds
 from tests.infra.templates import ASSETS, EMAIL, TOPIC
 
 import milepost as mp
 from milepost.core.errors import ConfigMistake
 from milepost.core.routes.route import Route, Stage
+from milepost.route_files import load_application
 
 
 @pytest.fixture
@@ -114,3 +115,28 @@ def test_the_functions_are_given_the_settings_of_their_applications() -> None:
     environment = {"MILEPOST_POST_INGEST_QUEUES": "[]", "MILEPOST_LEDGER": "memory:", "MILEPOST_OTHER_A": "1", "HOME": "/"}
     assert variables_of(["post-ingest"], environment) == {"MILEPOST_POST_INGEST_QUEUES": "[]"}
     assert variables_of([], environment) == {}
+
+
+@pytest.mark.parametrize(
+    ("access", "said"),
+    [
+        (mp.AwsAccess(sends_to=("their queue",)), "uses the queue 'their queue'"),
+        (mp.AwsAccess(objects=("files",)), "give s3://BUCKET/PREFIX"),
+    ],
+)
+def test_what_an_application_uses_must_be_named(tmp_path: Path, access: mp.AwsAccess, said: str) -> None:
+    route = mp.Route("desk")
+    route.external("answer")
+    with pytest.raises(ConfigMistake, match=said):
+        Settings("test", (route,), "", tmp_path, access=(access,), alarm_emails=(EMAIL,))
+
+
+def test_deposits_declare_queues_and_places() -> None:
+    dss = {"queue": "dss-input", "results": "https://sqs.us-east-1.amazonaws.com/123456789012/dss-out", "system": "IR-8", "source": "wiley"}
+    table = {"inbox": "s3://wiley/inbox", "files": "s3://wiley/files", "submit": {"dss": dss, "collection": "1/2"}}
+    [access] = load_application("deposits").configured(table, {}).aws
+    assert (access.sends_to, access.receives_from) == (("dss-input",), (dss["results"],))
+    assert access.objects == ("s3://wiley/inbox", "s3://wiley/files")
+    assert not access.sends_mail
+    assert queue_arn(access.receives_from[0]) == ("us-east-1", "123456789012", "dss-out")
+    assert object_place(access.objects[0]) == ("wiley", "inbox")

@@ -84,6 +84,18 @@ class Metric(Struct, frozen=True):
     kind: Literal["gauge", "counter", "histogram"] = "gauge"
 
 
+class AwsAccess(Struct, frozen=True):
+    """AWS resources outside the ledger that an application uses. The stack (infra/) allows them to its workers and services. A queue is
+    given by its name, in the stack's own account and region, or by its URL; objects are places, s3://BUCKET/PREFIX."""
+
+    sends_to: tuple[str, ...] = ()
+    receives_from: tuple[str, ...] = ()
+    objects: tuple[str, ...] = ()
+    """Objects that are listed, read, written and deleted."""
+    sends_mail: bool = False
+    """Sends mail by Amazon SES."""
+
+
 class Page(Struct, frozen=True):
     """Result of a page's function: the name of a template in the application's folder, and the values that it shows."""
 
@@ -130,6 +142,7 @@ class Application(Generic[S]):
         self.services: list[ServicePart] = []
         self.endpoints: list[EndpointPart] = []
         self.metric_makers: list[Callable[[AppContext[S]], Iterable[Metric]]] = []
+        self.aws_makers: list[Callable[[S], AwsAccess]] = []
         self.alert_makers: list[Callable[[S], Iterable[AlertRule]]] = []
 
     def routes(self, function: F) -> F:
@@ -141,6 +154,11 @@ class Application(Generic[S]):
         """Declare a function of the `AppContext` that is called whenever a ledger was opened with the application, before any of its
         handlers runs: there its state may remember the context. It must not write, since a command that only reads calls it too."""
         self.openers.append(function)
+        return function
+
+    def aws(self, function: Callable[[S], AwsAccess]) -> Callable[[S], AwsAccess]:
+        """Declare the AWS resources outside the ledger that its stages and services use: a function of the settings."""
+        self.aws_makers.append(function)
         return function
 
     def command(self, name: str | None = None, *, ledger: LedgerUse = "read") -> Callable[[F], F]:
@@ -271,6 +289,11 @@ class ConfiguredApplication(Generic[S]):
     def alert_rules(self) -> list[AlertRule]:
         """Its alert rules that name a receiver."""
         return [rule for make in self.application.alert_makers for rule in make(self.settings) if rule.to]
+
+    @property
+    def aws(self) -> list[AwsAccess]:
+        """The AWS resources outside the ledger that it uses."""
+        return [make(self.settings) for make in self.application.aws_makers]
 
     def on(
         self, context: Context | None, submits: SharedSubmits | None = None, work: Callable[[float], None] | None = None

@@ -16,7 +16,8 @@ from milepost.applications.deposits.standins.publisher import PublisherStandIn, 
 from milepost.applications.deposits.stuck.late import find_late_deposits
 from milepost.testing import audit
 
-DOIS = [f"10.1002/run.{number}" for number in range(25)]
+SIZES = {"sqlite": (25, 30), "aws": (6, 8)}
+"""How many DOIs, and how many steps with faults."""
 BEHAVIOURS: tuple[Behaviour, ...] = get_args(Behaviour)
 
 DSPACE_FAULTS: list[dict[str, Any]] = [
@@ -46,10 +47,13 @@ def misbehave(dice: random.Random, standin: Any, faults: list[dict[str, Any]], m
         standin.fail(**fault, times=dice.randint(1, 6))
 
 
-def take_in_some(scene: SubmitScene, dice: random.Random, left: list[str]) -> None:
-    """A list with a few new DOIs, and one that is known."""
-    new = [left.pop() for _ in range(min(len(left), dice.randint(1, 3)))]
-    scene.ledger.submit("deposits", *({"doi": doi} for doi in [*new, dice.choice(DOIS[-3:] if new else DOIS)]))
+def numbered(count: int) -> list[str]:
+    return [f"10.1002/run.{number}" for number in range(count)]
+
+
+def take_in_some(scene: SubmitScene, dice: random.Random, dois: list[str], step: int) -> None:
+    """A list with a few new DOIs, and all that came before."""
+    scene.ledger.submit("deposits", *({"doi": doi} for doi in dois[: step * dice.randint(2, 3)]))
 
 
 def requeue_one(scene: SubmitScene, dice: random.Random) -> None:
@@ -61,17 +65,17 @@ def requeue_one(scene: SubmitScene, dice: random.Random) -> None:
         requeue(scene.app, [dice.choice(rows)["key"]], by="ann", reason="at once")
 
 
-def check(scene: SubmitScene) -> None:
+def check(scene: SubmitScene, dois: list[str]) -> None:
     """No DOI has two items, at any time."""
-    for doi in DOIS:
+    for doi in dois:
         # `having` compares exactly: 10.1002/run.1 is not 10.1002/run.11.
         assert len(scene.dspace.having(doi)) <= 1, f"{doi} has a second item"
 
 
-def check_end(scene: SubmitScene) -> None:
+def check_end(scene: SubmitScene, dois: list[str]) -> None:
     """Each DOI is deposited once with its PDF, or is on the list for people and DSpace has no complete item of it."""
     by_hand = {row["key"] for row in scene.ledger.items("deposits", statuses=FAILED, limit=1000)}
-    for doi in DOIS:
+    for doi in dois:
         items = scene.dspace.having(doi)
         whole = [item for item in items if item.discoverable and [file.content for file in item.files] == [small_pdf(doi)]]
         if scene.state(doi)[1] == "COMPLETED":
@@ -80,7 +84,7 @@ def check_end(scene: SubmitScene) -> None:
             assert doi in by_hand, f"{doi} is {scene.state(doi)}"
             assert whole == [], f"{doi} is on the list, and in DSpace"
     context = scene.ledger.context
-    assert audit(context.ledger, "deposits", context.plan("deposits")) == len(DOIS)
+    assert audit(context.ledger, "deposits", context.plan("deposits")) == len(dois)
 
 
 def scene_settings(crossref: CrossrefStandIn, publisher: PublisherStandIn) -> dict[str, Any]:
@@ -88,58 +92,59 @@ def scene_settings(crossref: CrossrefStandIn, publisher: PublisherStandIn) -> di
     return {"crossref": crossref.url, "content": publisher.template, "whole_route": True}
 
 
-SEEDS = [1, 2, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(3, 20))]
+RUNS = [
+    ("sqlite", 1),
+    ("sqlite", 2),
+    pytest.param("aws", 1, marks=pytest.mark.slow),
+    *(pytest.param("sqlite", seed, marks=pytest.mark.thorough) for seed in range(3, 20)),
+]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("kind", ["sqlite", "aws"])
+@pytest.mark.parametrize(("kind", "seed"), RUNS)
 def test_direct_deposits(tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn, kind: str, seed: int) -> None:
-    if kind == "aws" and seed > 1:
-        pytest.skip("one run on AWS is enough: it takes long")
-    dice = random.Random(seed)
+    dice, (count, steps) = random.Random(seed), SIZES[kind]
+    dois = numbered(count)
     with submit_scene(tmp_path, kind, **scene_settings(crossref, publisher)) as scene:
         scene.dspace.index_lag = 100
-        left = list(DOIS)
-        for _ in range(30):
-            take_in_some(scene, dice, left)
+        for step in range(1, steps + 1):
+            take_in_some(scene, dice, dois, step)
             misbehave(dice, crossref, CROSSREF_FAULTS, 2)
             misbehave(dice, publisher, PUBLISHER_FAULTS, 2)
             misbehave(dice, scene.dspace, DSPACE_FAULTS, 6)
             requeue_one(scene, dice)
             scene.work(dice.choice(["1m", "10m", "1h"]))
-            check(scene)
+            check(scene, dois)
         for standin in (crossref, publisher, scene.dspace):
             standin.mend()
-        scene.work("3d" if kind == "sqlite" else "6h")
+        scene.ledger.submit("deposits", *({"doi": doi} for doi in dois))
+        scene.work("8h")
         find_late_deposits(scene.app, scene.submission.dspace)
-        check_end(scene)
+        check_end(scene, dois)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("kind", ["sqlite", "aws"])
+@pytest.mark.parametrize(("kind", "seed"), RUNS)
 def test_deposits_through_the_service(tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn, kind: str, seed: int) -> None:
-    if kind == "aws" and seed > 1:
-        pytest.skip("one run on AWS is enough: it takes long")
-    dice = random.Random(seed)
+    dice, (count, steps) = random.Random(seed), SIZES[kind]
+    dois = numbered(count)
     with submit_scene(tmp_path, kind, dss=DSS, **scene_settings(crossref, publisher)) as scene:
         # A message that the service died with is dropped by its queue before it is seen again: else the service itself makes two items.
         scene.service.visibility_s = 12 * 3600
-        for doi in DOIS:
+        for doi in dois:
             scene.plan(doi, *dice.choices(BEHAVIOURS, k=4))
-        left = list(DOIS)
-        for _ in range(40):
-            take_in_some(scene, dice, left)
+        for step in range(1, steps + 1):
+            take_in_some(scene, dice, dois, step)
             misbehave(dice, scene.dspace, [fault for fault in DSPACE_FAULTS if fault["where"].startswith("GET")], 2)
             if dice.random() < 0.7:
                 scene.service.run()
             scene.apply()
             requeue_one(scene, dice)
             scene.work(dice.choice(["1m", "10m", "1h"]))
-            check(scene)
+            check(scene, dois)
         scene.dspace.mend()
+        scene.ledger.submit("deposits", *({"doi": doi} for doi in dois))
         for _ in range(8):
             scene.work("3h")
             scene.service.run()
             scene.apply()
         find_late_deposits(scene.app, scene.submission.dspace)
-        check_end(scene)
+        check_end(scene, dois)

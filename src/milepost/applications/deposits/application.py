@@ -35,6 +35,18 @@ def inbox(app: mp.AppContext[DepositsSettings]) -> None:
             log.error("%s was not taken in: %s", one.name, one.reason)
 
 
+@application.aws
+def aws_access(settings: DepositsSettings) -> mp.AwsAccess:
+    """The queues of the submission service, the places of lists and files, and mail."""
+    dss = settings.submit.dss
+    return mp.AwsAccess(
+        sends_to=() if dss is None else (dss.queue,),
+        receives_from=() if dss is None else (dss.results,),
+        objects=(settings.inbox, settings.files),
+        sends_mail=settings.mail is not None and settings.mail.ses is not None,
+    )
+
+
 @application.check("settings")
 def settings_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
     """Is everything set that workers need?"""

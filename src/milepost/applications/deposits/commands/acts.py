@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any, TypeVar
 
 import click
 
-from milepost.applications.deposits.acts import DepositsApp, abandon, mark_deposited, requeue
+import milepost as mp
+from milepost.applications.deposits.acts import DepositsApp, abandon, handle_of, keys_of, mark_deposited, requeue
 from milepost.applications.deposits.application import application
 from milepost.applications.deposits.dss.service import ResultListener, drop_set_aside, set_aside
 from milepost.applications.deposits.stuck.late import find_late_deposits
 from milepost.applications.deposits.stuck.report import stuck_deposits
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def signed(function: F) -> F:
-    """The options that every act needs."""
-    function = click.option("--reason", required=True, help="Why; it is kept in the history.")(function)
-    return click.option("--by", required=True, envvar="MILEPOST_BY", help="Your name; MILEPOST_BY if not given.")(function)
 
 
 def report(verb: str, dois: tuple[str, ...], refused: dict[str, str]) -> int:
@@ -36,28 +27,31 @@ def report(verb: str, dois: tuple[str, ...], refused: dict[str, str]) -> int:
 @click.option(
     "--send-again", is_flag=True, help="The submission service will not read the last message: send another. DSpace is searched first."
 )
-@signed
-def requeue_command(app: DepositsApp, dois: tuple[str, ...], send_again: bool, by: str, reason: str) -> int:
+@mp.signed
+def requeue_command(app: DepositsApp, dois: tuple[str, ...], send_again: bool, by: str | None, reason: str | None) -> int:
     """Try DOIs again that have failed or were abandoned."""
+    by, reason = mp.check_signed(by, reason)
     return report("requeued", dois, requeue(app, dois, by=by, reason=reason, send_again=send_again))
 
 
 @application.command("abandon", ledger="write")
 @click.argument("dois", nargs=-1, required=True, metavar="DOI...")
-@signed
-def abandon_command(app: DepositsApp, dois: tuple[str, ...], by: str, reason: str) -> int:
+@mp.signed
+def abandon_command(app: DepositsApp, dois: tuple[str, ...], by: str | None, reason: str | None) -> int:
     """Take DOIs off the list: they are not deposited."""
+    by, reason = mp.check_signed(by, reason)
     return report("abandoned", dois, abandon(app, dois, by=by, reason=reason))
 
 
 @application.command("deposited", ledger="write")
 @click.argument("doi")
 @click.option("--handle", required=True, help="The handle of the item in DSpace, such as 1721.1/400778.")
-@signed
-def deposited_command(app: DepositsApp, doi: str, handle: str, by: str, reason: str) -> None:
+@mp.signed
+def deposited_command(app: DepositsApp, doi: str, handle: str, by: str | None, reason: str | None) -> None:
     """Mark a DOI as deposited by hand."""
+    by, reason = mp.check_signed(by, reason)
     mark_deposited(app, doi, handle, by=by, reason=reason)
-    click.echo(f"{doi} is deposited as {handle}")
+    click.echo(f"{keys_of([doi])[0]} is deposited as {handle_of(handle)}")
 
 
 @application.command("results", ledger="write")

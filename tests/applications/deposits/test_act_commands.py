@@ -1,0 +1,73 @@
+"""Commands by which people act on deposits, as they type them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.applications.deposits.test_deposits_settings import SAMPLE
+from tests.cli.command_processes import command_processes
+from tests.cli.commands import Answer
+
+from milepost.applications.deposits.dspace.standin import PASSWORD, USER, DSpaceStandIn
+from milepost.applications.deposits.standins.crossref import CrossrefStandIn
+from milepost.applications.deposits.standins.publisher import PublisherStandIn
+
+SIGNED = ("--by", "ann", "--reason", "a test")
+
+
+class Folder:
+    """A folder with the smallest configuration."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith("MILEPOST")}
+        self.env |= {"DSPACE_USER": USER, "DSPACE_PASSWORD": PASSWORD}
+
+    def __call__(self, *words: str) -> Answer:
+        return command_processes().run(["deposits", *words], self.path, self.env, None, timeout=120)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn) -> Iterator[Folder]:
+    """Three DOIs that DSpace refuses."""
+    crossref.everything = publisher.everything = True
+    with DSpaceStandIn() as dspace:
+        text = f'applications = ["deposits"]\n{SAMPLE}'
+        for port, origin in {"9101": crossref.origin, "9102": publisher.origin, "9103": dspace.origin}.items():
+            text = text.replace(f"http://127.0.0.1:{port}", origin)
+        (tmp_path / "milepost.toml").write_text(text.replace('inbox = "inbox"', 'inbox = "inbox"\ninbox_quiet = "0s"'))
+        (tmp_path / "inbox").mkdir()
+        (tmp_path / "inbox" / "march.csv").write_text("10.1002/a\n10.1002/b\n10.1002/c\n")
+        dspace.fail("status", 422, where="POST */core/items")
+        made = Folder(tmp_path)
+        assert made("run").code == 1
+        dspace.mend()
+        yield made
+
+
+def test_requeue_abandon_and_deposited(folder: Folder) -> None:
+    unsigned = folder("abandon", "10.1002/a", "--by", "ann")
+    assert (unsigned.code, "--reason TEXT missing" in unsigned.err) == (2, True)
+    assert folder("requeue", "https://doi.org/10.1002/A", *SIGNED).out == "requeued: 1 of 1\n"
+    assert folder("abandon", "10.1002/b", *SIGNED).out == "abandoned: 1 of 1\n"
+    by_hand = folder("deposited", "10.1002/c", "--handle", "https://hdl.handle.net/1721.1/7", *SIGNED)
+    assert (by_hand.code, by_hand.out) == (0, "10.1002/c is deposited as 1721.1/7\n")
+    assert folder("run").code == 0, "nothing needs people any more"
+    refused = folder("requeue", "10.1002/a", "10.1002/x", *SIGNED)
+    assert refused.code == 1
+    assert refused.out == "requeued: 0 of 2\n"
+    assert "10.1002/x: there is no item with this key" in refused.err
+    assert "10.1002/a: it is COMPLETED" in refused.err
+    again = folder("deposited", "10.1002/c", "--handle", "1721.1/8", *SIGNED)
+    assert (again.code, "deposited already, as 1721.1/7" in again.err) == (1, True)
+
+
+def test_nothing_is_stuck_and_there_is_no_submission_service(folder: Folder) -> None:
+    assert (folder("stuck", "--search").code, folder("set-aside").out) == (0, "")
+    nothing = folder("set-aside", "--drop", "m-1")
+    assert (nothing.code, nothing.err) == (1, "no message m-1 is set aside\n")
+    results = folder("results")
+    assert (results.code, "there is no submission service" in results.err) == (2, True)
