@@ -69,6 +69,7 @@ def routes(settings: mp.AppSettings) -> list[mp.Route]:
 def alerts(settings: mp.AppSettings) -> list[mp.AlertRule]:
     return [mp.AlertRule(name="desk", to=["log"], route="desk")]
 
+
 @application.aws
 def aws(settings: mp.AppSettings) -> mp.AwsAccess:
     theirs = "https://sqs.us-east-1.amazonaws.com/123456789012/their-input"
