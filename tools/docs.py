@@ -168,6 +168,7 @@ GROUPS = {
     "In your own program": ("Milepost", "open", "restore", "Operations", "LaneView", "ListReport"),
     "Your own application": (
         "Application",
+        "AwsAccess",
         "AppSettings",
         "AppContext",
         "AppDocuments",
