@@ -12,7 +12,7 @@ from milepost.core.status import TERMINAL, Reason, Status
 from milepost.engine.acts.bulk import act, confirm_outside
 from milepost.engine.apply import GONE, OUTDATED, RESTLESS, apply_all
 from milepost.engine.routes.versions import apply_route
-from milepost.ports.retention import DeliveredLines, PruneRequest
+from milepost.ports.retention import DeliveredLines, PruneCriteria
 
 SIGNED: dict[str, Any] = {"by": "ops", "reason": "checked by hand"}
 
@@ -92,7 +92,7 @@ def test_apply_all_says_what_is_gone_outdated_or_needs_nothing(world: World) -> 
     world.clock.advance("1m")
     world.add("a")
     gone, stays = world.item("gone"), world.item("a")
-    world.ledger.prune(PruneRequest(ROUTE, TERMINAL, world.clock.now(), None, DeliveredLines(world.ledger.last_seq()), 10))
+    world.ledger.prune(PruneCriteria(ROUTE, TERMINAL, world.clock.now(), None, DeliveredLines(world.ledger.last_seq()), 10))
 
     def past(item: Any) -> Any:
         return skip(item, world.plan, world.clock.now(), by="ops", why="test")

@@ -28,7 +28,7 @@ from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.items import ClaimRequest
 from milepost.ports.ledger import Ledger
-from milepost.ports.retention import Pruned, PruneRequest
+from milepost.ports.retention import PruneCriteria, Pruned
 from milepost.station import Station
 from milepost.testing.audit import audit
 from milepost.testing.clock import SeededChance, VirtualClock
@@ -125,7 +125,7 @@ def test_an_hour_without_old_rows_reads_no_row(ledger: Ledger, clock: VirtualClo
     asked: list[frozenset[Status]] = []
     prune = ledger.prune
 
-    def noted(request: PruneRequest) -> Pruned:
+    def noted(request: PruneCriteria) -> Pruned:
         asked.append(request.statuses)
         return prune(request)
 

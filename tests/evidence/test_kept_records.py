@@ -19,7 +19,7 @@ from milepost.engine.evidence.records import all_evidence, keeper
 from milepost.engine.retention import prune
 from milepost.evidence.record import SEAL_SCHEMA, blob_name, differences, kept
 from milepost.ports.items import Query
-from milepost.ports.retention import DeliveredLines, Leaving, PruneRequest
+from milepost.ports.retention import DeliveredLines, Leaving, PruneCriteria
 
 
 class FullDisk(MemoryBlobs):
@@ -101,7 +101,7 @@ def test_a_row_that_is_changed_while_it_is_being_kept_stays(scene: Scene) -> Non
             act(scene.ctx, "cancel", ROUTE, keys=["bad"], **SIGNED)
 
     gone = scene.ledger.prune(
-        PruneRequest(ROUTE, TERMINAL, scene.clock.now() + 1, None, DeliveredLines(scene.ledger.last_seq() + 100), 10, keep)
+        PruneCriteria(ROUTE, TERMINAL, scene.clock.now() + 1, None, DeliveredLines(scene.ledger.last_seq() + 100), 10, keep)
     )
     [known] = scene.ledger.peek(ROUTE, ["bad"])
     assert known is not None

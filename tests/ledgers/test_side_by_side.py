@@ -33,7 +33,7 @@ from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as
 from milepost.ports.items import ClaimRequest, Conflict, KnownKey
 from milepost.ports.ledger import Ledger
-from milepost.ports.retention import DeliveredLines, PruneRequest
+from milepost.ports.retention import DeliveredLines, PruneCriteria
 from milepost.testing.audit import audit, every_item
 from milepost.testing.clock import SeededChance, VirtualClock
 from milepost.testing.contract.acts.rename import renamed_plan
@@ -247,14 +247,14 @@ class SideBySide(RuleBasedStateMachine):
         assert pair is not None
         self.both(pair, lambda item: change(item.row, Reason.NOTED, self.now, item.row.status, {}, note="newest"))
         mine, theirs = (
-            ledger.prune(PruneRequest("parcels", TERMINAL, self.now, None, DeliveredLines(ledger.last_seq() - 1), 1000))
+            ledger.prune(PruneCriteria("parcels", TERMINAL, self.now, None, DeliveredLines(ledger.last_seq() - 1), 1000))
             for ledger in self.ledgers
         )
         assert mine.items == theirs.items
         if forget:
             old = self.now - 86_400_000
             mine, theirs = (
-                ledger.prune(PruneRequest("parcels", TERMINAL, old, old, DeliveredLines(ledger.last_seq() - 1), 1000))
+                ledger.prune(PruneCriteria("parcels", TERMINAL, old, old, DeliveredLines(ledger.last_seq() - 1), 1000))
                 for ledger in self.ledgers
             )
             assert (mine.items, mine.forgotten) == (theirs.items, theirs.forgotten)

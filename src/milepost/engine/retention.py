@@ -21,7 +21,7 @@ from milepost.engine.heads.daily import summed_up_to
 from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.views.items import counted, each
 from milepost.ports.items import Query
-from milepost.ports.retention import DeliveredLines, Pruned, PruneRequest
+from milepost.ports.retention import DeliveredLines, PruneCriteria, Pruned
 
 BATCH = 1000
 EVERY = 60.0
@@ -120,7 +120,7 @@ def _prune_some(ctx: Context, plan: Plan, statuses: frozenset[Status], ended_bef
     route = plan.route
     forget_before = None if route.remember_ms is None else ctx.clock.now() - route.remember_ms
     keep = keeper(ctx.blobs) if route.evidence else None
-    return ctx.ledger.prune(PruneRequest(route.name, statuses, ended_before, forget_before, covered, limit, keep))
+    return ctx.ledger.prune(PruneCriteria(route.name, statuses, ended_before, forget_before, covered, limit, keep))
 
 
 def _preview(ctx: Context, route: str, chosen: frozenset[Status], ended_before: int, report: PruneReport) -> None:

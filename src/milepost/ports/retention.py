@@ -37,7 +37,7 @@ Keep = Callable[[Sequence[Leaving]], None]
 """Keeps what must outlive rows; may be called again with the same items."""
 
 
-class PruneRequest(Struct, frozen=True):
+class PruneCriteria(Struct, frozen=True):
     """The rows, lines and seals of a route that may leave."""
 
     route: str
@@ -72,7 +72,7 @@ class LedgerRetention(Protocol):
     row_expiry: bool
     """Ended rows leave by themselves when their route's `keep` is over. False: the retention role of a station removes them."""
 
-    def prune(self, asked: PruneRequest) -> Pruned:
+    def prune(self, asked: PruneCriteria) -> Pruned:
         """Remove rows, lines and seals as asked, at most so many of each. A place in the feed is never reused."""
 
     def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:

@@ -18,7 +18,7 @@ from milepost.engine.acts.controls import limit, pause, resume
 from milepost.engine.intake import submit
 from milepost.ports.documents import ACT, HOLD, LIMIT, Act, read_as
 from milepost.ports.items import Query
-from milepost.ports.retention import DeliveredLines, PruneRequest
+from milepost.ports.retention import DeliveredLines, PruneCriteria
 
 SIGNED: dict[str, Any] = {"by": "ops", "reason": "checked by hand"}
 FAILED = Query(route=ROUTE, statuses=frozenset({Status.REJECTED}))
@@ -96,7 +96,7 @@ def test_what_cannot_be_done_is_refused_with_the_reason(world: World) -> None:
 def test_a_pruned_item_is_named_as_such(world: World) -> None:
     rejected(world, 1)
     world.add("newer")
-    world.ledger.prune(PruneRequest(ROUTE, TERMINAL, world.clock.now(), None, DeliveredLines(world.ledger.last_seq()), 10))
+    world.ledger.prune(PruneCriteria(ROUTE, TERMINAL, world.clock.now(), None, DeliveredLines(world.ledger.last_seq()), 10))
     report = act(world.ctx, "retry", ROUTE, keys=["k0"], **SIGNED)
     [(key, why)] = report.refused
     assert key == "k0"

@@ -15,7 +15,7 @@ from milepost.core.values.durations import iso
 from milepost.engine.views import items
 from milepost.engine.views.snapshot import snapshots
 from milepost.ports.items import Query
-from milepost.ports.retention import DeliveredLines, PruneRequest
+from milepost.ports.retention import DeliveredLines, PruneCriteria
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_a_pruned_key_is_shown_from_its_seal(world: World) -> None:
     world.settle("weigh", Reject("no such parcel"))
     world.clock.advance("40d")
     assert (
-        world.ledger.prune(PruneRequest("parcels", TERMINAL, world.clock.now(), None, DeliveredLines(world.ledger.last_seq()), 10)).items
+        world.ledger.prune(PruneCriteria("parcels", TERMINAL, world.clock.now(), None, DeliveredLines(world.ledger.last_seq()), 10)).items
         == 1
     )
     view = _shown(world, "A")

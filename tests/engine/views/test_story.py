@@ -14,7 +14,7 @@ from milepost.core.text.sentences import SENTENCES
 from milepost.engine.acts.bulk import confirm_outside
 from milepost.engine.views.story import Story, story
 from milepost.ports.documents import HOLD
-from milepost.ports.retention import DeliveredLines, PruneRequest
+from milepost.ports.retention import DeliveredLines, PruneCriteria
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_a_finished_item_and_its_seal(world: World) -> None:
     assert "3 h after it was accepted" in told.where
     assert [command.split()[1] for command in told.can] == ["rerun"]
     world.clock.advance("40d")
-    world.ledger.prune(PruneRequest("parcels", TERMINAL, world.clock.now(), None, DeliveredLines(world.ledger.last_seq()), 10))
+    world.ledger.prune(PruneCriteria("parcels", TERMINAL, world.clock.now(), None, DeliveredLines(world.ledger.last_seq()), 10))
     sealed = _told(world)
     assert "this is from its seal" in sealed.where
     assert story(world.ctx, "parcels", "never") is None

@@ -13,7 +13,7 @@ from milepost.engine.resend import Resender
 from milepost.engine.work.settle import SettleResult, give_back, settle
 from milepost.ports.documents import ROUTE as ROUTE_KIND
 from milepost.ports.items import Query
-from milepost.ports.retention import DeliveredLines, PruneRequest
+from milepost.ports.retention import DeliveredLines, PruneCriteria
 from milepost.ports.runner import JobResult
 from milepost.testing.audit import audit
 
@@ -120,7 +120,7 @@ def test_an_outcome_for_an_item_that_is_gone_is_refused(world: World) -> None:
     world.add("a-later-line")
     world.clock.advance("1d")
     assert (
-        world.ledger.prune(PruneRequest(ROUTE, TERMINAL, world.clock.now(), None, DeliveredLines(world.ledger.last_seq()), 10)).items == 1
+        world.ledger.prune(PruneCriteria(ROUTE, TERMINAL, world.clock.now(), None, DeliveredLines(world.ledger.last_seq()), 10)).items == 1
     )
     assert settle(world.ctx, [said(held, Done())]) == SettleResult(refused=1)
 

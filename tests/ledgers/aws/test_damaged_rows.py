@@ -17,7 +17,7 @@ from milepost.engine.work.settle import settle
 from milepost.ledgers.aws.claim.paused_lanes import hold, resume
 from milepost.ledgers.aws.store import SEALED_FOR_MS
 from milepost.ports.items import Query
-from milepost.ports.retention import DeliveredLines, PruneRequest
+from milepost.ports.retention import DeliveredLines, PruneCriteria
 from milepost.ports.runner import JobResult
 
 LONG = "x" * 9000
@@ -78,7 +78,7 @@ def test_the_others_leave_when_their_time_has_come(scene: Scene, how: str) -> No
         scene.settle(item, Reject("no"))
     spoil(scene, "bad", how)
     scene.clock.advance_to(scene.now + 3 * SEALED_FOR_MS)
-    assert scene.aws.prune(PruneRequest("parcels", TERMINAL, scene.now, None, DeliveredLines(2**62), 100)).items == 2
+    assert scene.aws.prune(PruneCriteria("parcels", TERMINAL, scene.now, None, DeliveredLines(2**62), 100)).items == 2
     assert set(scene.store.images("parcels", ["a", "bad", "c"])) == {"bad"}
 
 

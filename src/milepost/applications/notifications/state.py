@@ -5,7 +5,7 @@ from __future__ import annotations
 import milepost as mp
 from milepost.applications.notifications.deliver import Deliverer
 from milepost.applications.notifications.destinations import Destinations
-from milepost.applications.notifications.operate.collector import Collector
+from milepost.applications.notifications.operate.collector import FigureCollector
 from milepost.applications.notifications.operate.senders import SenderLimits
 from milepost.applications.notifications.route import STAGE, notifications_route
 from milepost.applications.notifications.settings import NotificationsSettings
@@ -22,7 +22,7 @@ class NotificationsState:
         self.destinations = Destinations(settings)
         self.deliverer = Deliverer(settings, self.destinations)
         self.route = notifications_route(settings, self.destinations, self.deliverer)
-        self.collector = Collector()
+        self.collector = FigureCollector()
         self.sender_limits = SenderLimits(settings)
 
     def open(self, app: mp.AppContext[NotificationsSettings]) -> None:

@@ -44,7 +44,7 @@ class Part(Struct, frozen=True):
     statuses: list[str]
 
 
-class Pause(Struct, frozen=True):
+class PauseNotice(Struct, frozen=True):
     """A pause in force: of a route, a stage or a lane."""
 
     by: str
@@ -67,8 +67,8 @@ class FunnelStage(Struct, frozen=True):
     """Label, meaning and value."""
     overdue: str | None
     late: bool
-    paused: Pause | None
-    lanes: list[Pause]
+    paused: PauseNotice | None
+    lanes: list[PauseNotice]
     tag: tuple[str, str] | None
     """The kind of the stage, if it is not one for Milepost's own workers, and what that means."""
 
@@ -86,7 +86,7 @@ class RouteView(Struct, frozen=True):
     hours: Chart
     minutes: Chart
     forecast: Forecast
-    paused: Pause | None
+    paused: PauseNotice | None
 
 
 def worth_seeing(ctx: Context, seen: Snapshot) -> bool:
@@ -166,8 +166,8 @@ def _in_lane(ctx: Context, route: str, stage: str, lane: str) -> int | None:
     return len(page.items) if page.next is None else None
 
 
-def _pause(hold: Hold | None, lane: str = "") -> Pause | None:
-    return None if hold is None else Pause(hold.by, hold.reason, iso(hold.at), lane, iso(hold.until))
+def _pause(hold: Hold | None, lane: str = "") -> PauseNotice | None:
+    return None if hold is None else PauseNotice(hold.by, hold.reason, iso(hold.at), lane, iso(hold.until))
 
 
 def _step(stage: StageView, seen: Snapshot, plan: Plan | None, holds: dict[str, Hold]) -> FunnelStage:

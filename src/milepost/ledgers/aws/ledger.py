@@ -34,7 +34,7 @@ from milepost.ports.blobs import Blobs
 from milepost.ports.documents import Document
 from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare
-from milepost.ports.retention import Pruned, PruneRequest
+from milepost.ports.retention import PruneCriteria, Pruned
 from milepost.ports.runner import Chance, Clock, Service
 from milepost.ports.upkeep import BackupReport, Progress, ScanCost, TransferResult
 
@@ -210,7 +210,7 @@ class AwsLedger:
     def reclaim(self, holders: Sequence[str], now: int) -> int:
         return upkeep.reclaim(self.store, holders, now)
 
-    def prune(self, asked: PruneRequest) -> Pruned:
+    def prune(self, asked: PruneCriteria) -> Pruned:
         return prune(self.store, asked)
 
     def sign_on(self, holder: str) -> None:

@@ -30,7 +30,7 @@ from milepost.ledgers.memory.state import MemoryRecord, State, encode
 from milepost.ports.documents import BREAKER, Document, read_as
 from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare
-from milepost.ports.retention import Pruned, PruneRequest
+from milepost.ports.retention import PruneCriteria, Pruned
 from milepost.ports.runner import Service
 from milepost.ports.upkeep import BackupReport, Progress, TransferResult
 
@@ -270,7 +270,7 @@ class MemoryLedger:
             self._state.writes += 1
             return len(held)
 
-    def prune(self, asked: PruneRequest) -> Pruned:
+    def prune(self, asked: PruneCriteria) -> Pruned:
         with self._lock:
             return prune(self._state, asked)
 

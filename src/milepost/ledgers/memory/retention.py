@@ -6,10 +6,10 @@ from collections import Counter
 
 from milepost.ledgers.memory.state import State
 from milepost.ports.items import KnownKey
-from milepost.ports.retention import Leaving, Pruned, PruneRequest
+from milepost.ports.retention import Leaving, PruneCriteria, Pruned
 
 
-def prune(state: State, asked: PruneRequest) -> Pruned:
+def prune(state: State, asked: PruneCriteria) -> Pruned:
     route, limit, ended_before = asked.route, asked.limit, asked.ended_before
     ended = [
         record

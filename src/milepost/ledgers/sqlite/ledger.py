@@ -40,7 +40,7 @@ from milepost.ports.items import (
     Timing,
     add_unknown,
 )
-from milepost.ports.retention import Pruned, PruneRequest
+from milepost.ports.retention import PruneCriteria, Pruned
 from milepost.ports.runner import Service
 from milepost.ports.upkeep import BackupReport, Progress, TransferResult
 
@@ -288,7 +288,7 @@ class SqliteLedger:
         self._liveness.bury(list(holders))
         return taken
 
-    def prune(self, asked: PruneRequest) -> Pruned:
+    def prune(self, asked: PruneCriteria) -> Pruned:
         return retention.prune(self._read, self._write, asked)
 
     def sign_on(self, holder: str) -> None:

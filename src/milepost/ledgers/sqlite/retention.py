@@ -12,12 +12,12 @@ from milepost.ledgers.sqlite.file.store import TransactionRunner
 from milepost.ledgers.sqlite.read import history
 from milepost.ledgers.sqlite.rows.codec import CODES, COLUMNS, STATUSES, UNREADABLE, chunks, decode_rest, items_of, rows_of
 from milepost.ledgers.sqlite.rows.names import NameNumbers
-from milepost.ports.retention import Leaving, Pruned, PruneRequest
+from milepost.ports.retention import Leaving, PruneCriteria, Pruned
 
 Numbers = list[tuple[int]]
 
 
-def prune(read: TransactionRunner, write: TransactionRunner, asked: PruneRequest) -> Pruned:
+def prune(read: TransactionRunner, write: TransactionRunner, asked: PruneCriteria) -> Pruned:
     """Find removable rows, keep their evidence with `keep`, remove those still unchanged; then lines, then seals. The search is a
     read transaction, so that writers do not wait for it."""
     heads = read(lambda connection, names: _ended(connection, names, asked))
@@ -41,7 +41,7 @@ def _search(statuses: frozenset[Status]) -> str:
     return f"SELECT i.id, i.head FROM item i WHERE i.route = ? AND i.due_at IS NULL AND i.status IN ({codes}) AND i.entered_at < ?"
 
 
-def _ended(connection: sqlite3.Connection, names: NameNumbers, asked: PruneRequest) -> dict[int, bytes]:
+def _ended(connection: sqlite3.Connection, names: NameNumbers, asked: PruneCriteria) -> dict[int, bytes]:
     """The numbers and heads of rows that may leave."""
     if not asked.statuses:
         return {}
@@ -61,7 +61,7 @@ def _leaving(connection: sqlite3.Connection, names: NameNumbers, numbers: Sequen
     return [Leaving(item, history(connection, names, item.route, item.key)) for item in items]
 
 
-def _remove_rows(connection: sqlite3.Connection, names: NameNumbers, asked: PruneRequest, heads: Mapping[int, bytes]) -> dict[Status, int]:
+def _remove_rows(connection: sqlite3.Connection, names: NameNumbers, asked: PruneCriteria, heads: Mapping[int, bytes]) -> dict[Status, int]:
     """Turn these rows into seals if they are unchanged; returns how many, by status."""
     search = _search(asked.statuses) + " AND i.id = ? AND i.head = ?"
     route_id = names.routes.get(asked.route)
@@ -102,7 +102,7 @@ def _remove_rows(connection: sqlite3.Connection, names: NameNumbers, asked: Prun
     return dict(left)
 
 
-def _delivered_lines(connection: sqlite3.Connection, names: NameNumbers, asked: PruneRequest) -> Numbers:
+def _delivered_lines(connection: sqlite3.Connection, names: NameNumbers, asked: PruneCriteria) -> Numbers:
     """The numbers of items without a row whose lines are all delivered."""
     route, limit, parked = asked.route, asked.limit, asked.delivered.parked
     newest = connection.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone()[0]

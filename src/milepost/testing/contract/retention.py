@@ -13,7 +13,7 @@ from milepost.core.operators import cancel, retry
 from milepost.core.outcome import Reject
 from milepost.core.status import TERMINAL, Reason, Status
 from milepost.ports.items import Conflict, KnownKey, NewItem
-from milepost.ports.retention import DeliveredLines, Keep, Leaving, Pruned, PruneRequest
+from milepost.ports.retention import DeliveredLines, Keep, Leaving, PruneCriteria, Pruned
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
 
@@ -35,7 +35,7 @@ def prune(
     anchor = world.row("anchor")
     assert world.apply(change(anchor, Reason.NOTED, world.now, anchor.status, {}, note="newest")) is None
     delivered = DeliveredLines(world.ledger.last_seq() if up_to is None else up_to, frozenset(("parcels", key) for key in parked))
-    return world.ledger.prune(PruneRequest("parcels", statuses, world.now, forget_before, delivered, limit, keep))
+    return world.ledger.prune(PruneCriteria("parcels", statuses, world.now, forget_before, delivered, limit, keep))
 
 
 class RetentionContract(Promises):
@@ -122,7 +122,7 @@ class RetentionContract(Promises):
         world.bring("p1", to="COMPLETED")
         world.clock.advance("1h")
         lines = world.ledger.history("parcels", "p1")
-        pruned = world.ledger.prune(PruneRequest("parcels", TERMINAL, world.now, None, DeliveredLines(0), 10))
+        pruned = world.ledger.prune(PruneCriteria("parcels", TERMINAL, world.now, None, DeliveredLines(0), 10))
         assert (pruned.items, pruned.lines) == (1, 0)
         world.add("p2")
         assert [line.key for line in world.ledger.history("parcels", "p2")] == ["p2"]
@@ -213,7 +213,7 @@ class RetentionContract(Promises):
         world.bring("p1", to="COMPLETED")
         world.clock.advance("1h")
         assert world.ledger.prune(
-            PruneRequest("letters", TERMINAL, world.now, world.now, DeliveredLines(world.ledger.last_seq()), 10)
+            PruneCriteria("letters", TERMINAL, world.now, world.now, DeliveredLines(world.ledger.last_seq()), 10)
         ) == Pruned(0, 0, False)
         assert world.row("p1").status is Status.COMPLETED
 
@@ -243,7 +243,7 @@ class RetentionContract(Promises):
         world.bring("p1", to="COMPLETED")
         world.clock.advance("1h")
         read_up_to = world.ledger.last_seq()
-        world.ledger.prune(PruneRequest("parcels", TERMINAL, world.now, None, DeliveredLines(read_up_to), 100))
+        world.ledger.prune(PruneCriteria("parcels", TERMINAL, world.now, None, DeliveredLines(read_up_to), 100))
         world.add("p2")
         assert [line.key for line in world.ledger.feed(read_up_to, 10)] == ["p2"]
         assert world.ledger.last_seq() > read_up_to

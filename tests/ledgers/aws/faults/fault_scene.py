@@ -41,7 +41,7 @@ from milepost.ledgers.aws.store import SEALED_FOR_MS, StoreSettings
 from milepost.ledgers.aws.stream.records import Stream, StreamRecord
 from milepost.ledgers.aws.tables.counter_cells import CounterTally
 from milepost.ports.items import ClaimRequest
-from milepost.ports.retention import PruneRequest
+from milepost.ports.retention import PruneCriteria
 from milepost.ports.runner import JobResult
 from milepost.testing.audit import audit, every_item
 from milepost.testing.clock import SeededChance, VirtualClock
@@ -253,7 +253,7 @@ class Process:
             pass
 
     def prune(self) -> None:
-        self.ledger.prune(PruneRequest(ROUTE, TERMINAL, self.clock.now() - 1, None, delivered(self.ctx), 100))
+        self.ledger.prune(PruneCriteria(ROUTE, TERMINAL, self.clock.now() - 1, None, delivered(self.ctx), 100))
 
 
 class Watch:

@@ -22,7 +22,7 @@ from milepost.engine.context import Context
 from milepost.engine.evidence.records import evidence_of, keeper
 from milepost.evidence.record import blob_name, differences
 from milepost.ledgers.aws.journal.lines import line_key
-from milepost.ports.retention import DeliveredLines, PruneRequest
+from milepost.ports.retention import DeliveredLines, PruneCriteria
 from milepost.testing.contract.world import World, sample_route
 
 
@@ -131,7 +131,7 @@ def test_pruning_keeps_it_too_for_rows_that_were_sealed_before_that_was_wanted(w
     before = record(world, "p1")
     world.clock.advance("3h")
     gone = world.ledger.prune(
-        PruneRequest("parcels", TERMINAL, world.now, None, DeliveredLines(world.ledger.last_seq()), 10, keeper(place(world)))
+        PruneCriteria("parcels", TERMINAL, world.now, None, DeliveredLines(world.ledger.last_seq()), 10, keeper(place(world)))
     )
     assert gone.items == 1
     assert world.ledger.history("parcels", "p1") == []
@@ -175,7 +175,7 @@ def test_pruning_lets_go_of_nothing_that_cannot_be_read_and_of_all_else(world: W
     for key in SPOILT:
         spoil(world, key, key)
     gone = world.ledger.prune(
-        PruneRequest("parcels", TERMINAL, world.now, None, DeliveredLines(world.ledger.last_seq()), 10, keeper(place(world)))
+        PruneCriteria("parcels", TERMINAL, world.now, None, DeliveredLines(world.ledger.last_seq()), 10, keeper(place(world)))
     )
     assert gone.items == len(sound)
     assert place(world).held.keys() == {blob_name("parcels", key) for key in sound}

@@ -13,7 +13,7 @@ from milepost.core.outcome import Reject
 from milepost.core.status import TERMINAL
 from milepost.ledgers.aws.journal.journal import Journal
 from milepost.ledgers.aws.row_duties import seal_for
-from milepost.ports.retention import DeliveredLines, PruneRequest
+from milepost.ports.retention import DeliveredLines, PruneCriteria
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_lines_are_found_by_the_next_prune_where_one_died_after_the_row(scene: S
         raise RuntimeError("the process died here")
 
     def prune() -> Any:
-        return scene.aws.prune(PruneRequest("parcels", TERMINAL, scene.now, None, DeliveredLines(scene.store.journal.last_seq()), 100))
+        return scene.aws.prune(PruneCriteria("parcels", TERMINAL, scene.now, None, DeliveredLines(scene.store.journal.last_seq()), 100))
 
     with monkeypatch.context() as dying:
         dying.setattr(Journal, "remove", dies)

@@ -12,7 +12,7 @@ from milepost.core.routes.route import Route
 from milepost.core.status import TERMINAL
 from milepost.engine.context import Context
 from milepost.engine.views.items import chain_broken_at
-from milepost.ports.retention import DeliveredLines, PruneRequest
+from milepost.ports.retention import DeliveredLines, PruneCriteria
 from milepost.testing.clock import SeededChance
 from milepost.testing.contract.world import World
 
@@ -51,7 +51,7 @@ def test_pruning_removes_the_lines_of_its_own_life(ledger: SynchronousLedger) ->
     store.requests.call("dynamodb", "delete_item", TableName=store.names.rows("mail"), Key={"id": {"S": "m1"}})
     ledger.follower.follow(world.now)
     world.clock.advance("40d")
-    pruned = ledger.prune(PruneRequest("mail", TERMINAL, world.now, world.now - 30 * DAY_MS, DeliveredLines(ledger.last_seq()), 100))
+    pruned = ledger.prune(PruneCriteria("mail", TERMINAL, world.now, world.now - 30 * DAY_MS, DeliveredLines(ledger.last_seq()), 100))
     assert (pruned.lines, pruned.forgotten) == (1, 1)
     assert [written.line.reason.value for written in ledger.feed(0, 100)] == ["accepted", "retry", "retry", "retry", "completed"]
 

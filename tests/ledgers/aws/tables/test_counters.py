@@ -22,7 +22,7 @@ from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.memory.state import MemoryRecord
 from milepost.ports.feed import Count, Group
 from milepost.ports.items import Query
-from milepost.ports.retention import DeliveredLines, PruneRequest
+from milepost.ports.retention import DeliveredLines, PruneCriteria
 from milepost.testing.contract.world import World, sample_route
 
 NOW = 1_700_000_000_000
@@ -134,7 +134,7 @@ def test_they_say_what_a_count_afresh_says(counters: Counters, seed: int) -> Non
             agree(counters, watched.ledger)
     assert watched.ledger.groups("parcels")
     before = watched.rows("parcels")
-    watched.ledger.prune(PruneRequest("parcels", TERMINAL, parcels.now + 1, None, DeliveredLines(watched.ledger.last_seq()), 1000))
+    watched.ledger.prune(PruneCriteria("parcels", TERMINAL, parcels.now + 1, None, DeliveredLines(watched.ledger.last_seq()), 1000))
     pruned = [row for key, row in before.items() if key not in watched.rows("parcels")]
     assert pruned
     counters.removed(pruned)

@@ -24,7 +24,7 @@ from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ledgers.sqlite.file import schema
 from milepost.ledgers.sqlite.file.store import LONGEST_PAUSE_S
 from milepost.ports.items import NewItem, Query
-from milepost.ports.retention import DeliveredLines, PruneRequest
+from milepost.ports.retention import DeliveredLines, PruneCriteria
 from milepost.testing.audit import audit
 from milepost.testing.contract.world import World
 
@@ -263,7 +263,7 @@ def test_a_payload_that_is_offered_again_is_stored_once(tmp_path: Path) -> None:
     world.confirm("p1", "delivered")
     world.add("p2")
     world.clock.advance("1d")
-    assert ledger.prune(PruneRequest("parcels", TERMINAL, world.now, None, DeliveredLines(ledger.last_seq()), 10)).items == 1
+    assert ledger.prune(PruneCriteria("parcels", TERMINAL, world.now, None, DeliveredLines(ledger.last_seq()), 10)).items == 1
     assert connection.execute("SELECT count(*) FROM offer").fetchone() == (0,)
     connection.close()
     ledger.close()

@@ -22,7 +22,7 @@ from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ledgers.sqlite.rows import new_items
 from milepost.ports.items import KnownKey, NewItem, Refused, Same
 from milepost.ports.ledger import Ledger
-from milepost.ports.retention import DeliveredLines, PruneRequest
+from milepost.ports.retention import DeliveredLines, PruneCriteria
 from milepost.testing.audit import audit
 from milepost.testing.clock import VirtualClock
 from milepost.testing.contract.world import World, sample_route
@@ -121,7 +121,7 @@ def test_any_batch_is_recorded_and_answered_as_in_memory(
                     (item,) = world.ledger.get([("parcels", key)])
                     if item is not None:
                         world.apply(cancel(item, world.plan, clock.now(), by="ops"))  # type: ignore[arg-type]
-                world.ledger.prune(PruneRequest("parcels", TERMINAL, clock.now() + 1, None, DeliveredLines(0), 100))
+                world.ledger.prune(PruneCriteria("parcels", TERMINAL, clock.now() + 1, None, DeliveredLines(0), 100))
             assert held(memory) == held(sqlite)
         for world in worlds:
             audit(world.ledger, "parcels", world.plan)

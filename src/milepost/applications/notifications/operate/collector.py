@@ -25,7 +25,7 @@ MOST_NAMES = 1_000
 """Names of senders of malformed requests that are kept until they are added; a flood of names is cut off."""
 
 
-class Collector:
+class FigureCollector:
     """Counts for one process."""
 
     def __init__(self) -> None:

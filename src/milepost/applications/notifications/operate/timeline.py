@@ -40,7 +40,7 @@ class AnswerView(Struct, frozen=True):
     cut: bool
 
 
-class Moment(Struct, frozen=True):
+class MessageMoment(Struct, frozen=True):
     """One entry: when, what, by whom and why."""
 
     at: str
@@ -54,7 +54,7 @@ class Moment(Struct, frozen=True):
     answer: AnswerView | None = None
 
 
-def timeline_of(shown: Mapping[str, Any]) -> list[Moment]:
+def timeline_of(shown: Mapping[str, Any]) -> list[MessageMoment]:
     """The entries of an item, given as `Operations.show` returns it, the first one first."""
     results = shown.get("results") or {}
     lines = shown["history"]
@@ -62,19 +62,19 @@ def timeline_of(shown: Mapping[str, Any]) -> list[Moment]:
     return [_moment(line, results.get("deliver") if number == last_done else None) for number, line in enumerate(lines)]
 
 
-def _moment(line: Mapping[str, Any], result: Mapping[str, Any] | None) -> Moment:
+def _moment(line: Mapping[str, Any], result: Mapping[str, Any] | None) -> MessageMoment:
     reason = line["reason"]
     # Of what a worker reports, its name says nothing to a reader.
     by = None if line.get("claimed_at") else line.get("by")
     why, kind = line.get("why"), KINDS.get(reason, "")
     if line.get("attempt_number") is None:
         took = None if result is None else result.get("responseTime")
-        return Moment(line["at"], kind, WORDS.get(reason, reason), by, why, took, answer=None if result is None else _answer(result))
+        return MessageMoment(line["at"], kind, WORDS.get(reason, reason), by, why, took, answer=None if result is None else _answer(result))
     details = line["error_details"]
     ending = {"exhausted": "; that was the last try", "rejected": "; it is not tried again"}.get(reason, "")
     status = line["http_status"]
     said = f"HTTP {status} {status_text(status)}".rstrip() if status is not None else f"{line['error_category']}: {_message(details)}"
-    return Moment(
+    return MessageMoment(
         line["at"],
         kind,
         f"Try {line['attempt_number']}: {said}{ending}",

@@ -22,14 +22,14 @@ from milepost.ledgers.aws.store import SEALED_FOR_MS, AwsStore, seal_of
 from milepost.ledgers.aws.tables.item_rows import copied_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ledgers.aws.tables.readable_rows import SPOILT, readable
-from milepost.ports.retention import Leaving, Pruned, PruneRequest
+from milepost.ports.retention import Leaving, PruneCriteria, Pruned
 
 PAGE = 100
 
 log = logging.getLogger(__name__)
 
 
-def prune(store: AwsStore, asked: PruneRequest) -> Pruned:
+def prune(store: AwsStore, asked: PruneCriteria) -> Pruned:
     """Remove rows first, in as many calls as that takes; then lines and old seals, by way of the seals."""
     layout = store.layout(asked.route)
     if layout is None:
@@ -42,7 +42,7 @@ def prune(store: AwsStore, asked: PruneRequest) -> Pruned:
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------
-def _prune_rows(store: AwsStore, layout: Layout, asked: PruneRequest) -> tuple[Counter[Status], bool]:
+def _prune_rows(store: AwsStore, layout: Layout, asked: PruneCriteria) -> tuple[Counter[Status], bool]:
     """Each call continues where the previous one stopped, so that the whole table is read only once."""
     left: Counter[Status] = Counter()
     start = store.pruned_to.pop(layout.route, None)
@@ -58,7 +58,7 @@ def _prune_rows(store: AwsStore, layout: Layout, asked: PruneRequest) -> tuple[C
     return left, False
 
 
-def _prune_row(store: AwsStore, layout: Layout, image: Image, asked: PruneRequest) -> Status | None:
+def _prune_row(store: AwsStore, layout: Layout, image: Image, asked: PruneCriteria) -> Status | None:
     """Remove the row and return its status; None: it stays. An unreadable one stays and affects no other."""
     try:
         status = _may_go(store, layout, image, asked)
@@ -75,7 +75,7 @@ def _prune_row(store: AwsStore, layout: Layout, image: Image, asked: PruneReques
     return status if _delete(store, layout, layout.key_of(image), image) else None
 
 
-def _may_go(store: AwsStore, layout: Layout, image: Image, asked: PruneRequest) -> Status | None:
+def _may_go(store: AwsStore, layout: Layout, image: Image, asked: PruneCriteria) -> Status | None:
     if image.get("status", {}).get("S") not in asked.statuses & TERMINAL:
         return None  # no need to read the rest of the row
     row = readable(store, layout, image)
@@ -113,7 +113,7 @@ def _delete(store: AwsStore, layout: Layout, key: str, image: Image) -> bool:
 
 
 # Lines and seals ------------------------------------------------------------------------------------------------------
-def _prune_seals(store: AwsStore, asked: PruneRequest) -> tuple[int, int, bool]:
+def _prune_seals(store: AwsStore, asked: PruneCriteria) -> tuple[int, int, bool]:
     """Numbers of items whose lines were removed and of seals forgotten, and whether there is more. Continues where it stopped."""
     lines = forgotten = 0
     name = f"{asked.route}/"
@@ -136,7 +136,7 @@ def _seals(store: AwsStore, route: str, start: Image | None) -> Iterable[Image]:
     return (image for image in _scan(store, store.names.seen, start) if image["route"]["S"] == route)
 
 
-def _page(store: AwsStore, page: Sequence[Image], asked: PruneRequest) -> tuple[int, int]:
+def _page(store: AwsStore, page: Sequence[Image], asked: PruneCriteria) -> tuple[int, int]:
     route = asked.route
     spent = [
         image

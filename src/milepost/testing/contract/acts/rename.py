@@ -11,7 +11,7 @@ from milepost.core.status import TERMINAL, Status
 from milepost.ports.documents import HOLD, LIMIT
 from milepost.ports.items import Conflict, Query
 from milepost.ports.ledger import Ledger
-from milepost.ports.retention import DeliveredLines, PruneRequest
+from milepost.ports.retention import DeliveredLines, PruneCriteria
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World, sample_route
 
@@ -68,7 +68,7 @@ class RenameContract(Promises):
         world.apply(cancel(world.item("gone"), world.plan, world.now, by="ops"))
         world.apply(cancel(world.item("anchor"), world.plan, world.now, by="ops"))
         world.clock.advance("1h")
-        world.ledger.prune(PruneRequest("parcels", TERMINAL, world.now, None, DeliveredLines(world.ledger.last_seq()), 10))
+        world.ledger.prune(PruneCriteria("parcels", TERMINAL, world.now, None, DeliveredLines(world.ledger.last_seq()), 10))
         world.bring("p2", to="stamp")
         world.ledger.rename_stage("parcels", "weigh", "stamp")
         known = world.ledger.peek("parcels", ["gone"])[0]

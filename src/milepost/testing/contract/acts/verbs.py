@@ -10,7 +10,7 @@ from milepost.core.outcome import Done, Reject
 from milepost.core.status import TERMINAL, Status
 from milepost.core.values.refusal import Refusal
 from milepost.ports.items import Conflict
-from milepost.ports.retention import DeliveredLines, PruneRequest
+from milepost.ports.retention import DeliveredLines, PruneCriteria
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
 
@@ -124,7 +124,7 @@ class ActsContract(Promises):
         world.add("p2")  # the item of the newest line always stays
         world.clock.advance("2d")
         assert (
-            world.ledger.prune(PruneRequest("parcels", TERMINAL, world.now, None, DeliveredLines(world.ledger.last_seq()), 10)).items == 1
+            world.ledger.prune(PruneCriteria("parcels", TERMINAL, world.now, None, DeliveredLines(world.ledger.last_seq()), 10)).items == 1
         )
         [known] = world.ledger.peek("parcels", ["p1"])
         assert known is not None

@@ -10,7 +10,7 @@ from milepost.core.routes.route import Route
 from milepost.core.status import TERMINAL
 from milepost.evidence.record import differences, evidence
 from milepost.ports.ledger import Ledger
-from milepost.ports.retention import DeliveredLines, PruneRequest
+from milepost.ports.retention import DeliveredLines, PruneCriteria
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.retention import prune
 from milepost.testing.contract.world import World
@@ -105,7 +105,7 @@ def _forget(world: World) -> None:
     world.clock.advance("3d")
     assert (
         world.ledger.prune(
-            PruneRequest("parcels", TERMINAL, world.now, world.now - 86_400_000, DeliveredLines(world.ledger.last_seq()), 10)
+            PruneCriteria("parcels", TERMINAL, world.now, world.now - 86_400_000, DeliveredLines(world.ledger.last_seq()), 10)
         ).forgotten
         == 1
     )
