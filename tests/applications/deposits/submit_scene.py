@@ -71,13 +71,14 @@ class SubmitScene:
             return DSpaceSubmission(self.settings, self.files, environment=ENVIRONMENT, now=self.now, timeout=30)
         return DssSubmission(self.settings, self.files, sqs=self.sqs, environment=ENVIRONMENT, now=self.now)
 
-    def route(self) -> mp.Route:
+    def route(self, submission: DSpaceSubmission | DssSubmission | None = None) -> mp.Route:
+        submission = submission or self.submission
         if self.whole_route:
-            return deposits_route(self.settings, self.submission)
+            return deposits_route(self.settings, submission)
         route = mp.Route("deposits", key="doi")
         route.stage("metadata")(self._metadata)
         route.stage("content")(self._content)
-        add_submit(route, self.settings, self.submission)
+        add_submit(route, self.settings, submission)
         return route
 
     def _metadata(self, item: mp.Item) -> mp.Outcome:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests.applications.deposits.submit_scene import SubmitScene, pdf_of, submit_scene
 
+from milepost.applications.deposits.stuck.report import stuck_deposits
+
 DOI = "10.1002/abcd.20417"
 
 
@@ -56,6 +58,7 @@ def test_an_item_that_was_never_made_is_made_after_two_searches(scene: SubmitSce
     scene.dspace.fail("reset", where="POST */core/items", times=1)
     scene.take_in(DOI)
     assert scene.state(DOI) == ("submit", "RETRY_SCHEDULED", 1)
+    assert stuck_deposits(scene.app) == [], "no result is awaited"
     scene.work("2d")
     whole(scene)
     assert "not-yet" in scene.reasons(DOI)

@@ -206,6 +206,37 @@ def test_a_worker_that_dies_after_sending_sends_no_second_message(scene: SubmitS
     assert scene.service.received == [DOI]
 
 
+def test_a_worker_that_is_stopped_after_sending_sends_no_second_message(tmp_path: Path) -> None:
+    """Scenario 23, with a process that ends while its handler hangs: the item is given back with an unknown result."""
+    sent, released = threading.Event(), threading.Event()
+    send = DssSubmission._send
+
+    def send_and_hang(self: DssSubmission, deposit: Any, item: mp.Item) -> mp.Outcome:
+        outcome = send(self, deposit, item)
+        sent.set()
+        released.wait(120)
+        return outcome
+
+    with submit_scene(tmp_path, "sqlite", dss=DSS) as scene:
+        dying = scene.new_submission()
+        dying._send = send_and_hang.__get__(dying)  # type: ignore[method-assign,union-attr]
+        other = mp.open(scene.url, routes=[scene.route(dying)], clock=scene.clock)
+        scene.ledger.submit("deposits", {"doi": DOI})
+        other.start()
+        assert sent.wait(120)
+        other.stop(grace=0)
+        released.set()
+        other.close()
+        scene.work("1h")
+        assert "given-back" in scene.reasons(DOI)
+        assert scene.messages() == 1, "the message can still be read"
+        scene.service.run()
+        scene.apply()
+        assert scene.state(DOI)[1] == "COMPLETED"
+        scene.work("12h")
+        assert (len(scene.dspace.having(DOI)), scene.service.received) == (1, [DOI])
+
+
 def test_a_result_that_is_faster_than_the_hand_over(scene: SubmitScene) -> None:
     """Scenario 24: the result is applied while the worker still has the item; it wins."""
     sent = DssSubmission._send
@@ -319,6 +350,7 @@ def test_no_result_in_time_is_reported_and_not_silently_sent_again(scene: Submit
     """Scenario 27: the stuck report, then searches, and a second message only when the first can no longer be read."""
     scene.take_in(DOI)
     first = scene.now()
+    assert stuck_deposits(scene.app) == []
     scene.work("130m")
     [stuck] = stuck_deposits(scene.app)
     assert stuck.doi == DOI

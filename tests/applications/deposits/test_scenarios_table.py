@@ -16,15 +16,29 @@ SCENARIOS: dict[int, tuple[str, ...]] = {
         "test_rounds.py::test_a_new_doi_goes_through_all_stages_in_one_round",
         "fetch/test_metadata_stage.py::test_the_metadata_file_has_the_form_of_its_reader",
         "test_deposits_run.py::test_rounds_until_a_doi_needs_a_manual_deposit",
+        "test_dss_submission.py::test_a_new_doi_is_handed_over_with_one_message",
+        "test_dss_messages.py::test_the_message_is_the_one_that_the_service_reads",
     ),
     # A deposited DOI comes again in the master list.
-    2: ("test_rounds.py::test_a_finished_doi_is_not_deposited_again",),
+    2: (
+        "test_rounds.py::test_a_finished_doi_is_not_deposited_again",
+        "test_dss_submission.py::test_what_is_done_or_handed_over_is_not_sent_again",
+    ),
     # A DOI that is being submitted comes again in the list.
-    3: ("test_rounds.py::test_a_doi_that_was_handed_over_is_not_sent_again",),
+    3: (
+        "test_rounds.py::test_a_doi_that_was_handed_over_is_not_sent_again",
+        "test_dss_submission.py::test_what_is_done_or_handed_over_is_not_sent_again",
+    ),
     # A DOI that has failed for good comes again in the list.
-    4: ("test_rounds.py::test_a_pdf_that_never_comes_ends_at_the_threshold",),
+    4: (
+        "test_rounds.py::test_a_pdf_that_never_comes_ends_at_the_threshold",
+        "test_dss_submission.py::test_what_is_done_or_handed_over_is_not_sent_again",
+    ),
     # No list, but a DOI to retry.
-    5: ("test_rounds.py::test_a_failure_waits_for_the_next_round_and_keeps_its_attempts",),
+    5: (
+        "test_rounds.py::test_a_failure_waits_for_the_next_round_and_keeps_its_attempts",
+        "test_dss_submission.py::test_what_is_done_or_handed_over_is_not_sent_again",
+    ),
     # Archived lists are not read; two lists share a DOI.
     6: (
         "test_intake.py::test_what_is_archived_or_in_quarantine_is_not_read",
@@ -85,9 +99,65 @@ SCENARIOS: dict[int, tuple[str, ...]] = {
     # Files of DOIs that read alike; lists of the same name.
     33: ("test_files.py::test_dois_that_read_alike_have_different_files", "test_files.py::test_every_name_is_valid_and_belongs_to_one_doi"),
     34: ("test_intake.py::test_a_list_of_the_same_name_replaces_no_archive",),
+    # A success result: deposited, its facts kept, the message gone.
+    17: (
+        "test_dss_submission.py::test_a_success_completes_the_doi_and_its_facts_are_kept",
+        "test_dss_messages.py::test_a_success",
+        "test_dss_messages.py::test_a_checksum_is_compared_with_the_pdf_that_was_sent",
+        "test_dss_submission.py::test_another_file_in_dspace_needs_people",
+    ),
+    # Error results up to the threshold.
+    18: ("test_dss_submission.py::test_error_results_are_counted_tries_until_the_threshold",),
+    # Messages that are no results.
+    20: (
+        "test_dss_submission.py::test_a_message_that_is_no_result_is_set_aside_and_the_others_are_applied",
+        "test_dss_submission.py::test_a_result_for_a_doi_that_is_not_ours_is_set_aside",
+        "test_dss_messages.py::test_what_is_no_result_of_ours_is_said_with_the_reason",
+    ),
+    # A bare string, and a result type that does not exist.
+    21: (
+        "test_dss_submission.py::test_a_bare_string_is_a_counted_try",
+        "test_dss_messages.py::test_a_bare_string_is_a_rejected_submission",
+        "test_dss_submission.py::test_a_message_that_is_no_result_is_set_aside_and_the_others_are_applied",
+    ),
+    # The ledger cannot be written after a result was received.
+    22: (
+        "test_dss_submission.py::test_a_result_that_could_not_be_written_stays_in_the_queue",
+        "test_dss_submission.py::test_a_message_whose_delete_failed_is_applied_once",
+    ),
+    # A process dies after sending.
+    23: (
+        "test_dss_submission.py::test_a_worker_that_dies_after_sending_sends_no_second_message",
+        "test_dss_submission.py::test_a_worker_that_is_stopped_after_sending_sends_no_second_message",
+    ),
+    # A result is faster than the hand-over.
+    24: ("test_dss_submission.py::test_a_result_that_is_faster_than_the_hand_over",),
+    # Two workers and one DOI.
+    25: ("test_dss_submission.py::test_two_workers_and_one_doi",),
+    # Late and repeated results.
+    26: (
+        "test_dss_submission.py::test_a_late_error_after_a_success_changes_only_the_history",
+        "test_dss_submission.py::test_an_error_that_comes_twice_counts_once",
+        "test_dss_submission.py::test_an_error_of_an_earlier_message_is_not_taken_for_the_answer_to_the_last",
+    ),
+    # No result in time.
+    27: (
+        "test_dss_submission.py::test_no_result_in_time_is_reported_and_not_silently_sent_again",
+        "test_dss_submission.py::test_a_service_that_makes_the_item_and_dies",
+        "test_submission_record.py::test_whatever_the_times_nothing_is_sent_too_early",
+    ),
+    # Old and new forms of results.
+    31: (
+        "test_dss_submission.py::test_old_and_odd_forms_are_applied",
+        "test_dss_messages.py::test_an_error_in_the_old_form",
+        "test_dss_messages.py::test_an_error_in_todays_form",
+        "test_dss_messages.py::test_a_success_with_a_bare_checksum_an_old_time_and_no_handle",
+    ),
+    # A service that never answers.
+    35: ("test_dss_submission.py::test_a_service_that_never_answers",),
 }
-WITHOUT_TEST = {17, 18, 20, 21, 22, 23, 24, 25, 26, 27, 30, 31, 35}
-"""Scenarios of results, submission and mail that have no entry above yet. Move a number up when its tests are there."""
+WITHOUT_TEST = {30}
+"""Scenarios of mail that have no entry above yet. Move a number up when its tests are there."""
 
 
 @cache

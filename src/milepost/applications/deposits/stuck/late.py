@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 import milepost as mp
@@ -15,6 +16,10 @@ from milepost.applications.deposits.dspace.submission import open_dspace
 from milepost.applications.deposits.route import SUBMIT
 
 MOST = 200
+"""Searches of one call, the latest failures first."""
+LISTED = 10_000
+SINCE = timedelta(days=7)
+"""Failures that are older are not searched for again: what DSpace makes late, it makes within hours."""
 BY = "search in DSpace"
 log = logging.getLogger(__name__)
 
@@ -26,11 +31,12 @@ def find_late_deposits(app: DepositsApp, dspace: DSpace | None = None, environme
     url = settings.submit.dspace or settings.submit.search
     if url is None:
         return []
-    rows = [
-        row for row in app.items(settings.route, statuses=FAILED, stages=(SUBMIT,), limit=MOST) if may_be_deposited(row["error"], SUBMIT)
-    ]
+    listed = app.items(settings.route, statuses=FAILED, stages=(SUBMIT,), limit=LISTED)
+    after = app.now() - SINCE
+    rows = [row for row in listed if may_be_deposited(row["error"], SUBMIT) and datetime.fromisoformat(row["ended_at"]) >= after]
     if not rows:
         return []
+    rows = sorted(rows, key=lambda row: str(row["ended_at"]), reverse=True)[:MOST]
     client = dspace or open_dspace(settings, os.environ if environment is None else environment, url)
     try:
         return [row["key"] for row in rows if _complete(app, client, row["key"])]

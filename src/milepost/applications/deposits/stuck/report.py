@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import msgspec
 
+import milepost as mp
 from milepost.applications.deposits.acts import DepositsApp
 from milepost.applications.deposits.route import SUBMIT
 
-MOST = 200
+MOST = 10_000
 
 
 class StuckDeposit(msgspec.Struct, frozen=True):
-    """A DOI that has been at the submit stage for long. `since`: when it entered the stage. `note`: what it waits for."""
+    """A DOI that has been at the submit stage for too long. `since`: when it entered the stage."""
 
     doi: str
     status: str
     since: str
-    note: str | None
 
 
-def stuck_deposits(app: DepositsApp, most: int = MOST) -> list[StuckDeposit]:
-    """The DOIs whose submission has no result and is overdue, at most so many."""
-    route = app.settings.route
-    found = []
-    for row in app.items(route, statuses=("WAITING", "RETRY_SCHEDULED"), stages=(SUBMIT,), limit=most):
-        view = app.show(route, row["key"])
-        # The mark is taken away when the item has been reported as overdue.
-        if view is not None and view["overdue_at"] is None and view["stage"] == SUBMIT and not view["ended_at"]:
-            found.append(StuckDeposit(row["key"], row["status"], row["entered_at"], view["note"]))
-    return found
+def stuck_deposits(app: DepositsApp) -> list[StuckDeposit]:
+    """The DOIs that the submission service has had for longer than `answer_within`, without a result that ended their submission."""
+    dss = app.settings.submit.dss
+    if dss is None:
+        return []
+    before = app.now() - timedelta(milliseconds=mp.span_ms(dss.answer_within, "[deposits.submit] dss.answer_within"))
+    rows = app.items(app.settings.route, statuses=("WAITING", "RETRY_SCHEDULED"), stages=(SUBMIT,), limit=MOST)
+    return [
+        StuckDeposit(row["key"], row["status"], row["entered_at"]) for row in rows if datetime.fromisoformat(row["entered_at"]) <= before
+    ]
