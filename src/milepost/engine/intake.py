@@ -106,12 +106,11 @@ def take_in(
     if failed_again is not None and not dry_run:
         signed(by if isinstance(by, str) else "", failed_again)
     try:
-        handed = plan.route.read_all(inputs)
-        digests = content_digests([one.content for one in handed])
+        keys, contents, own_ids = plan.route.read_all(inputs)
+        digests = content_digests(contents)
     except MalformedInput:
         return _without_the_malformed(ctx, plan, inputs, correlation_id, by, list_id, dry_run, not_before, failed_again)
 
-    keys = [one.key for one in handed]
     asked = dict(zip(keys, digests, strict=True))
     distinct = list(asked)
     known: dict[str, KnownKey | Same | Refused | None] = dict(
@@ -125,12 +124,12 @@ def take_in(
     if open_to:
         prefix, carries = ctx.chance.token(), plan.route.carries is not None
         alike: dict[tuple[int | None, str | None], Acceptance] = {}
-        ids, authors, starts = (_each(given, len(handed)) for given in (correlation_id, by, not_before))
-        for one, digest, given_id, author, start in zip(handed, digests, ids, authors, starts, strict=True):
-            key = one.key
+        own = own_ids or repeat(None, len(keys))
+        ids, authors, starts = (_each(given, len(keys)) for given in (correlation_id, by, not_before))
+        for key, content, one_id, digest, given_id, author, start in zip(keys, contents, own, digests, ids, authors, starts, strict=True):
             if key not in open_to or key in arrivals:
                 continue
-            at = plan.route.start_of(one.content, now) if start is None else start
+            at = plan.route.start_of(content, now) if start is None else start
             seal = seals.get(key)
             if seal is not None:
                 accept = Acceptance(plan, now, list_id=list_id, by=author, not_before=at, why=failed_again, note=_after(seal), anew=True)
@@ -138,9 +137,9 @@ def take_in(
                 accept = alike[at, author]
             else:
                 accept = alike[at, author] = Acceptance(plan, now, list_id=list_id, by=author, not_before=at)
-            own_id = one.correlation_id or given_id or (key if carries else f"{prefix}-{len(arrivals):x}")
-            change = accept(key, one.content, correlation_id=own_id, digest=digest)
-            arrivals[key] = NewItem(change, one.content, None if seal is None else seal.head)
+            own_id = one_id or given_id or (key if carries else f"{prefix}-{len(arrivals):x}")
+            change = accept(key, content, correlation_id=own_id, digest=digest)
+            arrivals[key] = NewItem(change, content, None if seal is None else seal.head)
     if dry_run:
         known |= dict.fromkeys(arrivals)
     elif arrivals:
@@ -232,8 +231,8 @@ def content_digests(contents: Iterable[Any]) -> list[bytes]:
     """Digest of each content; raises MalformedInput if one is not valid JSON."""
     try:
         texts = list(map(canonical_json, contents))
-        for text in texts:
-            if len(text) > SHALLOW:
+        if max(map(len, texts), default=0) > SHALLOW:
+            for text in texts:
                 check_depth(text)
         return [sha256(text).digest() for text in texts]
     except (TypeError, ValueError, OverflowError, RecursionError) as error:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from milepost.applications.deposits.doi import LONGEST, DoiMistake, is_doi, normalise
+from milepost.applications.deposits.doi import LONGEST, DoiMistake, is_doi, normalise, normalise_all
 
 SICI = "10.1002/(SICI)1096-8644(199605)100:1<19::AID-AJPA3>3.0.CO;2-0"
 dois = st.builds(
@@ -98,3 +98,21 @@ def test_a_normalised_doi_stays_as_it_is(text: str) -> None:
 def test_different_dois_stay_different(one: str, other: str) -> None:
     assume(one.lower() != other.lower())
     assert normalise(one) != normalise(other)
+
+
+usual = st.builds("{}{}".format, st.sampled_from(["", "", "https://doi.org/", "HTTP://dx.doi.org/", "doi:", "DOI: "]), dois)
+
+
+@given(st.lists(usual | st.text(max_size=12) | st.just("10.1/a\n10.1/b"), min_size=1, max_size=8))
+@example(["https://doi.org/10.1/a%2Fb"])
+@example(["https://doi.org/10.1/a?b"])
+@example(["10.1/" + "x" * LONGEST])
+@example(["10.1/x\u2028"])
+def test_many_at_once_are_normalised_as_each_would_be(texts: list[str]) -> None:
+    found = normalise_all(texts)
+    assert found is None or found == [normalise(text) for text in texts]
+
+
+def test_the_usual_forms_are_normalised_at_once() -> None:
+    texts = ["10.1/A", "https://doi.org/10.1/b", "http://dx.doi.org/10.1/C(1)2", "doi:10.1/d", "DOI: 10.1/e"]
+    assert normalise_all(texts) == ["10.1/a", "10.1/b", "10.1/c(1)2", "10.1/d", "10.1/e"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 
 import pytest
 
@@ -79,8 +80,26 @@ def test_a_parse_function_that_fails_makes_the_line_malformed() -> None:
         assert "parse function failed" in receipt.error
 
 
+def test_inputs_are_parsed_at_once_where_that_is_possible() -> None:
+    asked: list[int] = []
+
+    def parse_all(given: Sequence[dict[str, str]]) -> list[dict[str, str]] | None:
+        asked.append(len(given))
+        return None if any(one["id"] == "odd" for one in given) else [{"id": one["id"].upper()} for one in given]
+
+    route = mp.Route("parcels", key="id", parse=lambda given: {"id": given["id"].upper()}, parse_all=parse_all)
+    route.external("weigh")
+    with mp.open("memory:", routes=[route]) as ledger:
+        ledger.submit("parcels", {"id": "a"}, {"id": "b"})
+        ledger.submit("parcels", {"id": "odd"})
+        assert sorted(row["key"] for row in ledger.items("parcels")) == ["A", "B", "ODD"]
+    assert asked == [2, 1]
+
+
 def test_mistakes_are_named_where_the_route_is_declared() -> None:
     with pytest.raises(mp.RouteMistake, match="key_column finds a key of one field"):
         mp.Route("parcels", key=["a", "b"], key_column=column)
+    with pytest.raises(mp.RouteMistake, match="give parse, too"):
+        mp.Route("parcels", parse_all=lambda given: given)
     with pytest.raises(mp.RouteMistake, match="parse"):
         mp.Route("parcels", parse=lambda: None)  # type: ignore[arg-type, misc]

@@ -19,6 +19,9 @@ _INVISIBLE = dict.fromkeys(map(ord, "\ufeff\u200b\u200c\u200d\u2060\u00ad"))
 _QUOTES = "\"'“”‘’«»"
 _OPEN, _CLOSE = "(<[{", ")>]}"
 _LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
+_PLAIN_LINES = re.compile(rf"(?:{_PLAIN.pattern}\n)+")
+_USUAL_BEGINNING = re.compile(r"^(?:https?://(?:dx\.)?doi\.org/|doi: ?)(?=10\.[^%?#\n]+$)", re.IGNORECASE | re.MULTILINE)
+"""Beginnings that can be cut off, since what follows has no character with a meaning in URLs."""
 
 
 class DoiMistake(ValueError):
@@ -37,6 +40,18 @@ def normalise(text: str) -> str:
     if _VALID.fullmatch(doi) is None or not doi.isprintable():
         raise DoiMistake(f"{text.strip()[:100]!r} is not a DOI, such as 10.1002/abcd.20417")
     return doi
+
+
+def normalise_all(texts: list[str]) -> list[str] | None:
+    """The normalised forms of many DOIs that are all written in one of the usual ways, at the speed of a few expressions over the whole;
+    None: `normalise` must look at each."""
+    lines = "\n".join([*texts, ""])
+    if "doi" in lines or "DOI" in lines:
+        lines = _USUAL_BEGINNING.sub("", lines)
+    if _PLAIN_LINES.fullmatch(lines) is None:
+        return None
+    found = lines.lower().splitlines()
+    return found if len(found) == len(texts) and max(map(len, found)) <= LONGEST else None
 
 
 def is_doi(text: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import milepost as mp
 from milepost.applications.deposits.deposit import accepts_deposit, deposit_of
-from milepost.applications.deposits.doi_list import FIELD, doi_column, parse_input
+from milepost.applications.deposits.doi_list import FIELD, doi_column, parse_input, parse_inputs
 from milepost.applications.deposits.fetch.content import ContentStage
 from milepost.applications.deposits.fetch.crossref import MetadataStage
 from milepost.applications.deposits.files import FileStore
@@ -23,7 +23,7 @@ CROSSREF_RATE = "10/s"
 def deposits_route(settings: DepositsSettings, submission: Submission | None = None) -> mp.Route:
     """The route of DOIs with these settings. The handlers connect to nothing before the first item."""
     files = FileStore(settings.files)
-    route = mp.Route(settings.route, key=FIELD, parse=parse_input, key_column=doi_column)
+    route = mp.Route(settings.route, key=FIELD, parse=parse_input, parse_all=parse_inputs, key_column=doi_column)
     _stage(route, METADATA, settings)(MetadataStage(settings, files))
     _stage(route, CONTENT, settings)(ContentStage(settings, files))
     add_submit(route, settings, submission or open_submission(settings, files))

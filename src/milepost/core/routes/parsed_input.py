@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -71,6 +71,14 @@ def _plain_column(contents: Sequence[Any], field: str) -> list[str] | None:
     if " " in joined and any(value[0] == " " or value[-1] == " " for value in values):
         return None
     return values
+
+
+class ParsedBatch(NamedTuple):
+    """Submitted items, parsed: key, content and, where the route takes them, correlation id of each."""
+
+    keys: list[str]
+    contents: list[Any]
+    correlation_ids: list[str | None] | None = None
 
 
 def parsed(content: Any, parse: Callable[[Any], Any]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -14,7 +14,17 @@ from milepost.core.item import Item
 from milepost.core.routes.backoff import Backoff, Checks
 from milepost.core.routes.breaker import Breaker
 from milepost.core.routes.mistakes import check_count, check_kind, check_name, check_shape, judge, parse_option, some_ms
-from milepost.core.routes.parsed_input import Key, KeyColumn, ParsedInput, carried, key_in, keys_in, parsed, start_in
+from milepost.core.routes.parsed_input import (
+    Key,
+    KeyColumn,
+    ParsedBatch,
+    ParsedInput,
+    carried,
+    key_in,
+    keys_in,
+    parsed,
+    start_in,
+)
 from milepost.core.values.durations import Span, moment_ms, rate_per_second, span_ms
 
 Handler = Callable[..., Any]
@@ -137,7 +147,8 @@ class Route:
     its own for the route (on AWS), for people and programs that read it: fields of the input, and attributes of Milepost that are
     otherwise left out while there is nothing to say (attempts, nextRetryAt, retryHistory, maxRetriesExceeded, maxRetriesExceededAt).
     `parse`: makes the recorded input from a submitted one, so that different
-    ways to write one key make one item; it raises MalformedInput with the reason. `key_column`: finds the keys in a delivered list of text
+    ways to write one key make one item; it raises MalformedInput with the reason. `parse_all`: the same for a
+    whole list at once, where that is faster; None: `parse` must look at each input. `key_column`: finds the keys in a delivered list of text
     lines (csv or txt), from its first lines; the other columns are then not read.
     """
 
@@ -156,6 +167,7 @@ class Route:
         form: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None,
         columns: Sequence[str] = (),
         parse: Callable[[Any], Any] | None = None,
+        parse_all: Callable[[Sequence[Any]], list[Any] | None] | None = None,
         key_column: Callable[[list[str]], KeyColumn | None] | None = None,
     ) -> None:
         check_name(name, "a route's name", "Route")
@@ -190,12 +202,15 @@ class Route:
         if isinstance(columns, str) or not all(isinstance(name, str) and name for name in columns):
             raise RouteMistake(f"route {name!r}: columns is {columns!r}; give a list of names, such as ['senderId', 'attempts']")
         self.columns = tuple(columns)
-        for option, function, given in (("parse", parse, "input"), ("key_column", key_column, "lines")):
+        for option, function, given in (("parse", parse, "input"), ("parse_all", parse_all, "inputs"), ("key_column", key_column, "lines")):
             if function is not None:
                 check_shape(function, f"route {name!r}: {option}", given)
         if key_column is not None and not isinstance(key, str):
             raise RouteMistake(f"route {name!r}: key_column finds a key of one field; name that field as the key, or leave out key_column")
+        if parse_all is not None and parse is None:
+            raise RouteMistake(f"route {name!r}: parse_all is a faster way to parse; give parse, too")
         self.parse = parse
+        self.parse_all = parse_all
         self.key_column = key_column
         self.follow_up: FollowUp | None = None
         self.closed: str | None = None
@@ -366,15 +381,16 @@ class Route:
             self.start_of(handed.content, 0)  # raises MalformedInput for an invalid time
         return handed
 
-    def read_all(self, contents: Iterable[Any]) -> list[ParsedInput]:
+    def read_all(self, contents: Sequence[Any]) -> ParsedBatch:
         """The parsed inputs; raises MalformedInput if one of them is invalid."""
         parse = self.parse
         if parse is not None:
-            contents = [parsed(content, parse) for content in contents]
+            found = None if self.parse_all is None else self.parse_all(contents)
+            contents = [parsed(content, parse) for content in contents] if found is None else found
         if self.carries is not None or self.not_before is not None:
-            return [self._read(content) for content in contents]
-        contents = list(contents)
-        return list(map(ParsedInput, keys_in(contents, self.key), contents))
+            read = [self._read(content) for content in contents]
+            return ParsedBatch([one.key for one in read], [one.content for one in read], [one.correlation_id for one in read])
+        return ParsedBatch(keys_in(contents, self.key), list(contents))
 
     def start_of(self, content: Any, now: int) -> int | None:
         """The time before which an item with this input does not start, from the route's field for it; raises MalformedInput if it is not

@@ -224,7 +224,15 @@ def _rows_at_once(table: _Table, first: int, lines: list[bytes]) -> tuple[LineBa
     if first <= table.header:
         return None
     try:
-        rows = list(csv.reader([line.decode() for line in lines], delimiter=table.delimiter, strict=True))
+        whole = b"\n".join(lines).decode()
+        texts = whole.split("\n")
+        if table.place is not None and '"' not in whole:
+            # Without quotes the delimiter alone separates columns, and only one of them is wanted.
+            if not all(map(str.strip, texts)):
+                return None
+            rows = [text.rstrip("\r").split(table.delimiter, table.place + 1) for text in texts]
+        else:
+            rows = list(csv.reader(texts, delimiter=table.delimiter, strict=True))
     except (UnicodeDecodeError, csv.Error):
         return None
     # As many rows as lines means one row per line, because no row takes less than a line.

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import heapq
 import zlib
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from tempfile import TemporaryFile
 from typing import IO, Self
 
 HELD = 12 << 20
 """Bytes of keys held in memory before they are written to disk as a sorted run."""
 MOST_RUNS = 64
+BLOCK = 1_000
+"""Entries of a run that are read at once."""
 
 _OVERHEAD = 64
 # Sorts before every character of a key, so that "key, mark" sorts like the key alone.
@@ -48,24 +50,35 @@ class SortedKeys:
             self._write_run(sorted(self._entries))
             self._entries, self._size = [], 0
             if len(self._runs) == MOST_RUNS:
-                self._write_run(self._merged())
+                self._write_run(chain.from_iterable(self._merged()))
                 for run in self._runs[:-1]:
                     run.close()
                 del self._runs[:-1]
 
-    def distinct(self) -> Iterator[tuple[str, str]]:
-        """Each key once, in order, with its lowest mark. May be called again, but not concurrently."""
+    def distinct_blocks(self) -> Iterator[tuple[list[str], list[str]]]:
+        """Blocks of keys, each key once and in order, with the lowest mark of each. May be called again, but not concurrently."""
         last, end = None, -self._width - 1
-        for entry in self._merged():
-            key = entry[: end - 1]
-            if key != last:
-                yield key, entry[end:-1]
-                last = key
+        for entries in self._merged():
+            keys = [entry[: end - 1] for entry in entries]
+            marks = [entry[end:-1] for entry in entries]
+            if keys[0] == last or len(set(keys)) < len(keys):
+                first = [place for place, key in enumerate(keys) if key != (keys[place - 1] if place else last)]
+                last = keys[-1]
+                keys, marks = [keys[place] for place in first], [marks[place] for place in first]
+            else:
+                last = keys[-1]
+            if keys:
+                yield keys, marks
+
+    def distinct(self) -> Iterator[tuple[str, str]]:
+        """Each key once, in order, with its lowest mark."""
+        for keys, marks in self.distinct_blocks():
+            yield from zip(keys, marks, strict=True)
 
     def all(self) -> Iterator[tuple[str, str]]:
         """Each key as often as it was added, with its marks in order."""
         end = -self._width - 1
-        return ((entry[: end - 1], entry[end:-1]) for entry in self._merged())
+        return ((entry[: end - 1], entry[end:-1]) for entries in self._merged() for entry in entries)
 
     def _write_run(self, entries: Iterable[str]) -> None:
         # The file has no name, so nothing remains even if the process dies.
@@ -73,11 +86,30 @@ class SortedKeys:
         run.writelines(entries)
         self._runs.append(run)
 
-    def _merged(self) -> Iterator[str]:
+    def _merged(self) -> Iterator[list[str]]:
+        """All entries in order, in blocks. Sorting what the runs have in common up to a bound is faster than merging entry by entry."""
         for run in self._runs:
             run.seek(0)
         self._entries.sort()
-        return heapq.merge(*self._runs, self._entries) if self._runs else iter(self._entries)
+        sources: list[Iterator[str]] = [*map(iter, self._runs), iter(self._entries)]
+        heads: list[list[str]] = [[] for _ in sources]
+        while sources:
+            for place, source in enumerate(sources):
+                if not heads[place]:
+                    heads[place] = list(islice(source, BLOCK if len(sources) > 1 else 10 * BLOCK))
+            left = [place for place, head in enumerate(heads) if head]
+            sources, heads = [sources[place] for place in left], [heads[place] for place in left]
+            if not heads:
+                return
+            # Behind the lowest of the last entries there may be lower ones that were not read yet.
+            bound = min(head[-1] for head in heads)
+            block: list[str] = []
+            for head in heads:
+                cut = bisect_right(head, bound)
+                block += head[:cut]
+                del head[:cut]
+            block.sort()
+            yield block
 
 
 def pack(keys: Iterable[str]) -> Iterator[bytes]:
@@ -95,19 +127,24 @@ def unpack(chunks: Iterable[bytes]) -> Iterator[str]:
     expander = zlib.decompressobj()
     begun = b""
     for chunk in chunks:
-        *whole, begun = (begun + expander.decompress(chunk)).split(b"\n")
-        for key in whole:
-            yield key.decode()
+        whole, end, rest = (begun + expander.decompress(chunk)).rpartition(b"\n")
+        begun = rest if end else whole + rest
+        if end:
+            yield from whole.decode().split("\n")
     if not expander.eof:
         raise EOFError("truncated")
 
 
 def missing(earlier: Iterable[str], later: Iterable[str]) -> Iterator[str]:
     """Keys of `earlier` that are not in `later`; both are sorted and read once."""
-    rest = iter(later)
-    other = next(rest, None)
-    for key in earlier:
-        while other is not None and other < key:
-            other = next(rest, None)
-        if other != key:
-            yield key
+    before, after = iter(earlier), iter(later)
+    held: list[list[str]] = []
+    while block := list(islice(before, 10 * BLOCK)):
+        while not held or held[-1][-1] < block[-1]:
+            more = list(islice(after, 10 * BLOCK))
+            if not more:
+                break
+            held.append(more)
+        known = set().union(*held)
+        yield from (key for key in block if key not in known)
+        held = [some for some in held if some[-1] > block[-1]]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from itertools import islice
@@ -291,9 +292,10 @@ def _finish(
     tally = dict.fromkeys(_CATEGORIES, 0)
 
     def counted() -> Iterator[str]:
-        for key, mark in keys.distinct():
-            tally[mark] += 1
-            yield key
+        for some, marks in keys.distinct_blocks():
+            for mark, count in Counter(marks).items():
+                tally[mark] += count
+            yield from some
 
     if dry_run:
         for _ in counted():
