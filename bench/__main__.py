@@ -9,14 +9,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench import aws, http, net, notifications, ocfl, pages, report, waiting
+from bench import aws, deposits, http, net, notifications, ocfl, pages, report, waiting
 from bench.parts import Bench
 from bench.report import Results
 from bench.sqlite import Section, Sizes
 
 ROOT = Path(__file__).resolve().parent.parent
 HERE = Path(__file__).resolve().parent
-SECTIONS = ("sqlite", "aws", "ocfl", "waiting", "http", "pages", "net", "notifications")
+SECTIONS = ("sqlite", "aws", "ocfl", "waiting", "http", "pages", "net", "notifications", "deposits")
 
 
 def arguments() -> argparse.Namespace:
@@ -36,7 +36,7 @@ def arguments() -> argparse.Namespace:
         "--only",
         choices=SECTIONS,
         help="only this section: speed on SQLite, requests and units on AWS, assets in an OCFL repository, many assets that wait, HTTP, "
-        "requests that go out, or notifications",
+        "requests that go out, notifications, or deposits",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures there")
     a = parser.parse_args()
@@ -60,6 +60,7 @@ def main() -> None:
     shown: dict[str, Any] = {}
     sent: dict[str, Any] = {}
     delivered: dict[str, Any] = {}
+    deposited: dict[str, Any] = {}
     wanted = (a.only,) if a.only else SECTIONS
     try:
         if "sqlite" in wanted:
@@ -76,6 +77,8 @@ def main() -> None:
             sent = net.run(bench.part, quick=a.quick, say=bench.say)
         if "notifications" in wanted:
             delivered = notifications.run(folder, bench.part, quick=a.quick, say=bench.say)
+        if "deposits" in wanted:
+            deposited = deposits.run(folder, bench.part, quick=a.quick, say=bench.say)
         if "aws" in wanted:
             figures = aws.run(folder, quick=a.quick, say=bench.say)
     finally:
@@ -94,6 +97,8 @@ def main() -> None:
         print(net.text(sent))
     if "notifications" in wanted:
         print(notifications.text(delivered))
+    if "deposits" in wanted:
+        print(deposits.text(deposited))
     if "aws" in wanted:
         print(aws.text(figures))
     if a.json:
@@ -105,6 +110,7 @@ def main() -> None:
             "pages": shown,
             "net": sent,
             "notifications": delivered,
+            "deposits": deposited,
         }
         a.json.write_text(json.dumps({**report.as_json(results), **sections}, indent=2) + "\n")
 

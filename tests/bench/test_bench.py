@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench import compare, http, net, notifications, report
+from bench import compare, deposits, http, net, notifications, report
 from bench.bars import BARS
 from bench.page import PARTS, Run, written
 from bench.report import Case, Results
@@ -102,3 +102,11 @@ def test_notifications_are_measured_in_every_part(tmp_path: Path) -> None:
         facts = notifications.measure(words)
         assert facts["rate"] > 0
         assert facts.get("p99_ms", 1) > 0
+
+
+def test_deposits_are_measured_in_every_part(tmp_path: Path) -> None:
+    for words in (("alone", "2000", "mixed"), ("intake", "2000", "mixed"), ("intake", "2000", "plain"), ("round", "5", "mixed")):
+        folder = tmp_path / "-".join(words)
+        folder.mkdir()
+        facts = deposits.measure([words[0], str(folder), *words[1:]])
+        assert facts["rate"] > 0
