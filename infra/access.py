@@ -46,7 +46,7 @@ STREAM_READERS = (SHARD, POLLER, GAP)
 """How far processes have read the streams. Lambda keeps that for the relay function itself."""
 APPLICATIONS = (kinds.APPLICATION, kinds.ALERT)
 """The applications' own documents, and their alerts."""
-SECRETS = (kinds.KEY, kinds.SESSION)
+SECRETS = (kinds.KEY, kinds.KEY_USE, kinds.SESSION)
 """Digests of API keys and sessions: for processes that serve the API, and for those who make keys."""
 ACTS = (
     *FIRST, kinds.HOLD, kinds.LIMIT, kinds.ACT, kinds.LIST, kinds.BACK_FILL, kinds.MOVED, kinds.MOVING, kinds.HEAD, kinds.PROBE, *TELLING,
@@ -164,6 +164,21 @@ def declared(parts: Parts) -> list[iam.PolicyStatement]:
 def _queue_arn(parts: Parts, queue: str) -> str:
     region, account, name = queue_arn(queue)
     return f"arn:{parts.stack.partition}:sqs:{region or parts.stack.region}:{account or parts.stack.account}:{name}"
+
+
+def accept(parts: Parts) -> list[iam.PolicyStatement]:
+    """Answers the applications' endpoints that submit items: recognises the caller's key, looks up what is known, adds what is new."""
+    routes = [route.name for route in parts.settings.routes]
+    return [
+        _rows(parts, "Rows", (*LOOK_UP, "PutItem"), routes),
+        _shared(parts, "history", READ),
+        _shared(parts, "seen", LOOK_UP),
+        *_control(parts, (*EVERYONE_READS, *SECRETS, kinds.APPLICATION), (*EVERYONE_WRITES, *FIRST, kinds.KEY_USE)),
+        _retention(parts, routes),
+        _quarantine(parts),
+        *_blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload", under=routes),
+        *use_key(parts),
+    ]
 
 
 def process(parts: Parts) -> list[iam.PolicyStatement]:

@@ -17,6 +17,7 @@ def add_alarms(parts: Parts) -> None:
     _stages(parts)
     _queues(parts)
     _functions(parts)
+    _endpoints(parts)
     _tables(parts)
     _alarm(
         parts,
@@ -101,6 +102,17 @@ def _functions(parts: Parts) -> None:
             # A burst that is over in a few minutes is AWS scaling up.
             periods=3,
             means="AWS does not let the function run as often as it is called: look at the account's limit of concurrent functions.",
+        )
+
+
+def _endpoints(parts: Parts) -> None:
+    if parts.endpoints_api is not None:
+        _alarm(
+            parts,
+            "endpoints-server-errors",
+            metrics.server_errors(parts.endpoints_api),
+            at_least=1,
+            means="A caller who wanted to submit an item was answered with an error of ours; the log of the accept function says why.",
         )
 
 

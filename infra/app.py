@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             variables=variables_of([one.name for one in applications], os.environ),
             services=services_of(applications),
             access=tuple(access for one in applications for access in one.aws),
+            endpoints=tuple((part.method, part.path) for one in applications for part in one.accepting),
             code=Path(asked.code),
             alarm_emails=tuple(asked.alarm_email),
             alarm_topic=asked.alarm_topic,

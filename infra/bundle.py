@@ -15,6 +15,7 @@ from pathlib import Path
 from infra.app import DEFAULT_CODE, is_file
 from infra.settings import PYTHON
 from milepost.core.errors import ConfigMistake, MilepostError
+from milepost.route_files import load_application
 
 ROOT = Path(__file__).resolve().parent.parent
 PLATFORM = ("--platform", "manylinux2014_aarch64", "--implementation", "cp", "--python-version", PYTHON, "--only-binary=:all:")
@@ -31,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         files = route_files([*asked.routes, *asked.application])
         out = Path(asked.out)
         _emptied(out)
-        _install(out, asked.requirement)
+        extras = ["aws", "lambda", *(["http"] if any(load_application(spec).configured().accepting for spec in asked.application) else [])]
+        _install(out, extras, asked.requirement)
         copy_routes(files, [Path(path) for path in asked.include], out / "routes")
         python = fitting_python([asked.python] if asked.python else [sys.executable, f"python{PYTHON}"])
         if python is None:
@@ -103,10 +105,10 @@ def _emptied(out: Path) -> None:
     shutil.rmtree(out, ignore_errors=True)
 
 
-def _install(out: Path, requirements: Sequence[str]) -> None:
+def _install(out: Path, extras: Sequence[str], requirements: Sequence[str]) -> None:
     # What an earlier build left behind would be packed again, modules that are gone included.
     shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)
-    wanted = [f"{ROOT}[aws,lambda]", *(part for path in requirements for part in ("--requirement", path))]
+    wanted = [f"{ROOT}[{','.join(extras)}]", *(part for path in requirements for part in ("--requirement", path))]
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     if subprocess.run([*pip, "--target", str(out), *PLATFORM, *wanted], check=False).returncode:
         raise ConfigMistake("pip could not install what the functions need; its message stands above")

@@ -1,4 +1,4 @@
-"""Functions: one worker per stage with a handler; relay, resender, list intake and the services of applications once. And what calls them, but for schedules."""
+"""Functions: one worker per stage with a handler; relay, resender, list intake, and the services and endpoints of applications once. And what calls them, but for schedules."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ LONGEST_NAME = 64
 MEMORY_MB = 512
 LISTS_MEMORY_MB = 1024
 RELAY_RUN_S = 300
+ACCEPT_RUN_S = 29
+"""API Gateway waits for 30 seconds."""
+ACCEPT_MEMORY_MB = 1024
+"""Lambda gives CPU by memory, and a caller waits for the answer."""
 LOG_RETENTION = logs.RetentionDays.THREE_MONTHS
 
 
@@ -67,6 +71,10 @@ def add_functions(parts: Parts) -> None:
     if parts.settings.services:
         parts.functions["services"] = _function(
             parts, code, "services", f"{prefix}-services", "services", LONGEST_RUN_S, access.services(parts)
+        )
+    if parts.settings.endpoints:
+        parts.functions["accept"] = _function(
+            parts, code, "accept", f"{prefix}-accept", "accept", ACCEPT_RUN_S, access.accept(parts), memory_mb=ACCEPT_MEMORY_MB
         )
     _read_streams(parts)
     _keep_failed_lists(parts)

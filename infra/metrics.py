@@ -4,6 +4,7 @@ becomes one on a formula."""
 from __future__ import annotations
 
 from aws_cdk import Duration
+from aws_cdk import aws_apigatewayv2 as apigateway
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_lambda as lambda_
@@ -54,6 +55,11 @@ def errors(function: lambda_.Function) -> cloudwatch.Metric:
 
 def throttles(function: lambda_.Function) -> cloudwatch.Metric:
     return function.metric_throttles(period=PERIOD, statistic="Sum")
+
+
+def server_errors(api: apigateway.HttpApi) -> cloudwatch.Metric:
+    """Requests that API Gateway answered with a status from 500 on."""
+    return api.metric_server_error(period=PERIOD, statistic="Sum")
 
 
 def table_throttles(table: dynamodb.Table, kind: str, index: str | None) -> cloudwatch.Metric:

@@ -19,6 +19,10 @@ REASONS = {
     "AwsSolutions-L1": (
         "The functions' packages are compiled for one Python (infra.settings.PYTHON), on which the tests run; it is raised by hand."
     ),
+    "AwsSolutions-APIG4": (
+        "Callers are recognised by the accept function itself, by the API keys of Milepost: who may submit is the same on every ledger. It"
+        " refuses every call while there is no key."
+    ),
     "AwsSolutions-IAM5[Resource::*]": (
         "AWS knows no narrower resource for xray:PutTraceSegments, xray:PutTelemetryRecords and dynamodb:ListStreams; a test holds that"
         " nothing else is allowed on it."

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import aws_cdk as cdk
+from aws_cdk import aws_apigatewayv2 as apigateway
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_kms as kms
@@ -44,6 +45,8 @@ class Parts:
     alarms: list[cloudwatch.Alarm] = field(default_factory=list)
     key: kms.IKey | None = None
     """The customer-managed key; None: AWS's own keys."""
+    endpoints_api: apigateway.HttpApi | None = None
+    """In front of the accept function, where there is one."""
     quarantine: sqs.Queue = field(init=False)
     events: sns.Topic = field(init=False)
     alarm_topic: sns.ITopic = field(init=False)

@@ -54,6 +54,8 @@ class Settings:
     """The applications' services, with how many milliseconds there are between two calls."""
     access: tuple[AwsAccess, ...] = ()
     """AWS resources outside the ledger that the applications use."""
+    endpoints: tuple[tuple[str, str], ...] = ()
+    """Method and path of each endpoint of an application through which items are submitted."""
     alarm_emails: tuple[str, ...] = ()
     alarm_topic: str | None = None
     key: str | None = None

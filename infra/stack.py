@@ -9,6 +9,7 @@ from infra.alarms import add_alarms
 from infra.bucket import add_bucket, bucket_name, tell_of_lists
 from infra.confirmers import add_confirmers
 from infra.dashboard import add_dashboard
+from infra.endpoints import add_endpoints
 from infra.functions import add_functions
 from infra.key import add_key
 from infra.parts import Parts
@@ -37,6 +38,7 @@ class MilepostStack(cdk.Stack):
         add_functions(parts)
         tell_of_lists(parts)
         add_schedules(parts)
+        add_endpoints(parts)
         add_confirmers(parts)
         add_people(parts)
         add_alarms(parts)

@@ -29,13 +29,13 @@ def fill(folder: Path) -> None:
             shutil.copy2(place, folder / place.name)
 
 
-def synthesise(folder: Path, file: str, source: str, option: str = "--routes") -> Template:
-    """The stack of one route file, or of one application."""
+def synthesise(folder: Path, file: str, source: str | None, option: str = "--routes") -> Template:
+    """The stack of one route file, or of one application; without a source, of the application that has this name."""
     fill(folder / "code")
     (folder / "code" / "routes").mkdir()
-    for place in (folder, folder / "code" / "routes"):
+    for place in (folder, folder / "code" / "routes") if source is not None else ():
         (place / file).write_text(source)
-    asked = [option, folder / file, "--prefix", "test", "--alarm-email", EMAIL]
+    asked = [option, file if source is None else folder / file, "--prefix", "test", "--alarm-email", EMAIL]
     made = subprocess.run(
         [BIN / "python", "-m", "infra", *asked, "--code", folder / "code", "--out", folder / "out"],
         cwd=ROOT,

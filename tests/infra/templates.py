@@ -76,6 +76,16 @@ def aws(settings: mp.AppSettings) -> mp.AwsAccess:
     return mp.AwsAccess(sends_to=(theirs,), receives_from=("our-results",), objects=("s3://desk-files/in/box/",), sends_mail=True)
 
 
+@application.endpoint("POST", "/ask", scope="submit", summary="Ask")
+async def ask(app: mp.AppContext[mp.AppSettings], call: mp.Call) -> mp.Answer:
+    return mp.Answer({})
+
+
+@application.endpoint("GET", "/asked/{key}", scope="read", summary="Read")
+async def asked(app: mp.AppContext[mp.AppSettings], call: mp.Call) -> mp.Answer:
+    return mp.Answer({})
+
+
 @application.service("poll", every="5m")
 def poll(app: mp.AppContext[mp.AppSettings]) -> None:
     app.submit("desk", {"id": "polled"})
@@ -110,7 +120,7 @@ def write_case(folder: Path, name: str) -> list[str]:
     arguments = ["--prefix", "test", "--out", str(folder / "out"), "--code", str(folder / "code"), *alarms]
     lambdas = folder / "code" / "milepost" / "lambdas"
     lambdas.mkdir(parents=True)
-    for handler in ("worker", "relay", "resender", "lists", "services"):
+    for handler in ("worker", "relay", "resender", "lists", "services", "accept"):
         (lambdas / f"{handler}.py").write_text(HANDLER)
     (lambdas / "__pycache__").mkdir()
     for python in ("313", "311"):

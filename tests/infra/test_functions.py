@@ -71,6 +71,18 @@ def test_each_service_of_an_application_has_a_schedule(templates: dict[str, Temp
     assert schedule["Target"]["Arn"] == found.id_of("Lambda::Function", "FunctionName", "test-services")
 
 
+def test_endpoints_that_submit_items_are_served_by_api_gateway(templates: dict[str, Template]) -> None:
+    found = templates["application"]
+    function = found.named("Lambda::Function", "FunctionName")["test-accept"]
+    assert function["Handler"] == "milepost.lambdas.accept.handler"
+    assert set(found.named("ApiGatewayV2::Route", "RouteKey")) == {"POST /ask", "OPTIONS /ask"}, "and none that is for people"
+    [stage] = found.of("ApiGatewayV2::Stage").values()
+    assert (stage["StageName"], stage["AutoDeploy"]) == ("$default", True)
+    assert "$context.requestId" in stage["AccessLogSettings"]["Format"]
+    assert "test-endpoints-server-errors" in found.named("CloudWatch::Alarm", "AlarmName")
+    assert not templates["assets"].of("ApiGatewayV2::Api")
+
+
 def test_a_queue_calls_its_worker(both: Template) -> None:
     functions, queues = both.of("Lambda::Function"), both.of("SQS::Queue")
     called = {

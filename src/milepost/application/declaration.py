@@ -295,6 +295,11 @@ class ConfiguredApplication(Generic[S]):
         """The AWS resources outside the ledger that it uses."""
         return [make(self.settings) for make in self.application.aws_makers]
 
+    @property
+    def accepting(self) -> list[EndpointPart]:
+        """Its endpoints through which callers submit items: those with the scope "submit"."""
+        return [part for part in self.application.endpoints if part.scope == "submit" and not part.page]
+
     def on(
         self, context: Context | None, submits: SharedSubmits | None = None, work: Callable[[float], None] | None = None
     ) -> AppContext[S]:

@@ -12,9 +12,9 @@ from msgspec import Struct
 
 T = TypeVar("T")
 
-ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, SESSION, PROBE, APPLICATION, ALERT = (
+ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, KEY_USE, SESSION, PROBE, APPLICATION, ALERT = (
     "route", "hold", "limit", "breaker", "process", "cursor", "parked", "act", "list", "moved", "moving", "head", "back-fill", "key",
-    "session", "probe", "application", "alert",
+    "key-use", "session", "probe", "application", "alert",
 )  # fmt: skip
 
 
@@ -207,14 +207,20 @@ class Key(Struct, frozen=True):
     """Concurrent calls, if not the default."""
     attributes: dict[str, str] = {}
     """Names and values that applications give a meaning to, such as the sender that its holder speaks for."""
-    used_at: int | None = None
-    """Approximate time of last use: written once in a while."""
     revoked_at: int | None = None
     revoked_by: str = ""
     revoked_why: str = ""
 
     def holds(self, now: int) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+class KeyUse(Struct, frozen=True):
+    """Approximate time at which a key was last used, by the key's name. It is a document of its own, so that a process that serves calls
+    need not be allowed to write keys."""
+
+    id: str
+    at: int
 
 
 class Session(Struct, frozen=True):

@@ -14,11 +14,11 @@ import milepost as mp
 from milepost.core.admission.rates import CallRate
 from milepost.core.errors import UsageError
 from milepost.engine.act_log import all_acts
-from milepost.engine.auth.keys import all_keys, any_keys, key_view, make_key, match, note_use, revoke_key
+from milepost.engine.auth.keys import all_keys, any_keys, key_view, last_uses, make_key, match, note_use, revoke_key
 from milepost.http.auth.authenticator import visible
 from milepost.http.auth.rates import Rates
 from milepost.http.protocol.endpoint import Caller
-from milepost.ports.documents import KEY
+from milepost.ports.documents import KEY_USE
 from milepost.testing.clock import VirtualClock
 
 
@@ -112,21 +112,21 @@ def test_a_key_holds_until_it_expires(at: GuardedServer, clock: VirtualClock) ->
 def test_last_use_is_written_at_most_every_ten_minutes(url: str) -> None:
     clock = VirtualClock()
 
-    def use(key: str) -> tuple[int, int | None]:
+    def use(key: str) -> tuple[int, int]:
         with guarded_server(url, clock=clock) as at:
             for _ in range(3):
                 at.call("GET", READ, key=key)
         with mp.open(url) as milepost:
-            return milepost.context.ledger.read(KEY)["loader"].version, all_keys(milepost.context)[0].used_at
+            return milepost.context.ledger.read(KEY_USE)["loader"].version, last_uses(milepost.context)[all_keys(milepost.context)[0].id]
 
     with mp.open(url, clock=clock) as milepost:
         key = make_key(milepost.context, "loader", ["read"], **SIGNED)[1]
     first = clock.now()
-    assert use(key) == (2, first)
+    assert use(key) == (1, first)
     clock.advance("9m")
-    assert use(key) == (2, first)
+    assert use(key) == (1, first)
     clock.advance("1m")
-    assert use(key) == (3, clock.now())
+    assert use(key) == (2, clock.now())
 
 
 def test_two_processes_that_note_the_same_use_write_it_once() -> None:
@@ -134,15 +134,18 @@ def test_two_processes_that_note_the_same_use_write_it_once() -> None:
         key, _ = make_key(milepost.context, "loader", ["read"], **SIGNED)
         note_use(milepost.context, key, key.at)
         note_use(milepost.context, key, key.at + 1)
-        assert all_keys(milepost.context)[0].used_at == key.at
+        assert last_uses(milepost.context) == {key.id: key.at}
 
 
-def test_noting_a_use_never_brings_a_revoked_key_back() -> None:
+def test_a_new_key_of_the_same_name_was_not_used_by_the_old_one() -> None:
     with mp.open("memory:") as milepost:
         before, _ = make_key(milepost.context, "loader", ["read"], **SIGNED)
-        revoke_key(milepost.context, "loader", **SIGNED)
         note_use(milepost.context, before, before.at)
-        assert not all_keys(milepost.context)[0].holds(before.at)
+        revoke_key(milepost.context, "loader", **SIGNED)
+        after, _ = make_key(milepost.context, "loader", ["read"], **SIGNED)
+        assert after.id not in last_uses(milepost.context)
+        note_use(milepost.context, after, before.at)
+        assert last_uses(milepost.context) == {after.id: before.at}
 
 
 def test_a_key_of_one_route_sees_nothing_of_another(at: GuardedServer) -> None:

@@ -12,7 +12,7 @@ from tests.http.live_server import HttpAnswer
 from tests.polling import wait_until
 
 from milepost.engine.acts.bulk import act
-from milepost.engine.auth.keys import SCOPES, all_keys
+from milepost.engine.auth.keys import SCOPES, all_keys, last_uses
 from milepost.http.protocol.endpoint import Endpoint
 from milepost.http.server.endpoints import all_endpoints, all_pages
 from milepost.ports import documents
@@ -59,7 +59,7 @@ def test_looking_changes_nothing(at: GuardedServer) -> None:
     key = at.key("read", name="reader", rate=100_000)
     look(at, "/", key)
     # That a key was used is written once, and behind the call.
-    wait_until(lambda: next(known for known in all_keys(at.ctx) if known.name == "reader").used_at is not None)
+    wait_until(lambda: any(known.name == "reader" and known.id in last_uses(at.ctx) for known in all_keys(at.ctx)))
     before, seen = state(at), set()
     paths = [address(endpoint, at) for endpoint in gets()]
     asking = ["/system?doctor=true", "/lists/x?vanished=true", "/items/parcels?overdue=true", "/export/parcels.json?nearest=true&scan=true"]

@@ -17,7 +17,7 @@ def keys(given: CliSettings, as_json: bool) -> None:
 
     Without any key the server accepts all calls from this machine and no others. As soon as a key exists, every call needs one.
     """
-    from milepost.engine.auth.keys import all_keys, key_view, state_of
+    from milepost.engine.auth.keys import all_keys, key_view, last_uses, state_of
     from milepost.engine.views.items import when
 
     context = click.get_current_context()
@@ -25,9 +25,9 @@ def keys(given: CliSettings, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
         return
     with given.context() as ctx:
-        found, now = all_keys(ctx), ctx.clock.now()
+        found, used, now = all_keys(ctx), last_uses(ctx), ctx.clock.now()
     if as_json:
-        print_json({"keys": [key_view(key, now) for key in found]})
+        print_json({"keys": [key_view(key, now, used.get(key.id)) for key in found]})
         return
     if not found:
         click.echo("No API keys: all calls from this machine are accepted, and no others. To create one:")
@@ -44,7 +44,7 @@ def keys(given: CliSettings, as_json: bool) -> None:
             "all" if key.routes is None else safe(", ".join(key.routes)),
             *([safe(", ".join(f"{name}={value}" for name, value in key.attributes.items()))] if marked else []),
             "never" if key.expires_at is None else when(key.expires_at, now),
-            "never" if key.used_at is None else when(key.used_at, now),
+            when(used[key.id], now) if key.id in used else "never",
         )
     show_table(shown)
 
@@ -121,13 +121,13 @@ def revoke(given: CliSettings, name: str, by: str | None, reason: str | None, as
 
     Every server obeys within five seconds and ends the sessions that logged in with the key.
     """
-    from milepost.engine.auth.keys import key_view, revoke_key
+    from milepost.engine.auth.keys import key_view, last_uses, revoke_key
 
     who, why = check_signed(by, reason)
     with given.context() as ctx:
         revoked = revoke_key(ctx, name, by=who, reason=why)
-        now = ctx.clock.now()
+        now, used_at = ctx.clock.now(), last_uses(ctx).get(revoked.id)
     if as_json:
-        print_json(key_view(revoked, now))
+        print_json(key_view(revoked, now, used_at))
     else:
         click.echo(f"Key {name} is revoked.")

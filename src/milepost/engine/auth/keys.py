@@ -21,7 +21,7 @@ from milepost.core.values.durations import iso
 from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
 from milepost.engine.views.items import check_route
-from milepost.ports.documents import KEY, Key, read_as
+from milepost.ports.documents import KEY, KEY_USE, Key, KeyUse, read_as
 
 SCOPES = ("read", "submit", "work", "operate", "admin")
 """Scopes of a key. Each endpoint needs one of them; "admin" includes all."""
@@ -128,15 +128,18 @@ def digest_of(secret: str) -> str:
 def note_use(ctx: Context, key: Key, now: int) -> None:
     """Write a key's time of last use. It is information only: a failed write is logged and never fails the call."""
     try:
-        held = ctx.ledger.read_one(KEY, key.name)
-        if held is None:
-            return
-        there = read_as(Key, held.value)
-        # Expect the version: another process may have written this, and a revocation must not be overwritten.
-        if there.id == key.id and there.holds(now) and is_news(there.used_at, now):
-            ctx.ledger.write(KEY, key.name, replace(there, used_at=now), expect=held.version)
+        held = ctx.ledger.read_one(KEY_USE, key.name)
+        last = None if held is None else read_as(KeyUse, held.value)
+        if last is None or last.id != key.id or is_news(last.at, now):
+            ctx.ledger.write(KEY_USE, key.name, KeyUse(key.id, now))
     except LedgerError as error:
         log.warning("cannot write the last use of key %s: %s", key.name, error)
+
+
+def last_uses(ctx: Context) -> dict[str, int]:
+    """When each key was last used, by the key's id."""
+    found = (read_as(KeyUse, document.value) for document in ctx.ledger.read(KEY_USE).values())
+    return {use.id: use.at for use in found}
 
 
 def is_news(used_at: int | None, now: int) -> bool:
@@ -144,8 +147,8 @@ def is_news(used_at: int | None, now: int) -> bool:
     return used_at is None or now - used_at >= USED_MS
 
 
-def key_view(key: Key, now: int) -> dict[str, Any]:
-    """A key as JSON, without its secret."""
+def key_view(key: Key, now: int, used_at: int | None = None) -> dict[str, Any]:
+    """A key as JSON, without its secret. `used_at`: when it was last used; None: never."""
     return {
         "name": key.name,
         "id": key.id,
@@ -155,7 +158,7 @@ def key_view(key: Key, now: int) -> dict[str, Any]:
         "made_by": key.by,
         "made_at": iso(key.at),
         "expires_at": iso(key.expires_at),
-        "used_at": iso(key.used_at),
+        "used_at": iso(used_at),
         "rate": key.rate,
         "burst": key.burst,
         "attributes": key.attributes,

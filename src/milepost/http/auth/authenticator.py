@@ -133,7 +133,7 @@ class Authenticator:
         if wait:
             raise _too_many(f"{key.name!r} may call {rate.per_second:g} times a second", wait)
         now = self._ctx.clock.now()
-        if is_news(key.used_at, now) and is_news(self._noted.get(key.id), now):
+        if is_news(self._noted.get(key.id), now):
             self._noted[key.id] = now
             asyncio.get_running_loop().run_in_executor(self._pool, note_use, self._ctx, key, now)
         return self._known.callers[key.id]

@@ -12,7 +12,7 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Limits, Stage
 from milepost.core.values.durations import iso
 from milepost.engine.acts.foreign_rows import Quarantine, quarantine_view
-from milepost.engine.auth.keys import all_keys, key_view
+from milepost.engine.auth.keys import all_keys, key_view, last_uses
 from milepost.engine.breakers import BreakerView, breaker_views
 from milepost.engine.context import Context
 from milepost.engine.health.doctor import DoctorReport, doctor
@@ -87,7 +87,7 @@ def _still(state: ServerState, call: Call, routes: list[str], now: int) -> Syste
         report,
         [] if report is None else _facts(report.facts),
         quarantine_view(ctx, ASIDE),
-        [key_view(key, now) for key in all_keys(ctx)] if call.caller.may("admin") else None,
+        _keys(ctx, now) if call.caller.may("admin") else None,
         ctx.ledger.last_seq(),
         [MISSING_CAPABILITIES[name] for name in sorted(ctx.ledger.missing_capabilities)],
     )
@@ -173,3 +173,8 @@ def limits_in_words(rate: str | float | None, concurrency: int | None) -> str:
     if rate is not None:
         parts.append(rate if isinstance(rate, str) else f"{rate:g}/s")
     return ", ".join(parts) or "no limit"
+
+
+def _keys(ctx: Context, now: int) -> list[dict[str, Any]]:
+    used = last_uses(ctx)
+    return [key_view(key, now, used.get(key.id)) for key in all_keys(ctx)]
