@@ -39,6 +39,8 @@ FIRST = (kinds.ROUTE, LAYOUT)
 EVERYONE_WRITES = (kinds.PROCESS,)
 """The heartbeat."""
 WORKER_WRITES = (BUCKET, HOLDING, kinds.BREAKER)
+PAUSING = (kinds.HOLD, kinds.ACT)
+"""A pause, and the record of it: for workers whose handler may pause its lane."""
 TELLING = (kinds.CURSOR, kinds.PARKED)
 """How far each subscriber has been told, and which events it has refused."""
 REPAIRS = (REPAIR, GAP, kinds.HEAD, kinds.BACK_FILL, kinds.ACT)
@@ -58,10 +60,12 @@ ACTS = (
 def worker(parts: Parts, place: Place) -> list[iam.PolicyStatement]:
     """Claims and settles rows of its own route, called by its own queue."""
     route = place[0]
+    pauses = any(stage.pauses for of, stage in parts.stages() if (of.name, stage.name) == place)
+    own = (*(PAUSING if pauses else ()), *_of_routes(ASIDE, [route]))
     return [
         *_working(parts, [place]),
         _history_of(parts, [route]),
-        *_control(parts, (*EVERYONE_READS, *_of_routes(ASIDE, [route])), (*EVERYONE_WRITES, *WORKER_WRITES, *_of_routes(ASIDE, [route]))),
+        *_control(parts, (*EVERYONE_READS, *own), (*EVERYONE_WRITES, *WORKER_WRITES, *own)),
         _retention(parts, [route]),
         _quarantine(parts),
         *_blobs(parts, "GetObject", under=[route, f"history/{route}", "confirmed"]),

@@ -41,7 +41,7 @@ def metadata(item: mp.Item) -> mp.Outcome:
     return mp.Done()
 
 
-@deposits.stage("content", batch=50)
+@deposits.stage("content", batch=50, pauses=True)
 def content(items: list[mp.Item]) -> list[mp.Outcome]:
     return [mp.Done() for _ in items]
 

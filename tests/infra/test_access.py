@@ -60,6 +60,11 @@ def test_a_worker_writes_heartbeats_rates_and_pauses_of_lanes_alone(both: Templa
     assert not {action for one in may.values() for action in one["Action"]} & {"dynamodb:BatchWriteItem", "s3:DeleteObject"}
 
 
+def test_a_worker_whose_handler_pauses_its_lane_writes_pauses_and_their_record_too(both: Template) -> None:
+    may = both.statements("test-deposits-content")
+    assert leading(may["ControlWrite"]) == {"act", "aside#deposits", "breaker", "bucket", "hold", "holding", "process"}
+
+
 def test_a_worker_writes_blobs_of_its_own_route_alone(both: Template) -> None:
     may = both.statements("test-deposits-metadata")
     bucket = "arn:AWS::Partition:s3:::test-milepost-AWS::AccountId-AWS::Region"

@@ -43,5 +43,6 @@ def notifications_route(settings: NotificationsSettings, destinations: Destinati
         concurrency=settings.concurrency,
         lane=lane,
         lanes=LaneLimits(destinations),
+        pauses=True,
     )(deliverer)
     return route

@@ -71,6 +71,8 @@ class Stage(Struct, frozen=True, kw_only=True):
     claims: bool = True
     """False: a pure check, which may run without a lease where messages call workers."""
     verify: Handler | None = None
+    pauses: bool = False
+    """Its handler may pause its lane, so that its function on AWS needs the right to."""
     accepts: Callable[[Any, Any], bool] | None = None
     """Whether this answer confirms the stage's payload (None: not known yet). A ValueError says why not."""
     next_payload: Callable[[Any], Any] | None = None
@@ -232,6 +234,7 @@ class Route:
         batch: int = 1,
         claims: bool = True,
         verify: Handler | None = None,
+        pauses: bool = False,
         accepts: Callable[..., bool] | None = None,
         next_payload: Callable[[Any], Any] | None = None,
         announce: str | None = None,
@@ -245,6 +248,7 @@ class Route:
         worker's name counts as a process: one holds at most `concurrency` times `batch` items.
         `accepts` and `next_payload` are as for `external`. `breaker` stops calls while the stage's partner is down; each lane has a
         breaker of its own (see `Breaker`). `lanes` has the limits of single lanes; it may be a mapping whose content changes.
+        `pauses=True`: the handler may pause its lane; on AWS Lambda its function is then allowed to.
         """
         subject = f"stage {name!r} of route {self.name!r}"
         check_name(name, "a stage's name", f"route {self.name!r}")
@@ -286,6 +290,7 @@ class Route:
                     batch=batch,
                     claims=claims,
                     verify=verify,
+                    pauses=pauses,
                     accepts=judged,
                     next_payload=next_payload,
                     announce=announce,
