@@ -1,7 +1,7 @@
-"""A whole deployment on AWS, made from the route files themselves: `python -m infra --help`.
+"""CDK app: a complete deployment on AWS, generated from the route files: `python -m infra --help`.
 
-jsii, on which the CDK runs, wants node and a place for its cache. Both are part of the environment that this runs in, so that a
-machine without node will do and nothing is written into anybody's home.
+jsii, on which the CDK runs, needs node and a folder for its cache. Both are part of this environment, so that a machine without node
+works, and nothing is written into a home folder.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""IAM policies: for each function, process and person exactly the actions that they need, on the resources that they need them for.
+"""IAM policies: for each function, process and person exactly the actions and resources that they need.
 
 Tables that all routes share are bound by their leading key (`dynamodb:LeadingKeys`): the control table by the kind of document, history
-by the route. The bucket is bound by prefix. The lists below are the whole of it: a request that needs more fails with an error that
+by the route. The bucket is bound by prefix. The lists below are complete: a request that needs more fails with an error that
 names the request (LedgerReadOnly) until it is added here.
 """
 
@@ -25,7 +25,7 @@ from milepost.ledgers.aws.stream.shards import GAP, POLLER, SHARD
 from milepost.ledgers.aws.tables.counter_cells import COUNT, COUNTED, GROUP
 from milepost.ports import documents as kinds
 
-# Where one action may do no more than another, both are given: which of them is used is a matter of speed.
+# If one action allows no more than another, both are granted: the choice between them is a matter of speed.
 LOOK_UP = ("GetItem", "BatchGetItem")
 READ = (*LOOK_UP, "Query")
 WRITE = ("PutItem", "BatchWriteItem")
@@ -33,7 +33,7 @@ CHANGE = ("PutItem", "UpdateItem", "DeleteItem")
 USE_KEY = ("Decrypt", "DescribeKey", "Encrypt", "GenerateDataKey", "GenerateDataKeyWithoutPlaintext", "ReEncryptFrom", "ReEncryptTo")
 
 EVERYONE_READS = (kinds.ROUTE, LAYOUT, kinds.HOLD, kinds.LIMIT, kinds.BREAKER, kinds.MOVED, BUCKET, HOLDING, JOURNAL)
-"""What decides whether an item may be worked on now, and by which version of its route; and where history lines are placed."""
+"""Documents that decide whether an item may be worked on now, and by which version of its route; and the places of history lines."""
 FIRST = (kinds.ROUTE, LAYOUT)
 """A route's first version and its table's layout, written by the first function or process that opens the ledger."""
 EVERYONE_WRITES = (kinds.PROCESS,)
@@ -42,19 +42,19 @@ WORKER_WRITES = (BUCKET, HOLDING, kinds.BREAKER)
 PAUSING = (kinds.HOLD, kinds.ACT)
 """A pause, and the record of it: for workers whose handler may pause its lane."""
 TELLING = (kinds.CURSOR, kinds.PARKED)
-"""How far each subscriber has been told, and which events it has refused."""
+"""Cursors of subscribers, and parked events."""
 REPAIRS = (REPAIR, GAP, kinds.HEAD, kinds.BACK_FILL, kinds.ACT)
 STREAM_READERS = (SHARD, POLLER, GAP)
-"""How far processes have read the streams. Lambda keeps that for the relay function itself."""
+"""Positions of processes in the streams. Lambda keeps the relay function's position itself."""
 APPLICATIONS = (kinds.APPLICATION, kinds.ALERT)
 """The applications' own documents, and their alerts."""
 SECRETS = (kinds.KEY, kinds.KEY_USE, kinds.SESSION)
-"""Digests of API keys and sessions: for processes that serve the API, and for those who make keys."""
+"""Digests of API keys and sessions: for processes that serve the API, and for operators who make keys."""
 ACTS = (
     *FIRST, kinds.HOLD, kinds.LIMIT, kinds.ACT, kinds.LIST, kinds.BACK_FILL, kinds.MOVED, kinds.MOVING, kinds.HEAD, kinds.PROBE, *TELLING,
     *APPLICATIONS,
 )  # fmt: skip
-"""What operators write: pauses, limits, route versions, lists, replays; each act with who and why."""
+"""Documents that operators write: pauses, limits, route versions, lists, replays; each act with author and reason."""
 
 
 def worker(parts: Parts, place: Place) -> list[iam.PolicyStatement]:
@@ -76,7 +76,7 @@ def worker(parts: Parts, place: Place) -> list[iam.PolicyStatement]:
 
 
 def relay(parts: Parts) -> list[iam.PolicyStatement]:
-    """Reads the streams and carries out what follows: offers, history, seals, counters, events, the row's leaving."""
+    """Reads the streams and carries out the consequences: offers, history, seals, counters, events, removal of rows."""
     return [
         *_streams(parts),
         _rows(parts, "Rows", (*LOOK_UP, "UpdateItem", "DeleteItem")),
@@ -87,7 +87,7 @@ def relay(parts: Parts) -> list[iam.PolicyStatement]:
 
 
 def resender(parts: Parts) -> list[iam.PolicyStatement]:
-    """Finds what has gone quiet, by the index; once a day, by a scan. Tells what could not be told."""
+    """Finds due items by the index, and once a day by a scan; delivers events that could not be delivered."""
     return [
         _rows(parts, "Rows", (*LOOK_UP, "Scan", "UpdateItem", "DeleteItem")),
         _due(parts),
@@ -101,7 +101,7 @@ def resender(parts: Parts) -> list[iam.PolicyStatement]:
 
 
 def lists(parts: Parts) -> list[iam.PolicyStatement]:
-    """Takes in delivered lists: reads the list, looks up what is known, adds what is new."""
+    """Accepts delivered lists: reads the list, looks up known keys, adds new items."""
     routes = [route.name for route in parts.settings.routes]
     aside = _of_routes(ASIDE, routes)
     return [
@@ -119,8 +119,8 @@ def lists(parts: Parts) -> list[iam.PolicyStatement]:
 
 
 def services(parts: Parts) -> list[iam.PolicyStatement]:
-    """Runs the services of applications: looks up items, adds new ones, applies answers, keeps the applications' documents; watches for
-    alerts; and what the applications declare."""
+    """Runs the services of applications: looks up items, adds new ones, applies answers, stores the applications' documents; checks
+    alerts; and uses the resources that the applications declare."""
     routes = [route.name for route in parts.settings.routes]
     return [
         _rows(parts, "Rows", (*READ, "PutItem", "UpdateItem"), routes),
@@ -186,7 +186,7 @@ def accept(parts: Parts) -> list[iam.PolicyStatement]:
 
 
 def process(parts: Parts) -> list[iam.PolicyStatement]:
-    """`milepost up` and `milepost work` outside Lambda: worker, relay and resender in one, with the API and the page."""
+    """`milepost up` and `milepost work` outside Lambda: worker, relay and resender in one, with the API and the dashboard."""
     places = [(route.name, stage.name) for route, stage in parts.stages() if stage.ours]
     routes = [route.name for route in parts.settings.routes]
     every = (*_relay_reads(parts), *REPAIRS, *STREAM_READERS, *SECRETS, *ACTS)
@@ -205,8 +205,8 @@ def process(parts: Parts) -> list[iam.PolicyStatement]:
 
 
 def operator(parts: Parts) -> list[iam.PolicyStatement]:
-    """People with the command line: everything that `milepost --help` lists but running it. The counters stay the relay's own: an act is
-    a write of the item's row, from which the relay makes the rest."""
+    """Operators with the command line: everything that `milepost --help` lists except running the work. Only the relay writes counters: an
+    act is a write of the item's row, and the relay derives the rest."""
     routes = [route.name for route in parts.settings.routes]
     aside = _of_routes(ASIDE, routes)
     reads = (*_relay_reads(parts), *REPAIRS, *STREAM_READERS, *SECRETS, *ACTS)
@@ -238,7 +238,7 @@ def operator(parts: Parts) -> list[iam.PolicyStatement]:
 
 
 def viewer(parts: Parts) -> list[iam.PolicyStatement]:
-    """People and programs that only look: `status`, `list`, `show`, `doctor`, `export`. Neither API keys nor sessions."""
+    """People and programs that only read: `status`, `list`, `show`, `doctor`, `export`. Neither API keys nor sessions."""
     reads = (*_relay_reads(parts), *REPAIRS, *STREAM_READERS, *(kind for kind in ACTS if kind != kinds.PROBE))
     return [
         _rows(parts, "Rows", (*READ, "Scan", "DescribeTable")),
@@ -258,7 +258,7 @@ def own_log(group: logs.LogGroup) -> iam.PolicyStatement:
 
 
 def traces() -> iam.PolicyStatement:
-    """AWS knows no narrower resource for these."""
+    """AWS has no narrower resource for these."""
     return _statement("Traces", "xray", ("PutTraceSegments", "PutTelemetryRecords"), ["*"])
 
 
@@ -282,13 +282,13 @@ def _streams(parts: Parts) -> list[iam.PolicyStatement]:
     read = ("DescribeStream", "GetRecords", "GetShardIterator")
     return [
         _statement("Streams", "dynamodb", read, [_stream(parts, route) for route in parts.rows]),
-        # AWS knows no narrower resource for it, and a mapping cannot be made without it.
+        # AWS has no narrower resource for it, and an event source mapping cannot be made without it.
         iam.PolicyStatement(sid="ListStreams", actions=["dynamodb:ListStreams"], resources=["*"]),
     ]
 
 
 def _heads(parts: Parts) -> list[iam.PolicyStatement]:
-    """The resender makes the daily heads, and nobody else puts any."""
+    """Only the resender makes daily heads."""
     found = [_rows(parts, "Heads", ("PutItem",), [route.name]) for route in parts.settings.heads]
     if found:
         found += _blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload", "DeleteObject", under=["heads"], sid="HeadTrees")
@@ -296,7 +296,7 @@ def _heads(parts: Parts) -> list[iam.PolicyStatement]:
 
 
 def _bringing_back(parts: Parts) -> list[iam.PolicyStatement]:
-    """A back-fill of an added stage goes through the seals, and puts back rows that have left, where their evidence was kept."""
+    """A back-fill of an added stage reads the seals, and restores rows that have left, if their evidence was kept."""
     kept = [route.name for route in parts.settings.routes if route.evidence]
     if not kept:
         return []
@@ -310,7 +310,7 @@ def _follow_ups(parts: Parts) -> list[iam.PolicyStatement]:
 
 
 def _telling(parts: Parts) -> list[iam.PolicyStatement]:
-    """What relay and resender have in common."""
+    """The common part of relay and resender."""
     return [
         _shared(parts, "history", (*READ, *WRITE)),
         _shared(parts, "seen", (*LOOK_UP, *WRITE)),
@@ -321,7 +321,7 @@ def _telling(parts: Parts) -> list[iam.PolicyStatement]:
         _statement("Events", "sns", ("Publish",), [parts.events.topic_arn]),
         *_blobs(parts, "GetObject", under=[*parts.rows, "history", "evidence", "confirmed"]),
         *_blobs(parts, "PutObject", "AbortMultipartUpload", under=[*parts.rows, "history", "evidence"]),
-        # A blob goes with its row or line; evidence stays for good.
+        # A blob is deleted with its row or line; evidence is never deleted.
         *_blobs(parts, "DeleteObject", under=[*parts.rows, "history", "confirmed"]),
         *use_key(parts),
     ]
@@ -336,7 +336,7 @@ def _relay_writes(parts: Parts) -> tuple[str, ...]:
 
 
 def _of_routes(beginnings: str | Iterable[str], routes: Iterable[str]) -> tuple[str, ...]:
-    """Kinds of which each route has its own."""
+    """Kinds of documents that each route has separately."""
     wanted = (beginnings,) if isinstance(beginnings, str) else tuple(beginnings)
     return tuple(f"{beginning}{route}" for route in routes for beginning in wanted)
 
@@ -356,13 +356,13 @@ def _control(parts: Parts, reads: Sequence[str], writes: Sequence[str]) -> list[
 def _leading(operator: str, keys: Iterable[str]) -> dict[str, Any]:
     return {
         f"ForAllValues:{operator}": {"dynamodb:LeadingKeys": sorted(set(keys))},
-        # All of none is true: a request must name keys at all.
+        # "All" of an empty set is true: a request must name keys.
         "Null": {"dynamodb:LeadingKeys": "false"},
     }
 
 
 def _history_of(parts: Parts, routes: Iterable[str]) -> iam.PolicyStatement:
-    """A worker looks for an outcome whose answer was lost before it calls it refused."""
+    """A worker looks for an outcome whose answer was lost before it treats it as refused."""
     leading = _leading("StringLike", [f"{route}/*" for route in routes])
     return _statement("History", "dynamodb", READ, [parts.shared["history"].table_arn], leading)
 
@@ -386,7 +386,7 @@ def _shared(parts: Parts, table: str, actions: Sequence[str]) -> iam.PolicyState
 
 
 def _retention(parts: Parts, routes: Iterable[str]) -> iam.PolicyStatement:
-    """An offer lives as long as its queue keeps it: whoever opens the ledger asks each queue of its routes."""
+    """An offer lives as long as its queue keeps it: every process that opens the ledger reads the retention of its routes' queues."""
     wanted = set(routes)
     queues = [queue.queue_arn for (route, _), queue in parts.queues.items() if route in wanted]
     return _statement("Retention", "sqs", ("GetQueueUrl", "GetQueueAttributes"), queues)
@@ -397,8 +397,8 @@ def _quarantine(parts: Parts) -> iam.PolicyStatement:
 
 
 def _blobs(parts: Parts, *actions: str, under: Sequence[str], sid: str = "") -> list[iam.PolicyStatement]:
-    """Blobs whose names begin so. A reader also gets ListBucket: without it S3 says "access denied" where it means "there is none". It
-    cannot be narrowed to a part of the bucket: a request for one object does not say which prefix it is for."""
+    """Blobs with this name prefix. A reader also gets ListBucket: without it S3 answers "access denied" for a missing object. It cannot
+    be limited to a part of the bucket: a request for one object names no prefix."""
     name = sid or {"GetObject": "BlobsRead", "PutObject": "BlobsWrite", "DeleteObject": "BlobsRemove"}[actions[0]]
     found = [_statement(name, "s3", actions, [parts.objects(f"blobs/{one}" if one else "blobs") for one in under])]
     if actions[0] == "GetObject" and not sid:
@@ -407,7 +407,7 @@ def _blobs(parts: Parts, *actions: str, under: Sequence[str], sid: str = "") -> 
 
 
 def use_key(parts: Parts, *actions: str) -> list[iam.PolicyStatement]:
-    """The customer-managed key, where there is one: AWS asks for the caller's right to use it."""
+    """The customer-managed key, if there is one: AWS checks the caller's right to use it."""
     return [] if parts.key is None else [_statement("Key", "kms", actions or USE_KEY, [parts.key.key_arn])]
 
 

@@ -1,4 +1,4 @@
-"""Alarms: what somebody must look at. Each tells the alarm topic when it begins and when it is over."""
+"""Alarms: conditions that need attention. Each notifies the alarm topic when it begins and when it is over."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_alarms(parts: Parts) -> None:
         below=1,
         periods=2,
         missing=MISSING.BREACHING,
-        means="The resender has not finished a run for ten minutes: what goes quiet is not sent again. See its log and its schedule.",
+        means="The resender has not finished a run for ten minutes: overdue items are not sent again. See its log and its schedule.",
     )
     _alarm(
         parts,
@@ -34,19 +34,19 @@ def add_alarms(parts: Parts) -> None:
         metrics.iterator_age(parts),
         at_least=10 * 60_000,
         periods=2,
-        means="Changes wait for the relay for over ten minutes: nothing is offered or told meanwhile. After 24 hours they are lost to it.",
+        means="Changes have waited for the relay for over ten minutes: no items are offered, no events sent. After 24 hours it loses them.",
     )
 
 
 def _stages(parts: Parts) -> None:
-    """By the rows' age: a queue forgets the age of a message that is looked at again and again."""
+    """By the age of rows: a queue forgets the age of a message that is received again and again."""
     for route, stage in parts.stages():
         _alarm(
             parts,
             f"{route.name}.{stage.name}-oldest-item",
             metrics.oldest_age(parts, route.name, stage.name),
             at_least=late_seconds(stage),
-            # The resender tells it every minute, and has an alarm of its own for its silence.
+            # The resender reports it every minute, and has an alarm of its own for its silence.
             missing=MISSING.IGNORE,
             means=f"An item has been at stage {stage.name} of route {route.name} for too long; milepost list shows which.",
         )
@@ -59,27 +59,27 @@ def _queues(parts: Parts) -> None:
                 parts,
                 f"{route.name}.{stage.name}-oldest-message",
                 metrics.oldest_message(parts, route.name, stage.name),
-                # Twice what a message takes to come back after its worker was lost.
+                # Twice the time that a message takes to come back after its worker was lost.
                 at_least=max(3600, 2 * visibility_seconds(stage)),
-                means=f"A message of stage {stage.name} of route {route.name} has waited for long: its function fails, or is too slow.",
+                means=f"A message of stage {stage.name} of route {route.name} waits too long: its function fails, or is too slow.",
             )
             _alarm(
                 parts,
                 f"{route.name}.{stage.name}-missing-messages",
                 metrics.missing_calls(parts, route.name, stage.name),
                 at_least=1,
-                # The resender calls such items again in the run in which it finds them.
+                # The resender sends such messages again in the run in which it finds them.
                 periods=3,
                 missing=MISSING.IGNORE,
                 means=f"Items wait at stage {stage.name} of route {route.name}, and its queue has no message for them: it was purged, or"
-                " messages are moved away. The resender has not been able to call them again; milepost doctor says how many.",
+                " messages are moved away. The resender could not send new messages; milepost doctor says how many.",
             )
     _alarm(
         parts,
         "quarantine",
         metrics.depth(parts.quarantine),
         at_least=1,
-        means="Something could not be understood and was set aside. It waits in the quarantine queue, with the reason, for 14 days.",
+        means="The quarantine has an entry that could not be processed. It stays in the quarantine queue, with the reason, for 14 days.",
     )
 
 
@@ -92,16 +92,16 @@ def _functions(parts: Parts) -> None:
             f"{name}-errors",
             errors,
             at_least=1,
-            means="The function failed as a whole; its log says why. Its items come back by themselves.",
+            means="The function failed as a whole; its log says why. Its items are processed again automatically.",
         )
         _alarm(
             parts,
             f"{name}-throttles",
             throttles,
             at_least=1,
-            # A burst that is over in a few minutes is AWS scaling up.
+            # A burst that ends within a few minutes is AWS scaling up.
             periods=3,
-            means="AWS does not let the function run as often as it is called: look at the account's limit of concurrent functions.",
+            means="AWS throttles the function: check the account's limit of concurrent functions.",
         )
 
 

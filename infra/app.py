@@ -1,4 +1,4 @@
-"""The command: route files in, a CloudFormation template out. Needs neither a network nor an account."""
+"""Command: reads route files and writes a CloudFormation template. Needs neither a network nor an account."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from milepost.route_files import load_application, load_routes
 DEFAULT_CODE = "build/code"
 DEFAULT_OUT = "build/synth"
 ALERTS_MS = 60_000
-"""Between two looks for alerts: the scheduler knows nothing shorter."""
+"""Interval between two checks of alerts: the shortest one that the scheduler allows."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: the template is written; its name is told. 2: something is wrong with what was asked for, and is told."""
+    """0: the template is written, and its name printed. 2: the arguments are wrong, and the error is printed."""
     asked = _parser().parse_args(arguments)
     try:
         applications = [load_application(spec).configured() for spec in asked.application]
@@ -57,8 +57,8 @@ def services_of(applications: Iterable[ConfiguredApplication[Any]]) -> dict[str,
 
 
 def synth(settings: Settings, out: Path) -> Path:
-    """Write the template and what it refers to; answers the template's path."""
-    # Only now: node takes a second to start, and a mistake in the arguments should be told at once.
+    """Write the template and its assets; returns the template's path."""
+    # Import only now: node takes a second to start, and a mistake in the arguments should be reported at once.
     import aws_cdk as cdk
 
     from infra.nag import check
@@ -72,7 +72,7 @@ def synth(settings: Settings, out: Path) -> Path:
 
 
 def places_in_code(specs: Sequence[str]) -> str:
-    """The same routes or applications as the functions name them: files lie in the folder `routes` of the code, modules are installed."""
+    """The same routes or applications as the functions name them: files are in the folder `routes` of the code, modules are installed."""
     return ",".join(
         f"routes/{Path(place).name}{colon}{name}" if is_file(place) else spec
         for spec in specs
@@ -81,7 +81,7 @@ def places_in_code(specs: Sequence[str]) -> str:
 
 
 def variables_of(applications: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The applications' settings in this environment, which the functions are given too."""
+    """The applications' settings in this environment, which the functions get too."""
     beginnings = tuple(f"MILEPOST_{name}_".upper().replace("-", "_") for name in applications)
     return {name: value for name, value in environment.items() if name.startswith(beginnings)} if beginnings else {}
 
@@ -102,8 +102,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME|FILE.py",
         help="an application, with its settings from the environment (MILEPOST_NAME_FIELD); may be repeated",
     )
-    parser.add_argument("--prefix", required=True, help="what all names begin with, such as 'prod'")
-    parser.add_argument("--alarm-email", action="append", default=[], metavar="ADDRESS", help="whom alarms reach; may be repeated")
+    parser.add_argument("--prefix", required=True, help="prefix of all names, such as 'prod'")
+    parser.add_argument("--alarm-email", action="append", default=[], metavar="ADDRESS", help="receiver of alarms; may be repeated")
     parser.add_argument("--key", metavar="new|ARN", help="encrypt with a customer-managed key: a new one, or the one with this ARN")
     parser.add_argument(
         "--no-reserve",

@@ -1,4 +1,4 @@
-"""The bucket: large inputs and results under `blobs/`, delivered lists under `lists/`, what came of them under `reports/`."""
+"""The bucket: large inputs and results under `blobs/`, delivered lists under `lists/`, their reports under `reports/`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from infra.parts import Parts
 
 LISTS, REPORTS = "lists/", "reports/"
 RESTORABLE_DAYS = 35
-"""How far back a table can be restored; what its rows referred to then must still be there."""
+"""How far back a table can be restored; the blobs of its rows at that time must still exist."""
 
 
 def bucket_name(stack: cdk.Stack, prefix: str) -> str:
@@ -19,8 +19,8 @@ def bucket_name(stack: cdk.Stack, prefix: str) -> str:
 
 
 def add_bucket(parts: Parts) -> None:
-    """Nothing that is in use ever leaves by age: a blob goes with its row. Lists and their reports go after a while, and what was
-    removed already."""
+    """No object in use is removed by age: a blob is removed with its row. Lists and reports are removed after a while, and so are deleted
+    versions."""
     parts.bucket = s3.Bucket(
         parts.scope("storage"),
         "bucket",
@@ -43,8 +43,8 @@ def add_bucket(parts: Parts) -> None:
 
 
 def tell_of_lists(parts: Parts) -> None:
-    """A list that is put under `lists/` is handed to the intake. Written on the bucket itself: the CDK's own way makes one more
-    function, which may change every bucket of the account."""
+    """A list put under `lists/` triggers the intake. Set on the bucket directly: the CDK's own construct adds a function that may change
+    every bucket of the account."""
     intake = parts.functions["lists"]
     permission = lambda_.CfnPermission(
         parts.scope("storage"),

@@ -1,4 +1,4 @@
-"""The functions' code: milepost, what it needs on AWS, and the route files, in one folder.
+"""Code of the functions: milepost, its dependencies on AWS, and the route files, in one folder.
 
 python -m infra.bundle --routes FILE.py --out build/code
 """
@@ -19,7 +19,7 @@ from milepost.route_files import load_application
 
 ROOT = Path(__file__).resolve().parent.parent
 PLATFORM = ("--platform", "manylinux2014_aarch64", "--implementation", "cp", "--python-version", PYTHON, "--only-binary=:all:")
-"""As the functions run: on arm64, whatever this machine is."""
+"""The platform of the functions: arm64, whatever this machine is."""
 TASK_ROOT = "/var/task"
 """Where the code is on Lambda."""
 
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         python = fitting_python([asked.python] if asked.python else [sys.executable, f"python{PYTHON}"])
         if python is None:
             print(
-                f"infra.bundle: nothing is compiled, and every cold start will do that: there is no Python {PYTHON} here;"
+                f"infra.bundle: nothing is compiled, so every cold start compiles: there is no Python {PYTHON} here;"
                 " install it, or name it with --python",
                 file=sys.stderr,
             )
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def route_files(specs: Sequence[str]) -> list[Path]:
-    """The files among the routes named; all will lie in one folder, so no two may have the same name."""
+    """The files among the given routes; all are copied into one folder, so no two may have the same name."""
     found: dict[str, Path] = {}
     for spec in specs:
         place = spec.partition(":")[0]
@@ -80,46 +80,46 @@ def copy_routes(files: Sequence[Path], include: Sequence[Path], folder: Path) ->
 
 
 def fitting_python(candidates: Sequence[str], version: str = PYTHON) -> str | None:
-    """The first of them that is this version: no other can make what the functions' Python reads."""
+    """The first of them with this version: no other can compile for the functions' Python."""
     tell = "import sys; print('%d.%d' % sys.version_info[:2])"
     for candidate in candidates:
         found = shutil.which(candidate)
-        # What is found may be a stand-in for a version that is not installed.
+        # The program found may be a placeholder for a version that is not installed.
         if found and subprocess.run([found, "-c", tell], check=False, capture_output=True, text=True).stdout.strip() == version:
             return found
     return None
 
 
 def compiled(folder: Path, python: str) -> bool:
-    """Compile everything once, here: on Lambda the folder cannot be written to, and each cold start would compile all that it imports.
-    The sources' times are not compared, since packing changes them; and nothing tells of this machine, so that the same code always
+    """Compile everything once, here: on Lambda the folder is read-only, and each cold start would compile all that it imports.
+    Source times are not compared, since packing changes them; and no path of this machine is included, so that the same code always
     makes the same package. False: some files cannot be compiled."""
     how = ("-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "-s", str(folder), "-p", TASK_ROOT)
     return subprocess.run([python, *how, str(folder)], check=False).returncode == 0
 
 
 def _emptied(out: Path) -> None:
-    """A folder of ours is made anew; one that holds something else is left alone."""
+    """Empty a folder that this command made; any other folder is refused."""
     if out.exists() and any(out.iterdir()) and not (out / "milepost").is_dir():
         raise ConfigMistake(f"{out} holds something that is not the functions' code; name another folder with --out")
     shutil.rmtree(out, ignore_errors=True)
 
 
 def _install(out: Path, extras: Sequence[str], requirements: Sequence[str]) -> None:
-    # What an earlier build left behind would be packed again, modules that are gone included.
+    # Leftovers of an earlier build would be packed again, including removed modules.
     shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)
     wanted = [f"{ROOT}[{','.join(extras)}]", *(part for path in requirements for part in ("--requirement", path))]
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     if subprocess.run([*pip, "--target", str(out), *PLATFORM, *wanted], check=False).returncode:
-        raise ConfigMistake("pip could not install what the functions need; its message stands above")
-    # Commands are of no use there, and name this machine's Python.
+        raise ConfigMistake("pip could not install the functions' dependencies; see its message above")
+    # Commands are useless there, and name this machine's Python.
     shutil.rmtree(out / "bin", ignore_errors=True)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m infra.bundle", description="Make the folder with the functions' code.")
     parser.add_argument(
-        "--application", action="append", default=[], metavar="NAME|FILE.py", help="an application; its file goes along; may be repeated"
+        "--application", action="append", default=[], metavar="NAME|FILE.py", help="an application; its file is included; may be repeated"
     )
     parser.add_argument("--routes", action="append", default=[], metavar="FILE.py[:NAME]", help="as for python -m infra; may be repeated")
     parser.add_argument(

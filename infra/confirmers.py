@@ -1,4 +1,4 @@
-"""For those who confirm external stages: a policy each, to be attached to whatever they run as."""
+"""Policies for partners that confirm external stages: one each, to be attached to their role."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_confirmers(parts: Parts) -> None:
 
 
 def confirmable(route: Route, stage: Stage) -> list[str]:
-    """The attributes that a confirmer may name: the row's key, its own confirmation, what it waits for, and the input of the next stage."""
+    """The attributes that a confirmer may name: the row's key, its own confirmation, its waiting note, and the input of the next stage."""
     return [*key_attributes(route), f"{PREFIXES[route.dialect]}{stage.name}", f"{WAITING}{stage.name}", "input"]
 
 
@@ -30,14 +30,14 @@ def _policy(parts: Parts, route: Route, stage: Stage) -> None:
         resources=[parts.rows[route.name].table_arn],
         conditions={
             "ForAllValues:StringEquals": {"dynamodb:Attributes": confirmable(route, stage)},
-            # All of none is true: a request must name attributes at all.
+            # "All" of an empty set is true: a request must name attributes.
             "Null": {"dynamodb:Attributes": "false"},
-            # The other answers would show the whole row.
+            # Other return values would show the whole row.
             "StringEqualsIfExists": {"dynamodb:ReturnValues": ["NONE", "UPDATED_OLD", "UPDATED_NEW"]},
         },
     )
-    # A payload too large for its message is read from the row. It may be any of the row's attributes: the input, or what a stage before
-    # has answered. A request without a projection names none of them, so no condition on attributes can be put on it.
+    # A payload that is too large for its message is read from the row. It may be any attribute: the input, or the answer of an earlier
+    # stage. A request without a projection names no attributes, so no condition on attributes is possible.
     read = iam.PolicyStatement(sid="ReadPayload", actions=["dynamodb:GetItem"], resources=[parts.rows[route.name].table_arn])
     aside = iam.PolicyStatement(sid="SetAside", actions=["sqs:SendMessage"], resources=[parts.quarantine.queue_arn])
     take = iam.PolicyStatement(
@@ -45,7 +45,7 @@ def _policy(parts: Parts, route: Route, stage: Stage) -> None:
         actions=["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueAttributes", "sqs:GetQueueUrl"],
         resources=[parts.queues[route.name, stage.name].queue_arn],
     )
-    # Messages and rows are encrypted with the customer-managed key, where there is one.
+    # Messages and rows are encrypted with the customer-managed key, if there is one.
     key = access.use_key(parts, "Decrypt", "DescribeKey", "GenerateDataKey")
     attribute = f"{PREFIXES[route.dialect]}{stage.name}"
     iam.ManagedPolicy(
@@ -58,6 +58,6 @@ def _policy(parts: Parts, route: Route, stage: Stage) -> None:
             f"Always update with the condition attribute_exists({key_attributes(route)[0]}): "
             "no policy can forbid an update that makes a row which is not there."
         ),
-        # A queue that they brought along is theirs already.
+        # A queue of their own needs no permission here.
         statements=[*([] if stage.queue is not None else [take]), update, read, aside, *key],
     )

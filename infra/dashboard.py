@@ -1,4 +1,4 @@
-"""The dashboard: for each route how many items are where and for how long, and below it whether everything runs."""
+"""CloudWatch dashboard: for each route the items by stage and their ages, and below it the state of functions and streams."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _running(parts: Parts) -> list[cloudwatch.IWidget]:
     return [
         _graph("Stream to relay, milliseconds", {"age": metrics.iterator_age(parts)}),
         _graph("Resender runs", {"runs": metrics.resender_runs(parts)}),
-        _graph("Quarantine", {"set aside": metrics.depth(parts.quarantine)}),
+        _graph("Quarantine", {"entries": metrics.depth(parts.quarantine)}),
         _graph("Errors", {name: metrics.errors(function) for name, function in parts.functions.items()}),
     ]
 

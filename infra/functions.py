@@ -1,4 +1,4 @@
-"""Functions: one worker per stage with a handler; relay, resender, list intake, and the services and endpoints of applications once. And what calls them, but for schedules."""
+"""Functions: one worker per stage with a handler; relay, resender, list intake, services and endpoints once; and their triggers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOG_RETENTION = logs.RetentionDays.THREE_MONTHS
 
 
 def add_functions(parts: Parts) -> None:
-    # Of what is compiled, only what the functions' Python can use.
+    # Of compiled files, only those for the functions' Python.
     compiled = f"!*.cpython-{PYTHON.replace('.', '')}.pyc"
     code = lambda_.Code.from_asset(str(parts.settings.code), exclude=["*.egg-info", "*.pyc", compiled])
     for route, stage in parts.stages():
@@ -61,7 +61,7 @@ def add_functions(parts: Parts) -> None:
     parts.functions["relay"] = _function(
         parts, code, "relay", f"{prefix}-relay", "relay", RELAY_RUN_S, access.relay(parts), reserved=reserved.get("relay")
     )
-    # As long as AWS allows: once a day it goes through everything.
+    # As long as AWS allows: once a day it reads everything.
     parts.functions["resender"] = _function(
         parts, code, "resender", f"{prefix}-resender", "resender", LONGEST_RUN_S, access.resender(parts), reserved=reserved.get("resender")
     )
@@ -81,7 +81,7 @@ def add_functions(parts: Parts) -> None:
 
 
 def _read_streams(parts: Parts) -> None:
-    """The relay sets aside what it cannot decide by itself; what fails here are requests to AWS, for which the shard may wait. A
+    """The relay puts records that it cannot decide into quarantine; failures here are requests to AWS, for which the shard may wait. A
     record that is given up after all is named in quarantine, and the repair scan finds its row."""
     for route, table in parts.rows.items():
         lambda_.EventSourceMapping(
@@ -102,7 +102,7 @@ def _read_streams(parts: Parts) -> None:
 
 
 def _keep_failed_lists(parts: Parts) -> None:
-    """A list that could not be taken in, even the third time: its name is set aside with the error."""
+    """A list that could not be accepted, even the third time: its name goes into quarantine with the error."""
     target = lambda_.CfnEventInvokeConfig.OnFailureProperty(destination=parts.quarantine.queue_arn)
     lambda_.CfnEventInvokeConfig(
         parts.scope("functions"),
@@ -136,7 +136,7 @@ def _function(
         removal_policy=RemovalPolicy.DESTROY,
         encryption_key=parts.key,
     )
-    # The policy is part of the role, so that it holds before anything calls the function.
+    # The policy is part of the role, so that it is in force before the first call of the function.
     role = iam.Role(
         scope,
         f"{id}-role",
@@ -164,7 +164,7 @@ def _function(
             **parts.settings.variables,
             "MILEPOST_TOPIC": parts.events.topic_arn,
             "MILEPOST_BLOBS": parts.blobs_url,
-            # No POWERTOOLS_SERVICE_NAME: it would become a dimension of every metric, and no alarm would find its own again.
+            # No POWERTOOLS_SERVICE_NAME: it would become a dimension of every metric, and no alarm would find its metric.
             "POWERTOOLS_METRICS_NAMESPACE": "Milepost",
             "POWERTOOLS_LOG_LEVEL": "INFO",
             **(variables or {}),
@@ -172,6 +172,6 @@ def _function(
     )
     resource = function.node.default_child
     assert isinstance(resource, lambda_.CfnFunction)
-    # It names the role already, and waits for it therefore.
+    # It names the role, and therefore waits for it.
     resource.add_deletion_override("DependsOn")
     return function

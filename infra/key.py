@@ -1,4 +1,4 @@
-"""The customer-managed key, where one is wanted: tables, queues, topics, bucket and logs are encrypted with it."""
+"""The optional customer-managed key: tables, queues, topics, bucket and logs are encrypted with it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from infra.parts import Parts
 
 
 def add_key(parts: Parts) -> None:
-    """A key that is there already is used as it is: its own policy must let in what `_let_in` lets in here."""
+    """An existing key is used as it is: its own policy must allow what `_let_in` allows here."""
     wanted = parts.settings.key
     if wanted is None:
         return
@@ -31,7 +31,7 @@ def add_key(parts: Parts) -> None:
 
 
 def _let_in(parts: Parts, key: kms.Key) -> None:
-    """Alarms publish to the alarm topic, and log groups are written, by AWS services, which have no role of ours."""
+    """AWS services, which have no role of ours, publish alarms to the alarm topic and write the log groups."""
     account = {"StringEquals": {"aws:SourceAccount": parts.stack.account}}
     key.add_to_resource_policy(
         iam.PolicyStatement(

@@ -1,4 +1,4 @@
-"""What is measured: by the resender, in the namespace Milepost, and by AWS itself. Without labels: an alarm on a labelled metric
+"""Metrics: those of the resender, in the namespace Milepost, and those of AWS. Without labels: an alarm on a labelled metric
 becomes one on a formula."""
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ PERIOD = Duration.minutes(5)
 
 
 def oldest_age(parts: Parts, route: str, stage: str) -> cloudwatch.Metric:
-    """For how many seconds the oldest item has been at the stage; 0 if there is none."""
+    """Seconds that the oldest item has been at the stage; 0 if there is none."""
     return _ours("OldestAge", "Maximum", {"Prefix": parts.settings.prefix, "Route": route, "Stage": stage})
 
 
 def items(parts: Parts, route: str, stage: str) -> cloudwatch.Metric:
-    """How many items are at the stage and have not ended."""
+    """Number of items at the stage that have not ended."""
     return _ours("Items", "Maximum", {"Prefix": parts.settings.prefix, "Route": route, "Stage": stage})
 
 
 def missing_calls(parts: Parts, route: str, stage: str) -> cloudwatch.Metric:
-    """How many items wait for a worker, and for a message that the stage's queue does not hold any more."""
+    """Number of items that wait for a worker, but have no message in the stage's queue."""
     return _ours("MissingCalls", "Maximum", {"Prefix": parts.settings.prefix, "Route": route, "Stage": stage})
 
 
 def resender_runs(parts: Parts) -> cloudwatch.Metric:
-    """1 for every run that came to its end."""
+    """1 for every complete run."""
     return _ours("ResenderRun", "Sum", {"Prefix": parts.settings.prefix})
 
 
@@ -45,7 +45,7 @@ def depth(queue: sqs.IQueue) -> cloudwatch.Metric:
 
 
 def iterator_age(parts: Parts) -> cloudwatch.Metric:
-    """How long, in milliseconds, the last change that the relay was given had waited for it."""
+    """Milliseconds that the last change had waited for the relay."""
     return parts.functions["relay"].metric("IteratorAge", period=PERIOD, statistic="Maximum")
 
 
@@ -63,7 +63,7 @@ def server_errors(api: apigateway.HttpApi) -> cloudwatch.Metric:
 
 
 def table_throttles(table: dynamodb.Table, kind: str, index: str | None) -> cloudwatch.Metric:
-    """Requests of one kind, Read or Write, that DynamoDB refused; of an index they are counted apart."""
+    """Requests of one kind, Read or Write, that DynamoDB refused; those of an index are counted separately."""
     dimensions = {"TableName": table.table_name, **({"GlobalSecondaryIndexName": index} if index else {})}
     return cloudwatch.Metric(
         namespace="AWS/DynamoDB", metric_name=f"{kind}ThrottleEvents", dimensions_map=dimensions, period=PERIOD, statistic="Sum"

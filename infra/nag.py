@@ -1,4 +1,4 @@
-"""cdk-nag: every template is checked against the AwsSolutions pack when it is written. A finding is an error unless it stands here."""
+"""cdk-nag: every template is checked against the AwsSolutions pack when it is written. A finding is an error unless it is listed here."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PREFIX = "Objects are named after items, lists or digests: a prefix of the bucke
 
 
 def check(app: cdk.App, stack: MilepostStack) -> None:
-    """Have the app's template checked, and acknowledge what is meant to be as it is, each with its reason."""
+    """Check the app's template, and acknowledge intended findings, each with its reason."""
     cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     known = cdk.Validations.of(stack)
     for rule, reason in REASONS.items():

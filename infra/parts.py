@@ -1,4 +1,4 @@
-"""What has been made so far, for the parts that come after."""
+"""Constructs made so far, for the parts that follow."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ class Parts:
         return f"arn:{self.stack.partition}:s3:::{self.bucket_name}"
 
     def objects(self, prefix: str) -> str:
-        """All objects of the bucket whose names begin so."""
+        """All objects of the bucket with this name prefix."""
         self.prefixes.add(f"{prefix}/*")
         return f"{self.bucket_arn}/{prefix}/*"
 
     def others(self, bucket: str, prefix: str) -> str:
-        """All objects of a bucket that an application names whose names begin so."""
+        """All objects of an application's bucket with this name prefix."""
         self.other_prefixes.add(f"{bucket}/{prefix}/*")
         return f"arn:{self.stack.partition}:s3:::{bucket}/{prefix}/*"
 
@@ -81,11 +81,11 @@ class Parts:
                 yield route, stage
 
     def scope(self, name: str) -> Construct:
-        """A branch of the tree, made when it is first asked for."""
+        """A branch of the construct tree, made on first use."""
         found = self.stack.node.try_find_child(name)
         return Construct(self.stack, name) if found is None else found
 
 
 def fitted(name: str, longest: int) -> str:
-    """The name, or, where it is too long for AWS, its beginning and a digest."""
+    """The name, or, if it is too long for AWS, its beginning and a digest."""
     return name if len(name) <= longest else f"{name[: longest - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

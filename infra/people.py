@@ -1,4 +1,4 @@
-"""Managed policies for processes that run outside Lambda, and for people. They are attached to nothing by the stack.
+"""Managed policies for processes outside Lambda, and for people. The stack attaches them to nothing.
 
 Each is two, to be attached together: one for the tables, one for queues, topic and bucket. IAM takes 6,144 characters in one.
 """

@@ -1,5 +1,5 @@
-"""Queues: one per stage, and one for what is set aside. No dead-letter queues: the ledger knows what became of every item,
-and a message that is lost is sent again."""
+"""Queues: one per stage, and the quarantine. No dead-letter queues: the ledger knows the state of every item, and a lost message is
+sent again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _queue(parts: Parts, id: str, name: str, visibility: Duration, removal: Remo
         visibility_timeout=visibility,
         encryption=sqs.QueueEncryption.SQS_MANAGED if parts.key is None else sqs.QueueEncryption.KMS,
         encryption_master_key=parts.key,
-        # A message is sent for a fraction of what a call to KMS costs.
+        # Sending a message costs a fraction of a call to KMS.
         data_key_reuse=None if parts.key is None else Duration.hours(1),
         enforce_ssl=True,
         removal_policy=removal,

@@ -1,4 +1,5 @@
-"""The clock: the resender every minute, and its repair scan once a day; each service of an application as it asks. Each schedule has a role that may call just that function."""
+"""Schedules: the resender every minute, and its repair scan once a day; each service of an application at its interval. Each schedule has
+a role that may call only its function."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ LONGEST_NAME = 64
 
 
 def add_schedules(parts: Parts) -> None:
-    # A minute later it is called anyway.
+    # It is called again a minute later anyway.
     _schedule(parts, "resend", "resender", "rate(1 minute)", {}, retries=0)
     _schedule(parts, "repair", "resender", "cron(17 3 * * ? *)", {"repair": True}, retries=10)
     for service, every_ms in parts.settings.services.items():
@@ -21,7 +22,7 @@ def add_schedules(parts: Parts) -> None:
 
 
 def _rate(every_ms: int) -> str:
-    """As the scheduler writes it; it knows nothing shorter than a minute."""
+    """In the scheduler's notation; its shortest interval is a minute."""
     minutes = max(1, round(every_ms / 60_000))
     return f"rate({minutes} {'minute' if minutes == 1 else 'minutes'})"
 

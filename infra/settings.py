@@ -1,4 +1,4 @@
-"""What a deployment is made from, checked before anything is made. No CDK here."""
+"""Settings of a deployment, checked before anything is made. No CDK here."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from milepost.engine.heads.route import heads_for
 from milepost.ledgers.aws.names import ResourceNames
 
 PYTHON = "3.13"
-"""What the functions run on."""
+"""The functions' runtime."""
 LONGEST_RUN_S = 900
-"""AWS ends a function after this."""
+"""Maximum run time of a function on AWS."""
 USUAL_RUN_S = 300
-"""How long a worker function may run whose stage has no timeout."""
+"""Run time of a worker function whose stage has no timeout."""
 MARGIN_S = 30
-"""For claiming before the work and settling after it."""
+"""Time for claiming before the work and settling after it."""
 BATCH = 10
 LARGEST_BATCH = 1000
 WINDOW_S = 5
-"""How long messages are collected for a stage that likes larger batches than ten."""
+"""Batching window of a stage with batches larger than ten."""
 DAY_MS = 86_400_000
 
 _PREFIX = re.compile(r"[a-z][a-z0-9-]{0,18}[a-z0-9]")
@@ -39,7 +39,7 @@ _QUEUE_URL = re.compile(r"https://sqs\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:
 
 @dataclass(frozen=True)
 class Settings:
-    """One deployment: its prefix, its routes, the functions' code, and whom alarms reach."""
+    """One deployment: its prefix, its routes, the functions' code, and the receivers of alarms."""
 
     prefix: str
     routes: tuple[Route, ...]
@@ -51,7 +51,7 @@ class Settings:
     variables: Mapping[str, str] = field(default_factory=dict)
     """The applications' settings, as variables of the functions' environment."""
     services: Mapping[str, int] = field(default_factory=dict)
-    """The applications' services, with how many milliseconds there are between two calls."""
+    """The applications' services, with the milliseconds between two calls."""
     access: tuple[AwsAccess, ...] = ()
     """AWS resources outside the ledger that the applications use."""
     endpoints: tuple[tuple[str, str], ...] = ()
@@ -59,13 +59,13 @@ class Settings:
     alarm_emails: tuple[str, ...] = ()
     alarm_topic: str | None = None
     key: str | None = None
-    """A customer-managed key: "new", or the ARN of one that is there; None: AWS's own keys."""
+    """A customer-managed key: "new", or the ARN of an existing one; None: AWS's own keys."""
     reserve: bool = True
-    """Keep a share of the account's concurrent functions for relay and resender."""
+    """Reserve a share of the account's concurrent functions for relay and resender."""
 
     def __post_init__(self) -> None:
         if not _PREFIX.fullmatch(self.prefix):
-            # It begins the name of a bucket, which is at most 63 long with account and region.
+            # It is the beginning of a bucket name, which has at most 63 characters with account and region.
             raise ConfigMistake(f"the prefix is {self.prefix!r}; use 2 to 20 small letters, digits or '-', such as 'prod'")
         if not self.routes:
             raise ConfigMistake("no route is named; give --routes FILE.py, or --application NAME")
@@ -82,9 +82,7 @@ class Settings:
             for place in access.objects:
                 object_place(place)
         if not self.alarm_emails and self.alarm_topic is None:
-            raise ConfigMistake(
-                "alarms would reach nobody; give --alarm-email ADDRESS, or --alarm-topic ARN of a topic that somebody reads"
-            )
+            raise ConfigMistake("alarms would have no receiver; give --alarm-email ADDRESS, or --alarm-topic ARN")
         if self.alarm_emails and self.alarm_topic is not None:
             raise ConfigMistake("give --alarm-email or --alarm-topic, not both: the addresses can be subscribed to your own topic")
         for address in self.alarm_emails:
@@ -101,18 +99,18 @@ class Settings:
 
     @property
     def heads(self) -> tuple[Route, ...]:
-        """The route of the daily heads, if evidence is kept. It has a table like the others and nothing else: no queue, no function."""
+        """The route of the daily heads, if evidence is kept. It has a table like the others, but no queue and no function."""
         return tuple(heads_for(self.routes, None))
 
 
 RELAY_AT_ONCE = 16
-"""Copies of the relay for each route: a new table's stream has 4 shards, and 4 copies read each."""
+"""Instances of the relay for each route: a new table's stream has 4 shards, and 4 instances read each."""
 RESENDER_AT_ONCE = 5
-"""One is called each minute and may run for 15, beside the daily repair."""
+"""One instance is called each minute and may run for 15 minutes, beside the daily repair."""
 
 
 def batch_size(stage: Stage) -> int:
-    """How many messages a worker is given at once: ten, or as many as the handler takes in one call."""
+    """Number of messages that a worker gets at once: ten, or as many as the handler takes in one call."""
     return max(BATCH, min(stage.batch, LARGEST_BATCH))
 
 
@@ -121,7 +119,7 @@ def window_seconds(stage: Stage) -> int:
 
 
 def run_seconds(stage: Stage) -> int:
-    """How long the stage's function may run: enough for a whole batch in which everything takes its full time, where AWS allows it."""
+    """Run time of the stage's function: enough for a whole batch in which every call takes its full time, if AWS allows it."""
     if stage.timeout_ms is None:
         return USUAL_RUN_S
     turns = 1 if stage.batch > 1 else ceil(BATCH / stage.concurrency)
@@ -129,13 +127,13 @@ def run_seconds(stage: Stage) -> int:
 
 
 def visibility_seconds(stage: Stage) -> int:
-    """How long a message stays hidden from others. More than six times the function's time, as AWS advises: throttled pollers
-    then do not bring a message back that is still being worked on. Confirmers look again after ten minutes."""
+    """Visibility timeout of a message. More than six times the function's run time, as AWS recommends: throttled pollers then do not
+    deliver a message again that is still being processed. Confirmers check again after ten minutes."""
     return 600 if stage.external else 6 * run_seconds(stage) + window_seconds(stage) + 60
 
 
 def at_once(stage: Stage) -> int:
-    """How many copies of the stage's function run at once; AWS takes 2 to 1,000."""
+    """Maximum concurrent instances of the stage's function; AWS allows 2 to 1,000."""
     return min(max(stage.concurrency, 2), 1000)
 
 
@@ -144,10 +142,13 @@ def late_seconds(stage: Stage) -> int:
     return ceil((stage.overdue_ms or (14 * DAY_MS if stage.external else DAY_MS)) / 1000)
 
 
+"""Age from which an item at this stage raises an alarm: its `overdue`, else a day, or two weeks for external stages."""
+
+
 def own_queue_arn(stage: Stage) -> tuple[str, str, str] | None:
     """Region, account and name of the queue that an external stage brought along."""
     if stage.queue is None:
-        return None
+        """Region, account and name of an external stage's own queue."""
     found = _QUEUE_URL.fullmatch(stage.queue)
     return None if found is None else (found["region"], found["account"], found["name"])
 

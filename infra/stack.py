@@ -1,4 +1,4 @@
-"""The stack: everything that one deployment needs, part by part."""
+"""The stack: all resources of one deployment, part by part."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from milepost.ledgers.aws.names import ResourceNames
 
 
 class MilepostStack(cdk.Stack):
-    """Ids are made of names alone, never of positions: a stage or a route more leaves everything else where it is."""
+    """Ids are made of names, never of positions: another stage or route leaves everything else unchanged."""
 
     def __init__(self, scope: Construct, settings: Settings) -> None:
         super().__init__(
@@ -46,8 +46,8 @@ class MilepostStack(cdk.Stack):
         self._say(parts)
 
     def _say(self, parts: Parts) -> None:
-        """What people and other stacks ask for."""
+        """Outputs for people and other stacks."""
         cdk.CfnOutput(self, "Ledger", value=parts.ledger_url, description="for MILEPOST_LEDGER")
         cdk.CfnOutput(self, "Blobs", value=parts.blobs_url, description="for MILEPOST_BLOBS")
-        cdk.CfnOutput(self, "Lists", value=f"s3://{parts.bucket_name}/lists/ROUTE/", description="a list that is put here is taken in")
+        cdk.CfnOutput(self, "Lists", value=f"s3://{parts.bucket_name}/lists/ROUTE/", description="a list that is put here is submitted")
         cdk.CfnOutput(self, "Events", value=parts.events.topic_arn, description="subscribe here")

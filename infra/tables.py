@@ -1,5 +1,5 @@
-"""Tables: one per route, with its stream and its index of what is due, one for the daily heads where evidence is kept, and three that
-all routes share."""
+"""Tables: one per route, with its stream and its index of due rows, one for the daily heads if evidence is kept, and three shared
+tables."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def _rows(parts: Parts, route: str, key: list[tuple[str, dynamodb.AttributeType]
         f"rows-{route}",
         parts.names.rows(route),
         key,
-        # The relay compares what was with what is.
+        # The relay compares the row before with the row after.
         stream=dynamodb.StreamViewType.NEW_AND_OLD_IMAGES,
         time_to_live_attribute="ttl",
     )
-    # Keys alone: a row is read again before anything is done with it, and every copied attribute is paid for on every write.
+    # Keys only: a row is read again before it is processed, and every copied attribute is paid for on every write.
     table.add_global_secondary_index(
         index_name="due",
         partition_key=dynamodb.Attribute(name="dueShard", type=TEXT),

@@ -1,4 +1,4 @@
-"""Topics: one for the items' events, one for alarms, which somebody must read."""
+"""Topics: one for the items' events, and one for alarms."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from infra.parts import Parts
 
 
 def add_topics(parts: Parts) -> None:
-    """Neither is encrypted with a key of AWS's own: alarms could not publish, nor other accounts subscribe. A customer-managed key lets
-    them. TLS alone is let in."""
+    """Neither is encrypted with a key of AWS's own: alarms could not publish, and other accounts could not subscribe. A customer-managed
+    key allows both. Only TLS connections are allowed."""
     scope = parts.scope("topics")
     parts.events = sns.Topic(scope, "events", topic_name=parts.names.topic, enforce_ssl=True, master_key=parts.key)
     if parts.settings.alarm_topic is not None:
         parts.alarm_topic = sns.Topic.from_topic_arn(scope, "alarms", parts.settings.alarm_topic)
         return
     topic = sns.Topic(scope, "alarms", topic_name=f"{parts.settings.prefix}-alarms", enforce_ssl=True, master_key=parts.key)
-    # A topic with a policy of its own loses the one that lets the account's alarms in: without this no alarm would ever arrive.
+    # A topic with a policy of its own loses the default one for the account's alarms: without this no alarm would ever arrive.
     topic.add_to_resource_policy(
         iam.PolicyStatement(
             sid="AlarmsOfThisAccount",

@@ -26,7 +26,7 @@ def arguments(tmp_path: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ([], "alarms would reach nobody"),
+        ([], "alarms would have no receiver"),
         (["--alarm-email", "ops"], "--alarm-email is 'ops'"),
         (["--alarm-topic", "ops"], "--alarm-topic is 'ops'"),
         (["--alarm-email", EMAIL, "--alarm-topic", TOPIC], "not both"),
