@@ -54,6 +54,15 @@ def test_an_item_whose_answer_was_lost_is_found_and_completed(scene: SubmitScene
     assert scene.dspace.count("POST */core/items") == 1
 
 
+def test_a_deposit_takes_five_requests(quick: SubmitScene) -> None:
+    quick.take_in("10.1002/first")
+    before = len(quick.dspace.requests)
+    quick.take_in(DOI)
+    made = [line.split("/")[-1] for line in quick.dspace.requests[before:]]
+    assert len(made) == 5, made
+    assert [made[0], made[1], made[3]] == ["objects", "items", "bitstreams"]
+
+
 def test_an_item_that_was_never_made_is_made_after_two_searches(scene: SubmitScene) -> None:
     scene.dspace.fail("reset", where="POST */core/items", times=1)
     scene.take_in(DOI)

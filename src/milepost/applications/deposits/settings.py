@@ -20,11 +20,12 @@ class AttemptSettings(mp.AppSettings, frozen=True):
 
 
 class ConcurrencySettings(mp.AppSettings, frozen=True):
-    """Most calls of a stage at once, in each process. (Crossref's polite pool allows three; DSpace waits for its index at each write.)"""
+    """Most calls of a stage at once, in each process. (Crossref's polite pool allows three. DSpace waits for its index at each write: more
+    than a few at once make it slower.)"""
 
     metadata: int = 3
     content: int = 8
-    submit: int = 1
+    submit: int = 3
 
 
 class RateSettings(mp.AppSettings, frozen=True):

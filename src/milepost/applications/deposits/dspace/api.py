@@ -130,8 +130,10 @@ class DSpace:
     def bundle(self, item: str, name: str = ORIGINAL) -> str:
         """The UUID of the item's bundle with this name, made if there is none."""
         found = self.find_bundle(item, name)
-        if found is not None:
-            return found
+        return self.new_bundle(item, name) if found is None else found
+
+    def new_bundle(self, item: str, name: str = ORIGINAL) -> str:
+        """The UUID of a bundle of an item that has none of this name."""
         body = _json({"name": name, "metadata": {}})
         path = f"/core/items/{item}/bundles"
         answer = self.session.write("POST", path, body, content_type="application/json", allowed=(201, 400))

@@ -108,14 +108,15 @@ class DSpaceSubmission:
     def _make(self, deposit: Deposit) -> mp.Outcome:
         collection = self.dspace.collection(self._settings.submit.collection)
         made = self.dspace.create(collection, deposit.title or deposit.doi, self._metadata(deposit), discoverable=False)
-        return self._complete(deposit, made)
+        return self._complete(deposit, made, new=True)
 
-    def _complete(self, deposit: Deposit, item: DSpaceItem) -> mp.Outcome:
-        """Give a hidden item its PDF, check it, and publish it. An item that cannot be completed is deleted."""
+    def _complete(self, deposit: Deposit, item: DSpaceItem, *, new: bool = False) -> mp.Outcome:
+        """Give a hidden item its PDF, check it, and publish it. An item that cannot be completed is deleted. `new`: it has no file."""
         try:
-            bundle = self.dspace.bundle(item.uuid)
             wanted = deposit.content
-            stored = next((one for one in self.dspace.bitstreams(bundle) if one.name == wanted.bitstream), None)
+            bundle = self.dspace.new_bundle(item.uuid) if new else self.dspace.bundle(item.uuid)
+            files = [] if new else self.dspace.bitstreams(bundle)
+            stored = next((one for one in files if one.name == wanted.bitstream), None)
             if stored is None:
                 stored = self.dspace.upload(bundle, wanted.bitstream, BlobBody(self._files, wanted))
             if not same_file(stored, wanted):
