@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from milepost.core.errors import (
         ActRefused,
         ConfigMistake,
+        CostlyQuery,
         EventRefused,
         LedgerError,
         MalformedInput,
@@ -76,6 +77,7 @@ __all__ = [
     "Caller",
     "Checks",
     "ConfigMistake",
+    "CostlyQuery",
     "Done",
     "EventRefused",
     "Finding",
@@ -137,6 +139,7 @@ _HOMES = {
     "core.errors": (
         "ActRefused",
         "ConfigMistake",
+        "CostlyQuery",
         "EventRefused",
         "LedgerError",
         "MalformedInput",

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from milepost.core.errors import ActRefused, UsageError
+from milepost.core.errors import ActRefused, CostlyQuery, UsageError
 from milepost.core.history import line_to_public
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome
@@ -27,7 +27,7 @@ from milepost.engine.retention import PruneReport, prune
 from milepost.engine.views.items import check_route, each, groups, row_view, show, status
 from milepost.engine.views.key_parts import read_parts
 from milepost.engine.views.lanes import LaneView, lane_views
-from milepost.engine.views.queries import statuses_of
+from milepost.engine.views.queries import WARN_ROWS, cost_text, statuses_of
 from milepost.ports.items import Query
 from milepost.ports.upkeep import BackupReport
 
@@ -172,12 +172,17 @@ class Operations:
         created_from: Moment | None = None,
         created_before: Moment | None = None,
         limit: int = 100,
+        scan: bool = True,
     ) -> list[dict[str, Any]]:
         """The first items of a route that match, without their content, as `milepost list --json` shows them. `statuses` may be "failed"
         and "live" too; `prefix` is how the key begins; `parts` are parts of a key of several fields, such as "batchId=B-7"; `group` is a
-        group of failures. `created_from` and `created_before` compare the time of acceptance; no index serves them."""
+        group of failures. `created_from` and `created_before` compare the time of acceptance; no index serves them.
+        Without `scan`, a search that would read more than 1,000 rows because no index serves it, as most do on AWS, raises CostlyQuery."""
         check_route(self.context, route)
         query = _query(self.context, route, statuses, stages, lane, prefix, parts, group)
+        cost = None if scan or query == Query(route=route) else self.context.ledger.cost_of(query)
+        if cost is not None and cost.rows > WARN_ROWS:
+            raise CostlyQuery(cost_text(route, cost))
         now = self.context.clock.now()
         begin = None if created_from is None else moment_ms(created_from, now, "created_from")
         end = None if created_before is None else moment_ms(created_before, now, "created_before")

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 import milepost as mp
+from milepost.ports.upkeep import ScanCost
 from milepost.testing import VirtualClock
 
 SIGNED = {"by": "ops", "reason": "a test"}
@@ -130,3 +131,13 @@ def test_the_feed_has_every_line_in_order_and_goes_on_where_it_ended(desk: mp.Mi
     ]
     assert {line["route"] for line in rest} == {"parcels"}
     assert desk.feed(rest[-1]["seq"]) == []
+
+
+def test_a_search_that_no_index_serves_reads_every_row_only_if_asked(desk: mp.Milepost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk.context.ledger, "cost_of", lambda query: ScanCost(5_000, 5_000, None))
+    assert keys(desk.items("parcels", statuses=["live"])) == ["a", "b", "c"]
+    with pytest.raises(mp.CostlyQuery, match="all 5,000 rows of parcels are read"):
+        desk.items("parcels", statuses=["live"], scan=False)
+    assert len(desk.items("parcels", limit=2, scan=False)) == 2, "without a condition, reading ends with the page"
+    [lane] = desk.lanes("parcels", "weigh", [""])
+    assert (lane.waiting, lane.in_progress) == (None, None), "it is not counted by reading every row"

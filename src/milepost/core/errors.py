@@ -4,7 +4,8 @@ MilepostError
 ├── UsageError              the call itself is wrong (command line exit code 2)
 │   ├── RouteMistake        a route is written wrongly; raised while it is being imported
 │   ├── ConfigMistake       milepost.toml, --ledger or --routes say something that cannot be
-│   └── NotFound            what the call names does not exist
+│   ├── NotFound            what the call names does not exist
+│   └── CostlyQuery         no index serves a search, and it was not to read everything
 ├── MalformedInput          one item's input cannot be accepted (the others can)
 ├── RouteChanged            this process's route differs from the one the ledger holds
 ├── EventRefused            a subscriber will never accept this event
@@ -40,6 +41,10 @@ class ConfigMistake(UsageError):
 
 class NotFound(UsageError):
     """The object that the call names does not exist; over HTTP the status is 404."""
+
+
+class CostlyQuery(UsageError):
+    """No index of the ledger serves this search, and the caller has not agreed to reading every row; over HTTP the status is 400."""
 
 
 class MalformedInput(MilepostError):

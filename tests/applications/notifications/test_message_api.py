@@ -11,6 +11,7 @@ from tests.applications.notifications.partners import Partner, Service, VirtualC
 from tests.http.live_server import HttpAnswer
 
 from milepost.engine.auth.keys import make_key
+from milepost.ports.upkeep import ScanCost
 
 API = "/api/v1/notifications"
 SIGNED = {"by": "ops", "reason": "a test"}
@@ -201,3 +202,13 @@ def content(target: str, message_id: str, sender: str = "shop") -> dict[str, Any
         "headers": {},
         "body": None,
     }
+
+
+def test_a_list_that_no_index_serves_is_refused_unless_it_is_asked_for(at: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    at.post(message("http://127.0.0.1:9/"))
+    monkeypatch.setattr(at.ctx.ledger, "cost_of", lambda query: ScanCost(5_000, 5_000, None))
+    refused = at.call("GET", f"{API}/messages?sender=shop")
+    assert (refused.status, refused.body["code"]) == (400, "costly")
+    assert listed(at, sender="shop", scan="true") == ["m-1"]
+    page = at.call("GET", "/notifications/messages?sender=shop")
+    assert (page.status, b"No index of this ledger serves this list" in page.raw) == (200, True)

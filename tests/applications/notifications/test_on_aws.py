@@ -9,8 +9,10 @@ from typing import Any
 
 import boto3
 import pytest
-from tests.applications.notifications.partners import ROUTE, Partner, Service, answers, key_of, message, service
+from tests.applications.notifications.partners import ROUTE, Partner, Service, answers, key_of, message, service, wait_for
 from tests.standins import REGION
+
+from milepost.applications.notifications.operate.collector import figures_of
 
 
 @pytest.fixture
@@ -192,3 +194,24 @@ def test_a_long_url_is_a_digest_in_its_row_and_whole_on_the_wire(at: Service, ta
         assert (row["sk"].startswith("2026-01-31T08:00:00.000Z#sha256:"), row["targetUrl"]) == (True, url)
         at.milepost.run(until_idle=1)
         assert partner.requests[0].target == f"/?text={'x' * (1024 - len(partner.url) - 6)}"
+
+
+def test_a_destination_is_operated_on_aws(place: str) -> None:
+    with Partner(answers(404, 200)) as partner, service(place, destinations={"crm": {"url": partner.url}}) as at:
+        api, sent = "/api/v1/notifications", message(partner.url)
+        begun = at.call("POST", f"{api}/destinations/crm/outage", {"until": "1h", "reason": "crm is being moved"})
+        assert (begun.status, begun.body["state"]) == (200, "outage")
+        assert at.call("POST", f"{api}/destinations/crm/resume", {"reason": "it is back"}).body["paused"] is None
+        at.post(sent)
+        at.milepost.start()
+        wait_for(lambda: at.item(sent)["status"] == "REJECTED")
+        assert at.call("POST", f"{api}/replay", {"key": key_of(sent), "reason": "they have mended it"}).body["attempts"] == 0
+        wait_for(lambda: at.item(sent)["status"] == "COMPLETED")
+        wait_for(lambda: "shop" in figures_of(at.app).senders and figures_of(at.app).senders["shop"].delivered == 1)
+        at.milepost.stop()
+        [sender] = at.call("GET", f"{api}/senders").body["senders"]
+        assert (sender["accepted"], sender["delivered"], sender["failed"], sender["replayed"]) == (1, 1, 1, 1)
+        found = at.call("GET", f"{api}/destinations/crm").body
+        assert (found["state"], found["waiting"], found["tries"]["succeeded"], found["tries"]["failed"]) == ("healthy", 0, 1, 1)
+        assert at.call("PUT", f"{api}/destinations/shop", {"url": f"{partner.url}shop/"}).body["registered"] == "ledger"
+        assert at.call("GET", "/notifications").status == at.call("GET", "/notifications/destinations/crm").status == 200

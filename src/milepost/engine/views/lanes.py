@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from milepost.core.admission.controls import Controls, Hold, Limit, is_held, scope
 from milepost.core.routes.plan import Plan
@@ -14,7 +15,7 @@ from milepost.core.values.durations import iso
 from milepost.engine.breakers import BreakerView, breaker_views
 from milepost.engine.context import Context
 from milepost.ports.documents import HOLD, LIMIT, read_as
-from milepost.ports.items import Query
+from milepost.ports.items import Query, QueryPage
 
 COUNTED = 1_000
 """Waiting items of a lane that are counted; above it, `more` is true."""
@@ -48,10 +49,11 @@ class LaneView(Struct, frozen=True):
     concurrency: int | None
     draining: bool
     """The backlog of a pause is being worked off at a set pace."""
-    waiting: int
-    """Items in it that have not ended and are not being worked on, counted up to 1,000."""
+    waiting: int | None
+    """Items in it that have not ended and are not being worked on, counted up to 1,000. None: no index of this ledger serves the count, as
+    on AWS; then the next three are empty too."""
     more: bool
-    in_progress: int
+    in_progress: int | None
     oldest_due_at: str | None
     """The earliest time since which a waiting item, of those counted, is due; None: none is due."""
 
@@ -82,12 +84,10 @@ def _view(
     ctx: Context, plan: Plan, stage: Stage, lane: str, controls: Controls, held: dict[str, PauseView], breakers: dict[str, BreakerView]
 ) -> LaneView:
     name, now = scope(plan.name, stage.name, lane), ctx.clock.now()
-    page = ctx.ledger.find(
-        Query(route=plan.name, stages=frozenset({stage.name}), lane=lane, statuses=LIVE - {Status.PROCESSING}, limit=COUNTED)
-    )
-    busy = ctx.ledger.find(
-        Query(route=plan.name, stages=frozenset({stage.name}), lane=lane, statuses=frozenset({Status.PROCESSING}), limit=COUNTED)
-    )
+    found = Query(route=plan.name, stages=frozenset({stage.name}), lane=lane, statuses=LIVE - {Status.PROCESSING}, limit=COUNTED)
+    counted = ctx.ledger.cost_of(found) is None
+    page = ctx.ledger.find(found) if counted else QueryPage([])
+    busy = ctx.ledger.find(replace(found, statuses=frozenset({Status.PROCESSING}))) if counted else QueryPage([])
     due = min((item.row.due_at for item in page.items if item.row.due_at is not None), default=None)
     paused = is_held(held, plan.name, stage.name, lane)
     rate = controls.rate(plan.name, stage, lane)
@@ -101,8 +101,8 @@ def _view(
         None if rate is None else rate.per_second,
         controls.cap(plan.name, stage, lane),
         limit is not None and limit.drains is not None,
-        len(page.items),
+        len(page.items) if counted else None,
         page.next is not None,
-        len(busy.items),
+        len(busy.items) if counted else None,
         iso(due) if due is not None and due <= now else None,
     )

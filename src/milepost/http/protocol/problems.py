@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from milepost.core.errors import (
     ActRefused,
+    CostlyQuery,
     LedgerBusy,
     LedgerError,
     LedgerFull,
@@ -111,6 +112,8 @@ def problem_of(error: MilepostError) -> Problem:
         return problem("busy", str(error))
     if isinstance(error, (LedgerFull, LedgerReadOnly, LedgerMoved, LedgerError)):
         return problem("unavailable", str(error))
+    if isinstance(error, CostlyQuery):
+        return problem("costly", str(error))
     if isinstance(error, NotFound):
         return problem("not-found", str(error))
     if isinstance(error, UsageError):

@@ -48,6 +48,8 @@ class MessagesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     created_from: str | None = None
     created_before: str | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    scan: bool = False
+    """Read every row of the route, where no index serves the search."""
 
 
 class MessageList(Struct, frozen=True):
@@ -135,7 +137,7 @@ def list_messages(app: App, call: mp.Call) -> mp.Answer:
         created_from=asked.created_from,
         created_before=asked.created_before,
     )
-    found = find_messages(app, wanted, asked.limit + 1)
+    found = find_messages(app, wanted, asked.limit + 1, scan=asked.scan)
     return mp.Answer(MessageList(found[: asked.limit], len(found) > asked.limit))
 
 

@@ -70,8 +70,14 @@ class DestinationFigures(Struct):
     replayed: int = 0
     hours: list[HourFigures] = []
     last_success: str | None = None
+    """Times of the latest try that was answered well, and of the latest that was not."""
     last_failure: str | None = None
     last_error: str = ""
+
+    @property
+    def not_ended(self) -> int:
+        """About how many messages have not ended."""
+        return max(0, self.accepted + self.replayed - self.delivered - self.failed - self.cancelled)
 
 
 class TryFigures(Struct, frozen=True):

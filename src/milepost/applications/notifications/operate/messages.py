@@ -46,9 +46,9 @@ class MessageFilter(Struct, frozen=True, kw_only=True):
         }
 
 
-def find_messages(app: App, wanted: MessageFilter, limit: int) -> list[dict[str, Any]]:
-    """The first messages that match, without their content."""
-    return [message_view(one) for one in app.items(app.settings.route, limit=limit, **wanted.words())]
+def find_messages(app: App, wanted: MessageFilter, limit: int, *, scan: bool = True) -> list[dict[str, Any]]:
+    """The first messages that match, without their content. Without `scan`, CostlyQuery where no index serves the search."""
+    return [message_view(one) for one in app.items(app.settings.route, limit=limit, scan=scan, **wanted.words())]
 
 
 def message_view(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -103,9 +103,9 @@ def _view(app: App, name: str, lane: mp.LaneView, figures: Figures, now_ms: int)
         "rate_per_second": lane.rate,
         "concurrency": lane.concurrency,
         "draining": lane.draining,
-        "waiting": lane.waiting,
+        "waiting": counted.not_ended if lane.waiting is None else lane.waiting,
         "waiting_more": lane.more,
-        "in_progress": lane.in_progress,
+        "in_progress": lane.in_progress or 0,
         "oldest_due_at": lane.oldest_due_at,
         "tries": {
             "succeeded": tries.succeeded,
