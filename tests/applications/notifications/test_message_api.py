@@ -175,12 +175,16 @@ def test_s29_a_paced_replay_is_sent_no_faster(at: Service, clock: VirtualClock) 
         at.milepost.stop()
 
 
-def test_dead_letters_are_grouped_by_cause_and_the_pipelines_faults_stand_apart(at: Service) -> None:
+def test_dead_letters_are_grouped_by_cause_and_the_pipelines_faults_stand_apart(at: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    def defect(*given: object) -> None:
+        raise RuntimeError("a defect in the handler")
+
     with Partner(answers(404, 404, 410)) as partner:
         for number in range(2):
             at.post(message(partner.url, messageId=f"m-{number}"))
             at.milepost.run(until_idle=0)
-        at.milepost.submit("notifications", {**content(partner.url, "broken"), "headers": None})
+        at.milepost.submit("notifications", content(partner.url, "broken"))
+        monkeypatch.setattr(at.state.deliverer, "_send", defect)
         at.milepost.run(until_idle=0)
     found = at.call("GET", f"{API}/dead-letters").body
     assert found["total"] == 3

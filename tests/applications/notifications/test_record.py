@@ -123,6 +123,15 @@ def test_a_refused_message_is_no_exhausted_one_and_a_refused_address_no_try(at: 
     assert (other["status"], other["attempts"], other["deliveryResult"]["category"]) == ("REJECTED", 0, "INVALID_TARGET")
 
 
+def test_a_message_of_a_list_has_a_record_and_a_page_though_fields_are_missing(at: Service) -> None:
+    named = {"messageId": "m-1", "senderId": "shop", "timestamp": "2026-01-31T08:00:00.000Z", "targetUrl": "http://127.0.0.1:9/"}
+    at.milepost.submit("notifications", {**named, "body": {"paid": True}})
+    found = record(at, named)
+    assert (found["method"], found["headers"], found["body"], found["status"]) == ("POST", {}, {"paid": True}, "QUEUED")
+    page = at.call("GET", f"/notifications/messages/{quote(key_of(named), safe='')}")
+    assert (page.status, b"POST http://127.0.0.1:9/" in page.raw) == (200, True)
+
+
 def test_a_message_that_is_not_there_is_a_404(at: Service) -> None:
     answer = at.call("GET", "/api/v1/notifications/messages/nope")
     assert (answer.status, answer.body["code"]) == (404, "not-found")

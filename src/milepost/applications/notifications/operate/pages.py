@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import msgspec
 from msgspec import Struct, field
 
 import milepost as mp
@@ -157,6 +158,8 @@ def message(app: App, call: mp.Call) -> mp.Page:
     if shown is None or record is None or (only is not None and record["senderId"] != only):
         raise mp.NotFound(f"there is no message {key!r}")
     body = record.get("body")
+    if body is not None and not isinstance(body, str):  # of a message that did not come by POST /message
+        body = msgspec.json.encode(body).decode()
     return mp.Page(
         "message.html",
         {

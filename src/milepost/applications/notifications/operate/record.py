@@ -13,6 +13,7 @@ from typing import Any
 
 import milepost as mp
 from milepost.applications.notifications.outcomes import NETWORK_ERROR
+from milepost.client import KEY
 
 FAILED = frozenset({"MAX_RETRIES_EXCEEDED", "REJECTED"})
 _ANEW = frozenset({"operator-retry", "replaced", "rerun"})
@@ -37,7 +38,7 @@ def record_of(shown: Mapping[str, Any], most_attempts: int) -> dict[str, Any]:
     """The record of an item, given as `Operations.show` returns it. `most_attempts` are the tries that its destination allows."""
     if shown["input"] is None:
         return _sealed(shown)
-    message, history = shown["input"], shown["history"]
+    message, history = _content(shown), shown["history"]
     tries = [line for line in history if _is_try(line)]
     series = [line for line in _present_series(history) if _is_try(line)]
     failures = [line for line in history if line.get("attempt_number") is not None]
@@ -50,7 +51,7 @@ def record_of(shown: Mapping[str, Any], most_attempts: int) -> dict[str, Any]:
         "timestamp": message["timestamp"],
         "targetUrl": message["targetUrl"],
         "method": message["method"],
-        "headers": mp.redacted(message["headers"]),
+        "headers": mp.redacted(message["headers"] or {}),
         "body": message["body"],
         "key": shown["key"],
         "destination": shown["lane"],
@@ -73,6 +74,13 @@ def record_of(shown: Mapping[str, Any], most_attempts: int) -> dict[str, Any]:
         "finalFailureDetails": _final_failure(shown, series, failures, most_attempts) if ended_badly else None,
         "dlqBound": False,
     }
+
+
+def _content(shown: Mapping[str, Any]) -> dict[str, Any]:
+    """The content with all fields: a message of a list, or of a row that another program has put, need not have all of them."""
+    given = shown["input"] if isinstance(shown["input"], Mapping) else {}
+    named = dict(zip(KEY, mp.key_parts(shown["key"]), strict=False))
+    return {"method": "POST", "headers": {}, "body": None, **dict.fromkeys(KEY, ""), **named, **given}
 
 
 def retry_entry(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,7 +140,7 @@ def _final_failure(
     shown: Mapping[str, Any], series: Sequence[Mapping[str, Any]], failures: Sequence[Mapping[str, Any]], most_attempts: int
 ) -> dict[str, Any]:
     last: Mapping[str, Any] = failures[-1] if failures else {}
-    message = shown["input"]
+    message = _content(shown)
     return {
         "totalAttempts": len(series),
         "maxRetries": most_attempts,
