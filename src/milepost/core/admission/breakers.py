@@ -46,7 +46,7 @@ class BreakerRecord(Struct, frozen=True, omit_defaults=True):
     """The ledger's record of one lane's breaker."""
 
     failures: list[int] = []
-    """When the latest tries failed, while the breaker is closed."""
+    """Times of the latest failed tries, while the breaker is closed."""
     error: str = ""
     """The latest failure."""
     opened_at: int | None = None
@@ -55,9 +55,9 @@ class BreakerRecord(Struct, frozen=True, omit_defaults=True):
     """When the cooldown ends."""
     probes: list[Probe] = []
     passed: int = 0
-    """How many probes have succeeded."""
+    """Number of probes that have succeeded."""
     needed: int = 1
-    """How many probes must succeed, as the stage had it when the latest was let through."""
+    """Number of probes that must succeed, as declared by the stage when the latest was let through."""
     trips: int = 0
     """How often it has opened since it was closed last."""
 
@@ -106,7 +106,7 @@ def after_silence(record: BreakerRecord, key: str) -> BreakerRecord:
 
 
 def room_for(record: BreakerRecord | None, breaker: Breaker, now: int) -> int | None:
-    """How many items of the lane the breaker lets through now; None: any number."""
+    """Number of items of the lane that the breaker lets through now; None: any number."""
     if record is None or record.closed:
         return None
     if now < record.retry_at:
@@ -116,7 +116,7 @@ def room_for(record: BreakerRecord | None, breaker: Breaker, now: int) -> int | 
 
 
 def ask_again_at(record: BreakerRecord, breaker: Breaker, now: int) -> int | None:
-    """When the breaker lets an item through at the latest; None: it does now."""
+    """The latest time at which the breaker lets an item through; None: it does now."""
     room = room_for(record, breaker, now)
     if room is None or room > 0:
         return None

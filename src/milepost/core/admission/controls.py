@@ -52,7 +52,7 @@ def scope(route: str, stage: str | None = None, lane: str | None = None) -> str:
 
 
 def is_held(holds: Container[str], route: str, stage: str, lane: str) -> bool:
-    """Is this lane, its stage or its route paused?"""
+    """Whether this lane, its stage or its route is paused."""
     return route in holds or scope(route, stage) in holds or scope(route, stage, lane) in holds
 
 
@@ -84,13 +84,13 @@ class Controls:
         return [(name, rate) for name, rate in both if rate is not None]
 
     def cap(self, route: str, stage: Stage, lane: str) -> int | None:
-        """How many calls this lane may have in hand in one process; None: as many as the stage."""
+        """Maximum calls of this lane at a time in one process: at this number the lane is full. None: the stage's limit applies."""
         limit = self.limits.get(scope(route, stage.name, lane), NO_LIMIT).concurrency
         own = stage.lanes.get(lane)
         return limit if limit is not None or own is None else own.concurrency
 
     def opens_at(self, route: str, stage: Stage, lane: str) -> int:
-        """When the lane's breaker lets items through again at the earliest; 0: it is not open."""
+        """The earliest time at which the lane's breaker lets items through again; 0: it is not open."""
         record = self.breakers.get(scope(route, stage.name, lane)) if self.breakers else None
         return 0 if record is None or record.closed or stage.breaker_of(lane) is None else record.retry_at
 

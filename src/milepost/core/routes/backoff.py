@@ -1,4 +1,4 @@
-"""Delays before the next attempt, and between looks. Randomness is passed in."""
+"""Backoff: the delay before a retry, and between checks. Randomness is passed in."""
 
 from __future__ import annotations
 

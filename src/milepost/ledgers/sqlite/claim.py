@@ -1,4 +1,4 @@
-"""Claiming: due items of open lanes, within pauses, rates and lane limits, in one transaction."""
+"""Claims in SQLite: find due items of open lanes, within pauses, rates and lane limits, and write their leases in one transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pruning: ended rows become seals; their lines leave once they are delivered."""
+"""Prune in SQLite: ended rows become seals; their lines leave once they are delivered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pruning: removes ended rows, their lines once they are delivered, and seals that a route need not remember.
+"""Prune on AWS: removes ended rows, their lines once they are delivered, and seals that a route need not remember.
 
 A row leaves by deletion here or by its time to live. Its seal holds the place of its last line (`place`) until the lines are
 removed, so lines without a row are found by way of the seals, even if a process died between the two steps.
