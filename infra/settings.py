@@ -138,17 +138,14 @@ def at_once(stage: Stage) -> int:
 
 
 def late_seconds(stage: Stage) -> int:
-    """From what age on an item at this stage is worth an alarm: its `overdue`, else a day, or two weeks where others do the work."""
+    """Age from which an item at this stage raises an alarm: its `overdue`, else a day, or two weeks for external stages."""
     return ceil((stage.overdue_ms or (14 * DAY_MS if stage.external else DAY_MS)) / 1000)
 
 
-"""Age from which an item at this stage raises an alarm: its `overdue`, else a day, or two weeks for external stages."""
-
-
 def own_queue_arn(stage: Stage) -> tuple[str, str, str] | None:
-    """Region, account and name of the queue that an external stage brought along."""
+    """Region, account and name of an external stage's own queue."""
     if stage.queue is None:
-        """Region, account and name of an external stage's own queue."""
+        return None
     found = _QUEUE_URL.fullmatch(stage.queue)
     return None if found is None else (found["region"], found["account"], found["name"])
 
