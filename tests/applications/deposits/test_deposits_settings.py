@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 
 import pytest
 
 import milepost as mp
 from milepost.applications.deposits.application import application
+from milepost.applications.deposits.fetch.content import ContentStage
+from milepost.applications.deposits.fetch.crossref import MetadataStage
+from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.settings import DepositsSettings, check_settings
 
 SAMPLE = """
@@ -59,3 +63,12 @@ def test_the_submission_service_needs_a_place_to_search() -> None:
     assert settings.metadata_form == "old"
     with pytest.raises(mp.ConfigMistake, match="search"):
         check_settings(settings, {})
+
+
+@pytest.mark.parametrize("stage", [MetadataStage, ContentStage])
+def test_no_item_is_claimed_where_a_setting_is_missing(stage: type[MetadataStage | ContentStage], tmp_path: Path) -> None:
+    table = tomllib.loads(SAMPLE)["deposits"]
+    stage(application.configured(table, {}).settings, FileStore(str(tmp_path))).ready()
+    del table["mailto"]
+    with pytest.raises(mp.ConfigMistake, match="mailto"):
+        stage(application.configured(table, {}).settings, FileStore(str(tmp_path))).ready()

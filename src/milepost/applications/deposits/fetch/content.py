@@ -13,7 +13,7 @@ import msgspec
 import milepost as mp
 from milepost import net
 from milepost.applications.deposits.files import FileStore
-from milepost.applications.deposits.settings import DepositsSettings
+from milepost.applications.deposits.settings import DepositsSettings, check_settings
 
 TIMEOUTS = net.Timeouts(connect=10, read=60, total=900)
 CHUNK = 1 << 18
@@ -32,6 +32,10 @@ class ContentStage:
     @cached_property
     def _client(self) -> net.Client:
         return net.Client(allow_cidrs=self._settings.allow_cidrs, timeouts=TIMEOUTS, largest=self._settings.content_largest)
+
+    def ready(self) -> None:
+        """Raises mp.ConfigMistake before any item is claimed, if a setting is missing."""
+        check_settings(self._settings)
 
     def __call__(self, item: mp.Item) -> mp.Outcome:
         headers = {"Accept": "application/pdf", "User-Agent": self._settings.user_agent}

@@ -14,7 +14,7 @@ from milepost.applications.deposits.doi import DoiMistake, normalise
 from milepost.applications.deposits.fetch.metadata_map import map_record, missing_parts, table_of, title_of, to_json
 from milepost.applications.deposits.fetch.pace import RequestPace
 from milepost.applications.deposits.files import FileStore
-from milepost.applications.deposits.settings import DepositsSettings
+from milepost.applications.deposits.settings import DepositsSettings, check_settings
 
 GAP_S = 0.2
 """Seconds between requests until Crossref states its limit: 5 a second."""
@@ -36,6 +36,10 @@ class MetadataStage:
     @cached_property
     def _client(self) -> net.Client:
         return net.Client(allow_cidrs=self._settings.allow_cidrs, timeouts=TIMEOUTS, largest=LARGEST)
+
+    def ready(self) -> None:
+        """Raises mp.ConfigMistake before any item is claimed, if a setting is missing."""
+        check_settings(self._settings)
 
     def __call__(self, item: mp.Item) -> mp.Outcome:
         record = self._record(item.key)
