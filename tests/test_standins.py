@@ -11,7 +11,7 @@ import boto3
 import pytest
 from tests import standins
 
-pytestmark = pytest.mark.wire
+pytestmark = [pytest.mark.wire, pytest.mark.usefixtures("account")]
 
 TABLE = {
     "KeySchema": [{"AttributeName": "key", "KeyType": "HASH"}],

@@ -244,7 +244,8 @@ class SideBySide(RuleBasedStateMachine):
         """A ledger may keep the item of its newest line, so both are given the same one and asked to stop before it."""
         self.add("anchor", "", None)
         pair = self.pair("anchor")
-        assert pair is not None
+        if pair is None:
+            return  # it has ended and left, and its key is still known
         self.both(pair, lambda item: change(item.row, Reason.NOTED, self.now, item.row.status, {}, note="newest"))
         mine, theirs = (
             ledger.prune(PruneCriteria("parcels", TERMINAL, self.now, None, DeliveredLines(ledger.last_seq() - 1), 1000))
@@ -326,7 +327,7 @@ class SideBySide(RuleBasedStateMachine):
 
 
 SideBySide.TestCase.settings = settings(
-    max_examples=examples(45, thorough=400),
+    max_examples=examples(180, thorough=600),
     stateful_step_count=50,
     deadline=None,
     derandomize=True,

@@ -185,7 +185,7 @@ def test_a_paused_tape_stage_is_not_asked_and_counts_nothing(scene: InProcessSce
     shown = scene.shown("a")
     assert (shown["stage"], shown["attempts"], shown["looks"]) == ("Scout", 0, 0)
     resume(scene.ctx, ROUTE, "Scout", by="ops", reason="it turns again")
-    scene.run()
+    look(scene)
     assert shelves.asked == ["a"]
 
 

@@ -119,7 +119,7 @@ class World:
     # What must hold -----------------------------------------------------------------------------------------------------------
     def results(self) -> dict[str, dict[str, Any]]:
         items = self.post.ledger.get([(self.post.route, key) for key in self.oracle.keys])
-        return {key: {} if item is None else item.results for key, item in zip(self.oracle.keys, items, strict=True)}
+        return {key: item.results for key, item in zip(self.oracle.keys, items, strict=True) if item is not None}
 
     def calm_down(self) -> None:
         """No more trouble: what is missing is put, and each stage gets the answer that it waits for."""

@@ -145,8 +145,9 @@ class World:
 
     # What must hold -----------------------------------------------------------------------------------------------------------
     def results(self) -> dict[str, dict[str, Any]]:
+        """The results on each row; those of a row that has left (the route keeps no ended rows) are not there."""
         items = self.scene.ctx.ledger.get([("postingest", key) for key in self.keys])
-        return {key: {} if item is None else item.results for key, item in zip(self.keys, items, strict=True)}
+        return {key: item.results for key, item in zip(self.keys, items, strict=True) if item is not None}
 
     def check(self) -> None:
         self.oracle.check(self.scene.heard, self.results())
@@ -161,7 +162,8 @@ class World:
         for _ in range(3):
             scene.run(scene.clock.now() + 2 * DAY)
             for number, item in enumerate(scene.ctx.ledger.get([("postingest", key) for key in self.keys])):
-                assert item is not None
+                if item is None:
+                    continue  # it has completed and left
                 if item.row.status in FAILED:
                     act(scene.ctx, "retry", "postingest", keys=[item.key], by="ops", reason="mended")
                 if not item.row.terminal and scene.ctx.plan("postingest").by_name[item.stage].external:
@@ -193,7 +195,7 @@ def see_through(ledger: str, dialect: str, ours: bool, steps: list[tuple[Any, ..
 @pytest.mark.parametrize("dialect", ["seed", "today"])
 @pytest.mark.parametrize("ours", [False, True], ids=["their confirmers", "our workers"])
 @given(steps=STEPS)
-@settings(max_examples=examples(25, thorough=200))
+@settings(max_examples=examples(80, thorough=200))
 def test_update_update_complete_whatever_happens(dialect: str, ours: bool, steps: list[tuple[Any, ...]]) -> None:
     see_through("memory", dialect, ours, steps)
 
