@@ -1,4 +1,4 @@
-"""An archive: files are copied, the copy is proved, and then somebody else puts it on tape, in weeks.
+"""An archive: files are copied, the copy is checked, and then a partner writes it to tape, which takes weeks.
 
     export ARCHIVE=copies        # a folder on a large disk
     milepost --routes examples/archive.py submit archive files.txt        # a path a line
@@ -52,7 +52,7 @@ def copy(item: mp.Item) -> mp.Outcome:
 
 @archive.stage("prove", concurrency=4)
 def prove(item: mp.Item) -> mp.Outcome:
-    """Read the copy again. If it differs, somebody has to look: trying again would only hide it."""
+    """Read the copy again. If it differs, an operator must check it: another attempt would only hide the fault."""
     if digest_of(Path(item.payload["copy"])) != item.payload["digest"]:
         return mp.Reject("the copy differs from the original", category="DIGEST")
     return mp.Done()
