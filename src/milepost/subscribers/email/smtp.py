@@ -75,7 +75,8 @@ class SmtpTransport:
             except MailError:
                 raise
             except (smtplib.SMTPException, OSError, ValueError) as error:
-                late = smtp.broken_off or isinstance(error, TimeoutError)
+                # smtplib reports a socket's timeout as a connection that was closed.
+                late = smtp.broken_off or isinstance(error, TimeoutError) or time.monotonic() >= ends_at
                 why = f"no reply within {self._timeout:g} s" if late else _cause(error)
                 raise MailNotSent(f"the mail server {self.name}: {why}", code=_code(error)) from None
             finally:
