@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.applications.notifications.partners import ROUTE, Partner, Service, VirtualClock, answers, message, service
-from tests.http.live_server import Answered
+from tests.http.live_server import HttpAnswer
 from tests.http.state.test_submit_batches import counted, store_of, until, written_to
 
 from milepost.applications.notifications.message import read_message
@@ -282,7 +282,7 @@ def test_messages_of_several_senders_that_come_together_share_one_commit(tmp_pat
     with service(f"sqlite:///{tmp_path / 'n.db'}") as at, ThreadPoolExecutor(20) as senders:
         keys = [make_key(at.ctx, f"k{n}", ["submit"], by="test", reason="test", attributes={"sender": f"s{n}"})[1] for n in range(5)]
 
-        def post(number: int) -> Answered:
+        def post(number: int) -> HttpAnswer:
             sent = message(HOOK, messageId=f"m{number}", senderId=f"s{number % 5}", deliverAt=["2040-01-01T00:00:00Z", None][number % 2])
             return at.post(sent, key=keys[number % 5], headers={"X-Correlation-ID": f"c{number}"})
 
