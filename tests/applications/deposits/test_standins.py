@@ -1,0 +1,66 @@
+"""Stand-ins for Crossref and the publisher: they answer as the real ones do, keep their limits, and start as one process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from milepost import net
+from milepost.applications.deposits.standins.crossref import CrossrefStandIn
+from milepost.applications.deposits.standins.publisher import PublisherStandIn, small_pdf
+
+LOOPBACK = ("127.0.0.0/8",)
+BROWSER = {"User-Agent": "Mozilla/5.0"}
+
+
+@pytest.fixture
+def client() -> net.Client:
+    return net.Client(allow_cidrs=LOOPBACK)
+
+
+def test_crossref_answers_a_missing_record_in_plain_text(crossref: CrossrefStandIn, client: net.Client) -> None:
+    with client:
+        answer = client.request("GET", f"{crossref.url}/works/10.1%2Fx")
+        assert (answer.status, answer.body) == (404, b"Resource not found.")
+        crossref.put("10.1/X")
+        record = client.request("GET", f"{crossref.url}/works/10.1%2Fx")
+    assert record.headers.get("X-Rate-Limit-Interval") == "1s"
+    assert b'"message-type": "work"' in record.body
+
+
+def test_crossref_keeps_its_limit(client: net.Client) -> None:
+    now = [0.0]
+    with CrossrefStandIn(everything=True, limit=2, enforced=True, clock=lambda: now[0]) as crossref, client:
+        url = f"{crossref.url}/works/10.1%2Fx"
+        assert [client.request("GET", url).status for _ in range(3)] == [200, 200, 429]
+        now[0] = 1.0
+        assert client.request("GET", url).status == 200
+
+
+def test_the_publisher_refuses_clients_that_are_no_browser(publisher: PublisherStandIn, client: net.Client) -> None:
+    publisher.put("10.1/x")
+    url = publisher.template.replace("{doi}", "10.1/x")
+    with client:
+        assert client.request("GET", url).status == 403
+        assert client.request("GET", url, headers=BROWSER).body == small_pdf("10.1/x")
+
+
+def test_all_partners_start_as_one_process(client: net.Client) -> None:
+    command = [sys.executable, "-m", "milepost.applications.deposits.standins", "--crossref", "0", "--publisher", "0", "--dspace", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            said = tomllib.loads("".join(process.stdout.readline() for _ in range(3)))
+            with client:
+                assert client.request("GET", f"{said['crossref']}/works/10.1%2Fx").status == 200
+                assert client.request("GET", f"{said['crossref']}/works/10.1%2Fno-record").status == 404
+                pdf = client.request("GET", said["content"].replace("{doi}", "10.1/x"), headers=BROWSER)
+                assert pdf.headers.get("Content-Type") == "application/pdf"
+                page = client.request("GET", said["content"].replace("{doi}", "10.1/no-pdf"), headers=BROWSER)
+                assert page.headers.get("Content-Type") == "text/html"
+        finally:
+            process.terminate()
+            assert process.wait(60) == 0
