@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -134,7 +135,12 @@ def test_what_an_application_uses_must_be_named(tmp_path: Path, access: mp.AwsAc
 def test_deposits_declare_queues_and_places() -> None:
     dss = {"queue": "dss-input", "results": "https://sqs.us-east-1.amazonaws.com/123456789012/dss-out", "system": "IR-8", "source": "wiley"}
     table = {"inbox": "s3://wiley/inbox", "files": "s3://wiley/files", "submit": {"dss": dss, "collection": "1/2"}}
-    [access] = load_application("deposits").configured(table, {}).aws
+    application = load_application("deposits").configured(table, {})
+    with pytest.MonkeyPatch.context() as patch:
+        # Where a template is made, boto3 is not installed.
+        patch.setitem(sys.modules, "boto3", None)
+        assert [route.name for route in application.routes] == ["deposits"]
+    [access] = application.aws
     assert (access.sends_to, access.receives_from) == (("dss-input",), (dss["results"],))
     assert access.objects == ("s3://wiley/inbox", "s3://wiley/files")
     assert not access.sends_mail

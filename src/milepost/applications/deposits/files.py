@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from hashlib import md5, sha256
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from milepost.blobs import open_blobs
+from milepost.blobs import Blobs, open_blobs
 
 _UNSAFE = re.compile(r"[^a-z0-9._-]+")
 
@@ -41,7 +42,11 @@ class FileStore:
 
     def __init__(self, place: str) -> None:
         self._place = place
-        self._blobs = open_blobs(place)
+
+    @cached_property
+    def _blobs(self) -> Blobs:
+        # Opened at the first use: a process that only looks at routes needs no boto3.
+        return open_blobs(self._place)
 
     def place_of(self, name: str) -> str:
         """Where a file is: its absolute path, or its s3:// address."""
