@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests import standins
 from tests.infra.cloudformation import Client
-from tests.infra.templates import CASES, Template, write_case
+from tests.infra.templates import CASES, VARIABLES, Template, write_case
 from tests.project import ROOT
 
 BIN = ROOT / ".infra-venv" / "bin"
@@ -40,7 +40,9 @@ def make_templates(folder: Path) -> None:
     for case in CASES:
         (folder / case).mkdir(parents=True)
         asked.append(write_case(folder / case, case))
-    made = subprocess.run([BIN / "python", "-c", DRIVER], input=json.dumps(asked), cwd=ROOT, capture_output=True, text=True, check=False)
+    made = subprocess.run(
+        [BIN / "python", "-c", DRIVER], input=json.dumps(asked), cwd=ROOT, env=os.environ | VARIABLES, capture_output=True, text=True
+    )
     assert made.returncode == 0, made.stderr
     # Anything that the CDK has to say is a warning.
     assert made.stderr == ""

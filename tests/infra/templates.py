@@ -95,6 +95,16 @@ EMAIL = "ops@example.org"
 KEY = "arn:aws:kms:eu-west-2:123456789012:key/0a1b2c3d-0000-4000-8000-0123456789ab"
 TOPIC = "arn:aws:sns:eu-west-2:123456789012:ops"
 
+DSS = {"queue": "dss-input", "results": "dss-output", "system": "DSpace@MIT", "source": "wiley"}
+VARIABLES = {
+    "MILEPOST_DEPOSITS_CONTENT": "https://publisher.example/pdf/{doi}",
+    "MILEPOST_DEPOSITS_INBOX": "s3://wiley-stage/inbox",
+    "MILEPOST_DEPOSITS_FILES": "s3://wiley-stage/files",
+    "MILEPOST_DEPOSITS_MODE": "continuous",
+    "MILEPOST_DEPOSITS_SUBMIT": json.dumps({"dss": DSS, "search": "https://dspace.example/server", "collection": "1721.1/2"}),
+}
+"""Settings of the application of the case "deposits", in the environment in which the templates are made."""
+
 CASES: dict[str, tuple[dict[str, str], list[str]]] = {
     "assets": ({"assets.py": ASSETS}, ["--alarm-email", EMAIL]),
     "remote": ({"assets.py": ASSETS.replace("# another", REMOTE)}, ["--alarm-email", EMAIL]),
@@ -105,6 +115,7 @@ CASES: dict[str, tuple[dict[str, str], list[str]]] = {
     "given": ({"assets.py": ASSETS}, ["--alarm-email", EMAIL, "--key", KEY]),
     "topic": ({"assets.py": ASSETS}, ["--alarm-topic", TOPIC]),
     "application": ({"desk.py": APPLICATION}, ["--alarm-email", EMAIL]),
+    "deposits": ({}, ["--application", "deposits", "--alarm-email", EMAIL]),
 }
 """What is made of them, by the name of the test's fixture: files and how alarms reach somebody."""
 

@@ -109,7 +109,7 @@ def test_a_message_stays_hidden_for_more_than_six_runs(templates: dict[str, Temp
                 run = functions[mapping["FunctionName"]]["Timeout"] + mapping.get("MaximumBatchingWindowInSeconds", 0) / 6
                 assert queue["VisibilityTimeout"] > 6 * run
                 checked.append(queue["QueueName"])
-    assert sorted(checked) == ["test-assets-check", "test-deposits-content", "test-deposits-metadata"]
+    assert {"test-assets-check", "test-deposits-content", "test-deposits-metadata", "test-deposits-submit"} <= set(checked)
 
 
 def test_a_stream_calls_the_relay(both: Template) -> None:
@@ -294,3 +294,18 @@ def test_services_may_use_what_their_application_declares(templates: dict[str, T
     assert "dynamodb:UpdateItem" in allowed["Rows"]["Action"], "a service applies answers"
     for other in ("test-relay", "test-resender", "test-lists"):
         assert "PartnersQueues" not in found.statements(other)
+
+
+def test_deposits_on_aws(templates: dict[str, Template]) -> None:
+    """The application as it is: a function for each stage and the queues of the submission service."""
+    found = templates["deposits"]
+    functions = found.named("Lambda::Function", "FunctionName")
+    assert {"test-deposits-metadata", "test-deposits-content", "test-deposits-submit", "test-services"} <= functions.keys()
+    assert functions["test-deposits-submit"]["Environment"]["Variables"]["MILEPOST_DEPOSITS_MODE"] == "continuous"
+    schedules = found.named("Scheduler::Schedule", "Name")
+    assert {"test-deposits-inbox", "test-deposits-results", "test-deposits-late-deposits"} <= schedules.keys()
+    for function in ("test-deposits-submit", "test-services"):
+        allowed = found.statements(function)
+        assert allowed["PartnersQueues"]["Resource"] == ["arn:AWS::Partition:sqs:AWS::Region:AWS::AccountId:dss-input"]
+        assert allowed["PartnersAnswers"]["Resource"] == ["arn:AWS::Partition:sqs:AWS::Region:AWS::AccountId:dss-output"]
+        assert allowed["AppObjects"]["Resource"] == [f"arn:AWS::Partition:s3:::wiley-stage/{place}/*" for place in ("inbox", "files")]
