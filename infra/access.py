@@ -159,6 +159,9 @@ def declared(parts: Parts) -> list[iam.PolicyStatement]:
         found.append(_statement("AppObjects", "s3", change, [parts.others(bucket, prefix) for bucket, prefix in places]))
         buckets = [f"arn:{parts.stack.partition}:s3:::{bucket}" for bucket in dict.fromkeys(bucket for bucket, _ in places)]
         found.append(_statement("AppBuckets", "s3", ("ListBucket",), buckets))
+    topics = list(dict.fromkeys(topic for one in access for topic in one.publishes_to))
+    if topics:
+        found.append(_statement("Topics", "sns", ("Publish",), topics))
     if any(one.sends_mail for one in access):
         identities = f"arn:{parts.stack.partition}:ses:{parts.stack.region}:{parts.stack.account}:identity/*"
         found.append(_statement("Mail", "ses", ("SendEmail",), [identities]))

@@ -81,6 +81,9 @@ class Settings:
                 queue_arn(queue)
             for place in access.objects:
                 object_place(place)
+            for topic in access.publishes_to:
+                if not _TOPIC.fullmatch(topic):
+                    raise ConfigMistake(f"an application publishes to {topic!r}; an ARN looks like arn:aws:sns:eu-west-2:123456789012:ops")
         if not self.alarm_emails and self.alarm_topic is None:
             raise ConfigMistake("alarms would have no receiver; give --alarm-email ADDRESS, or --alarm-topic ARN")
         if self.alarm_emails and self.alarm_topic is not None:

@@ -67,7 +67,7 @@ def routes(settings: mp.AppSettings) -> list[mp.Route]:
 
 @application.alerts
 def alerts(settings: mp.AppSettings) -> list[mp.AlertRule]:
-    return [mp.AlertRule(name="desk", to=["log"], route="desk")]
+    return [mp.AlertRule(name="desk", to=["log", "sns:arn:aws:sns:eu-west-2:123456789012:ops"], route="desk")]
 
 
 @application.aws

@@ -290,6 +290,7 @@ def test_services_may_use_what_their_application_declares(templates: dict[str, T
     assert "sqs:DeleteMessage" in allowed["PartnersAnswers"]["Action"]
     assert allowed["AppObjects"]["Resource"] == ["arn:AWS::Partition:s3:::desk-files/in/box/*"]
     assert allowed["AppBuckets"]["Resource"] == ["arn:AWS::Partition:s3:::desk-files"]
+    assert allowed["Topics"]["Resource"] == ["arn:aws:sns:eu-west-2:123456789012:ops"], "the receiver of its alerts"
     assert allowed["Mail"]["Resource"] == ["arn:AWS::Partition:ses:AWS::Region:AWS::AccountId:identity/*"]
     assert "dynamodb:UpdateItem" in allowed["Rows"]["Action"], "a service applies answers"
     for other in ("test-relay", "test-resender", "test-lists"):

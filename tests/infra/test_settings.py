@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from infra.app import main, places_in_code, variables_of
+from infra.app import main, places_in_code, services_of, variables_of
 from infra.bundle import copy_routes, route_files
 from infra.settings import Settings, at_once, object_place, queue_arn, run_seconds, visibility_seconds
 from tests.infra.templates import ASSETS, EMAIL, TOPIC
@@ -123,6 +123,7 @@ def test_the_functions_are_given_the_settings_of_their_applications() -> None:
     [
         (mp.AwsAccess(sends_to=("their queue",)), "uses the queue 'their queue'"),
         (mp.AwsAccess(objects=("files",)), "give s3://BUCKET/PREFIX"),
+        (mp.AwsAccess(publishes_to=("ops",)), "publishes to 'ops'"),
     ],
 )
 def test_what_an_application_uses_must_be_named(tmp_path: Path, access: mp.AwsAccess, said: str) -> None:
@@ -130,6 +131,15 @@ def test_what_an_application_uses_must_be_named(tmp_path: Path, access: mp.AwsAc
     route.external("answer")
     with pytest.raises(ConfigMistake, match=said):
         Settings("test", (route,), "", tmp_path, access=(access,), alarm_emails=(EMAIL,))
+
+
+def test_receivers_of_alerts_are_among_what_an_application_uses() -> None:
+    topic = "arn:aws:sns:eu-west-2:123456789012:ops"
+    to = ["log", f"sns:{topic}", "email:ses://eu-west-2?from=a@example.org&to=b@example.org"]
+    configured = load_application("notifications").configured({"alerts": {"to": to}}, {})
+    assert [(one.publishes_to, one.sends_mail) for one in configured.aws] == [((topic,), True)]
+    assert services_of([configured])["notifications-alerts"] == 60_000
+    assert load_application("notifications").configured({}, {}).aws == []
 
 
 def test_deposits_declare_queues_and_places() -> None:

@@ -94,6 +94,8 @@ class AwsAccess(Struct, frozen=True):
     """Objects that are listed, read, written and deleted."""
     sends_mail: bool = False
     """Sends mail by Amazon SES."""
+    publishes_to: tuple[str, ...] = ()
+    """SNS topics, by their ARNs."""
 
 
 class Page(Struct, frozen=True):
@@ -292,8 +294,12 @@ class ConfiguredApplication(Generic[S]):
 
     @property
     def aws(self) -> list[AwsAccess]:
-        """The AWS resources outside the ledger that it uses."""
-        return [make(self.settings) for make in self.application.aws_makers]
+        """The AWS resources outside the ledger that it uses, those of the receivers of its alerts included."""
+        receivers = [address for rule in self.alert_rules for address in rule.to]
+        topics = tuple(address.removeprefix("sns:") for address in receivers if address.startswith("sns:"))
+        mails = any(address.startswith("email:ses:") for address in receivers)
+        alerts = [AwsAccess(sends_mail=mails, publishes_to=topics)] if topics or mails else []
+        return [*(make(self.settings) for make in self.application.aws_makers), *alerts]
 
     @property
     def accepting(self) -> list[EndpointPart]:
