@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
+import pytest
 from tests.http.live_server import HttpAnswer, LiveServer
 from tests.net.partner import Line, Partner, Received
 
@@ -77,6 +78,23 @@ def message(target: str, **fields: Any) -> dict[str, Any]:
     return {name: value for name, value in {**usual, **fields}.items() if value is not None}
 
 
+def answered_late(at: Service, partner: Partner, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A message whose sender gets the answer only when the partner has the message; all workers have ended."""
+    add = at.ctx.ledger.add
+
+    def slow(*arguments: Any) -> Any:
+        added = add(*arguments)
+        assert partner.came.wait(60)
+        return added
+
+    monkeypatch.setattr(at.ctx.ledger, "add", slow)
+    at.milepost.start()
+    sent = message(partner.url)
+    assert at.post(sent).status == 200
+    at.milepost.stop()
+    return sent
+
+
 def key_of(message: Mapping[str, Any]) -> str:
     parts = [str(message[name]) for name in ("messageId", "senderId", "timestamp", "targetUrl")]
     return "#".join(part.replace("%", "%25").replace("#", "%23") for part in parts)
@@ -126,6 +144,7 @@ __all__ = [
     "Received",
     "Service",
     "VirtualClock",
+    "answered_late",
     "answers",
     "key_of",
     "message",

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from tests.applications.notifications.partners import ROUTE, Partner, Service, VirtualClock, answers, message, service
 from tests.http.live_server import HttpAnswer
-from tests.http.state.test_submit_batches import counted, store_of, until, written_to
+from tests.http.state.test_submit_batches import counted, store_of, written_to
+from tests.polling import wait_until
 
 from milepost.applications.notifications.message import read_message
 from milepost.client import MessageRefused
@@ -290,7 +291,7 @@ def test_messages_of_several_senders_that_come_together_share_one_commit(tmp_pat
         with counted(store_of(at)) as commits:
             with written_to(store_of(at)):
                 calls = [senders.submit(post, number) for number in range(20)]
-                until(lambda: at.ctx.accepts.waiting == 20)
+                wait_until(lambda: at.ctx.accepts.waiting == 20)
             answers = [call.result() for call in calls]
         assert {answer.status for answer in answers} == {200}
         # The other write; the batch of the first that came; all others.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.applications.notifications.partners import ROUTE, Partner, VirtualClock, answers, message, service
 from tests.net.partner import Line
+from tests.polling import wait_until
 
 import milepost as mp
 from milepost.applications.notifications import application
@@ -81,23 +81,13 @@ def test_s27_a_partner_that_hangs_slows_no_other(tmp_path: Path) -> None:
             # All of the hanging partner's slots are taken; the other's messages come after all of its backlog.
             for number in range(count):
                 at.post(message(healthy.url, messageId=str(number)))
-            assert wait_for(lambda: len(healthy.requests) == count)
+            wait_until(lambda: len(healthy.requests) == count)
             assert len(hanging.requests) == 4
             waiting = at.milepost.items(ROUTE, lane="a", limit=count)
             assert {one["attempts"] for one in waiting} == {0}
             release.set()
-            assert wait_for(lambda: len(hanging.requests) == count)
+            wait_until(lambda: len(hanging.requests) == count)
             at.milepost.stop()
-
-
-def wait_for(condition: Callable[[], bool]) -> bool:
-    """Wait until it is so."""
-    waiting = threading.Event()
-    for _ in range(int(PATIENCE * 50)):
-        if condition():
-            return True
-        waiting.wait(0.02)
-    return False
 
 
 def test_s27_a_rate_is_kept_and_uses_up_no_attempts(tmp_path: Path) -> None:
@@ -116,11 +106,11 @@ def test_s27_a_rate_is_kept_and_uses_up_no_attempts(tmp_path: Path) -> None:
                 at.post(one)
             at.milepost.start()
             # One call is saved up; each 100 ms bring another. The clock moves on only when that one has come.
-            assert wait_for(lambda: len(came) == 1)
+            wait_until(lambda: len(came) == 1)
             assert {one["attempts"] for one in at.milepost.items(ROUTE)} == {0}
             for number in range(2, 26):
                 clock.advance("100ms")
-                assert wait_for(lambda wanted=number: len(came) >= wanted)
+                wait_until(lambda wanted=number: len(came) >= wanted)
             at.milepost.stop()
             assert len(came) == 25
             assert max(sum(first <= other < first + 1000 for other in came) for first in came) <= 11

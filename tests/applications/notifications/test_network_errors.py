@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.applications.notifications.partners import LOOPBACK, Partner, Service, VirtualClock, answers, message, service
 from tests.net.partner import Line, hang
+from tests.net.test_http_failures import drip_body
 from tests.net.test_http_tls import Authority
 
 from milepost import net
@@ -35,14 +36,6 @@ def short_body(line: Line) -> None:
     """Say 100 bytes, send 4, and close."""
     line.read()
     line.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart")
-
-
-def drip(line: Line) -> None:
-    """One byte at a time, for ever."""
-    line.read()
-    line.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
-    while line.send(b".") and not line.closing.wait(0.02):
-        pass
 
 
 def nonsense(line: Line) -> None:
@@ -69,7 +62,7 @@ def category(item: dict[str, Any]) -> tuple[str, str]:
         (reset_in_the_body, {}, "CONNECTION_RESET", True),
         (short_body, {}, "CONNECTION_RESET", True),
         (hang, SHORT, "READ_TIMEOUT", True),
-        (drip, {"connect": 5, "read": 5, "total": 0.5}, "TIMEOUT", True),
+        (drip_body, {"connect": 5, "read": 5, "total": 0.5}, "TIMEOUT", True),
         (nonsense, {}, "INVALID_ANSWER", True),
     ],
     ids=lambda value: getattr(value, "__name__", None),

@@ -12,10 +12,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.applications.notifications.partners import ROUTE, Partner, VirtualClock, answers, message, service
+from tests.applications.notifications.partners import ROUTE, Partner, VirtualClock, answered_late, answers, message, service
 
 from milepost import net
 from milepost.runners.logs import JsonLogFormat
@@ -46,18 +45,7 @@ def test_s13_a_process_that_ends_after_the_store_loses_nothing(tmp_path: Path) -
 
 def test_s14_a_worker_that_is_faster_than_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Partner(answers(200)) as partner, service(f"sqlite:///{tmp_path / 'n.db'}") as at:
-        add = at.ctx.ledger.add
-
-        def slow(*arguments: Any) -> Any:
-            added = add(*arguments)
-            assert partner.came.wait(60)  # the partner has the message before its sender has the answer
-            return added
-
-        monkeypatch.setattr(at.ctx.ledger, "add", slow)
-        at.milepost.start()
-        sent = message(partner.url)
-        assert at.post(sent).status == 200
-        at.milepost.stop()
+        sent = answered_late(at, partner, monkeypatch)
         at.work()
         assert (at.item(sent)["status"], len(partner.requests)) == ("COMPLETED", 1)
 

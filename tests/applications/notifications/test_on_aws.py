@@ -9,7 +9,17 @@ from typing import Any
 
 import boto3
 import pytest
-from tests.applications.notifications.partners import ROUTE, Partner, Service, answers, key_of, message, service, wait_for
+from tests.applications.notifications.partners import (
+    ROUTE,
+    Partner,
+    Service,
+    answered_late,
+    answers,
+    key_of,
+    message,
+    service,
+    wait_for,
+)
 from tests.standins import REGION
 
 from milepost.applications.notifications.operate.collector import figures_of
@@ -98,18 +108,7 @@ def test_s13_a_message_that_was_stored_and_not_queued_goes_out(place: str, row: 
 
 def test_s14_a_worker_that_is_faster_than_the_answer(at: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     with Partner(answers(200)) as partner:
-        add = at.ctx.ledger.add
-
-        def slow(*arguments: Any) -> Any:
-            added = add(*arguments)
-            assert partner.came.wait(60)  # the partner has the message before its sender has the answer
-            return added
-
-        monkeypatch.setattr(at.ctx.ledger, "add", slow)
-        at.milepost.start()
-        sent = message(partner.url)
-        assert at.post(sent).status == 200
-        at.milepost.stop()
+        sent = answered_late(at, partner, monkeypatch)
         at.milepost.run(until_idle=1)
         assert (at.item(sent)["status"], len(partner.requests)) == ("COMPLETED", 1)
 

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from tests.applications.notifications.partners import ROUTE, Partner, Service, message, service
 from tests.net.partner import Line
+from tests.polling import wait_until
 from tests.standins import REGION
 
 from milepost.core.errors import LedgerBusy
@@ -122,13 +123,10 @@ def accept_all(at: Service, url: str) -> list[dict[str, Any]]:
 
 
 def wait_for_ends(at: Service) -> None:
-    waiting = threading.Event()
-    for _ in range(int(PATIENCE * 10)):
-        counts = at.milepost.status()["routes"][ROUTE]
-        if counts["total"] == MESSAGES and not at.milepost.items(ROUTE, statuses=["live"], limit=1):
-            return
-        waiting.wait(0.1)
-    raise AssertionError(f"not all have ended: {at.milepost.status()['routes'][ROUTE]}")
+    def ended() -> bool:
+        return at.milepost.status()["routes"][ROUTE]["total"] == MESSAGES and not at.milepost.items(ROUTE, statuses=["live"], limit=1)
+
+    wait_until(ended, PATIENCE, lambda: f"not all have ended: {at.milepost.status()['routes'][ROUTE]}")
 
 
 def check(at: Service, partner: Capricious, sent: list[dict[str, Any]]) -> None:

@@ -17,7 +17,9 @@ from milepost.applications.notifications.operate.messages import FAILED, Message
 from milepost.applications.notifications.route import STAGE
 from milepost.applications.notifications.settings import NotificationsSettings
 
-PIPELINE = frozenset({"EXCEPTION", "ERROR", "WRONG_ANSWER", "WORKER_LOST", "NO_ANSWER", "CANNOT_BE_STORED", "CANNOT_BE_READ"})
+PIPELINE = frozenset(
+    {"EXCEPTION", "ERROR", "WRONG_ANSWER", "WORKER_LOST", "NO_ANSWER", "CANNOT_BE_STORED", "CANNOT_BE_READ", "INVALID_MESSAGE"}
+)
 """Categories of failures that no partner caused."""
 MOST = 100_000
 """Messages that one bulk replay takes; repeat it for the rest."""
