@@ -15,6 +15,8 @@ from tests.docs.samples import Page, SampleError, compare
 from tests.http.live_server import running_server
 from tests.project import ROOT
 
+from milepost.applications.deposits.dspace.standin import PASSWORD, USER
+from milepost.applications.deposits.standins.__main__ import partners
 from milepost.applications.postingest.scoutam.standin import StandIn
 
 WORDS_ONLY = ROOT / "docs/glossary.md"
@@ -72,9 +74,18 @@ def api(folder: Path) -> Iterator[dict[str, str]]:
         yield {"URL": visitor.url}
 
 
+@contextlib.contextmanager
+def repository(folder: Path) -> Iterator[dict[str, str]]:
+    """The partners that the page on deposits has its reader start, at the ports that it names."""
+    ports = {"crossref": 9101, "publisher": 9102, "dspace": 9103}
+    with partners(**ports):
+        yield {"DSPACE_USER": USER, "DSPACE_PASSWORD": PASSWORD}
+
+
 SET_UP: dict[str, tuple[Setup, ...]] = {
     "api.md": (api,),
     "aws.md": (stand_in,),
+    "deposits.md": (repository,),
     "postingest.md": (archive,),
     "postingest-on-aws.md": (archive, partial(stand_in, prefix="intg-dr2")),
 }

@@ -10,11 +10,25 @@ import argparse
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from milepost.applications.deposits.dspace.standin import COLLECTION, PASSWORD, USER, DSpaceStandIn
 from milepost.applications.deposits.standins.crossref import CrossrefStandIn
 from milepost.applications.deposits.standins.publisher import PublisherStandIn
+
+
+@contextmanager
+def partners(crossref: int, publisher: int, dspace: int) -> Iterator[tuple[CrossrefStandIn, PublisherStandIn, DSpaceStandIn]]:
+    """The three stand-ins at these ports, with the DOIs that fail."""
+    with (
+        CrossrefStandIn(port=crossref, everything=True) as records,
+        PublisherStandIn(port=publisher, everything=True) as pdfs,
+        DSpaceStandIn(port=dspace) as repository,
+    ):
+        records.fail("status", 404, where="GET /works/*no-record", body=b"Resource not found.")
+        pdfs.fail("html", where="GET /pdf/*no-pdf")
+        yield records, pdfs, repository
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -25,13 +39,7 @@ def main(args: Sequence[str] | None = None) -> int:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    with (
-        CrossrefStandIn(port=given.crossref, everything=True) as crossref,
-        PublisherStandIn(port=given.publisher, everything=True) as publisher,
-        DSpaceStandIn(port=given.dspace) as dspace,
-    ):
-        crossref.fail("status", 404, where="GET /works/*no-record", body=b"Resource not found.")
-        publisher.fail("html", where="GET /pdf/*no-pdf")
+    with partners(given.crossref, given.publisher, given.dspace) as (crossref, publisher, dspace):
         print(f'crossref = "{crossref.url}"\ncontent = "{publisher.template}"\ndspace = "{dspace.url}"', flush=True)
         print(f"collection {COLLECTION}; DSPACE_USER={USER} DSPACE_PASSWORD={PASSWORD}; Ctrl-C ends it", file=sys.stderr, flush=True)
         stop.wait()
