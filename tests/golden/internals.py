@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ from milepost.core.history import Attempt, Line, claim_digest, encode_line, link
 from milepost.core.item import Content, Failure, Item, Row, digest_of, work_id
 from milepost.core.routes.plan import Plan
 from milepost.core.values.json import canonical_json
+from milepost.engine.alerts.record import AlertRecord, Trouble, after_look, envelope_of, seen
 from milepost.engine.metrics.collector import MetricFigures
 from milepost.engine.metrics.gauges import counted_families, ledger_families, process_families
 from milepost.evidence.heads import head_of
@@ -43,6 +45,8 @@ from milepost.ledgers.aws.tables.values import Values
 from milepost.net import webhook_headers
 from milepost.ports import documents
 from milepost.subscribers import CallSubscriber, LogSubscriber, WebhookSubscriber
+from milepost.subscribers.email import Mail, MailAttachment
+from milepost.subscribers.email.words import words_of
 from milepost.subscribers.topic import Topic
 
 
@@ -132,6 +136,42 @@ def event_of_every_kind() -> list[tuple[str, list[Any]]]:
     return found
 
 
+def alerts_of_every_kind() -> dict[str, Any]:
+    """For each kind of trouble the notices of its beginning and its end, as subscribers get them, and the record that is stored."""
+    rule = mp.AlertRule(name="post", to=["log"], items="parcels", lane="carrier")
+    failure = Trouble("failures", "parcels", "send", "van", 1_000, "HTTP 500", "SERVER_ERROR", "0123456789", "P-1")
+    found: dict[str, Any] = {}
+    for trouble in (
+        failure,
+        Trouble("breaker", "parcels", "send", "van", 1_000, "HTTP 500"),
+        Trouble("pause", "parcels", "send", "", 1_000, "410"),
+    ):
+        raised = seen(None, trouble, rule, ["log"], 2_000)
+        over = after_look(raised, rule, ["log"], 2_000_000, there=False)
+        found[trouble.kind] = {
+            "notices": [dict(envelope_of(over, notice)) for notice in over.notices],
+            "record": msgspec.to_builtins(over),
+        }
+    return found
+
+
+def mail_of_an_event() -> str:
+    """The mail about an event, as a mail server gets it."""
+    event = events_of(line_of(mp.Reason.REJECTED), "parcels", "p 1", "order-1")[0]
+    words = words_of(cloud_event(event))
+    mail = Mail(
+        id=event.id,
+        sender="Milepost <milepost@example.org>",
+        to=["ops@example.org"],
+        subject=words.subject,
+        text=words.text,
+        html=words.html,
+        date=datetime.fromtimestamp(event.at / 1000, UTC),
+        attachments=[MailAttachment("items.csv", b"id\r\np 1\r\n", "text/csv")],
+    )
+    return mail.as_bytes().decode("ascii").replace("\r\n", "\n")
+
+
 def document_shapes() -> dict[str, Any]:
     """The control documents that processes share, by kind: fields, and the defaults of those that may be left out."""
     kinds = {
@@ -140,7 +180,7 @@ def document_shapes() -> dict[str, Any]:
         documents.PROCESS: documents.Process, documents.CURSOR: documents.Cursor, documents.PARKED: documents.Parked,
         documents.ACT: documents.Act, documents.LIST: documents.ListRecord, documents.MOVED: documents.Moved,
         documents.MOVING: documents.Moving, documents.BACK_FILL: documents.BackFill, documents.KEY: documents.Key,
-        documents.SESSION: documents.Session,
+        documents.SESSION: documents.Session, documents.ALERT: AlertRecord,
     }  # fmt: skip
     return {kind: [_field(field) for field in msgspec.structs.fields(struct)] for kind, struct in kinds.items()}
 

@@ -29,6 +29,14 @@ def test_every_kind_of_event_is_made_as_recorded(golden: Recorder) -> None:
     golden.json("events/kinds.json", dict(made))
 
 
+def test_alerts_are_made_and_stored_as_recorded(golden: Recorder) -> None:
+    golden.json("events/alerts.json", internals.alerts_of_every_kind())
+
+
+def test_a_mail_is_made_as_recorded(golden: Recorder) -> None:
+    golden.text("events/mail.txt", internals.mail_of_an_event())
+
+
 def test_lines_of_the_log_are_as_recorded(history: History, golden: Recorder) -> None:
     """The names in an event stand in the order in which they are written."""
     lines = history.log.getvalue().splitlines()
