@@ -17,7 +17,7 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.engine.context import Context
 from milepost.engine.heads.route import heads_for
-from milepost.engine.views.neighbours import attach_all
+from milepost.engine.views.queries import attach_all
 from milepost.ports.blobs import Blobs
 from milepost.ports.ledger import MISSING_CAPABILITIES, Ledger
 from milepost.ports.runner import Chance, Clock

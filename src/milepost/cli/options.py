@@ -58,3 +58,11 @@ def at_option(text: str, option: str = "--at") -> datetime:
     zone = datetime.now().astimezone().tzinfo
     assert zone is not None, "a local time has a zone"
     return datetime.fromtimestamp(moment_ms(text, round(now.timestamp() * 1000), option, zone) / 1000, UTC)
+
+
+limit_option = click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most this many.")
+
+
+def print_rest(n: int) -> None:
+    if n > 0:
+        click.echo(f"… and {n:,} earlier; give --limit.")

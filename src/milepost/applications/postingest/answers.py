@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import milepost as mp
 from milepost.applications.postingest.dialects import as_json
 
 SHOWN = 10
@@ -139,3 +140,8 @@ def _check_volumes(answer: Any) -> None:
 def _excerpt(answer: Any) -> str:
     text = json.dumps(answer, ensure_ascii=False, default=str)
     return text if len(text) <= 100 else f"{text[:99]}…"
+
+
+def waits(note: str) -> mp.Outcome:
+    """The asset waits for the next check."""
+    return mp.NotYet(note=note)

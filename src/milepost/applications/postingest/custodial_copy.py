@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 import milepost as mp
-from milepost.applications.postingest.absence import waits
+from milepost.applications.postingest.answers import waits
 from milepost.applications.postingest.ocfl.repository import Damaged, Empty, ObjectFound, ObjectMissing, Repository, Staged, Unreachable
 
 ROOT, LAYOUT, FIXITY = "OCFL_REPO_DIR", "OCFL_LAYOUT", "OCFL_FIXITY"

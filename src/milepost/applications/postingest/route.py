@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import milepost as mp
-from milepost.applications.postingest.absence import waits
-from milepost.applications.postingest.answers import accepts_of, next_payload
+from milepost.applications.postingest.answers import accepts_of, next_payload, waits
 from milepost.applications.postingest.batches import STAGE, OtherBatches
 from milepost.applications.postingest.dialects import ALIASES, INGESTED, TEXTS, form_of, message_of
 from milepost.applications.postingest.queues import Queue, read_queues

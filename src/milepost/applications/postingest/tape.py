@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import milepost as mp
-from milepost.applications.postingest.absence import waits
-from milepost.applications.postingest.answers import named
+from milepost.applications.postingest.answers import named, waits
 from milepost.applications.postingest.scoutam.api import AuthenticationFailed, FileState, NotThere, ScoutAM, ScoutAMError, Unavailable
 
 COPY = "3"

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.look.limit import limit_option, print_rest
-from milepost.cli.options import json_option, settings
+from milepost.cli.options import json_option, limit_option, print_rest, settings
 from milepost.cli.out import print_json, safe, show_table, table
 
 if TYPE_CHECKING:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from milepost.core.errors import UsageError
+from milepost.core.item import Item
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.core.values.durations import span_ms
 from milepost.core.values.key_text import SEPARATOR
 from milepost.engine.context import Context
-from milepost.engine.views.items import check_route, lists
+from milepost.engine.views.items import check_route, each, lists
 from milepost.engine.views.items import status as status_of
 from milepost.engine.views.key_parts import read_parts
 from milepost.ports.items import Query
@@ -90,3 +92,17 @@ def _list_ids(ctx: Context, route: str, name: str) -> frozenset[str]:
         return found
     known = ", ".join(list(dict.fromkeys(record.name for record in reversed(records)))[:LISTS]) or "none"
     raise UsageError(f"route {route!r} has no list {name!r}; the latest are: {known}; see 'milepost lists {route}'")
+
+
+def attach_all(ctx: Context) -> None:
+    """Give each handler with an `attach` method a function that finds items of its route by key prefix."""
+    for plan in ctx.plans.values():
+        for stage in plan.stages:
+            attach = getattr(stage.handler, "attach", None)
+            if callable(attach):
+                attach(partial(by_prefix, ctx, plan.name))
+
+
+def by_prefix(ctx: Context, route: str, prefix: str) -> list[Item]:
+    """The route's items whose keys have this prefix, without content."""
+    return list(each(ctx, Query(route=route, prefix=prefix)))

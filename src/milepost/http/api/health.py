@@ -9,7 +9,7 @@ from msgspec import Struct
 from milepost.engine.health.doctor import Health, doctor, health_view
 from milepost.engine.presence import Processes, processes_view
 from milepost.engine.views.timestamps import instant
-from milepost.http.auth.whole_ledger import check_sees_all
+from milepost.http.auth.author import check_sees_all
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState

@@ -14,8 +14,7 @@ from milepost.engine.events.replay import Replay, moment_ms
 from milepost.engine.events.replay import replay as tell_again
 from milepost.engine.views.items import route_names
 from milepost.http.api.operators.controls import Signed, Why
-from milepost.http.auth.author import check_reason, named
-from milepost.http.auth.whole_ledger import check_sees_all
+from milepost.http.auth.author import check_reason, check_sees_all, named
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState

@@ -39,3 +39,13 @@ def check_reason(reason: str, dry_run: bool) -> None:
         raise problem_error(
             "wrong-value", "an act needs a reason", field="reason", expected="why it is done, or dry_run: true for a preview"
         )
+
+
+def check_sees_all(call: Call) -> None:
+    """Raise a problem if the caller sees only some routes, because the answer may concern the others."""
+    if call.caller.routes is not None:
+        raise problem_error(
+            "not-allowed",
+            f"{call.caller.name!r} sees only some routes, and this concerns all of them",
+            expected="a key that is not limited to routes",
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from milepost.core.values.durations import iso
+from milepost.core.values.durations import iso, short_span
 from milepost.engine.auth.sessions import csrf_token
 from milepost.engine.views.items import route_names
 from milepost.http.auth.authenticator import COOKIE, LOCAL
@@ -90,3 +91,13 @@ def page_for(
 def seen_routes(state: ServerState, call: Call) -> list[str]:
     """The routes that the caller may see, in order."""
     return [name for name in route_names(state.ctx) if call.caller.sees(name)]
+
+
+def ms_since(moment: str, now: int) -> float:
+    """Milliseconds from a time, as views give it (ISO-8601), to now."""
+    return now - datetime.fromisoformat(moment).timestamp() * 1000
+
+
+def age(moment: str | None, now: int) -> str:
+    """'3 s', '5 min', '14 d'; empty if there is no time."""
+    return "" if moment is None else short_span(max(0.0, ms_since(moment, now)))

@@ -1,9 +1,10 @@
-"""State of the memory ledger and helpers that every operation needs. No lock here: the ledger has it."""
+"""State of the memory ledger: plain dicts; search, renaming and quarantine on them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from threading import RLock
 from typing import Any
 
 import msgspec
@@ -15,12 +16,13 @@ from milepost.core.admission.verdicts import breaker_after
 from milepost.core.change import Change, keeps_lease
 from milepost.core.item import Content, Item, Put, Row
 from milepost.core.routes.breaker import Breaker
+from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.core.values.durations import rate_per_second
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as
 from milepost.ports.feed import HistoryEntry
-from milepost.ports.foreign_rows import QuarantineEntry
-from milepost.ports.items import KnownKey, Refused
+from milepost.ports.foreign_rows import Adopted, QuarantineEntry
+from milepost.ports.items import KnownKey, Query, Refused
 
 Ref = tuple[str, str]
 encode = msgspec.json.encode
@@ -233,3 +235,95 @@ class State:
         bucket = self.buckets.setdefault(name, Bucket(calls, now))
         bucket.refill(calls, now)
         return bucket
+
+
+def matches(row: Row, query: Query) -> bool:
+    """Whether all given conditions hold. The due time is inclusive; all other times are exclusive."""
+    return (
+        row.route == query.route
+        and (query.prefix is None or row.key.startswith(query.prefix))
+        and all(row.key.split("#")[part.position : part.position + 1] == [part.text] for part in query.parts)
+        and (query.statuses is None or row.status in query.statuses)
+        and (query.stages is None or row.stage in query.stages)
+        and (query.lane is None or row.lane == query.lane)
+        and (not query.handed_over or row.handed_over)
+        and (query.group is None or (row.error is not None and row.error.group == query.group))
+        and (query.lists is None or row.list_id in query.lists)
+        and (query.entered_before is None or row.entered_at < query.entered_before)
+        and (query.changed_before is None or row.updated_at < query.changed_before)
+        and (query.due_before is None or (row.due_at is not None and row.due_at <= query.due_before))
+        and (query.overdue_before is None or (row.overdue_at is not None and row.overdue_at <= query.overdue_before))
+    )
+
+
+def rename_stage(state: State, route: str, old: str, new: str) -> None:
+    """Rename it in items with their content and waiting outcomes, error groups, seals, pauses and limits."""
+    state.writes += 1
+    for record in state.records.values():
+        row = record.row
+        if row.route != route:
+            continue
+        content = decode_content(record.content)
+        content.payloads, content.results = _renamed(content.payloads, old, new), _renamed(content.results, old, new)
+        record.content = encode(content)
+        record.row = replace(row, stage=new if row.stage == old else row.stage, kept=_renamed(row.kept, old, new))
+    for at in [at for at in state.groups if at[:2] == (route, old)]:
+        seen = state.groups.pop(at)
+        there = state.groups.setdefault((route, new, at[2]), seen)
+        if there is not seen:
+            there.total += seen.total
+            there.first_at, there.last_at = min(there.first_at, seen.first_at), max(there.last_at, seen.last_at)
+    for ref, seal in state.seals.items():
+        if (ref[0], seal.stage) == (route, old):
+            state.seals[ref] = replace(seal, stage=new)
+    for kind in (HOLD, LIMIT, BREAKER):
+        documents = state.documents.get(kind, {})
+        for name in [name for name in documents if (name + "/").startswith(f"{route}/{old}/")]:
+            state.put_document(kind, f"{route}/{new}" + name.removeprefix(f"{route}/{old}"), state.remove_document(kind, name))
+
+
+def _renamed(values: dict[str, Any], old: str, new: str) -> dict[str, Any]:
+    return {new if name == old else name: value for name, value in values.items()}
+
+
+class MemoryQuarantine:
+    """See `ports.outside.QuarantineStore`."""
+
+    def __init__(self, state: State, lock: RLock) -> None:
+        self._state, self._lock = state, lock
+
+    def put(self, refs: Sequence[tuple[str, str]], reason: str, now: int) -> None:
+        with self._lock:
+            for ref in refs:
+                if ref in self._state.records:
+                    self._state.set_aside(self._state.records[ref], reason, now)
+
+    def set_aside(self, most: int) -> tuple[list[QuarantineEntry], bool]:
+        with self._lock:
+            found = sorted(self._state.aside.values(), key=lambda aside: aside.at)
+            return found[:most], len(found) > most
+
+    def replay(self, plans: dict[str, Plan], ids: Sequence[str], now: int, *, by: str, why: str) -> list[Adopted]:
+        with self._lock:
+            return [self._release(id, now) for id in ids]
+
+    def _release(self, id: str, now: int) -> Adopted:
+        ref = next((ref for ref, aside in self._state.aside.items() if aside.id == id), None)
+        if ref is None:
+            return Adopted(id, False, why="there is no quarantine entry with this id; 'milepost quarantine list' shows them")
+        record = self._state.records[ref]
+        item = record.read()
+        if isinstance(item, Refused):
+            return Adopted(id, False, why=f"{item.reason}; correct it, or cancel the item")
+        del self._state.aside[ref]
+        record.row = replace(record.row, look_at=now)
+        self._state.writes += 1
+        return Adopted(id, True, item.stage)
+
+    def drop(self, ids: Sequence[str]) -> list[str]:
+        with self._lock:
+            found = {aside.id: ref for ref, aside in self._state.aside.items()}
+            for id in ids:
+                if id in found:
+                    del self._state.aside[found[id]]
+            return [id for id in ids if id in found]

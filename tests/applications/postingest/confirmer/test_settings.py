@@ -11,7 +11,7 @@ import pytest
 
 import milepost as mp
 from milepost.applications.postingest.confirmer import service
-from milepost.applications.postingest.confirmer.json_lines import ConfirmerLogFormat
+from milepost.applications.postingest.confirmer.service import ConfirmerLogFormat
 from milepost.applications.postingest.confirmer.settings import ConfirmerSettings, open_worker, read_settings
 from milepost.applications.postingest.custodial_copy import CustodialCopy
 from milepost.applications.postingest.tape import Tape

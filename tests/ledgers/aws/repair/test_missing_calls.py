@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.ledgers.aws.repair.missing_calls import TOLERANCE, missing_calls
+from milepost.ledgers.aws.repair.lost_calls import TOLERANCE, missing_calls
 
 some = st.integers(0, 200_000)
 

@@ -10,6 +10,7 @@ confirmer's time; and a turn that reached its maximum is followed by the next at
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import signal
@@ -20,13 +21,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import msgspec
 
 import milepost as mp
-from milepost.applications.postingest.confirmer.json_lines import log_to
 from milepost.applications.postingest.confirmer.rows import NotWritten, RowGone, Rows
 from milepost.applications.postingest.confirmer.rules import PREFIXES, CheckRequest, confirmation, read_message, seconds, set_aside, wait_s
 from milepost.applications.postingest.confirmer.settings import MAX_MESSAGES, SET_UP, open_clients, open_worker, read_settings
@@ -328,6 +329,30 @@ def open_confirmer(env: Mapping[str, str], stack: ExitStack) -> Confirmer:
         blobs=settings.blobs,
         notes=isinstance(worker, Tape),
     )
+
+
+_USUAL = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
+
+
+class ConfirmerLogFormat(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname,
+            "message": record.getMessage(),
+            **{name: value for name, value in vars(record).items() if name not in _USUAL},
+        }
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def log_to(stream: TextIO, own: logging.Logger) -> None:
+    """Write all log records of this process to the stream: of other loggers, warnings and errors."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(ConfirmerLogFormat())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    own.setLevel(logging.INFO)
 
 
 if __name__ == "__main__":

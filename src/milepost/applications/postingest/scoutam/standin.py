@@ -15,18 +15,40 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 import milepost as mp
-from milepost.applications.postingest.scoutam.faults import ALWAYS, BODIES, Fault, Kind
 from milepost.testing.http_standin import LoopbackServer, spoil
 
 USER, PASSWORD = "milepost", "milepost"
 LOGIN = "login"
+
+
+Kind = Literal["status", "garbage", "html", "huge", "hang", "drip", "cut", "reset"]
+ALWAYS = 1 << 62
+
+BODIES = {
+    "garbage": (b'{"archdone": tru', "application/json"),
+    "html": (b"<html><body>Welcome to the proxy</body></html>", "text/html"),
+    "huge": (b'{"archdone": false, "pad": "' + b"x" * (1 << 20) + b'"}', "application/json"),
+}
+"""Answers that are not as specified, with their media types."""
+
+
+@dataclass
+class Fault:
+    """A fault for the next `times` requests of `where`: a path, "login", or None for any path."""
+
+    kind: Kind
+    status: int = 200
+    where: str | None = None
+    times: int = ALWAYS
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class StandIn:

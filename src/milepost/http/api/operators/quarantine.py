@@ -10,8 +10,7 @@ from msgspec import Meta, Struct, field
 
 from milepost.engine.acts.foreign_rows import ALL, Quarantine, all_ids, drop, quarantine_view, replay
 from milepost.http.api.operators.controls import Why
-from milepost.http.auth.author import named
-from milepost.http.auth.whole_ledger import check_sees_all
+from milepost.http.auth.author import check_sees_all, named
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState

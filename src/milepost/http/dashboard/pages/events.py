@@ -12,8 +12,7 @@ from milepost.core.values.durations import iso
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import subscribers
 from milepost.engine.events.feed import EventsBefore, FeedEvent, page_back
-from milepost.http.dashboard.ages import age
-from milepost.http.dashboard.render import page, seen_routes
+from milepost.http.dashboard.render import age, page, seen_routes
 from milepost.http.protocol.endpoint import END, Answer, Call, Caller, Endpoints
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState

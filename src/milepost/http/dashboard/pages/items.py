@@ -19,8 +19,7 @@ from milepost.engine.context import Context
 from milepost.engine.views.items import counted, lists, own_route, stage_names
 from milepost.engine.views.key_parts import key_fields
 from milepost.http.api.find import ItemPage, ItemsQuery, find
-from milepost.http.dashboard.ages import age, ms_since
-from milepost.http.dashboard.render import KINDS, page, seen_routes
+from milepost.http.dashboard.render import KINDS, age, ms_since, page, seen_routes
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.protocol.problems import ProblemError
 from milepost.http.state.state import ServerState

@@ -19,9 +19,8 @@ from milepost.engine.health.doctor import DoctorReport, doctor
 from milepost.engine.presence import HEARD_MS, ProcessView, RoleView, processes_view
 from milepost.engine.routes.description import route_view
 from milepost.engine.views.timestamps import instant
-from milepost.http.dashboard.ages import age, ms_since
 from milepost.http.dashboard.charts.durations import durations
-from milepost.http.dashboard.render import page, seen_routes
+from milepost.http.dashboard.render import age, ms_since, page, seen_routes
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import HOLD, LIMIT, read_as

@@ -21,7 +21,6 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, iso
 from milepost.ledgers.aws.queues.messages import LONGEST_DELAY_S
-from milepost.ledgers.aws.repair.missing_calls import missing_calls
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.keys import Layout
 from milepost.ledgers.aws.tables.readable_rows import readable
@@ -126,3 +125,19 @@ def _query(shard: str, before: str) -> dict[str, Any]:
         "ExpressionAttributeNames": {"#shard": "dueShard", "#due": "dueAt"},
         "ExpressionAttributeValues": {":shard": {"S": shard}, ":before": {"S": before}},
     }
+
+
+TOLERANCE = 50
+"""SQS counts are approximate: beside a backlog, a difference below one in so many is not treated as a loss yet."""
+
+
+def missing_calls(queued: int, others: int, visible: int, in_flight: int, delayed: int) -> int:
+    """How many of a stage's `queued` items have no message, as far as the counts show.
+
+    `others` are items of the same queue that may have a message too: those claimed, and those due for a look soon. Two conditions
+    must both hold: more items are queued than messages are visible, and there are more items than messages altogether. So a backlog
+    whose messages are in the queue is never sent again, however old it is. Since each new message counts, at most the missing
+    number is sent.
+    """
+    missing = min(queued - visible, queued + others - visible - in_flight - delayed)
+    return max(0, missing) if missing * TOLERANCE > visible else 0
