@@ -94,7 +94,7 @@ class Mail(Struct, frozen=True, kw_only=True):
             message["In-Reply-To"] = message["References"] = _message_id(self.follows, self.sender)
         # Answering machines stay quiet (RFC 3834).
         message["Auto-Submitted"] = "auto-generated"
-        message[ID_HEADER] = sha256(self.id.encode()).hexdigest()
+        message[ID_HEADER] = _digest(self.id)
         message.set_content(self.text)
         if self.html is not None:
             message.add_alternative(self.html, subtype="html")
@@ -104,7 +104,7 @@ class Mail(Struct, frozen=True, kw_only=True):
             message.add_attachment(attachment.content, kind, subtype, filename=attachment.filename, params=parameters)
         for number, part in enumerate(_multiparts(message)):
             # Python's own boundaries are random; a repeat is the same bytes.
-            part.set_boundary(f"=_{sha256(f'{self.id}/{number}'.encode()).hexdigest()[:40]}")
+            part.set_boundary(f"=_{_digest(f'{self.id}/{number}')}")
         return message.as_bytes()
 
 
@@ -123,7 +123,11 @@ def _named(address: str) -> Address:
 
 def _message_id(mail_id: str, sender: str) -> str:
     domain = plain_address(sender).rpartition("@")[2].lower()
-    return f"<{sha256(mail_id.encode()).hexdigest()[:40]}@{domain}>"
+    return f"<{_digest(mail_id)}@{domain}>"
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:40]
 
 
 def _multiparts(message: EmailMessage) -> Iterator[EmailMessage]:
