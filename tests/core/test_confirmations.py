@@ -14,7 +14,7 @@ from milepost.core.confirmations import confirm, noted_once, too_late
 from milepost.core.decide import OUTCOME_LIMIT, valid_confirmation
 from milepost.core.item import Item
 from milepost.core.operators import cancel, retry
-from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry, outcome_from_builtins
+from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry, outcome_from_builtins
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.core.status import EDGES, NOTES, Reason, Status
@@ -274,3 +274,33 @@ def test_a_confirmation_that_is_too_large_to_be_kept_is_refused() -> None:
         assert isinstance(answer, Refusal)
         assert "too large" in answer.text
         assert "the limit is 1,048,576" in answer.text
+
+
+def awaited(item: Item, outcome: Outcome) -> Change:
+    change = confirm(item, "weigh", outcome, PLAN, START, 0.0, by="partner", awaited=True)
+    assert isinstance(change, Change), change
+    return change
+
+
+def test_an_awaited_failure_counts_once_however_often_it_is_reported() -> None:
+    failure = Retry("no", category="PARTNER")
+    handed = settled(claimed(new_item(PLAN), PLAN), HandedOver("1d"), PLAN)
+    failed = after(handed, awaited(handed, failure))
+    assert (failed.row.status, failed.row.attempts) == (Status.RETRY_SCHEDULED, 1)
+    repeated = awaited(failed, failure)
+    assert repeated.line is not None
+    assert (repeated.line.reason, repeated.after.attempts, repeated.after.look_at) == (Reason.NOTED, 1, failed.row.look_at)
+    rejected = awaited(failed, Reject("never"))
+    assert rejected.after.status is Status.RETRY_SCHEDULED
+
+
+def test_a_confirmation_is_applied_whether_it_is_awaited_or_not() -> None:
+    item = new_item(PLAN)
+    assert after(item, awaited(item, Done(True))).row.stage != "weigh"
+
+
+def test_a_failure_while_a_worker_has_the_item_is_kept_for_its_outcome() -> None:
+    held = claimed(new_item(PLAN), PLAN)
+    kept = after(held, awaited(held, Retry("no")))
+    assert kept.row.kept.keys() == {"weigh"}
+    assert settled(kept, HandedOver("1d"), PLAN).row.status is Status.RETRY_SCHEDULED
