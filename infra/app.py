@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             variables=variables_of([one.name for one in applications], os.environ),
             services=services_of(applications),
             access=tuple(access for one in applications for access in one.aws),
+            secrets={variable: secret for variable, _, secret in (one.partition("=") for one in asked.secret)},
             endpoints=tuple((part.method, part.path) for one in applications for part in one.accepting),
             code=Path(asked.code),
             alarm_emails=tuple(asked.alarm_email),
@@ -101,6 +102,13 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="NAME|FILE.py",
         help="an application, with its settings from the environment (MILEPOST_NAME_FIELD); may be repeated",
+    )
+    parser.add_argument(
+        "--secret",
+        action="append",
+        default=[],
+        metavar="VARIABLE=NAME",
+        help="a variable of the functions' environment with the value of a secret in Secrets Manager (its name or ARN); may be repeated",
     )
     parser.add_argument("--prefix", required=True, help="prefix of all names, such as 'prod'")
     parser.add_argument("--alarm-email", action="append", default=[], metavar="ADDRESS", help="receiver of alarms; may be repeated")

@@ -162,6 +162,8 @@ def _function(
             "MILEPOST_ROUTES": parts.settings.routes_in_code,
             **({"MILEPOST_APPLICATIONS": parts.settings.applications_in_code} if parts.settings.applications_in_code else {}),
             **parts.settings.variables,
+            # CloudFormation reads the secret when it deploys: the template names it only.
+            **{name: f"{{{{resolve:secretsmanager:{secret}:SecretString}}}}" for name, secret in parts.settings.secrets.items()},
             "MILEPOST_TOPIC": parts.events.topic_arn,
             "MILEPOST_BLOBS": parts.blobs_url,
             # No POWERTOOLS_SERVICE_NAME: it would become a dimension of every metric, and no alarm would find its metric.

@@ -32,6 +32,8 @@ _PREFIX = re.compile(r"[a-z][a-z0-9-]{0,18}[a-z0-9]")
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 _TOPIC = re.compile(r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,256}")
 _KEY = re.compile(r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]{1,64}")
+_VARIABLE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
+_SECRET = re.compile(r"[A-Za-z0-9/_+=.@:-]{1,512}")
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _OBJECTS = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(?P<prefix>[A-Za-z0-9!_.'()/-]+)")
 _QUEUE_URL = re.compile(r"https://sqs\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/(?P<account>\d{12})/(?P<name>[A-Za-z0-9_-]{1,80})")
@@ -56,6 +58,8 @@ class Settings:
     """AWS resources outside the ledger that the applications use."""
     endpoints: tuple[tuple[str, str], ...] = ()
     """Method and path of each endpoint of an application through which items are submitted."""
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """By variable of the environment, the name or ARN of the secret in Secrets Manager that holds its value."""
     alarm_emails: tuple[str, ...] = ()
     alarm_topic: str | None = None
     key: str | None = None
@@ -84,6 +88,14 @@ class Settings:
             for topic in access.publishes_to:
                 if not _TOPIC.fullmatch(topic):
                     raise ConfigMistake(f"an application publishes to {topic!r}; an ARN looks like arn:aws:sns:eu-west-2:123456789012:ops")
+            for variable in access.secrets:
+                if variable not in self.secrets:
+                    raise ConfigMistake(f"an application needs the secret {variable}; give --secret {variable}=NAME of Secrets Manager")
+        for variable, secret in self.secrets.items():
+            if not _VARIABLE.fullmatch(variable) or not _SECRET.fullmatch(secret):
+                raise ConfigMistake(
+                    f"--secret is '{variable}={secret}'; give VARIABLE=NAME, or VARIABLE=ARN of a secret in Secrets Manager"
+                )
         if not self.alarm_emails and self.alarm_topic is None:
             raise ConfigMistake("alarms would have no receiver; give --alarm-email ADDRESS, or --alarm-topic ARN")
         if self.alarm_emails and self.alarm_topic is not None:

@@ -73,7 +73,7 @@ def alerts(settings: mp.AppSettings) -> list[mp.AlertRule]:
 @application.aws
 def aws(settings: mp.AppSettings) -> mp.AwsAccess:
     theirs = "https://sqs.us-east-1.amazonaws.com/123456789012/their-input"
-    return mp.AwsAccess(sends_to=(theirs,), receives_from=("our-results",), objects=("s3://desk-files/in/box/",), sends_mail=True)
+    return mp.AwsAccess(sends_to=(theirs,), receives_from=("our-results",), objects=("s3://desk-files/in/box/",), sends_mail=True, secrets=("DESK_PASSWORD",))
 
 
 @application.endpoint("POST", "/ask", scope="submit", summary="Ask")
@@ -114,7 +114,7 @@ CASES: dict[str, tuple[dict[str, str], list[str]]] = {
     "key": ({"assets.py": ASSETS}, ["--alarm-email", EMAIL, "--key", "new", "--no-reserve"]),
     "given": ({"assets.py": ASSETS}, ["--alarm-email", EMAIL, "--key", KEY]),
     "topic": ({"assets.py": ASSETS}, ["--alarm-topic", TOPIC]),
-    "application": ({"desk.py": APPLICATION}, ["--alarm-email", EMAIL]),
+    "application": ({"desk.py": APPLICATION}, ["--alarm-email", EMAIL, "--secret", "DESK_PASSWORD=desk/password"]),
     "deposits": ({}, ["--application", "deposits", "--alarm-email", EMAIL]),
 }
 """What is made of them, by the name of the test's fixture: files and how alarms reach somebody."""

@@ -53,6 +53,7 @@ def test_functions_know_the_applications_of_the_stack(templates: dict[str, Templ
     found = templates["application"]
     variables = found.named("Lambda::Function", "FunctionName")["test-resender"]["Environment"]["Variables"]
     assert (variables["MILEPOST_APPLICATIONS"], variables["MILEPOST_ROUTES"]) == ("routes/desk.py", "")
+    assert variables["DESK_PASSWORD"] == "{{resolve:secretsmanager:desk/password:SecretString}}"
     assert "test-desk" in found.named("DynamoDB::Table", "TableName")
     others = templates["assets"].named("Lambda::Function", "FunctionName")
     assert "MILEPOST_APPLICATIONS" not in others["test-resender"]["Environment"]["Variables"]

@@ -32,6 +32,7 @@ def arguments(tmp_path: Path) -> list[str]:
         (["--alarm-topic", "ops"], "--alarm-topic is 'ops'"),
         (["--alarm-email", EMAIL, "--alarm-topic", TOPIC], "not both"),
         (["--alarm-email", EMAIL, "--key", "mine"], "--key is 'mine'; give 'new', or an ARN such as arn:aws:kms:"),
+        (["--alarm-email", EMAIL, "--secret", "PASSWORD"], "--secret is 'PASSWORD='"),
         (["--alarm-email", EMAIL, "--prefix", "Test"], "the prefix is 'Test'"),
         (["--alarm-email", EMAIL, "--prefix", "a-prefix-that-is-too-long"], "2 to 20 small letters"),
         (["--alarm-email", EMAIL, "--code", "no/such/folder"], "there is no folder no/such/folder"),
@@ -124,6 +125,7 @@ def test_the_functions_are_given_the_settings_of_their_applications() -> None:
         (mp.AwsAccess(sends_to=("their queue",)), "uses the queue 'their queue'"),
         (mp.AwsAccess(objects=("files",)), "give s3://BUCKET/PREFIX"),
         (mp.AwsAccess(publishes_to=("ops",)), "publishes to 'ops'"),
+        (mp.AwsAccess(secrets=("DSPACE_PASSWORD",)), "give --secret DSPACE_PASSWORD=NAME"),
     ],
 )
 def test_what_an_application_uses_must_be_named(tmp_path: Path, access: mp.AwsAccess, said: str) -> None:
@@ -153,6 +155,8 @@ def test_deposits_declare_queues_and_places() -> None:
     [access] = application.aws
     assert (access.sends_to, access.receives_from) == (("dss-input",), (dss["results"],))
     assert access.objects == ("s3://wiley/inbox", "s3://wiley/files")
-    assert not access.sends_mail
+    assert (access.sends_mail, access.secrets) == (False, ())
+    direct = {"submit": {"dspace": "https://dspace.example/server", "collection": "1/2"}}
+    assert load_application("deposits").configured(direct, {}).aws[0].secrets == ("DSPACE_USER", "DSPACE_PASSWORD")
     assert queue_arn(access.receives_from[0]) == ("us-east-1", "123456789012", "dss-out")
     assert object_place(access.objects[0]) == ("wiley", "inbox")

@@ -96,6 +96,8 @@ class AwsAccess(Struct, frozen=True):
     """Sends mail by Amazon SES."""
     publishes_to: tuple[str, ...] = ()
     """SNS topics, by their ARNs."""
+    secrets: tuple[str, ...] = ()
+    """Variables of the environment that hold secrets. The stack takes their values from Secrets Manager."""
 
 
 class Page(Struct, frozen=True):

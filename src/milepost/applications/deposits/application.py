@@ -37,13 +37,14 @@ def inbox(app: mp.AppContext[DepositsSettings]) -> None:
 
 @application.aws
 def aws_access(settings: DepositsSettings) -> mp.AwsAccess:
-    """The queues of the submission service, the places of lists and files, and mail."""
+    """The queues of the submission service or the login of DSpace, the places of lists and files, and mail."""
     dss = settings.submit.dss
     return mp.AwsAccess(
         sends_to=() if dss is None else (dss.queue,),
         receives_from=() if dss is None else (dss.results,),
         objects=(settings.inbox, settings.files),
         sends_mail=settings.mail is not None and settings.mail.ses is not None,
+        secrets=(settings.submit.user_env, settings.submit.password_env) if settings.submit.dspace else (),
     )
 
 
