@@ -76,6 +76,27 @@ def test_the_backlog_of_a_pause_is_drained_at_its_pace_and_then_as_before(lanes:
     assert worked(lanes) == ["d", "e"]
 
 
+@pytest.mark.parametrize("ends", ["by itself", "by an operator"])
+def test_a_worker_that_claims_right_after_a_pause_finds_its_pace(lanes: World, ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pause(lanes.ctx, ROUTE, "send", "crm", until="1h", drain="1/s", **OPS)
+    lanes.add("a", "b", "c", to="crm")
+    lanes.clock.advance("1h")
+    write, at_once = lanes.ledger.write, []
+
+    def write_and_claim(kind: str, name: str, value: object, **more: object) -> bool:
+        written = write(kind, name, value, **more)  # type: ignore[arg-type]
+        if kind == HOLD and value is None:
+            at_once.extend(worked(lanes))
+        return written
+
+    monkeypatch.setattr(lanes.ledger, "write", write_and_claim)
+    if ends == "by itself":
+        Resender(lanes.ctx).run_once()
+    else:
+        assert resume(lanes.ctx, ROUTE, "send", "crm", by="ops", reason="up again")
+    assert at_once == ["a"]
+
+
 def test_draining_keeps_a_lower_limit_and_gives_back_a_higher_one(lanes: World) -> None:
     name = f"{ROUTE}/send/crm"
     for usual, while_draining in (("1/m", "1/m"), ("50/s", "2/s")):

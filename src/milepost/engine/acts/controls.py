@@ -117,12 +117,15 @@ def resume(
     signed(by, reason)
     check_drain(ctx.plan(route), stage, drain)
     held = ctx.ledger.read_one(HOLD, name)
-    if held is None or not ctx.ledger.write(HOLD, name, None, expect=held.version):
+    if held is None:
         return False
-    record(ctx, "resume", route, by, reason, {"scope": name, "drain": drain})
     pace = drain if drain is not None else read_as(Hold, held.value).drain
     if pace is not None:
+        # Before the pause ends: a worker that claims right after it must find the pace.
         begin_drain(ctx, name, pace, by=by, reason=f"backlog of a pause: {reason}")
+    if not ctx.ledger.write(HOLD, name, None, expect=held.version):
+        return False
+    record(ctx, "resume", route, by, reason, {"scope": name, "drain": drain})
     return True
 
 

@@ -56,13 +56,16 @@ def end_pauses(ctx: Context) -> int:
     now, ended = ctx.clock.now(), 0
     for name, document in ctx.ledger.read(HOLD).items():
         hold = read_as(Hold, document.value)
-        if hold.until is None or now < hold.until or not ctx.ledger.write(HOLD, name, None, expect=document.version):
+        if hold.until is None or now < hold.until:
+            continue
+        if hold.drain is not None and _known(ctx, name):
+            # Before the pause ends: a worker that claims right after it must find the pace.
+            begin_drain(ctx, name, hold.drain, by=hold.by, reason=f"backlog of a pause: {hold.reason}")
+        if not ctx.ledger.write(HOLD, name, None, expect=document.version):
             continue
         ended += 1
         route, why = name.partition("/")[0], f"the pause has ended by itself, as set: {hold.reason}"
         record(ctx, "resume", route, hold.by, why, {"scope": name, "until": iso(hold.until)})
-        if hold.drain is not None and _known(ctx, name):
-            begin_drain(ctx, name, hold.drain, by=hold.by, reason=f"backlog of a pause: {hold.reason}")
     return ended + _end_drains(ctx)
 
 
