@@ -1,4 +1,4 @@
-"""The stand-ins themselves: what the other tests here rely on."""
+"""The servers that stand in for AWS do what the other tests rely on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example programs under load: they end when they are told to, with nothing left in their hands."""
+"""The example programs under load: a stop ends them, and no item stays leased."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an asset may cost, counted as the benchmark counts it, so that it cannot drift: calls and units, never time."""
+"""Costs of an asset on AWS in calls and units, counted as the benchmark counts them, against their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line on a ledger on a stand-in, called in this process through its own entry point: what it answers, and how it ends."""
+"""The command line on an AWS ledger, called in this process through its entry point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of the command line have in common: a route file, and what a command answered."""
+"""Route files and the answer of a command, shared by tests of the command line."""
 
 from __future__ import annotations
 

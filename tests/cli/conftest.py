@@ -1,4 +1,4 @@
-"""The command as a user calls it: in a process of its own, in a folder of its own."""
+"""Fixtures: the command in a process and a folder of its own."""
 
 from __future__ import annotations
 

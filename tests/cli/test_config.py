@@ -1,4 +1,4 @@
-"""Where the ledger and the routes come from, and how mistakes in them are told."""
+"""Sources of the ledger URL and the routes, and messages about mistakes in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong is told in one shape, and a route that does not remember for good says so."""
+"""Errors of commands: one format; a route on a ledger in memory warns that it forgets."""
 
 from __future__ import annotations
 

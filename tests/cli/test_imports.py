@@ -1,4 +1,4 @@
-"""What a command imports: a command that only prints or reads does not load the parts that work, serve or draw."""
+"""Imports of commands: a command that only prints or reads does not load worker, server or drawing code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handing over, working, looking: what a user does most."""
+"""The commands used most: submit, work, show, list."""
 
 from __future__ import annotations
 

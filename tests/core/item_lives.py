@@ -1,4 +1,4 @@
-"""Lives of items, made by the pure rules alone: what the property tests walk along."""
+"""Random lives of items made by the pure rules, for property tests."""
 
 from __future__ import annotations
 

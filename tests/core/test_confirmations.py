@@ -1,4 +1,4 @@
-"""Outcomes from outside: valid or not, now or later, first or second."""
+"""Confirmations: valid or not, now or later, first or second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the row becomes: counting, moving on, and what is never counted."""
+"""decide: the row after each outcome, and which outcomes count as attempts."""
 
 from __future__ import annotations
 

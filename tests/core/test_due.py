@@ -1,4 +1,4 @@
-"""One look when an item's time has come: claiming, rescuing, resending, telling that it is late."""
+"""The rule for due items: claim, rescue, resend, mark as overdue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines, outcomes and digests: what is written reads back, and what was tampered with shows."""
+"""History lines, outcomes and digests: they read back as written, and changes are detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people may do: the change, or a sentence that says why not."""
+"""Acts of operators: the change, or a refusal with its reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's made-up past: it is the same for everybody, and the ledger holds it as if it had happened."""
+"""The demo's generated past: the same in every run, and stored as if it had happened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The glossary defines the words of the design, each once, and no word that the code does not use."""
+"""The glossary defines each domain word once, and only words that the code uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing what was decided: outcomes from outside, kept ones that follow, and races that are decided again."""
+"""apply: confirmations, kept confirmations that follow, and lost races that are decided again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intake: accepted once, answered truly, and no input hinders another."""
+"""Intake: each item is accepted once and answered correctly, and no input affects another."""
 
 from __future__ import annotations
 

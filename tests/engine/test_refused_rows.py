@@ -1,4 +1,4 @@
-"""One row that the storage cannot take or read: it is that item's counted failure, or it is set aside; the station goes on."""
+"""A row that the storage refuses: a counted failure of that item, or set aside; the station continues."""
 
 from __future__ import annotations
 

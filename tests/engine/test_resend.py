@@ -1,4 +1,4 @@
-"""The resender: whatever is due and quiet is seen to, and two of them at once do no harm."""
+"""The resender: acts on every due item without a message, and two resenders at once do no harm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pruning: rows go when they have completed long ago, lines when nothing waits for them; the memory of them stays."""
+"""Retention: rows leave after their time, history lines when no subscriber waits for them, and seals stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The share of accepting: how long a worker rests while calls hand over items. The time is virtual."""
+"""The share of intake: how long a worker pauses while calls submit items, in virtual time."""
 
 from __future__ import annotations
 

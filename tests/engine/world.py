@@ -1,4 +1,4 @@
-"""A small world for the engine's tests, on every ledger: a route, a clock that stands still, and a worker's hand."""
+"""A route, a frozen clock and a worker's calls on any ledger, for tests of the engine."""
 
 from __future__ import annotations
 

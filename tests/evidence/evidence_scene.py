@@ -1,4 +1,4 @@
-"""A small archive for the tests of evidence: assets that are checked, put on tape by somebody else, and pruned."""
+"""A small archive for tests of evidence: assets are checked, put on tape by a partner, and pruned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Days of the archive, and a subscriber who keeps what it is told."""
+"""Days of the archive, and a subscriber that records daily heads."""
 
 from __future__ import annotations
 

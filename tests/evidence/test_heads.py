@@ -1,4 +1,4 @@
-"""The daily head: published once a day, told to everybody, one chain of them; and what is proved with it."""
+"""Daily heads: published once a day to every subscriber, in one chain, and usable as proof."""
 
 from __future__ import annotations
 

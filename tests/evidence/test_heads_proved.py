@@ -1,4 +1,4 @@
-"""What is proved with the daily heads, and which of their forgeries are found."""
+"""Proofs by daily heads, and forgeries that they reveal."""
 
 from __future__ import annotations
 

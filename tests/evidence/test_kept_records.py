@@ -1,4 +1,4 @@
-"""What an item's row carries outlives the row, where the route wants that."""
+"""Evidence of an item outlives its row, if the route asks for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of one item: what it says, and that everything it says follows from its lines."""
+"""The record of one item: its content, all of it derived from history lines."""
 
 from __future__ import annotations
 

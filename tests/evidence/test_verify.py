@@ -1,4 +1,4 @@
-"""A file of evidence is checked offline; whatever was altered in it is found."""
+"""Offline verification of an evidence file: every alteration is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A door that is open, over SQLite."""
+"""Fixtures: running servers on SQLite and on AWS, with and without keys."""
 
 from __future__ import annotations
 

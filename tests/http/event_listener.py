@@ -1,4 +1,4 @@
-"""Somebody who listens to the stream of events, over a real connection."""
+"""A client of the event stream over a real connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A door whose time is in the test's hands, with keys made for it."""
+"""A server with keys and a virtual clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One door over a ledger on AWS, and behind it an item in every state, brought there by calls over HTTP."""
+"""A server on an AWS ledger with an item in every status, brought there by HTTP calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody at the door: a real server over a real ledger, and calls over real HTTP."""
+"""A real server on a real ledger, and HTTP calls to it."""
 
 from __future__ import annotations
 

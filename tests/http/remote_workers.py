@@ -1,4 +1,4 @@
-"""A route with a remote stage, a door to it, and short ways to call for its workers."""
+"""A route with a remote stage, a server for it, and calls of its workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests held against policies: the IAM actions of a request, on what and with which leading keys; and what a policy allows."""
+"""Checks requests against IAM policies: the actions, resources and leading keys of a request, and the ones that a policy allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A template taken by a stand-in for CloudFormation."""
+"""Deployment of a template on a stand-in for CloudFormation."""
 
 from __future__ import annotations
 

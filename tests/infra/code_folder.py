@@ -1,4 +1,4 @@
-"""A stack with the real functions, for a stand-in that runs them with its own Python: our sources, and what they need, from here."""
+"""A stack with the real functions, for a stand-in that runs them: our sources and their dependencies."""
 
 from __future__ import annotations
 

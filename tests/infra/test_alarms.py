@@ -1,4 +1,4 @@
-"""Alarms that reach somebody, and the dashboard."""
+"""Alarms with a recipient, and the dashboard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes into the functions' package is compiled once, for their Python, and used as it is."""
+"""The package of the functions: compiled once, for their Python version."""
 
 from __future__ import annotations
 

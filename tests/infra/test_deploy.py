@@ -1,4 +1,4 @@
-"""The template taken by a stand-in for CloudFormation: everything that is asked for is there, and calls what it should."""
+"""The template on a stand-in for CloudFormation: every resource exists and calls its target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stack with the real functions, taken by a stand-in: items go all the way, and everybody is told."""
+"""The stack with the real functions on a stand-in: items complete, and the topic receives their events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions, what calls them, and what they may do."""
+"""Functions, their triggers and their permissions."""
 
 from __future__ import annotations
 

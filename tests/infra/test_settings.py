@@ -1,4 +1,4 @@
-"""What is refused before anything is made, and the numbers that follow from a stage. Runs without the CDK."""
+"""Settings that are refused before synthesis, and numbers derived from a stage. Runs without the CDK."""
 
 from __future__ import annotations
 

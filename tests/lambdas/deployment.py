@@ -1,4 +1,4 @@
-"""A deployment whose functions run in this process, one container each for all: queues and the stream call them when the test says so."""
+"""A deployment whose functions run in this process: queues and the stream call them when the test says so."""
 
 from __future__ import annotations
 

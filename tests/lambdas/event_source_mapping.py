@@ -1,4 +1,4 @@
-"""What AWS Lambda does between a stream or a queue and a function; the stand-ins lack it, or drop records where AWS would not.
+"""Event source mappings of AWS Lambda for streams and queues, which the stand-ins lack or do wrong.
 
     pump = StreamPump(streams, arn, handler, batch_size=100, report_failures=True, bisect=False, retries=-1)
     pump.poll()       # one round: every shard hands over batches until it has no more, or one fails

@@ -1,4 +1,4 @@
-"""Daily heads on AWS: the resender sums up and publishes, the topic is told, and records are proved under them."""
+"""Daily heads on AWS: the resender function publishes them, the topic receives them, and records are proved by them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pump keeps AWS's promises about streams and queues, so that what is tested with it is tested fairly."""
+"""The event source mappings of these tests keep AWS's promises about streams and queues."""
 
 from __future__ import annotations
 

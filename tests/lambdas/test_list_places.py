@@ -1,4 +1,4 @@
-"""What the place of a delivered list in the bucket says of it."""
+"""The route and kind of a delivered list, from its place in the bucket."""
 
 from __future__ import annotations
 

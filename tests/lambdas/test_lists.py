@@ -1,4 +1,4 @@
-"""Lists that are put into the bucket: taken in like any other, told about, never for ever."""
+"""Lists delivered to the bucket: submitted like any other, reported, and never retried for ever."""
 
 from __future__ import annotations
 

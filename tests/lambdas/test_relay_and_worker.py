@@ -1,4 +1,4 @@
-"""Items go through functions alone: the stream calls the relay, queues call the workers, and the topic is told."""
+"""Items handled by functions alone: the stream calls the relay, queues call the workers, and the topic receives events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The resender's function: what has gone quiet comes again, what stands is measured, and once a day everything is repaired."""
+"""The resender function: sends lost messages again, measures backlogs, and repairs once a day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The start of a container: lean, and plain about what is missing."""
+"""The start of a container: few imports, and clear messages about missing settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory and SQLite side by side: whatever is done to both, they say the same."""
+"""Memory and SQLite side by side: random operations on both have the same answers."""
 
 from __future__ import annotations
 

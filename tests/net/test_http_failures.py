@@ -1,4 +1,4 @@
-"""The HTTP client against partners that hang, drip, reset and send what is no HTTP: each call ends, and says how far it got."""
+"""The HTTP client and partners that hang, drip, reset or send invalid HTTP: each call ends and says how far it got."""
 
 from __future__ import annotations
 

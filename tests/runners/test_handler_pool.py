@@ -1,4 +1,4 @@
-"""Crews: quick jobs are handed over in portions, and no job waits for another one of its portion that blocks."""
+"""Handler pools: quick jobs are handed over in portions, and no job waits for a blocked one of its portion."""
 
 from __future__ import annotations
 

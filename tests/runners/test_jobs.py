@@ -1,4 +1,4 @@
-"""A crew's queue: no lane has all the hands, and what has not been started can be taken back."""
+"""The queue of a handler pool: no lane takes all threads, and jobs that have not started can be taken back."""
 
 from __future__ import annotations
 

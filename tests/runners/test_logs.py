@@ -1,4 +1,4 @@
-"""The log: one form for all lines, with what each is about, and without secrets."""
+"""The log: one format for all lines, with their subject, and without secrets."""
 
 from __future__ import annotations
 

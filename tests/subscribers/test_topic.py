@@ -1,4 +1,4 @@
-"""Events on an SNS topic: what arrives in a queue behind it, what is answered for each, and the relay on top of it."""
+"""Events on an SNS topic: messages in a queue behind it, an answer for each event, and the relay."""
 
 from __future__ import annotations
 

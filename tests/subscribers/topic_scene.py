@@ -1,4 +1,4 @@
-"""A topic with queues behind it, events to tell it, and what can go wrong on the way."""
+"""An SNS topic with queues behind it, events for it, and faults on the way."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The postingest document's surroundings on a stand-in: a step function that puts rows, confirmers that know nothing of Milepost,
-a resender, somebody who is told, and a relay that reads when the test says so."""
+"""The postingest route on AWS: a step function that puts rows, external confirmers, a resender, a subscriber, and a relay that reads
+when the test says so."""
 
 from __future__ import annotations
 

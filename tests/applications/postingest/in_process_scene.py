@@ -1,4 +1,4 @@
-"""The route on a ledger inside one process, with time in the test's hands: somebody hears the notifications, somebody else the offers."""
+"""The postingest route on a ledger in one process, with a virtual clock and recorded notifications and offers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stand-in for ScoutAM with a client and a tape check on it, and time that only moves when it is told to."""
+"""A stand-in for ScoutAM with a client and a tape check, on a virtual clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which answers confirm a stage, what is said of those that do not, and that people see it wherever they look."""
+"""Answers that confirm a stage, and answers that do not: operators see the reason in every view."""
 
 from __future__ import annotations
 

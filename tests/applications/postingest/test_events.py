@@ -1,4 +1,4 @@
-"""What is told of an asset: an update for each stage, one `complete`, each to the letter and once."""
+"""Notifications of an asset: an update for each stage and one `complete`, each sent once and compared byte by byte."""
 
 from __future__ import annotations
 

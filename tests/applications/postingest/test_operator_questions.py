@@ -1,4 +1,4 @@
-"""What operators ask of the assets, and how a third stage is added to thousands that are complete, at a pace."""
+"""Questions of operators about assets, and a paced back-fill of a third stage for thousands of completed assets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people do to items, stages and routes from the command line."""
+"""Commands that act on items, stages and routes."""
 
 from __future__ import annotations
 

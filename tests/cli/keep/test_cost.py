@@ -1,4 +1,4 @@
-"""What items will cost: from the routes alone."""
+"""`milepost cost`: the cost of items, from the routes alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is on record and can be seen: lists, acts, and a history that somebody has tampered with. And that hints can be run."""
+"""Recorded lists, acts and histories on the command line; a changed history is detected, and hints can be run as printed."""
 
 from __future__ import annotations
 

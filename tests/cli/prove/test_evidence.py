@@ -1,4 +1,4 @@
-"""Evidence on the command line, as an operator and as somebody elsewhere uses it."""
+"""Evidence on the command line: export by an operator, verification by a third party."""
 
 from __future__ import annotations
 

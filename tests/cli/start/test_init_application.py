@@ -1,4 +1,4 @@
-"""`milepost init --application`: what it writes runs as it is."""
+"""`milepost init --application`: the written application runs unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How `milepost up` and `work` end: the grace of running handlers is a setting, and a second signal ends at once."""
+"""End of `milepost up` and `work`: running handlers have a configurable grace period, and a second signal ends at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--log`: a command that runs for long, and what it says of itself, in one form."""
+"""`--log`: the log of a long-running command has one format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`milepost up` opens the door: where it says, with the keys it needs, and closes it when it is told to stop."""
+"""`milepost up`: serves at the printed address, asks for the keys that it needs, and stops on a signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Breakers: when they open, who is let through, when they close, and that nothing holds them open for ever."""
+"""Breakers: when they open, which probes pass, when they close, and that none stays open for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes: mistakes are told at import, naming their subject and the cure; keys; plans."""
+"""Routes: mistakes raise at import and name the cause and the cure; keys; plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans and rates as people write them."""
+"""Durations and rates as people write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How deep JSON may be."""
+"""The greatest depth of JSON values."""
 
 from __future__ import annotations
 

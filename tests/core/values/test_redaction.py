@@ -1,4 +1,4 @@
-"""What is kept of errors holds no secrets, and is otherwise as it was said."""
+"""Redaction: stored errors hold no secrets and are otherwise unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people do to items and stages: signed, previewed, on record, and safe to run again."""
+"""Acts on items and stages: signed, previewed, recorded and repeatable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run again, give other content, set for later: signed, previewed, on record; and lists that replace what has changed."""
+"""Rerun, replace and reschedule: signed, previewed and recorded; and lists that replace changed content."""
 
 from __future__ import annotations
 

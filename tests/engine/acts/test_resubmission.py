@@ -1,4 +1,4 @@
-"""Failed keys whose rows were pruned: an operator hands them over again, and each begins a life of its own."""
+"""Failed keys whose rows were pruned can be submitted again, each as a new item."""
 
 from __future__ import annotations
 

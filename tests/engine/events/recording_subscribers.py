@@ -1,4 +1,4 @@
-"""Subscribers for tests: they remember what they took, and take what they are told to."""
+"""Subscribers that record their events and refuse those that a test chooses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telling subscribers: at least once, in order per item, one process at a time, and never past an outage."""
+"""Delivery to subscribers: at least once, in order per item, by one process at a time, and never past an outage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parking: one item waits for one subscriber; it is retried with backoff, or released by an operator."""
+"""Parked events: one item waits for one subscriber, is retried with backoff, or released by an operator."""
 
 from __future__ import annotations
 

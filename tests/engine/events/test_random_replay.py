@@ -1,5 +1,5 @@
-"""Whatever happens while a subscriber is told, parked for, released and told again, by two processes that die now and then: in the end it
-has been told everything, and each item's events came in their order, when they were told first as well as when they were told last."""
+"""Random delivery, parking, release and replay by two processes that die now and then: in the end the subscriber has every event,
+each item's in order at first delivery and at the last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telling a subscriber again: from a moment or a place on, with the same ids, in order, and never out of turn."""
+"""Replay for a subscriber: from a time or place, with the same event ids, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor: what is well, what is not, and what to do about it."""
+"""The doctor: findings, their level, and what to do about them."""
 
 from __future__ import annotations
 

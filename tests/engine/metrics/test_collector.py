@@ -1,4 +1,4 @@
-"""What the engine tells an observer, and what the collector makes of it."""
+"""Observer calls of the engine, and the metrics that the collector makes of them."""
 
 from __future__ import annotations
 

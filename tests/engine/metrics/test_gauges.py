@@ -1,4 +1,4 @@
-"""What the ledger says of itself, and how it is written down."""
+"""Gauges read from the ledger, and their text format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finished items, and a route that has got a stage more: for the tests of sending them on."""
+"""Finished items and a route with an added stage, for tests of back-fills."""
 
 from __future__ import annotations
 

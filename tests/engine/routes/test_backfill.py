@@ -1,4 +1,4 @@
-"""Finished items are sent on to an added stage at a set pace: by the resender, in portions, each once."""
+"""Back-fill: the resender sends finished items to an added stage at a set pace, each once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A back-fill under way: people see it, stop it and let it go on; pauses and changed routes hold it."""
+"""A running back-fill: operators see, stop and continue it; pauses and changed routes hold it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process whose route was changed under it stands by, and says so wherever somebody looks."""
+"""A process with an outdated route stands by, and every view says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes change in flight: never silently, never twice, and an interrupted change goes on."""
+"""Versions of routes: a change in flight is never silent and never applied twice, and an interrupted change is completed."""
 
 from __future__ import annotations
 

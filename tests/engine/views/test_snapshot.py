@@ -1,4 +1,4 @@
-"""What people and programs are shown of the ledger: counts, one item, errors by kind, and the moving picture."""
+"""Snapshots of the ledger: counts, one item, errors by group, and live updates."""
 
 from __future__ import annotations
 

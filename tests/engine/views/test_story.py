@@ -1,4 +1,4 @@
-"""An item's story: where it is, why it waits, what happened, what happens next, what one can do."""
+"""An item's story: its stage, why it waits, its history, its next step, and possible acts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small world for the tests of the eyes: a memory ledger, a clock that stands still, and items driven by hand."""
+"""A memory ledger with a frozen clock and items at chosen states, for tests of views and health checks."""
 
 from __future__ import annotations
 

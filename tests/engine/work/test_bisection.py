@@ -1,4 +1,4 @@
-"""Halving: the culprit of a failed batch is found alone, quickly, and nobody else is counted."""
+"""Bisection of a failed batch: the item that causes the failure is found alone and quickly, and no other item is counted."""
 
 from __future__ import annotations
 

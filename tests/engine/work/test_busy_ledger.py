@@ -1,4 +1,4 @@
-"""A ledger that cannot be reached for a while: nobody gives up, nothing that was done is done again, and who is told to stop stops."""
+"""An unreachable ledger: the worker keeps trying, repeats no finished work, and stops when asked to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Execute: whatever a handler or a probe does, there is one outcome for each item, and nothing gets past."""
+"""execute: whatever a handler or probe does, each item has exactly one outcome."""
 
 from __future__ import annotations
 

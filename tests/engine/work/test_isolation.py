@@ -1,4 +1,4 @@
-"""One bad item, outcome, lane or call never stops its neighbours."""
+"""Isolation: one bad item, outcome, lane or call never stops the others."""
 
 from __future__ import annotations
 

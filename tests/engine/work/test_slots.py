@@ -1,4 +1,4 @@
-"""How many items each stage claims in the write that settles."""
+"""Slots: how many items each stage claims in the write that settles."""
 
 from __future__ import annotations
 

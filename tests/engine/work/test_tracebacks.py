@@ -1,4 +1,4 @@
-"""The traceback of a handler's exception: whole where that fits, without secrets, in the history alone; and one warning for each try."""
+"""Tracebacks of handlers: complete if they fit, redacted, stored in the history alone."""
 
 from __future__ import annotations
 

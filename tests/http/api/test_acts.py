@@ -1,4 +1,4 @@
-"""Operators over HTTP: acts on items with a name and a reason, what is on record of them, pauses and limits."""
+"""Acts over HTTP: on items, with name and reason, their records, pauses and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers in other languages: what they are given, how their outcomes are fenced, and what they are told when they ask wrongly."""
+"""Remote workers: the work they receive, fences around their outcomes, and answers to wrong requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Confirmations over HTTP: what is applied, kept, known, refused and noted, on every ledger."""
+"""Confirmations over HTTP: applied, kept, known, refused and noted, on every ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An item whose row or content is damaged: the API and the page say so, and all other pages go on."""
+"""An item with a damaged row or content: API and page say so, and all other pages work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking for items: filters, pages, and how many are where."""
+"""Queries over HTTP: filters, pages and counts."""
 
 from __future__ import annotations
 

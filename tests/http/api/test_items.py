@@ -1,4 +1,4 @@
-"""Handing over items, and asking for one: where it is, what happened to it, its story."""
+"""Items over HTTP: submit, read, history and story."""
 
 from __future__ import annotations
 

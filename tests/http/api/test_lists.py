@@ -1,4 +1,4 @@
-"""Lists that are handed over as a stream: taken in while they come, in bounded memory, and cut off cleanly."""
+"""Lists submitted as a stream: taken in as they arrive, in bounded memory, and cut off cleanly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/metrics: what others can read, to the letter, and with the figures that are true."""
+"""/metrics: the exposition format, and correct figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is at work, whether all is well, and why items fail, over HTTP."""
+"""Processes, health and error groups over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was set aside, over HTTP: shown, seen to again, thrown away."""
+"""The quarantine over HTTP: list, replay, drop."""
 
 from __future__ import annotations
 

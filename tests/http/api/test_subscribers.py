@@ -1,4 +1,4 @@
-"""Subscribers over HTTP: how far each is, and releasing, telling again and letting go of them."""
+"""Subscribers over HTTP: their positions, release, replay and removal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first key closes an open door at once, whichever process makes it."""
+"""The first key closes an open server at once, whichever process makes the key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys: what they open, for how long, how often, and that nothing but their digest is kept."""
+"""Keys: scopes, expiry and rates; only their digest is stored."""
 
 from __future__ import annotations
 

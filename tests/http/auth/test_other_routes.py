@@ -1,4 +1,4 @@
-"""A key for one route learns nothing of another: on no page, in no file, by no id, and not by what is said of what is not there."""
+"""A key for one route reveals nothing about another: on no page, in no file, by no id and by no error."""
 
 from __future__ import annotations
 

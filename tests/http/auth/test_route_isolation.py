@@ -1,4 +1,4 @@
-"""Whatever happens to items of another route, no answer that a key for one route can get becomes another one."""
+"""Changes to items of another route change no answer that a key for one route gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a key may not do it may not do anywhere: looking changes nothing, and who may not look is shown no page."""
+"""Scopes hold everywhere: reading changes nothing, and a key without `read` gets no page."""
 
 from __future__ import annotations
 

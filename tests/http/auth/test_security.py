@@ -1,4 +1,4 @@
-"""Who is let in without a key, what every answer says to browsers, and rules that hold for every endpoint there is or will be."""
+"""Access without a key, security headers, and rules for every endpoint, present or future."""
 
 from __future__ import annotations
 

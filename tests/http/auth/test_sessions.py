@@ -1,4 +1,4 @@
-"""Logging in and out with a browser's means: a cookie, a form, and what the browser says about where a call comes from."""
+"""Browser sessions: log-in form, cookie, log-out, and checks of a request's origin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The items of a route as a plain answer: filters, what is wrong with them, and what can be taken along."""
+"""The list of items as the server renders it: filters, mistakes in them, and exports."""
 
 from __future__ import annotations
 

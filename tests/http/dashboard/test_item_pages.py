@@ -1,4 +1,4 @@
-"""An item's page, as the server makes it: every try, every act, what was said, what can be proved, and what may be done by whom."""
+"""The item page as the server renders it: attempts, acts, notes, evidence and permitted actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of lists, as the server makes them: which there were, what each held, and nothing of what one may not see."""
+"""The pages of lists as the server renders them: all lists, one list, and nothing that a key may not read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The overview as a plain answer: is all well, and what is seen of each route."""
+"""The overview as the server renders it: health, and the figures of each route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture of an item's way: how long it was at each stage and how it stood there, from the lines of its history."""
+"""The chart of an item's time at each stage, from its history lines."""
 
 from __future__ import annotations
 

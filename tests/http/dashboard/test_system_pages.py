@@ -1,4 +1,4 @@
-"""The pages about everything that is no item: who is told, what happened, what people did, and who is at work."""
+"""The pages of the system as the server renders them: subscribers, events, acts and processes."""
 
 from __future__ import annotations
 

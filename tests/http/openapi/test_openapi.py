@@ -1,4 +1,4 @@
-"""The description of the API: sound by its own rules, whole, and kept by the server whatever it is called with."""
+"""The OpenAPI description: valid, complete, and kept by the server for generated requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests whose heads can be read in two ways, or go on behind the body: each is refused, or read in the one way that is safe."""
+"""Ambiguous request headers, and bytes after the body: refused, or read in the one safe way."""
 
 from __future__ import annotations
 

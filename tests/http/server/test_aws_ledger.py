@@ -1,4 +1,4 @@
-"""Every page, every endpoint that only reads, and the main acts, over one ledger on AWS that holds an item in every state."""
+"""Every page, every reading endpoint and the main acts on an AWS ledger with an item in every status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Behind a proxy that gives Milepost a part of its own: every address that goes out begins with it, and both ways in lead to the same."""
+"""Behind a proxy with a path prefix: every URL that the server sends begins with it, and both ways in work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that nobody makes by accident: odd addresses, bodies that are no text, numbers beyond all bounds, markup and formulas in values."""
+"""Hostile requests: odd URLs, bodies that are not text, numbers out of range, markup and formulas in values."""
 
 from __future__ import annotations
 

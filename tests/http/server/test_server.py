@@ -1,4 +1,4 @@
-"""The server itself: clients that are slow, that say nonsense or that do not listen, and paths and methods that are not there."""
+"""The server: slow, malformed and deaf clients, unknown paths and methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The correlation id: from the caller to the item, back with the answer, and in the log."""
+"""The correlation id: from the request to the item, the answer and the log."""
 
 from __future__ import annotations
 

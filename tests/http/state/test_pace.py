@@ -1,4 +1,4 @@
-"""How fast items end and when they will be through: pure functions of what was counted and seen."""
+"""Pace and estimated end: pure functions of counters and snapshots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control and history tables of one ledger, processes that use them, and the moments at which a process can die or be kept waiting."""
+"""The control and history tables of one ledger, processes that use them, and points at which a process dies or waits."""
 
 from __future__ import annotations
 

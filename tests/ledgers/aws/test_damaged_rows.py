@@ -1,5 +1,4 @@
-"""A row that somebody has spoilt, or whose blob is damaged or gone, is the matter of that item alone: whoever meets it goes on with the
-others."""
+"""A damaged row, or one whose blob is damaged or missing, affects that item alone."""
 
 from __future__ import annotations
 

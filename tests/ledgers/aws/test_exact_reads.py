@@ -1,4 +1,4 @@
-"""What decides is read from the tables, not from counters and indexes that follow them later."""
+"""Decisions read the tables, not counters and indexes that lag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes outside Lambda, operators and viewers do only what the managed policies of the stack allow: each request is held against them."""
+"""Processes outside Lambda, operators and viewers make only requests that the stack's managed policies allow."""
 
 from __future__ import annotations
 

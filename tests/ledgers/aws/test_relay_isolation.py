@@ -1,4 +1,4 @@
-"""One bad row never stops its neighbours: what AWS will not take, and what is damaged, is set aside; the rest goes on."""
+"""One bad row never stops the others: a refused or damaged row is set aside, and the relay continues."""
 
 from __future__ import annotations
 

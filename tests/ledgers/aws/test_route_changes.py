@@ -1,4 +1,4 @@
-"""While a changed route is announced and does not hold yet nobody claims and nobody completes; afterwards all goes on."""
+"""While a changed route is announced but not yet in force, no item is claimed or completed; afterwards work continues."""
 
 from __future__ import annotations
 

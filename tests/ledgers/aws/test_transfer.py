@@ -1,4 +1,4 @@
-"""`milepost move`: a SQLite ledger goes to AWS whole, to the byte, once; and nobody works on it in two places."""
+"""`milepost move`: copies a SQLite ledger to AWS completely and once, and prevents work in both places."""
 
 from __future__ import annotations
 

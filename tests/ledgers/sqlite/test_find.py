@@ -1,4 +1,4 @@
-"""Whatever is asked of a SQLite ledger, by whichever index it answers: just the items that match, each once, a page at a time."""
+"""Queries on SQLite, by every index: exactly the matching items, each once, page by page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settle and claim in one step: it leaves behind what `apply` and then `claim` leave behind."""
+"""Settle and claim in one step: the same result as `apply` and then `claim`."""
 
 from __future__ import annotations
 

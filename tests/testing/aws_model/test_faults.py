@@ -1,4 +1,4 @@
-"""Each fault does what it says, on the model and on a stand-in: seen in the answer, and in what was really done."""
+"""Each planned fault has the promised effect, on the model and on a stand-in: in the answer, and in the stored data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is around a confirmer that stands alone: a queue, a table with rows that wait, a quarantine; and every request it makes."""
+"""Surroundings of a stand-alone confirmer: a queue, a table with waiting rows and a quarantine queue. Every request is recorded."""
 
 from __future__ import annotations
 

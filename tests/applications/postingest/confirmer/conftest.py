@@ -1,4 +1,4 @@
-"""Fixtures: what is around a confirmer, on a stand-in for AWS."""
+"""Fixtures for tests of the stand-alone confirmer."""
 
 from __future__ import annotations
 

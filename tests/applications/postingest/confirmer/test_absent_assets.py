@@ -1,4 +1,4 @@
-"""Messages of assets that are not there yet: hidden for longer each time, and never in the way of what is ready."""
+"""Messages of absent assets: hidden for longer each time, and no delay for assets that are ready."""
 
 from __future__ import annotations
 

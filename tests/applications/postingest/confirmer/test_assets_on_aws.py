@@ -1,5 +1,4 @@
-"""An asset all the way, on our ledger on AWS, with confirmers that stand alone: put on the table like a step function does, on disk, on
-tape, told."""
+"""Assets on the AWS ledger with stand-alone confirmers: from the step function's row to disk, tape and the last notification."""
 
 from __future__ import annotations
 

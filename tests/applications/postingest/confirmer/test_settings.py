@@ -1,4 +1,4 @@
-"""How the confirmer that stands alone is set up, and how it says what is missing."""
+"""Settings of the stand-alone confirmer, and its messages about missing ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OCFL repositories to look into: written by a library, then hurt by hand."""
+"""OCFL repositories for tests: written by the library ocfl-py, then damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is wrong with an object, it is never found: one case for each kind of damage."""
+"""Damaged OCFL objects are never confirmed: one case for each kind of damage."""
 
 from __future__ import annotations
 

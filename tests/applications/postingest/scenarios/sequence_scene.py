@@ -1,4 +1,4 @@
-"""What must hold of everything that is told, whatever happens to the messages, the workers and the ledger; and the dice for it."""
+"""Oracle for notifications: which may be sent, in which order, and with which results; and Hypothesis strategies for events."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What confirmers say too late, by attribute: noted once and told to nobody, unless the item failed there; then it still counts, as it
-does on every ledger."""
+"""Late confirmations by attribute: recorded once without an event, unless the item failed at that stage; then they count, as on
+every ledger."""
 
 from __future__ import annotations
 

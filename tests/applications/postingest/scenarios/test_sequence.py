@@ -1,5 +1,5 @@
-"""Whatever happens, in whatever order: of each asset in each batch exactly update, update, complete are told, in this order, under
-the same ids however often; and complete only when every stage was confirmed."""
+"""Random steps and failures: each asset in each batch has the notifications update, update, complete in this order, with the same
+ids when repeated, and complete only when every stage was confirmed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dialog in which people say why they do something."""
+"""The dialog that asks for the reason of an act."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handing over a list in a real browser: the report first, then taking it in, and a word for whatever is wrong with a file."""
+"""Submitting a list in a real browser: the preview first, then the submission, and a message for each mistake in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts that are live: what happens is put in place, and nothing that the reader is at is taken away."""
+"""Live parts of pages: updates appear in place and keep focus, selection and open parts."""
 
 from __future__ import annotations
 

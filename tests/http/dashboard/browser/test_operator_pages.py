@@ -1,4 +1,4 @@
-"""The pages in a real browser: what an operator sees, finds and does."""
+"""Pages in a real browser, as operators use them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The overview in a real browser: what an operator sees there and does."""
+"""The overview in a real browser, as operators use it."""
 
 from __future__ import annotations
 

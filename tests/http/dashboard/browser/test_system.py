@@ -1,4 +1,4 @@
-"""Events, acts and the system in a real browser: what an operator does there, and that everybody can read it."""
+"""Events, acts and the system page in a real browser: use by operators, and accessibility."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Circuit breakers on AWS: what becomes of messages and rows while a lane is closed, and of processes that die in between."""
+"""Circuit breakers on AWS: messages and rows while a lane is closed, and processes that die in between."""
 
 from __future__ import annotations
 

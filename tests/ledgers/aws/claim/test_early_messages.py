@@ -1,4 +1,4 @@
-"""A call that is quicker than the write it was sent for: whoever answers it finds the item in other hands still."""
+"""A message that arrives before the write it was sent for: its receiver finds the item still leased."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pure checks: an item is looked at without a lease, and what was seen holds only for the row as it was."""
+"""Pure checks: made without a lease, and valid only for the row as it was read."""
 
 from __future__ import annotations
 

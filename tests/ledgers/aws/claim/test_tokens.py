@@ -1,4 +1,4 @@
-"""Rates on DynamoDB: tokens that all processes share, a clock that may be wrong, and races that nobody wins twice."""
+"""Rates on DynamoDB: tokens shared by all processes, wrong clocks, and races without double winners."""
 
 from __future__ import annotations
 

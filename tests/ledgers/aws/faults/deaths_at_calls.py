@@ -1,4 +1,4 @@
-"""Deaths at AWS calls: a process ends at a call, before it is made or after it was carried out, and never does anything again."""
+"""Process deaths at AWS calls: before the call or after it was carried out."""
 
 from __future__ import annotations
 

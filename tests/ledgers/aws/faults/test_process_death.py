@@ -1,4 +1,4 @@
-"""Processes that die at AWS calls, one after the other: whoever comes after them sees everything through.
+"""Processes die at each AWS call in turn; the processes after them complete every item.
 
 A clean run says which calls there are, by the functions that lead to them. Each of them is a death once before it is made and once after
 it was carried out, several in a run, so that the dead also follow upon one another.

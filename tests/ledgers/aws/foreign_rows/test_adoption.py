@@ -1,4 +1,4 @@
-"""`milepost adopt` takes in what others put, each where it stands; `milepost quarantine` shows what was set aside, and sees to it."""
+"""`milepost adopt` takes in foreign rows at their stage; `milepost quarantine` shows and replays rows that were set aside."""
 
 from __future__ import annotations
 

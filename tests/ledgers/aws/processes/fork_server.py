@@ -1,4 +1,4 @@
-"""Where processes for a test come from: one that has imported everything forks the others, so that dozens of them take seconds.
+"""A fork server: one process that has imported everything forks the others, so that dozens start in seconds.
 
 Each is a process of its own in every respect; its words go to a file named after its holder.
 """

@@ -1,4 +1,4 @@
-"""What must hold of a ledger whose processes have died, asked of the ledger itself and of what its handlers and subscriber wrote down."""
+"""Checks of a ledger whose processes have died, against the records of its handlers and subscriber."""
 
 from __future__ import annotations
 

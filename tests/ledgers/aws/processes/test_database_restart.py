@@ -1,5 +1,4 @@
-"""The database itself is killed while processes are at work on it, comes back, and is killed again. Nobody is told of it: they find their
-ledger gone for longer than they are willing to wait for it, wait all the same, and go on by themselves."""
+"""The database is killed and restarted while processes use it: they wait longer than their retries, and continue by themselves."""
 
 from __future__ import annotations
 

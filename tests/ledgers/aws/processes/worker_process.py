@@ -1,4 +1,4 @@
-"""A process at work on a ledger on AWS, as a test wants it: with short leases, a clock that may be wrong, and a point at which it dies.
+"""A worker process on an AWS ledger: short leases, a clock that may be wrong, and a point at which it is killed.
 
 Points are reached by the code as it is; `arm` puts them in from outside, in this process alone. Dying is SIGKILL, nothing less.
 """

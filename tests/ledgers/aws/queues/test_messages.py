@@ -1,4 +1,4 @@
-"""Queues: batches in which every entry is answered for itself, receipts out of date, and messages that nobody can read."""
+"""Queues: batches with an answer for each entry, expired receipts, and unreadable messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ledger whose stream loses records when told to, hands that damage its rows, and a repair that is stepped through by hand."""
+"""A ledger whose stream loses records when a test asks for it, damage to its rows, and a repair scan step by step."""
 
 from __future__ import annotations
 

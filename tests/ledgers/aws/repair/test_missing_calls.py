@@ -1,4 +1,4 @@
-"""The rule by which items whose message is lost are told from a backlog whose messages are there."""
+"""The rule that distinguishes lost messages from a backlog whose messages exist."""
 
 from __future__ import annotations
 

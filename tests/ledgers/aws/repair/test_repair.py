@@ -1,4 +1,4 @@
-"""The repair scan: what lost records would have told is found by how the rows stand; what is sound is left as it is."""
+"""The repair scan: finds by the rows what lost stream records would have caused, and leaves sound rows alone."""
 
 from __future__ import annotations
 

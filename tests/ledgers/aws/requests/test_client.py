@@ -1,4 +1,4 @@
-"""Requests: what is tried again and for how long, what an error of AWS becomes, batches without losses, threads that end."""
+"""Requests to AWS: retries and their limits, error classes, complete batches, and threads that end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream with as many shards as a test wants, which no stand-in has: answers the four requests of a stream's reader from lists."""
+"""A stream with any number of shards: answers the four requests of a stream reader from lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is there nothing left to read? Not while a shard may be nobody's: its reader is silent, and its lease still runs."""
+"""The end of a stream is not reached while a shard's reader is silent and its lease still runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a table's stream: in order, nothing missed, one poller per shard, whatever becomes of shards and pollers."""
+"""Reading a table's stream: in order, without gaps, one poller per shard, through splits and dead pollers."""
 
 from __future__ import annotations
 

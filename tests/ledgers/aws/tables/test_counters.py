@@ -1,4 +1,4 @@
-"""Counters on DynamoDB: they say what a ledger that counts afresh says, after every kind of change, repair and renaming."""
+"""Counters on DynamoDB agree with a fresh count after every kind of change, repair and renaming."""
 
 from __future__ import annotations
 

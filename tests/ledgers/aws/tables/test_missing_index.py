@@ -1,4 +1,4 @@
-"""A table that somebody made by hand, without the index by which what is due is found."""
+"""A table made by hand without the index of due rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that DynamoDB refuses, and what keeps rows from growing until it does: one item's trouble, never a stage's or a shard's."""
+"""Rows that DynamoDB refuses, and limits on the growth of rows: a failure of one item, never of a stage or shard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reasons in quarantine are sentences that name the attribute and what is right."""
+"""Reasons in the quarantine name the attribute and the right value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file itself: what it does when it is foreign, newer, damaged, read-only, full or busy. Nothing is ever damaged by us."""
+"""The SQLite file when it is foreign, newer, damaged, read-only, full or busy: Milepost never damages it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""New items on SQLite, by groups and one by one: whatever a batch holds, it is recorded and answered as the memory ledger does it."""
+"""New items on SQLite, in groups and one by one: any batch is stored and answered as on the memory ledger."""
 
 from __future__ import annotations
 
