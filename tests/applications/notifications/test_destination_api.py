@@ -48,15 +48,16 @@ def findings(at: Service) -> list[str]:
 
 
 def test_a_destination_is_added_replaced_and_removed(at: Service, partner: Partner) -> None:
-    given = {"url": f"{partner.url}orders/", "headers": {"X-Api-Key": "secret-1"}, "rate": "5/s", "concurrency": 3}
+    given = {"url": f"{partner.url}orders/", "headers": {"X-Team": "sales"}, "rate": "5/s", "concurrency": 3}
     put = at.call("PUT", f"{API}/destinations/orders", given)
     assert (put.status, put.body["registered"], put.body["rate_per_second"], put.body["concurrency"]) == (200, "ledger", 5.0, 3)
-    assert "secret-1" not in str(put.body)
+    leaked = at.call("PUT", f"{API}/destinations/orders", {**given, "headers": {"X-Api-Key": "k-1"}})
+    assert (leaked.status, '"env": {"X-Api-Key": "VARIABLE"}' in leaked.body["detail"], "k-1" in str(leaked.body)) == (400, True, False)
     sent = message(f"{partner.url}orders/1")
     at.post(sent)
     at.milepost.run(until_idle=0)
     assert at.item(sent)["lane"] == "orders"
-    assert partner.requests[0].headers["x-api-key"] == "secret-1"
+    assert partner.requests[0].headers["x-team"] == "sales"
     listed = at.call("GET", f"{API}/destinations").body["destinations"]
     assert [(one["name"], one["registered"]) for one in listed] == [("crm", "configuration"), ("orders", "ledger")]
     wrong = at.call("PUT", f"{API}/destinations/orders", {"url": "ftp://x/"})

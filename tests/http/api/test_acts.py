@@ -184,6 +184,7 @@ def test_a_pause_says_when_it_ends_and_how_fast_the_backlog_goes(live_server: Li
     paused = live_server.call("PUT", f"{HOLDS}/weigh", {"reason": "away", "until": "2h", "drain": "5/s"}).body
     assert (paused["drain"], paused["until"] > paused["at"]) == ("5/s", True)
     assert live_server.call("GET", HOLDS).body == {"holds": [paused]}
+    live_server.milepost.submit("parcels", {"id": "a"})
     wrong = live_server.call("PUT", f"{HOLDS}/weigh", {"reason": "away", "until": "soon"})
     assert (wrong.status, "until is 'soon'" in wrong.body["detail"]) == (400, True)
     assert live_server.call("DELETE", f"{HOLDS}/weigh?reason=back&drain=2%2Fs").body["resumed"] is True

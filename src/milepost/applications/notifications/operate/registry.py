@@ -43,6 +43,12 @@ def put_destination(app: App, name: str, settings: Mapping[str, Any]) -> Destina
         read = msgspec.convert(dict(settings), DestinationSettings)
     except msgspec.ValidationError as error:
         raise mp.UsageError(f"destination {name!r}: {error}") from None
+    secret = next((one for one, shown in mp.redacted(read.headers).items() if shown != read.headers[one]), None)
+    if secret is not None:
+        raise mp.UsageError(
+            f"destination {name!r}: the header {secret} holds a secret, which the ledger does not store; name the variable that holds it:"
+            f' auth = {{"kind": "headers", "env": {{"{secret}": "VARIABLE"}}}}'
+        )
     made: Destination = app.state.destinations.resolve(name, read)
     app.documents.put(PREFIX + name, msgspec.to_builtins(read))
     refresh(app)
