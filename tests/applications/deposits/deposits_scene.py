@@ -9,6 +9,7 @@ from typing import Any
 
 import milepost as mp
 from milepost.applications.deposits.deposit import Deposit
+from milepost.applications.deposits.digest.route import digests_route
 from milepost.applications.deposits.intake import IntakeReport, take_in_lists
 from milepost.applications.deposits.rounds import RoundReport, run_round
 from milepost.applications.deposits.route import deposits_route
@@ -54,7 +55,8 @@ class DepositsScene:
         given |= {"inbox": str(self.inbox), "files": str(self.files), "inbox_quiet": "0s", "allow_cidrs": ("127.0.0.0/8",)}
         self.settings = DepositsSettings(**(given | settings))
         self.submission = NotedSubmission()
-        self.ledger = mp.open(ledger, routes=[deposits_route(self.settings, self.submission)])
+        mails = [] if self.settings.mail is None else [digests_route(self.settings)]
+        self.ledger = mp.open(ledger, routes=[deposits_route(self.settings, self.submission), *mails])
 
     def __enter__(self) -> DepositsScene:
         return self

@@ -23,7 +23,11 @@ application = mp.Application(
 
 @application.routes
 def routes(settings: DepositsSettings) -> list[mp.Route]:
-    return [deposits_route(settings)]
+    if settings.mail is None:
+        return [deposits_route(settings)]
+    from milepost.applications.deposits.digest.route import digests_route
+
+    return [deposits_route(settings), digests_route(settings)]
 
 
 @application.service("inbox", every="1m")
@@ -66,6 +70,27 @@ def results(app: mp.AppContext[DepositsSettings]) -> None:
 
     if app.settings.submit.dss is not None:
         ResultListener(app).turn()
+
+
+@application.service("digest", every="15m")
+def digest(app: mp.AppContext[DepositsSettings]) -> None:
+    """Collect a digest while `milepost up` runs, in continuous mode; in rounds `milepost deposits run` does."""
+    from milepost.applications.deposits.digest.collect import collect_when_due
+
+    if app.settings.mode == "continuous":
+        collect_when_due(app)
+
+
+@application.check("digests")
+def digests_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
+    """Could all digests be mailed?"""
+    from milepost.applications.deposits.digest.collect import undelivered
+
+    waiting = undelivered(app)
+    if waiting:
+        error = (waiting[0]["error"] or {}).get("message", "no error is recorded")
+        cure = "mend [deposits.mail]; digests are kept, and those that were refused are sent again by 'milepost retry'"
+        yield mp.Finding("warn", "deposits", f"{len(waiting)} digests could not be mailed: {error}", cure)
 
 
 @application.service("late-deposits", every="15m")

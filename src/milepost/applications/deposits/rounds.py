@@ -10,6 +10,7 @@ import msgspec
 
 import milepost as mp
 from milepost.applications.deposits.acts import DepositsApp
+from milepost.applications.deposits.digest.collect import collect_digests
 from milepost.applications.deposits.intake import BY, IntakeReport, take_in_lists
 from milepost.applications.deposits.stuck.late import find_late_deposits
 from milepost.applications.deposits.words import FAILED, counts_by_word
@@ -27,6 +28,8 @@ class RoundReport(msgspec.Struct, frozen=True):
     """DOIs that had failed in an earlier round."""
     counts: dict[str, int]
     """All DOIs of the route by word, after the round."""
+    digests: int = 0
+    """Mails to people about this round."""
 
     @property
     def needs_people(self) -> bool:
@@ -45,7 +48,10 @@ def run_round(app: DepositsApp, work: Callable[[], None], sleep: Callable[[float
     apply_results(app)
     tried_again = bring_forward(app)
     work()
-    return RoundReport(intake, tried_again, word_counts(app))
+    digests = collect_digests(app)
+    if digests:
+        work()
+    return RoundReport(intake, tried_again, word_counts(app), len(digests))
 
 
 def apply_results(app: DepositsApp) -> None:

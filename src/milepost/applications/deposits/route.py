@@ -69,7 +69,8 @@ def clean_route(settings: DepositsSettings, files: FileStore) -> mp.Route:
     def clean(item: mp.Item) -> mp.Outcome:
         names = [item.input[CONTENT], *([item.input[METADATA]] if settings.clean == "all" else [])]
         for name in names:
-            files.remove(name)
+            if name is not None:  # a DOI that was deposited by hand may have no PDF here
+                files.remove(name)
         return mp.Done()
 
     return route

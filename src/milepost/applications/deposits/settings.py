@@ -65,12 +65,17 @@ class SubmitSettings(mp.AppSettings, frozen=True):
 
 
 class MailSettings(mp.AppSettings, frozen=True):
-    """The table [deposits.mail]: where digests go. `smtp` is smtp://HOST:PORT; `ses` is a region of Amazon SES instead."""
+    """The table [deposits.mail]: where digests go. `smtp` is smtp://HOST:PORT; `ses` is a region of Amazon SES instead. The password of an
+    SMTP user is in the environment variable `password_env`. `owners` are the addresses for DOIs that begin with a prefix, such as
+    "10.1002"; all others go to `to`. In continuous mode a digest is sent `every` so often; in rounds, after each run."""
 
     smtp: str | None = None
     ses: str | None = None
+    password_env: str | None = None
     sender: str = ""
     to: tuple[str, ...] = ()
+    owners: dict[str, tuple[str, ...]] = {}
+    every: str = "1d"
 
 
 class DepositsSettings(mp.AppSettings, frozen=True):

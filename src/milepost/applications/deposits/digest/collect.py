@@ -1,0 +1,91 @@
+"""Collection of digests: reads the history since the last one, and submits a mail item for each owner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+import milepost as mp
+from milepost.applications.deposits.acts import DepositsApp
+from milepost.applications.deposits.digest.entries import Digest, digests_of, entry_of, latest_lines
+from milepost.applications.deposits.words import counts_by_word
+
+CURSOR = "digest"
+"""Name of the document that says up to which history line people have been informed."""
+PORTION = 1_000
+BY = "deposits digest"
+
+
+def digests_route_name(settings_route: str) -> str:
+    """The route of the mails."""
+    return f"{settings_route}-digests"
+
+
+def collect_digests(app: DepositsApp) -> list[Digest]:
+    """Submit a mail for what has become of DOIs since the last digest; the digests. None, if there is nothing to say or no address.
+
+    The mails of one collection have keys that follow from the place where it began. If the process dies before the cursor is moved, the
+    next call finds them and begins where they end: no DOI is mailed twice, and none is left out."""
+    settings = app.settings
+    if settings.mail is None:
+        return []
+    document = app.documents.get(CURSOR)
+    after = 0 if document is None else int(document.value["after"])
+    route = digests_route_name(settings.route)
+    begun = app.show(route, f"{after}")
+    found: list[Digest] = []
+    if begun is not None:
+        upto = int(begun["input"]["upto"])
+    else:
+        upto, found = _collected(app, after)
+        if found:
+            app.submit(route, *_contents(after, upto, found), by=BY)
+    if upto > after:
+        cursor = {"after": upto, "at": app.now().isoformat()}
+        app.documents.put(CURSOR, cursor, expect=0 if document is None else document.version)
+    return found
+
+
+def collect_when_due(app: DepositsApp) -> list[Digest]:
+    """`collect_digests`, if the last collection is longer ago than [deposits.mail] every."""
+    document = app.documents.get(CURSOR)
+    if app.settings.mail is not None and document is not None:
+        every = timedelta(milliseconds=mp.span_ms(app.settings.mail.every, "[deposits.mail] every"))
+        if app.now() - datetime.fromisoformat(document.value["at"]) < every:
+            return []
+    return collect_digests(app)
+
+
+def _collected(app: DepositsApp, after: int) -> tuple[int, list[Digest]]:
+    """The digests since this history line, and the line up to which they go."""
+    settings = app.settings
+    assert settings.mail is not None
+    upto = after
+
+    def lines() -> Iterator[dict[str, Any]]:
+        nonlocal upto
+        while portion := app.feed(upto, PORTION):
+            upto = portion[-1]["seq"]
+            yield from portion
+
+    last = latest_lines(lines(), settings.route)
+    rounds = settings.mode == "rounds"
+    entries = [entry for key, line in last.items() if (entry := entry_of(line, app.show(settings.route, key), rounds=rounds)) is not None]
+    counts = counts_by_word(app.status()["routes"].get(settings.route, {}).get("statuses", {}))
+    return upto, digests_of(entries, f"{settings.route}-{after}", settings.mail.to, settings.mail.owners, counts)
+
+
+def _contents(after: int, upto: int, digests: list[Digest]) -> list[dict[str, Any]]:
+    """The mail items, submitted in one write. The first has the key by which a repeat of this collection is recognised."""
+    keys = [f"{after}", *(f"{after}-{place}" for place in range(1, len(digests)))]
+    return [{"id": key, "upto": upto, "digest": msgspec.to_builtins(one)} for key, one in zip(keys, digests, strict=True)]
+
+
+def undelivered(app: DepositsApp) -> list[dict[str, Any]]:
+    """Mails that could not be sent so far, or were refused for good."""
+    if app.settings.mail is None:
+        return []
+    return app.items(digests_route_name(app.settings.route), statuses=["failed", mp.Status.RETRY_SCHEDULED], limit=100)
