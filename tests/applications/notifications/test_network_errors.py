@@ -16,6 +16,7 @@ from tests.net.test_http_failures import drip_body
 from tests.net.test_http_tls import Authority
 
 from milepost import net
+from milepost.applications.notifications.settings import DestinationSettings, TimeoutSettings
 
 SHORT = {"connect": 5, "read": 0.3, "total": 5}
 """For partners that never answer; no test needs an answer within it."""
@@ -76,6 +77,7 @@ def test_s22_a_partner_that_fails_after_the_request_has_its_own_category_and_is_
         assert category(item) == ("RETRY_SCHEDULED", wanted)
         assert item["error"]["details"]["family"] == "NETWORK_ERROR"
         partner.script = answers(200)
+        at.state.destinations.put("patient", DestinationSettings(url=partner.url, timeouts=TimeoutSettings(60, 60, 60)))
         sent = message(partner.url)
         at.see_through(clock, sent)
         assert at.item(sent)["status"] == "COMPLETED"

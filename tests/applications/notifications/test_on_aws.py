@@ -20,6 +20,7 @@ from tests.applications.notifications.partners import (
     service,
     wait_for,
 )
+from tests.applications.postingest.aws_scene import WallClock
 from tests.standins import REGION
 
 from milepost.applications.notifications.operate.collector import figures_of
@@ -138,7 +139,8 @@ def test_s28_a_large_body_is_kept_apart_delivered_whole_and_removed_with_its_row
 
 @pytest.mark.parametrize("damage", ["missing", "changed"])
 def test_s28_a_body_that_is_missing_or_damaged_is_a_dead_letter_with_that_reason(place: str, tmp_path: Path, damage: str) -> None:
-    with Partner(answers(503)) as partner, service(place, largest_body=2_000_000, retry={"base": "3s", "jitter": 0}) as at:
+    clock = WallClock()
+    with Partner(answers(503)) as partner, service(place, clock, largest_body=2_000_000, retry={"base": "1h", "cap": "1h"}) as at:
         sent, neighbour = message(partner.url, body="x" * 400_000), message(partner.url, messageId="other")
         at.post(sent)
         at.milepost.run(until_idle=1)
@@ -149,8 +151,9 @@ def test_s28_a_body_that_is_missing_or_damaged_is_a_dead_letter_with_that_reason
         else:
             large.write_bytes(large.read_bytes().replace(b"xx", b"xy", 1))
         partner.script = answers(200)
+        clock.advance("5h")
         at.post(neighbour)
-        at.milepost.run(until_idle=5)
+        at.milepost.run(until_idle=1)
         item = at.item(sent)
         assert (item["status"], item["error"]["category"]) == ("REJECTED", "CANNOT_BE_READ")
         assert "blob" in item["error"]["message"]
