@@ -288,10 +288,11 @@ class Operations:
                 "route": entry.route,
                 "key": entry.key,
                 "correlation_id": entry.correlation_id,
-                "life": entry.line.life,
-                **line_to_public(entry.line, entry.correlation_id),
+                "life": line.life,
+                **line_to_public(line, entry.correlation_id),
             }
             for entry in self.context.ledger.feed(after, limit)
+            for line in (entry.line,)  # decoded once
         ]
 
     def show(self, route: str, key: str) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ from milepost.applications.notifications.settings import NotificationsSettings
 
 FIGURES = "figures"
 PAGE = 500
-PAGES = 20
+PAGES = 40
 """Pages of the feed that are counted in one turn."""
 HELD_MS = 30_000
 MOST_NAMES = 1_000
@@ -44,31 +44,29 @@ class FigureCollector:
     def turn(self, app: mp.AppContext[NotificationsSettings], *, hold: bool = True) -> int:
         """Count what is new; returns the number of lines. 0: nothing is new, or another process counts. `hold`: this process goes on
         counting; a command that only looks does not."""
-        total = 0
-        for _ in range(PAGES):
-            lines = self._page(app, hold)
-            total += lines
-            if lines < PAGE:
-                break
-        return total
-
-    def _page(self, app: mp.AppContext[NotificationsSettings], hold: bool) -> int:
         held = app.documents.get(FIGURES)
         figures = read_figures(None if held is None else held.value)
-        now = round(app.now().timestamp() * 1000)
+        now, total = round(app.now().timestamp() * 1000), 0
         ours = figures.holder == self._holder or figures.held_until <= now or figures.held_until > now + 2 * HELD_MS
-        malformed = self._taken()
-        lines = app.feed(figures.seq, PAGE) if ours else []
-        if not lines and not malformed:
-            return 0
-        if lines:
+        for _ in range(PAGES if ours else 0):
+            lines = app.feed(figures.seq, PAGE)
+            if not lines:
+                break
             targets = {target_of(line["key"]) for line in lines if line["route"] == app.settings.route}
             figures = count(figures, lines, app.settings.route, {url: _lane(app, url) for url in targets}, self._starts)
+            total += len(lines)
+            if len(lines) < PAGE:
+                break
+        malformed = self._taken()
+        if not total and not malformed:
+            return 0
+        if total:
             figures.holder, figures.held_until = (self._holder, now + HELD_MS) if hold else ("", 0)
         for sender, n in malformed.items():
             figures.sender(sender).malformed += n
+        # One write for all pages: the document may be large.
         if app.documents.put(FIGURES, msgspec.to_builtins(figures), expect=0 if held is None else held.version):
-            return len(lines)
+            return total
         with self._lock:  # another process has written meanwhile: its figures are read, and these lines counted, in the next turn
             self._malformed.update(malformed)
         return 0
