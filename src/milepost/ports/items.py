@@ -130,7 +130,8 @@ class ClaimRequest(Struct, frozen=True):
 
 class Refused(Struct, frozen=True):
     """The storage refuses one row or cannot read it: it is too large, damaged, or has an unsupported value. The row is unchanged, and
-    other rows are not affected. `reason` says why, for people."""
+    other rows are not affected. `reason` says why, for people. A refused outcome becomes a counted failure
+    (`core.failures.unstorable`)."""
 
     reason: str
     key: str = ""

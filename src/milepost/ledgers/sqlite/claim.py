@@ -1,4 +1,7 @@
-"""Claims in SQLite: find due items of open lanes, within pauses, rates and lane limits, and write their leases in one transaction."""
+"""Claims in SQLite: find due items of open lanes, within pauses, rates and lane limits, and write their leases in one transaction.
+
+The SELECT is in `rows.due_rows`, the UPDATE that writes a lease is `rows.like_rows.CLAIM`.
+"""
 
 from __future__ import annotations
 

@@ -44,7 +44,8 @@ class AwsRefused(LedgerError):
 
 
 class RowRefused(AwsRefused):
-    """AWS refused to write one row permanently: it is too large or has an invalid value. Other rows can be written."""
+    """AWS refused to write one row permanently: it is too large or has an invalid value. Other rows can be written.
+    `apply` answers `ports.items.Refused` for it, and the engine counts a failure on the item."""
 
 
 class ConditionFailed(LedgerError):
