@@ -72,7 +72,7 @@ def _message(line: Mapping[str, Any]) -> str:
 
 
 class Digest(msgspec.Struct, frozen=True):
-    """What a mail says: the DOIs by what has become of them, and how many DOIs there are in all by word."""
+    """Content of a mail: the DOIs by their result, and the number of all DOIs by word."""
 
     id: str
     to: tuple[str, ...]

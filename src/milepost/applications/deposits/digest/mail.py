@@ -30,7 +30,7 @@ def mail_of(digest: Digest, sender: str) -> Mail:
 
 
 def subject_of(digest: Digest) -> str:
-    """What matters first: manual deposits, then retries, then what went well."""
+    """The subject, with the most important first: manual deposits, then retries, then successes."""
     parts = []
     if digest.manual:
         parts.append(f"{len(digest.manual):,} {'needs' if len(digest.manual) == 1 else 'need'} a manual deposit")
