@@ -80,7 +80,7 @@ def test_a_message_without_a_body_is_signed_too() -> None:
     ("variable", "value", "said"), [("CRM_SECRET", "", "CRM_SECRET is not set"), ("CRM_SECRET", "whsec_!", "not base64")]
 )
 def test_without_its_secret_a_destination_waits_uncounted_and_others_do_not(
-    variable: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+    variable: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = VirtualClock()
     with Partner(answers(200)) as signed, Partner(answers(200)) as plain:
@@ -93,6 +93,8 @@ def test_without_its_secret_a_destination_waits_uncounted_and_others_do_not(
             item = at.item(waiting)
             assert (item["status"], item["attempts"], at.item(other)["status"]) == ("WAITING", 0, "COMPLETED")
             assert said in item["note"]
+            [warning] = [text for text in caplog.messages if text.startswith("messages to crm wait")]
+            assert said in warning
             [finding] = [one for one in at.findings() if one.level == "bad"]
             assert said in finding.what
             monkeypatch.setenv(variable, NEW)

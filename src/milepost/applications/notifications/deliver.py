@@ -50,6 +50,13 @@ class Deliverer:
         """Make the tries with this client, such as one with a resolver of its own."""
         self._client, self._credentials = client, Credentials(client, self._ticks)
 
+    def ready(self) -> None:
+        """Called before a worker takes messages: say in the log which destinations wait for a secret."""
+        for destination in self._destinations.all.values():
+            fault = self.fault(destination)
+            if fault is not None:
+                log.warning("messages to %s wait, others are delivered: %s", destination.name, fault)
+
     async def __call__(self, item: mp.Item) -> mp.Outcome:
         try:
             message = stored_message(item, self._settings.largest_body)
