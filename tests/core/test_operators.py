@@ -154,6 +154,14 @@ def test_cancel_ends_and_a_worker_finds_its_lease_gone() -> None:
     assert done(ended(), operators.cancel(ended(), PLAN, START, **WHO)).row.status is Status.CANCELLED, "a failed one, too"
 
 
+def test_a_retry_of_work_that_a_partner_still_has_verifies_first() -> None:
+    handed = settled(claimed(new_item(PLAN), PLAN), HandedOver("1d"), PLAN)
+    assert done(handed, operators.retry(handed, PLAN, START, **WHO)).row.unknown
+    assert not done(handed, operators.retry(handed, PLAN, START, as_new=True, **WHO)).row.unknown, "the operator says that it is new work"
+    cancelled = done(handed, operators.cancel(handed, PLAN, START, **WHO))
+    assert done(cancelled, operators.retry(cancelled, PLAN, START, **WHO)).row.unknown
+
+
 def test_a_cancelled_item_can_be_started_again() -> None:
     item = new_item(PLAN)
     item = done(item, operators.cancel(item, PLAN, START, **WHO))

@@ -44,8 +44,9 @@ def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new:
     kept = {name: given for name, given in row.kept.items() if name not in stale} if stale else row.kept
     note = {"kept": stale} if stale else None
     arrived = arrive(item, target, now, Reason.OPERATOR_RETRY, Author(**author), pass_no=pass_no, kept=kept, note=note)
-    # The same work again: if its result is unknown, `verify` runs first.
-    return also(arrived, round=1 if back else row.round + 1, unknown=row.unknown and not back and not as_new)
+    # The same work again: if its result is unknown, or a partner still has it, `verify` runs first.
+    unknown = (row.unknown or row.handed_over) and not back and not as_new
+    return also(arrived, round=1 if back else row.round + 1, unknown=unknown)
 
 
 def rerun(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new: bool = False, **author: Any) -> Change | Refusal:
@@ -150,7 +151,7 @@ def cancel(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
     if row.terminal and row.status not in FAILED:
         return impossible(f"it has already ended ({row.status})")
     cancelled = end(row, Reason.CANCELLED, now, Status.CANCELLED, Author(**author), row.error)
-    return also(cancelled, unknown=row.unknown or row.status is Status.PROCESSING)
+    return also(cancelled, unknown=row.unknown or row.handed_over or row.status is Status.PROCESSING)
 
 
 def resend(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:

@@ -90,6 +90,19 @@ def test_a_doi_that_waits_for_its_result_is_marked_as_deposited(tmp_path: Path) 
         assert scene.reasons(DOI)[-1] == "noted"
 
 
+def test_a_doi_that_was_abandoned_while_the_service_had_it_is_not_sent_twice(tmp_path: Path) -> None:
+    with submit_scene(tmp_path, "sqlite", dss=DSS) as scene:
+        scene.take_in(DOI)
+        abandon(scene.app, [DOI], **WHO)
+        requeue(scene.app, [DOI], **WHO)
+        scene.work("1h")
+        assert scene.messages() == 1
+        scene.service.run()
+        scene.work("5h")
+        assert scene.state(DOI)[1] == "COMPLETED", "found by a search"
+        assert len(scene.dspace.having(DOI)) == 1
+
+
 def test_mistakes_are_named(tmp_path: Path) -> None:
     with submit_scene(tmp_path, "memory") as scene:
         with pytest.raises(mp.ActRefused, match="not known"):

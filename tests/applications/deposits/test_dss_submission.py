@@ -451,6 +451,30 @@ def test_an_operator_says_that_the_message_will_not_be_read(quick: SubmitScene) 
     assert quick.state(DOI)[1] == "COMPLETED"
 
 
+def test_a_doi_that_the_service_has_is_not_sent_again_by_a_requeue(scene: SubmitScene) -> None:
+    """Without a word that the message will not be read, it is waited for."""
+    scene.take_in(DOI)
+    requeue(scene.app, [DOI], by="ann", reason="it takes long")
+    scene.work("1h")
+    assert scene.messages() == 1
+    scene.service.run()
+    scene.apply()
+    assert scene.state(DOI)[1] == "COMPLETED"
+    assert scene.service.received == [DOI]
+
+
+def test_the_service_reads_metadata_in_the_form_of_dspace_8(tmp_path: Path) -> None:
+    with submit_scene(tmp_path, "memory", dss=replace(DSS, metadata="dspace8")) as scene:
+        scene.take_in(DOI)
+        [message] = scene.model.queue(scene.urls["dss-input"]).messages.values()
+        content = json.loads(Path(json.loads(message.body)["MetadataLocation"]).read_bytes())
+        assert content["dc.title"] == [{"value": f"On {DOI}"}]
+        scene.service.run()
+        scene.apply()
+        assert scene.state(DOI)[1] == "COMPLETED"
+        assert scene.dspace.having(DOI)[0].values("dc.title") == [f"On {DOI}"]
+
+
 def test_sent_again_by_an_operator_it_is_still_searched_first(quick: SubmitScene) -> None:
     quick.plan(DOI, "dies-made")
     quick.take_in(DOI)
