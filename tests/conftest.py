@@ -6,6 +6,7 @@ Hypothesis tries the same examples in every run; `pytest --hypothesis-profile=ex
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import secrets
 from collections.abc import Callable, Iterator
@@ -27,6 +28,8 @@ settings.register_profile("explore", deadline=None, suppress_health_check=[Healt
 settings.register_profile("steady", settings.get_profile("explore"), derandomize=True)
 settings.load_profile("steady")
 
+LAMBDA_LOG: list[logging.Handler] = []
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--pictures", action="store_true", help="keep a picture of every page that a test of the browser has opened")
@@ -38,9 +41,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exempt what collection made from garbage collection: it lives until the end of the run."""
+    """Undo what imports do to the log, and exempt what collection made from garbage collection: it lives until the end of the run."""
+    # `milepost.lambdas.start` writes the log of its process to stdout as JSON, from INFO on. Its tests ask for that (`lambda_log`).
+    log = logging.getLogger("milepost")
+    LAMBDA_LOG[:] = log.handlers
+    log.handlers.clear()
+    log.setLevel(logging.NOTSET)
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def lambda_log() -> Iterator[None]:
+    """The log as functions of AWS Lambda have it."""
+    log = logging.getLogger("milepost")
+    log.handlers[:] = LAMBDA_LOG
+    log.setLevel(logging.INFO)
+    yield
+    log.handlers.clear()
+    log.setLevel(logging.NOTSET)
 
 
 @pytest.fixture

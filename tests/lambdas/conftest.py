@@ -6,5 +6,5 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _own_account(account: str) -> None:
-    """Every test has an AWS account of its own."""
+def _as_in_lambda(account: str, lambda_log: None) -> None:
+    """Every test has an AWS account of its own, and the log of a function."""
