@@ -43,7 +43,7 @@ PAUSING = (kinds.HOLD, kinds.ACT)
 """A pause, and the record of it: for workers whose handler may pause its lane."""
 TELLING = (kinds.CURSOR, kinds.PARKED)
 """Cursors of subscribers, and parked events."""
-REPAIRS = (REPAIR, GAP, kinds.HEAD, kinds.BACK_FILL, kinds.ACT)
+REPAIRS = (REPAIR, GAP, kinds.HEAD, kinds.BACK_FILL, kinds.HOLD, kinds.LIMIT, kinds.ACT)
 STREAM_READERS = (SHARD, POLLER, GAP)
 """Positions of processes in the streams. Lambda keeps the relay function's position itself."""
 APPLICATIONS = (kinds.APPLICATION, kinds.ALERT)

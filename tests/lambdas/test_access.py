@@ -82,13 +82,14 @@ def test_functions_do_only_what_their_roles_allow(endpoint: str, tmp_path: Path,
             ExpressionAttributeValues={":c": {"S": json.dumps({"tape": "z" * 9000})}},
         )
     one.run()
-    one.opened.ledger.write(HOLD, "parcels/weigh", Hold(0, "ops", "stock-taking"))
+    ends = one.clock.now() + 3_600_000
+    one.opened.ledger.write(HOLD, "parcels/weigh", Hold(0, "ops", "stock-taking", until=ends, drain="50/s"))
     one.submit("held")
     one.clock.advance("10s")
     one.run()
-    one.opened.ledger.write(HOLD, "parcels/weigh", None)
     one.clock.advance("15d")
     resend({}, Context())
+    assert not one.opened.ledger.read(HOLD), "the pause has ended by itself"
     assert len(all_heads(one.opened.ctx)) == 1
     one.run(lambda: one.row("held").stage == "tape")
     one.dynamodb.put_item(TableName="test-parcels", Item={"id": {"S": "unseen"}, "input": {"S": '{"id":"unseen"}'}})

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from tests.ledgers.aws.repair.repair_scene import Scene, scene_at
 
+from milepost.core.admission.controls import Hold
 from milepost.ledgers.aws.claim.paused_lanes import EMPTY_MS, HOLDING, resume
+from milepost.ports.documents import HOLD
 
 LANES = ("air", "road", "sea")
 
@@ -86,3 +89,21 @@ def test_a_row_put_apart_after_its_lane_was_found_empty_keeps_the_record(scene: 
     scene.clock.advance(EMPTY_MS // 1000)
     assert resume(scene.store, scene.now) == 1
     assert list(scene.store.control.read(HOLDING)) == ["parcels/weigh/air"]
+
+
+def test_a_pause_with_an_end_lets_its_backlog_go_by_itself(scene: Scene) -> None:
+    keys = ["a1", "a2", "a3"]
+    scene.add(*keys, lane="air")
+    ends = scene.now + 3_600_000
+    scene.store.control.write(HOLD, "parcels/weigh/air", msgspec.to_builtins(Hold(scene.now, "ops", "down until three", until=ends)))
+    scene.follow()
+    while any(not shard.startswith("held#") for shard in shards(scene, keys)):
+        assert scene.claim().items == []
+    scene.clock.advance(3_599)
+    scene.resend()
+    assert resume(scene.store, scene.now) == 0
+    scene.clock.advance(1)
+    scene.resend()
+    scene.store.forget(HOLD)
+    assert resume(scene.store, scene.now) == len(keys)
+    assert {item.key for item in scene.claim().items} == set(keys)
