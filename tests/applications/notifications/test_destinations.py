@@ -14,6 +14,7 @@ from tests.net.partner import Line
 from tests.net.test_http_tls import Authority
 
 import milepost as mp
+from milepost import net
 from milepost.applications.notifications import application
 from milepost.applications.notifications.destinations import Destinations, LaneLimits
 from milepost.applications.notifications.settings import DestinationSettings, NotificationsSettings
@@ -143,6 +144,29 @@ def test_credentials_win_over_the_sender_and_are_never_stored(
             assert [one.headers[header] for one in partner.requests] == [value, value]
             assert "s3cret" not in json.dumps(at.item(sent))
             assert at.attempts(sent)[0]["error_details"]["response"]["body"].endswith("…? no")
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"signing_secret_env": "CRM_SIGN"},
+        {"previous_signing_secret_env": "CRM_SIGN", "signing_secret_env": "CRM_SIGN_NEW"},
+        {"auth": {"kind": "basic", "username": "ann", "password_env": "CRM_SIGN"}},
+    ],
+)
+def test_a_secret_that_a_partner_repeats_is_hidden(own: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = net.new_secret()
+    monkeypatch.setenv("CRM_SIGN", secret)
+    monkeypatch.setenv("CRM_SIGN_NEW", net.new_secret())
+    with Partner(answers((400, f"wrong: {secret}".encode()))) as partner:
+        with service(destinations={"crm": {"url": partner.url, **own}}) as at:
+            sent = message(partner.url)
+            at.post(sent)
+            at.work()
+            assert len(partner.requests) == 1
+            [attempt] = at.attempts(sent)
+            assert attempt["error_details"]["response"]["body"].startswith("wrong: ")
+            assert secret.removeprefix("whsec_") not in json.dumps(at.item(sent))
 
 
 def test_oauth2_fetches_one_token_keeps_it_and_fetches_anew_when_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

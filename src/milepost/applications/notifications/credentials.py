@@ -56,22 +56,26 @@ class Credentials:
         if isinstance(auth, BearerAuth):
             return {"Authorization": f"Bearer {_needed(read_secret(auth.token_env, auth.token_file, f'{place}.token'), f'{place}.token')}"}
         if isinstance(auth, BasicAuth):
-            secret = _needed(read_secret(auth.password_env, auth.password_file, f"{place}.password"), f"{place}.password")
-            return {"Authorization": f"Basic {base64.b64encode(f'{auth.username}:{secret}'.encode()).decode()}"}
+            pair = f"{auth.username}:{_password(destination, auth)}"
+            return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
         if isinstance(auth, OAuth2Auth):
             _client_secret(destination, auth)
         return {}
 
     def known(self, destination: Destination) -> list[str]:
-        """The secrets of a destination as they appear on the wire, so that they can be left out of records."""
-        if isinstance(destination.auth, OAuth2Auth):
-            token = self._tokens.get(destination.name)
-            return [] if token is None else [token.text]
+        """The secrets of a destination, as they are configured and as they appear on the wire, so that they can be left out of records."""
+        token = self._tokens.get(destination.name)
+        found = [] if token is None else [token.text]
         try:
-            values = self._static(destination).values()
+            found += [secret.removeprefix("whsec_") for secret in _signing_secrets(destination)]
+            found += [value.removeprefix("Bearer ").removeprefix("Basic ") for value in self._static(destination).values()]
+            if isinstance(destination.auth, BasicAuth):
+                found.append(_password(destination, destination.auth))
+            if isinstance(destination.auth, OAuth2Auth):
+                found.append(_client_secret(destination, destination.auth))
         except mp.ConfigMistake:
-            return []
-        return [value.removeprefix("Bearer ").removeprefix("Basic ") for value in values]
+            pass  # a secret that is missing cannot be repeated
+        return found
 
     def check(self, destination: Destination) -> None:
         """Read every secret of a destination once; raises ConfigMistake for one that is missing or no secret."""
@@ -85,14 +89,11 @@ class Credentials:
     def signature(self, destination: Destination, message_id: str, body: bytes, at: float) -> dict[str, str]:
         """The headers that sign a request, with both secrets while one replaces the other; none where the destination has no secret.
         Raises ConfigMistake for a secret that is missing or is none."""
-        names = ("signing_secret", "previous_signing_secret")
-        place = f"destinations.{destination.name}"
-        found = [read_secret(env, file, f"{place}.{name}") for (env, file), name in zip(destination.signing, names, strict=False)]
-        secrets = [secret for secret in found if secret is not None]
+        secrets = _signing_secrets(destination)
         try:
             return net.webhook_headers(secrets, message_id, body, at=at) if secrets else {}
         except mp.UsageError as error:
-            raise mp.ConfigMistake(f"{place}.signing_secret: {error}") from None
+            raise mp.ConfigMistake(f"destinations.{destination.name}.signing_secret: {error}") from None
 
     async def _token(self, destination: Destination, auth: OAuth2Auth) -> str:
         lock = self._fetching.setdefault(destination.name, asyncio.Lock())
@@ -139,3 +140,16 @@ def _needed(secret: str | None, place: str) -> str:
 def _client_secret(destination: Destination, auth: OAuth2Auth) -> str:
     place = f"destinations.{destination.name}.auth.client_secret"
     return _needed(read_secret(auth.client_secret_env, auth.client_secret_file, place), place)
+
+
+def _password(destination: Destination, auth: BasicAuth) -> str:
+    place = f"destinations.{destination.name}.auth.password"
+    return _needed(read_secret(auth.password_env, auth.password_file, place), place)
+
+
+def _signing_secrets(destination: Destination) -> list[str]:
+    """The secret that signs, and the one before it while it is being replaced."""
+    names = ("signing_secret", "previous_signing_secret")
+    places = (f"destinations.{destination.name}.{name}" for name in names)
+    found = (read_secret(env, file, place) for (env, file), place in zip(destination.signing, places, strict=False))
+    return [secret for secret in found if secret is not None]
