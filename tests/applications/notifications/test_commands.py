@@ -57,7 +57,7 @@ def test_a_message_is_sent_listed_shown_and_replayed(shell: Shell, partner: Part
     assert run(shell, "show", "m-2")["attempts"] == 1
     letters = run(shell, "dead-letters")
     assert (letters["total"], letters["partner"][0]["messages"]) == (1, 1)
-    assert "1 dead letters." in shell.ok("notifications", "dead-letters").out
+    assert "1 dead letter.\n" in shell.ok("notifications", "dead-letters").out
     preview = run(shell, "replay", "--sender", "shop", "--dry-run")
     assert (preview["matched"], preview["replayed"]) == (1, 0)
     assert "1 would be sent again" in shell.ok("notifications", "replay", "--all", "--dry-run").out

@@ -196,6 +196,28 @@ def test_dead_letters_are_grouped_by_cause_and_the_pipelines_faults_stand_apart(
     assert replay(at, dry_run=True, cause=fault["cause"]).body["matched"] == 1
 
 
+def test_dead_letters_with_different_statuses_have_different_causes(at: Service) -> None:
+    with Partner(answers(404, 422)) as partner:
+        for number in range(2):
+            at.post(message(partner.url, messageId=f"m-{number}"))
+            at.work()
+    found = at.call("GET", f"{API}/dead-letters").body["partner"]
+    assert {(one["sample"], one["messages"]) for one in found} == {("HTTP 404 Not Found", 1), ("HTTP 422 Unprocessable Entity", 1)}
+
+
+def test_messages_that_are_tried_again_are_no_dead_letters(clock: VirtualClock) -> None:
+    with Partner(answers(503)) as partner, service(clock=clock, retry={"attempts": 2, "base": "1m"}) as at:
+        dead = message(partner.url, messageId="dead")
+        at.post(dead)
+        at.see_through(clock, dead)
+        for number in range(2):
+            at.post(message(partner.url, messageId=f"live-{number}"))
+        at.work()
+        assert at.milepost.status()["routes"]["notifications"]["statuses"] == {"MAX_RETRIES_EXCEEDED": 1, "RETRY_SCHEDULED": 2}
+        found = at.call("GET", f"{API}/dead-letters").body
+        assert (found["total"], [one["messages"] for one in found["partner"]], found["exact"]) == (1, [1], True)
+
+
 def content(target: str, message_id: str, sender: str = "shop") -> dict[str, Any]:
     return {
         "messageId": message_id,

@@ -202,7 +202,8 @@ def dead_letters_command(app: App, as_json: bool) -> None:
     if as_json:
         mp.print_json(found)
         return
-    click.echo(f"{found.total:,} dead letters.")
+    about = "" if found.exact else " The numbers below also count messages that are tried again."
+    click.echo(f"{found.total:,} dead {'letter' if found.total == 1 else 'letters'}.{about}")
     rows = [(one.messages, one.fault, one.category, one.sample, one.last_at, one.cause) for one in causes(found)]
     if rows:
         mp.print_table(("messages", "fault", "category", "error", "last", "cause"), rows, right=("messages",))

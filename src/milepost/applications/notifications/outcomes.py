@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import Any
 
 from msgspec import Struct
@@ -53,6 +54,21 @@ def category_of(status: int) -> str:
     return "CLIENT_ERROR" if 400 <= status < 500 else "SERVER_ERROR" if 500 <= status < 600 else "UNKNOWN_STATUS"
 
 
+def status_text(status: int | None) -> str | None:
+    """The usual text of an HTTP status; None: there is none."""
+    if status is None:
+        return None
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""
+
+
+def status_line(status: int) -> str:
+    """A status as people read it, such as "HTTP 404 Not Found". Its words keep the groups of failures apart: they ignore numbers."""
+    return f"HTTP {status} {status_text(status)}".rstrip()
+
+
 def of_response(
     response: net.Response, destination: Destination, response_ms: int, received_at: float, secrets: Collection[str] = ()
 ) -> DeliveryVerdict:
@@ -67,7 +83,7 @@ def of_response(
     }
     if status in destination.success_statuses:
         return DeliveryVerdict(mp.Done({"success": True, "category": "SUCCESS", "retryEligible": False, **facts}))
-    category, what = category_of(status), f"HTTP {status}"
+    category, what = category_of(status), status_line(status)
     if category == "SUCCESS":
         category = "UNKNOWN_STATUS"  # a 2xx that this destination does not count as success
     details = {**error_details(body), **facts}

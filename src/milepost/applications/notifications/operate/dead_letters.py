@@ -6,7 +6,7 @@ operator's to mend, the second the partner's or the sender's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -24,6 +24,8 @@ PIPELINE = frozenset(
 MOST = 100_000
 """Messages that one bulk replay takes; repeat it for the rest."""
 CHUNK = 1_000
+MOST_READ = 1_000
+"""Up to so many dead letters are read to count their causes while other messages are tried again."""
 SAMPLES = 5
 
 App = mp.AppContext[NotificationsSettings]
@@ -50,6 +52,8 @@ class DeadLetters(Struct, frozen=True):
     total: int
     partner: list[Cause]
     pipeline: list[Cause]
+    exact: bool = True
+    """False: there are so many that the causes also count messages that have failed for them and are tried again."""
 
 
 class ReplayReport(Struct, frozen=True):
@@ -75,16 +79,40 @@ def fault_of(category: str) -> str:
 def dead_letters(app: App) -> DeadLetters:
     """All dead letters by cause."""
     status = app.status()["routes"].get(app.settings.route, {}).get("statuses", {})
-    found = [
-        Cause(one["group"], fault_of(one["category"]), one["category"], one["sample"], one["now"], one["first_at"], one["last_at"])
-        for one in app.groups(app.settings.route)
-        if one["now"] > 0
-    ]
+    total = sum(status.get(name, 0) for name in FAILED)
+    groups = [one for one in app.groups(app.settings.route) if one["now"] > 0]
+    exact = sum(one["now"] for one in groups) == total
+    if exact or total > MOST_READ:
+        found = [_cause(one["group"], one["category"], one["sample"], one["now"], one["first_at"], one["last_at"]) for one in groups]
+    else:  # the counters of groups hold messages that are tried again, too
+        found, exact = _causes_of(find_messages(app, MessageFilter(status=FAILED), MOST_READ)), True
     return DeadLetters(
-        sum(status.get(name, 0) for name in FAILED),
+        total,
         [one for one in found if one.fault == "partner"],
         [one for one in found if one.fault == "pipeline"],
+        exact,
     )
+
+
+def _cause(group: str, category: str, sample: str, messages: int, first_at: str | None, last_at: str | None) -> Cause:
+    return Cause(group, fault_of(category), category, sample, messages, first_at, last_at)
+
+
+def _causes_of(messages: Sequence[Mapping[str, Any]]) -> list[Cause]:
+    """The causes of these dead letters, counted one by one. Pure."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for error in (one["error"] for one in messages if one["error"] is not None):
+        found.setdefault(error["group"], []).append(error)
+    counted = [
+        _cause(group, errors[-1]["category"], errors[-1]["message"], len(errors), *_ends(one["at"] for one in errors))
+        for group, errors in found.items()
+    ]
+    return sorted(counted, key=lambda one: (-one.messages, one.cause))
+
+
+def _ends(times: Iterable[str]) -> tuple[str, str]:
+    ordered = sorted(times)
+    return ordered[0], ordered[-1]
 
 
 def replay_all(app: App, wanted: MessageFilter, *, by: str, reason: str, dry_run: bool = False, pace: str | None = None) -> ReplayReport:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from http import HTTPStatus
 from typing import Any
 
 import milepost as mp
-from milepost.applications.notifications.outcomes import NETWORK_ERROR
+from milepost.applications.notifications.outcomes import NETWORK_ERROR, status_text
 from milepost.client import KEY
 
 FAILED = frozenset({"MAX_RETRIES_EXCEEDED", "REJECTED"})
@@ -172,16 +171,6 @@ def _sealed(shown: Mapping[str, Any]) -> dict[str, Any]:
         "retryHistory": [],
         "removed": True,
     }
-
-
-def status_text(status: int | None) -> str | None:
-    """The usual text of an HTTP status; None: there is none."""
-    if status is None:
-        return None
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""
 
 
 def _ms_between(begin: str, end: str) -> int:

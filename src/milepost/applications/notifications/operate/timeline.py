@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 import milepost as mp
-from milepost.applications.notifications.operate.record import status_text
+from milepost.applications.notifications.outcomes import status_line, status_text
 
 LARGEST = 4_000
 """Characters of an answer's body that a page shows."""
@@ -73,7 +73,7 @@ def _moment(line: Mapping[str, Any], result: Mapping[str, Any] | None) -> Messag
     details = line["error_details"]
     ending = {"exhausted": "; that was the last try", "rejected": "; it is not tried again"}.get(reason, "")
     status = line["http_status"]
-    said = f"HTTP {status} {status_text(status)}".rstrip() if status is not None else f"{line['error_category']}: {_message(details)}"
+    said = status_line(status) if status is not None else f"{line['error_category']}: {_message(details)}"
     return MessageMoment(
         line["at"],
         kind,
