@@ -19,7 +19,6 @@ from milepost.core.errors import MilepostError, UsageError
 
 T = TypeVar("T")
 
-RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses that say nothing about the message: the same request may succeed later."""
 LONGEST_TEXT = 500
 
@@ -250,7 +249,7 @@ def _no_answer(error: net.NetError) -> _Again:
 def _accepted(response: net.Response) -> dict[str, Any] | _Again:
     """The answer to a message; raises MessageRefused if it is refused for good."""
     answer = _object(response)
-    if response.status in RETRIED:
+    if response.not_now:
         # After 5xx it may have been written; what is refused by 408, 425 or 429 was not looked at.
         return _Again(f"the service answered {_said(response, answer)}", response.status, response.retry_after, response.status >= 500)
     if not response.ok:
@@ -268,7 +267,7 @@ def _found(response: net.Response) -> dict[str, Any] | _Again:
         raise MessageUnknown(str(answer.get("detail") or "there is no such message")[:LONGEST_TEXT])
     if response.ok and isinstance(answer.get("status"), str):
         return answer
-    if response.ok or response.status in RETRIED:
+    if response.ok or response.not_now:
         return _Again(f"the service answered {_said(response, answer)}", response.status, response.retry_after)
     said = str(answer.get("detail") or answer.get("message") or _said(response, answer))
     raise MessageRefused(str(answer.get("error") or f"HTTP_{response.status}"), said[:LONGEST_TEXT], status=response.status)

@@ -63,7 +63,7 @@ class Author(Struct, frozen=True, gc=False):
     """Digest of the lease that this change ends or concerns."""
 
 
-NO_OBSERVER = Author()
+NO_AUTHOR = Author()
 
 Fields = dict[str, Any]
 
@@ -98,7 +98,7 @@ def change(
     now: int,
     status: Status,
     fields: Fields,
-    author: Author = NO_OBSERVER,
+    author: Author = NO_AUTHOR,
     *,
     to: str | None = None,
     attempt: Attempt | None = None,

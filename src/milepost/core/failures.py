@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from msgspec.structs import replace
 
-from milepost.core.change import FREE, NO_OBSERVER, Author, Change, Fields, also, change, end
+from milepost.core.change import FREE, NO_AUTHOR, Author, Change, Fields, also, change, end
 from milepost.core.history import Attempt, claim_digest
 from milepost.core.item import Failure, Row
 from milepost.core.outcome import Reject, Retry, bounded_traceback
@@ -30,7 +30,7 @@ def fail(
     now: int,
     jitter: float,
     fields: Fields,
-    author: Author = NO_OBSERVER,
+    author: Author = NO_AUTHOR,
     response_ms: int | None = None,
 ) -> Change:
     """A counted attempt: another one later, or the end. At the threshold the item ends MAX_RETRIES_EXCEEDED. The lane's breaker counts

@@ -15,6 +15,9 @@ from typing import Any
 from milepost.net.headers import LARGEST_HEAD, HeaderList
 
 LARGEST_CHUNK_LINE = 4_096
+LONGEST_RETRY_AFTER_S = 86_400.0
+NOT_NOW = frozenset({408, 425, 429})
+"""Statuses below 500 that say nothing about the request: the same one may succeed later."""
 
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*))?\Z")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}):[ \t]*([\t\x20-\x7e\x80-\xff]*?)[ \t]*\Z")
@@ -47,13 +50,20 @@ class Response:
         return 200 <= self.status < 300
 
     @property
+    def not_now(self) -> bool:
+        """May the same request succeed later? The status is 408, 425, 429 or 5xx."""
+        return self.status >= 500 or self.status in NOT_NOW
+
+    @property
     def retry_after(self) -> float | None:
-        """The seconds of the Retry-After header. A date counts from the answer's own Date, so that our clock does not matter."""
+        """The seconds of the Retry-After header, at most `LONGEST_RETRY_AFTER_S`: no partner parks a request for years. A date counts from
+        the answer's own Date, so that our clock does not matter."""
         said = (self.headers.get("Retry-After") or "").strip()
         if said.isascii() and said.isdigit():
-            return float(said[:9])
+            return min(float(said[:9]), LONGEST_RETRY_AFTER_S)
         try:
-            return max(0.0, (parsedate_to_datetime(said) - parsedate_to_datetime(self.headers.get("Date") or "")).total_seconds())
+            seconds = (parsedate_to_datetime(said) - parsedate_to_datetime(self.headers.get("Date") or "")).total_seconds()
+            return min(max(0.0, seconds), LONGEST_RETRY_AFTER_S)
         except (TypeError, ValueError, OverflowError):
             return None
 

@@ -10,7 +10,6 @@ from contextvars import ContextVar, copy_context
 from weakref import WeakSet
 
 from milepost.core.routes.route import Stage
-from milepost.net.background import new_event_loop
 from milepost.ports.runner import Execute, ExecuteAsync, HandlerPool, Service
 from milepost.runners.handler_pool import AsyncHandlerPool, ThreadHandlerPool
 
@@ -59,6 +58,8 @@ class ThreadRunner:
         if self._borrowed is not None:
             return self._borrowed
         if self._loop is None:
+            from milepost.net.background import new_event_loop  # not for programs that run no async handler
+
             self._loop = new_event_loop()
             self._loop_thread = threading.Thread(target=_serve_loop, args=(self._loop,), name="handlers", daemon=True)
             self._loop_thread.start()

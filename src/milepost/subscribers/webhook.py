@@ -14,6 +14,7 @@ import msgspec
 from milepost.core.errors import EventRefused, MilepostError, UsageError
 from milepost.core.events import Envelope
 from milepost.net import Client, NetError, Timeouts, checked_headers, merged_headers, parse_url
+from milepost.net.response import NOT_NOW
 from milepost.net.signatures import Secrets, secret_keys, signed_headers
 
 LONGEST = 14.0
@@ -25,7 +26,7 @@ CLOUD_EVENT = "application/cloudevents+json"
 PLAIN = "application/json"
 
 # Answers that say nothing about the event: they pass when the server, its keys or its limits are put right.
-_OF_THE_SERVER = frozenset({401, 403, 408, 425, 429})
+_OF_THE_SERVER = frozenset({401, 403}) | NOT_NOW
 # Printable ASCII but for the space, '"' and '%'; all else is percent-encoded, and so is the dot, which separates what is signed.
 _ID_SAFE = "".join(c for c in string.punctuation if c not in '"%.')
 _CURE = "'milepost subscribers release'"

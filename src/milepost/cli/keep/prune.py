@@ -43,7 +43,7 @@ def prune(
     """
     from milepost.core.status import TERMINAL
     from milepost.core.values.durations import short_span, span_ms
-    from milepost.engine.retention import prune as let_go
+    from milepost.engine.retention import prune as prune_rows
     from milepost.engine.views.queries import statuses_of
     from milepost.ports.items import Query
 
@@ -52,7 +52,7 @@ def prune(
     with given.context(act=True, dry_run=dry_run) as ctx, progress("pruning", quiet=as_json or dry_run) as on_progress:
         confirm_cost(ctx, Query(route=route, statuses=TERMINAL), yes, quiet=as_json)
         named = statuses_of(statuses)
-        report = let_go(ctx, route, span, statuses=named, by=who, reason=why, dry_run=dry_run, on_progress=on_progress)
+        report = prune_rows(ctx, route, span, statuses=named, by=who, reason=why, dry_run=dry_run, on_progress=on_progress)
     if as_json:
         print_json(report)
         return

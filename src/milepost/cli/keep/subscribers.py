@@ -59,12 +59,12 @@ def _last_event(at: str | None, now: int) -> str:
 @settings
 def release(given: CliSettings, name: str, route: str | None, key: str | None, by: str | None, reason: str | None) -> None:
     """Retry parked events now: all, of a route, or of one item."""
-    from milepost.engine.events.parked_events import release as let_go
+    from milepost.engine.events.parked_events import release as release_event
     from milepost.engine.views.items import counted
 
     who, why = check_signed(by, reason)
     with given.context() as ctx:
-        n = let_go(ctx, name, route, key, by=who, reason=why)
+        n = release_event(ctx, name, route, key, by=who, reason=why)
     click.echo(f"{name}: {counted(n, 'parked item')} will be retried.")
 
 

@@ -116,7 +116,7 @@ def room_for(record: BreakerRecord | None, breaker: Breaker, now: int) -> int | 
 
 
 def ask_again_at(record: BreakerRecord, breaker: Breaker, now: int) -> int | None:
-    """The latest time at which the breaker lets an item through; None: it does now."""
+    """The time at which to ask the breaker again, because it may let an item through then; None: it does now."""
     room = room_for(record, breaker, now)
     if room is None or room > 0:
         return None

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, field
 from milepost.core.errors import UsageError
 from milepost.engine.events.cursors import SubscriberView, forget_subscriber, live_cursors
 from milepost.engine.events.cursors import subscribers as all_told
-from milepost.engine.events.parked_events import release as let_go
+from milepost.engine.events.parked_events import release as release_event
 from milepost.engine.events.replay import Replay, moment_ms
 from milepost.engine.events.replay import replay as tell_again
 from milepost.engine.views.items import route_names
@@ -85,7 +85,7 @@ def release(state: ServerState, call: Call) -> Answer:
         check_sees_all(call)
     elif body.route not in route_names(state.ctx) or not call.caller.sees(body.route):
         raise state.no_route(call.caller, body.route)
-    released = let_go(state.ctx, name, body.route, body.key, by=named(call, body.for_), reason=body.reason)
+    released = release_event(state.ctx, name, body.route, body.key, by=named(call, body.for_), reason=body.reason)
     return Answer(Released(name, released))
 
 

@@ -35,7 +35,7 @@ FORM = "application/x-www-form-urlencoded"
 LARGEST_FORM = 64 << 10
 MOST_FIELDS = 100
 SLOWEST_S = 30.0
-NO_OBSERVER = Caller("nobody", frozenset())
+ANONYMOUS = Caller("nobody", frozenset())
 LOCAL = Caller("local", frozenset(SCOPES))
 
 
@@ -69,7 +69,7 @@ class Authenticator:
         """The caller; raises a problem if the call is not allowed at all. The endpoint's scope then decides what the caller may do, and the
         caller's routes decide what it sees (`visible`, `ServerState.plan`)."""
         if endpoint.scope is None:
-            return NO_OBSERVER
+            return ANONYMOUS
         await self._read_since(self._ticks() - FRESH_S)
         given = _bearer(request)
         if given is not None:

@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from milepost.core.errors import MilepostError
-from milepost.http.auth.authenticator import FORM, NO_OBSERVER, read_form
+from milepost.http.auth.authenticator import ANONYMOUS, FORM, read_form
 from milepost.http.auth.origins import led_back
 from milepost.http.dashboard.render import page_for
 from milepost.http.protocol.endpoint import Answer, Call, Caller, Endpoint, read_body, read_fields, read_query
@@ -58,7 +58,7 @@ class Answering:
         await response(scope, receive, send)
 
     async def _answer(self, request: Request, endpoint: Endpoint) -> Response:
-        state, caller = self._state, NO_OBSERVER
+        state, caller = self._state, ANONYMOUS
         try:
             caller = await state.authenticator.recognise(request, endpoint)
             if endpoint.scope is not None and not caller.may(endpoint.scope):
@@ -98,7 +98,7 @@ class Answering:
             return problem_response(reported, {"Allow": allowed})
         reported = problem("unknown-path", f"no such path: {path}")
         if "text/html" in request.headers.get("accept", ""):
-            return page_for(self._state, request, NO_OBSERVER, "problem.html", status=reported.status, problem=reported)
+            return page_for(self._state, request, ANONYMOUS, "problem.html", status=reported.status, problem=reported)
         return problem_response(reported)
 
 

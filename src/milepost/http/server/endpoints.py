@@ -48,10 +48,10 @@ MODULES = (
     openapi,
     page,
 )
-"""For people, and not part of the OpenAPI document."""
+"""The endpoints of the API, which the OpenAPI document describes."""
 
 PAGES = (overview, items_page, item_page, export, lists_page, one_list_page, events_page, acts_page, system, live, static_files)
-"""For people, and no part of the API's description."""
+"""Pages for people; the OpenAPI document does not describe them."""
 
 
 def all_endpoints() -> list[Endpoint]:

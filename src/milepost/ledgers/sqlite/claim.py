@@ -1,6 +1,6 @@
 """Claims in SQLite: find due items of open lanes, within pauses, rates and lane limits, and write their leases in one transaction.
 
-The SELECT is in `rows.due_rows`, the UPDATE that writes a lease is `rows.like_rows.CLAIM`.
+The SELECT is in `rows.due_rows`, the UPDATE that writes a lease is `rows.row_groups.CLAIM`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from milepost.ledgers.sqlite.quarantine import put_aside
 from milepost.ledgers.sqlite.rows.changes import CounterDeltas, write_changes
 from milepost.ledgers.sqlite.rows.codec import CODES, COLUMNS, UNREADABLE, clock_of, items_of, json_text, row_of, rows_of
 from milepost.ledgers.sqlite.rows.due_rows import live_rows
-from milepost.ledgers.sqlite.rows.like_rows import CLAIM, CLAIM_LIKE, FEW
 from milepost.ledgers.sqlite.rows.names import NameNumbers
+from milepost.ledgers.sqlite.rows.row_groups import CLAIM, CLAIM_GROUP, FEW
 from milepost.ports.items import ClaimRequest, ClaimResult, Refused
 
 MANY_LANES = 32
@@ -223,7 +223,7 @@ class Hunt:
         for clock, numbers in clocks.items():
             values = (PROCESSING, *clock, lease.token, lease.holder, self.now)
             if len(numbers) > FEW:
-                self.connection.execute(CLAIM_LIKE, (*values, json_text(numbers)))
+                self.connection.execute(CLAIM_GROUP, (*values, json_text(numbers)))
             else:
                 self.connection.executemany(CLAIM, [(*values, number) for number in numbers])
 

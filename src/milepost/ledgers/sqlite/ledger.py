@@ -14,8 +14,8 @@ from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.ledgers.sqlite import claim, documents, find, read, retention, upkeep
 from milepost.ledgers.sqlite.admission import Admission
-from milepost.ledgers.sqlite.arrivals import Arrivals
 from milepost.ledgers.sqlite.claim import Served, claim_one
+from milepost.ledgers.sqlite.claim_on_arrival import Arrivals
 from milepost.ledgers.sqlite.errors import ROW_REFUSED, free_bytes
 from milepost.ledgers.sqlite.file.liveness import Liveness
 from milepost.ledgers.sqlite.file.store import SqliteFile

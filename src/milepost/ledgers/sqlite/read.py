@@ -10,8 +10,8 @@ from typing import Any
 from milepost.core.item import Item, Row
 from milepost.core.status import Status
 from milepost.ledgers.sqlite.rows.codec import COLUMNS, STATUSES, UNREADABLE, chunks, decode, decode_rest, items_of, json_text, rows_of
-from milepost.ledgers.sqlite.rows.like_rows import OWN_DIGEST, digests_of
 from milepost.ledgers.sqlite.rows.names import NameNumbers
+from milepost.ledgers.sqlite.rows.row_groups import OWN_DIGEST, digests_of
 from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import KnownKey, Refused, Same, compare
 

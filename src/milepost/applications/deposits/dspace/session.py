@@ -26,7 +26,6 @@ TIMEOUT_S = 180.0
 LARGEST = 4 << 20
 RENEW_S = 300.0
 """Renew the login when it is valid for less than this: a large upload must begin and end with the same one."""
-NOT_NOW = frozenset({408, 425, 429})
 MESSAGE_LIMIT = 300
 
 XSRF_HEADER, XSRF_COOKIE = "DSPACE-XSRF-TOKEN", "DSPACE-XSRF-COOKIE"
@@ -147,7 +146,7 @@ class DSpaceSession:
             # Servers before 7.6.2 have no such address; their start page brings a token too.
             answer = self._send("GET", "", None, {})
         if self._xsrf is None:
-            if answer.status >= 500 or answer.status in NOT_NOW:
+            if answer.not_now:
                 raise self._error("GET", answer)
             raise DSpaceUnreadable(f"{self.host} gives no CSRF token; is [deposits.submit] dspace the base of a DSpace 7 server?")
         return self._xsrf
@@ -166,7 +165,7 @@ class DSpaceSession:
             self._bearer = None
             form = urlencode({"user": self._user or "", "password": self._password or ""}).encode()
             answer = self._login_request(form)
-            if answer.status >= 500 or answer.status in NOT_NOW:
+            if answer.not_now:
                 raise self._error("GET", answer)
             if answer.status != 200 or not self._take_bearer(answer):
                 raise DSpaceLoginFailed(
@@ -200,7 +199,7 @@ class DSpaceSession:
             return DSpaceLoginFailed(text, http_status=status)
         if status == 403:
             return DSpaceForbidden(text, http_status=status, permanent=method != "GET")
-        if status >= 500 or status in NOT_NOW:
+        if answer.not_now:
             # A proxy may answer 502 or 504 while DSpace still works on the request.
             unknown = method != "GET" and status >= 500
             return DSpaceUnavailable(text, http_status=status, retry_after=answer.retry_after, unknown=unknown)

@@ -1,4 +1,4 @@
-"""RequestPace of requests to a partner: the partner's own rate limits, shared by the threads of a process."""
+"""Pace of requests to a partner: the partner's own rate limits, shared by the threads of a process."""
 
 from __future__ import annotations
 

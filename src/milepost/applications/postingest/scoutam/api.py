@@ -29,7 +29,6 @@ LARGEST = 1 << 20
 REST = 5.0
 LOGIN_REST = 60.0
 IN_A_ROW = 3
-NOT_NOW = frozenset({408, 425, 429})
 
 
 class ScoutAMError(mp.MilepostError):
@@ -189,7 +188,7 @@ class ScoutAM:
             raise Unreadable(str(error)) from None
         except net.NetError as error:
             raise self._rest.failed(Unavailable(str(error))) from None
-        if answer.status >= 500 or answer.status in NOT_NOW:
+        if answer.not_now:
             raise self._rest.failed(Unavailable(str(answer.status), http_status=answer.status, retry_after=answer.retry_after))
         self._rest.worked()
         return answer

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from milepost.engine.auth.sessions import LASTS_MS, end_session, open_session
-from milepost.http.auth.authenticator import COOKIE, FORM, LARGEST_FORM, NO_OBSERVER, check_page, read_form
+from milepost.http.auth.authenticator import ANONYMOUS, COOKIE, FORM, LARGEST_FORM, check_page, read_form
 from milepost.http.auth.origins import from_elsewhere, local_path
 from milepost.http.dashboard.render import page_for
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
@@ -116,4 +116,4 @@ def _page(
     then: str = "",
     status: int = 200,
 ) -> Response:
-    return page_for(state, request, NO_OBSERVER, "login.html", status=status, needed=needed, name=name, error=error, then=local_path(then))
+    return page_for(state, request, ANONYMOUS, "login.html", status=status, needed=needed, name=name, error=error, then=local_path(then))

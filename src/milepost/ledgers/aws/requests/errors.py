@@ -45,7 +45,10 @@ class AwsRefused(LedgerError):
 
 class RowRefused(AwsRefused):
     """AWS refused to write one row permanently: it is too large or has an invalid value. Other rows can be written.
-    `apply` answers `ports.items.Refused` for it, and the engine counts a failure on the item."""
+
+    `apply` answers `ports.items.Refused` for it: the engine counts a failure on the item, or sets it aside if that cannot be written
+    either (`engine.apply.count_refused`). Intake answers "malformed"; relay, repair and claim put the row into quarantine; an extension of
+    a lease fails as if the lease had ended."""
 
 
 class ConditionFailed(LedgerError):

@@ -76,6 +76,8 @@ def _prune_row(store: AwsStore, layout: Layout, image: Image, asked: PruneCriter
 
 
 def _may_go(store: AwsStore, layout: Layout, image: Image, asked: PruneCriteria) -> Status | None:
+    """The status of a row that may be removed; None: it stays. It ended long enough ago, its history lines are in the journal, and its
+    seal was written long enough ago."""
     if image.get("status", {}).get("S") not in asked.statuses & TERMINAL:
         return None  # no need to read the rest of the row
     row = readable(store, layout, image)

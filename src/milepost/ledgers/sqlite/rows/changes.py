@@ -11,8 +11,8 @@ from milepost.core.counters import CounterKey, GroupKey, count_all
 from milepost.core.item import Row
 from milepost.ledgers.sqlite.errors import ROW_REFUSED, translated
 from milepost.ledgers.sqlite.rows.codec import CODES, INPUT, PAYLOAD, RESULT, UPDATE, encode, json_text, shared
-from milepost.ledgers.sqlite.rows.like_rows import FEW, HISTORY_LIKE, UPDATE_LIKE, digests_of
 from milepost.ledgers.sqlite.rows.names import NameNumbers
+from milepost.ledgers.sqlite.rows.row_groups import FEW, HISTORY_GROUP, UPDATE_GROUP, digests_of
 from milepost.ports.items import Refused
 
 HISTORY = "INSERT INTO history (item, previous, body) VALUES (?, ?, ?)"
@@ -92,7 +92,7 @@ def write_changes(connection: sqlite3.Connection, names: NameNumbers, changes: S
         if heads is None:
             singles += [(*values[:6], row.head, *values[6:], row.handle) for row in rows]
         else:
-            connection.execute(UPDATE_LIKE, (*values, heads, json_text([row.handle for row in rows])))
+            connection.execute(UPDATE_GROUP, (*values, heads, json_text([row.handle for row in rows])))
     if singles:
         connection.executemany(UPDATE, singles)
     write_lines(connection, names, changes)
@@ -113,7 +113,7 @@ def write_lines(connection: sqlite3.Connection, names: NameNumbers, changes: Seq
         if heads is None:
             singles += [(change.after.handle, change.before.head, body) for change in group]
         else:
-            connection.execute(HISTORY_LIKE, (heads, body, json_text([change.after.handle for change in group])))
+            connection.execute(HISTORY_GROUP, (heads, body, json_text([change.after.handle for change in group])))
     if singles:
         connection.executemany(HISTORY, singles)
     puts: list[tuple[Any, ...]] = [

@@ -127,7 +127,7 @@ def clock_of(row: Row) -> tuple[int | None, int | None]:
 
 def shared(row: Row, place: int) -> tuple[Any, ...]:
     """The columns that a write may change, except the head, which differs in each row. In the order of UPDATE and of
-    `like_rows.UPDATE_LIKE`."""
+    `row_groups.UPDATE_GROUP`."""
     due_at, kept_look = clock_of(row)
     error = row.error
     rest = None

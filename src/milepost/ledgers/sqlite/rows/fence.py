@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from milepost.core.change import Change, keeps_lease
 from milepost.ledgers.sqlite.rows.codec import CODES, UNREADABLE, json_text, look_at_of
-from milepost.ledgers.sqlite.rows.like_rows import FEW, OWN_DIGEST, digests_of
 from milepost.ledgers.sqlite.rows.names import NameNumbers
+from milepost.ledgers.sqlite.rows.row_groups import FEW, OWN_DIGEST, digests_of
 
 LOST = (
     "SELECT json_each.key FROM json_each(?) LEFT JOIN item ON item.id = json_each.value"

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from milepost.core.item import Row
 from milepost.ledgers.sqlite.rows.changes import HISTORY, CounterDeltas
 from milepost.ledgers.sqlite.rows.codec import INPUT, encode, json_text, shared
-from milepost.ledgers.sqlite.rows.like_rows import DIGEST, FEW
 from milepost.ledgers.sqlite.rows.names import NameNumbers
+from milepost.ledgers.sqlite.rows.row_groups import DIGEST, FEW
 from milepost.ports.items import NewItem
 
 PORTION = 1 << 20
@@ -35,7 +35,7 @@ COLUMNS = (
 """First the columns that rows may have in common (see `_alike`), then those that differ."""
 INSERT = f"INSERT INTO item ({COLUMNS}) VALUES ({', '.join('?' * 29)}) {UNLESS_THERE}"
 # ?1: the first number; ?2: the packed pieces; ?3: for each row, where its piece begins and how long its texts are.
-INSERT_LIKE = (
+INSERT_GROUP = (
     f"INSERT INTO item ({COLUMNS}) SELECT {', '.join(f'?{number}' for number in range(4, 28))},"
     " ?1 + json_each.key, substr(?2, value >> 32, 32), substr(?2, (value >> 32) + 32, 32),"
     " CAST(substr(?2, (value >> 32) + 64, (value >> 16) & 65535) AS TEXT),"
@@ -91,7 +91,7 @@ def _write_rows(connection: sqlite3.Connection, names: NameNumbers, first: int, 
     single: list[tuple[Any, ...]] = []
     for common, places in _alike(connection, names, rows):
         if len(places) > FEW and (packed := _pack(rows, places)) is not None:
-            written += connection.execute(INSERT_LIKE, (first, *packed, *common)).rowcount
+            written += connection.execute(INSERT_GROUP, (first, *packed, *common)).rowcount
         else:
             for place in places:
                 row = rows[place]
@@ -116,7 +116,7 @@ def _alike(connection: sqlite3.Connection, names: NameNumbers, rows: Sequence[Ro
 
 
 def _pack(rows: Sequence[Row], places: Sequence[int]) -> tuple[bytes, str] | None:
-    """The values of these rows that differ, packed for INSERT_LIKE; None: one of them does not have the usual size."""
+    """The values of these rows that differ, packed for INSERT_GROUP; None: one of them does not have the usual size."""
     pieces: list[bytes] = []
     cuts: dict[int, int] = {}
     at = 1

@@ -14,14 +14,14 @@ DIGEST = 32
 OWN_DIGEST = f"substr(?, 1 + {DIGEST} * json_each.key, {DIGEST})"
 """The row's own digest, out of the blob with those of all rows of the group."""
 
-UPDATE_LIKE = (
+UPDATE_GROUP = (
     "UPDATE item SET place = ?, status = ?, due_at = ?, look_at = ?, overdue_at = ?, version = ?, updated_at = ?, entered_at = ?,"
     " attempts = ?, total_attempts = ?, looks = ?, losses = ?, round = ?, pass_no = ?, flags = ?, lease = ?, holder = ?,"
     f" claimed_at = ?, error_group = ?, rest = ?, head = {OWN_DIGEST} FROM json_each(?) WHERE item.id = json_each.value"
 )
 CLAIM = "UPDATE item SET status = ?, due_at = ?, look_at = ?, lease = ?, holder = ?, claimed_at = ? WHERE id = ?"
-CLAIM_LIKE = CLAIM.replace("id = ?", "id IN (SELECT value FROM json_each(?))")
-HISTORY_LIKE = f"INSERT INTO history (item, previous, body) SELECT value, {OWN_DIGEST}, ? FROM json_each(?)"
+CLAIM_GROUP = CLAIM.replace("id = ?", "id IN (SELECT value FROM json_each(?))")
+HISTORY_GROUP = f"INSERT INTO history (item, previous, body) SELECT value, {OWN_DIGEST}, ? FROM json_each(?)"
 
 
 def digests_of(digests: Sequence[bytes]) -> bytes | None:

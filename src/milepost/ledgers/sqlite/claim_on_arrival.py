@@ -1,4 +1,4 @@
-"""Arrivals: items claimed at a stage in the same write that brings them there."""
+"""Claim on arrival: items are claimed at a stage in the same write that brings them there."""
 
 from __future__ import annotations
 
