@@ -119,7 +119,9 @@ class Application(Generic[S]):
     `settings` is a subclass of `AppSettings`, read from that table and from the environment; `summary` is the help of its commands;
     `templates` is the folder of its pages' Jinja templates, which extend "base.html"; `commands` is the name of a module that declares
     commands, and that only the command line imports; `state` makes an object from the settings, which its parts share in this process:
-    it is `app.state`, and the second argument of a `routes` function that takes two."""
+    it is `app.state`, and the second argument of a `routes` function that takes two; `bound_by` is the attribute of keys that binds a key
+    to some of the items, which the application's own endpoints check: with such a key, and without the scope `operate`, the general API and
+    pages do not show its routes, and they accept items from keys with the value `*` and from an `admin` without it alone."""
 
     def __init__(
         self,
@@ -130,6 +132,7 @@ class Application(Generic[S]):
         templates: str | Path | None = None,
         commands: str | None = None,
         state: Callable[[S], Any] | None = None,
+        bound_by: str | None = None,
     ) -> None:
         if NAME.fullmatch(name) is None:
             raise UsageError(f"an application cannot be called {name!r}; use small letters, digits and '-', and a letter first")
@@ -139,6 +142,7 @@ class Application(Generic[S]):
         self.templates = None if templates is None else Path(templates)
         self.command_module = commands
         self.make_state = state
+        self.bound_by = bound_by
         self.route_makers: list[Callable[..., Iterable[Route]]] = []
         self.openers: list[Callable[[AppContext[S]], None]] = []
         self.commands: list[CommandPart] = []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
-from tests.applications.notifications.partners import message, service
+from tests.applications.notifications.partners import key_of, message, service
 
 from milepost.engine.auth.keys import make_key
 
@@ -50,3 +52,33 @@ def test_a_sender_that_sends_too_often_is_told_when_to_come_again() -> None:
 def test_a_rate_that_is_none_is_a_mistake_of_the_configuration() -> None:
     with pytest.raises(Exception, match=r"senders.shop.rate"), service(senders={"shop": {"rate": "often"}}):
         pass
+
+
+@pytest.mark.parametrize(
+    ("attributes", "scopes", "status"),
+    [
+        ({"sender": "shop"}, ["submit"], 404),
+        ({"sender": "shop"}, ["submit", "operate"], 404),
+        ({}, ["submit"], 404),
+        ({"sender": "*"}, ["submit"], 201),
+        ({}, ["admin"], 201),
+    ],
+)
+def test_the_general_api_is_no_way_around_a_keys_sender(attributes: dict[str, str], scopes: list[str], status: int) -> None:
+    with service() as at:
+        key = make_key(at.ctx, "k", scopes, attributes=attributes, **SIGNED)[1]
+        forged = message(TARGET, senderId="billing")
+        assert at.call("POST", "/api/v1/routes/notifications/items", forged, key=key).status == status
+
+
+def test_the_general_api_shows_a_sender_no_message_of_another() -> None:
+    with service() as at:
+        at.post(message(TARGET, senderId="billing"))
+        shop = make_key(at.ctx, "shop", ["submit", "read"], attributes={"sender": "shop"}, **SIGNED)[1]
+        person = make_key(at.ctx, "person", ["read"], **SIGNED)[1]
+        item = f"/api/v1/routes/notifications/items/{quote(key_of(message(TARGET, senderId='billing')), safe='')}"
+        paths = (item, "/api/v1/routes/notifications/items", "/api/v1/routes/notifications/groups")
+        assert [at.call("GET", path, key=person).status for path in paths] == [200, 200, 200]
+        assert [at.call("GET", path, key=shop).status for path in paths] == [404, 404, 404]
+        assert "notifications" in at.call("GET", "/api/v1/status", key=person).body["routes"]
+        assert "notifications" not in at.call("GET", "/api/v1/status", key=shop).body["routes"]

@@ -8,6 +8,7 @@ import milepost as mp
 from milepost.applications.notifications.accept import ANSWERS, accept, answer_of_problem, largest_request
 from milepost.applications.notifications.alerts import alert_rules
 from milepost.applications.notifications.operate.parts import add_parts
+from milepost.applications.notifications.operate.senders import ATTRIBUTE
 from milepost.applications.notifications.settings import NotificationsSettings
 from milepost.applications.notifications.state import NotificationsState
 
@@ -16,6 +17,7 @@ application = mp.Application(
     NotificationsSettings,
     summary="Messages to partners' HTTP APIs.",
     state=NotificationsState,
+    bound_by=ATTRIBUTE,
     templates=Path(__file__).parent / "operate" / "templates",
     commands="milepost.applications.notifications.commands",
 )

@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from typing import Any
 
+from msgspec.structs import replace
+
 from milepost.application.declaration import ConfiguredApplication
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
@@ -28,6 +30,9 @@ from milepost.http.state.waiting_workers import Waiting
 THREADS = 8
 LISTS = 4
 """Maximum lists that are accepted at the same time; each occupies a thread while it is being sent, so they have threads of their own."""
+
+ANY = "*"
+"""The value of an attribute that binds a key to none of an application's items in particular."""
 
 ACTS = 2
 """Maximum concurrent acts on items: an act on many items takes long, and others must not wait for it."""
@@ -69,6 +74,19 @@ class ServerState:
         state = copy(self)
         state.ctx = read_cached(self.ctx)
         return state
+
+    def general(self, caller: Caller, scope: str | None) -> Caller:
+        """The caller at an endpoint of Milepost's own: without the routes of applications that bind its key to some of their items."""
+        hidden: set[str] = set()
+        for one in self.applications:
+            name = one.application.bound_by
+            bound = None if name is None else caller.attributes.get(name)
+            if name is None or bound == ANY:
+                continue
+            if not (caller.may("admin") and bound is None if scope == "submit" else caller.may("operate") or bound is None):
+                hidden |= {route.name for route in one.routes}
+        seen = frozenset(self.ctx.plans) if caller.routes is None else caller.routes
+        return caller if seen.isdisjoint(hidden) else replace(caller, routes=seen - hidden)
 
     def plan(self, call: Call) -> Plan:
         """The route that a call's URL names; a route that the caller may not see is answered as unknown."""
