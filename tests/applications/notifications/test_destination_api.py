@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.applications.notifications.partners import Partner, Service, VirtualClock, answers, key_of, message, service, wait_for
 
+from milepost import net
 from milepost.engine.auth.keys import make_key
 from milepost.engine.health.doctor import doctor
 
@@ -177,3 +179,29 @@ def test_a_missing_secret_and_an_old_backlog_are_findings_of_the_doctor(clock: V
         assert any("messages to crm wait" in what and "CRM_SECRET_THAT_IS_NOT_SET" in what for what in said)
         assert any("has been due for 10 min" in what for what in said)
         assert destination(at)["state"] == "misconfigured"
+
+
+def test_a_new_process_knows_the_ledgers_destinations_before_its_first_delivery(
+    tmp_path: Path, partner: Partner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CRM_SECRET", net.new_secret())
+    ledger, sent = f"sqlite:///{tmp_path}/n.db", message(f"{partner.url}1")
+    with service(ledger) as first:
+        assert first.call("PUT", f"{API}/destinations/crm", {"url": partner.url, "signing_secret_env": "CRM_SECRET"}).status == 200
+    with service(ledger) as second:  # such as a Lambda function, which runs no services
+        monkeypatch.setattr(second.configured.application, "services", [])
+        second.post(sent)
+        assert second.item(sent)["lane"] == "crm"
+        second.milepost.run(until_idle=0)
+    with service(ledger, unregistered="refuse") as strict:
+        assert strict.post(message(f"{partner.url}2")).status == 200
+    assert "webhook-signature" in partner.requests[0].headers
+
+
+def test_a_destination_that_this_process_cannot_read_hides_no_other(at: Service, partner: Partner) -> None:
+    app = at.app
+    for name, value in (("a", {"url": "no url"}), ("b", {"url": partner.url, "of_a_newer_version": 1}), ("c", {"url": f"{partner.url}c/"})):
+        app.documents.put(f"destination/{name}", value)
+    shown = at.call("GET", f"{API}/destinations")
+    assert shown.status == 200
+    assert {"crm", "c"} == {one["name"] for one in shown.body["destinations"]}

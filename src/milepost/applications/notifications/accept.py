@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,6 +10,7 @@ from msgspec import Struct
 
 import milepost as mp
 from milepost.applications.notifications.message import read_message
+from milepost.applications.notifications.operate.registry import keep_fresh
 from milepost.applications.notifications.operate.senders import ATTRIBUTE, check_sender
 from milepost.applications.notifications.settings import NotificationsSettings
 from milepost.client import Message, MessageRefused
@@ -92,6 +94,8 @@ async def accept(app: mp.AppContext[NotificationsSettings], call: mp.Call) -> mp
         message = read_message(call.body, app.settings.largest_body)
         check_sender(call.caller, message.sender_id)
         app.state.sender_limits.check(message.sender_id)
+        if app.state.destinations.stale:
+            await asyncio.to_thread(keep_fresh, app)
         check_target(app, message)
         return await _submitted(app, call, message)
     except MessageRefused as refused:

@@ -21,6 +21,8 @@ READ_BYTES = 65_536
 """Bytes of an answer that are read, more than are recorded, so that the connection can be kept."""
 UNCONFIGURED_S = 30
 """Pause before the next look at a message whose destination lacks a secret."""
+UNREAD_S = 5
+"""Pause before the next look while the ledger's destinations cannot be read."""
 
 _STORED = frozenset({*KEY, "method"})
 
@@ -45,6 +47,8 @@ class Deliverer:
         """Seconds since 1970, for signatures and records; the ledger's clock once a ledger is open."""
         self.pause: Pause | None = None
         """Pauses a destination that has answered 410."""
+        self.keep_fresh: Callable[[], None] | None = None
+        """Reads the destinations of the ledger if that was long ago."""
 
     def use(self, client: net.Client) -> None:
         """Make the tries with this client, such as one with a resolver of its own."""
@@ -58,6 +62,12 @@ class Deliverer:
                 log.warning("messages to %s wait, others are delivered: %s", destination.name, fault)
 
     async def __call__(self, item: mp.Item) -> mp.Outcome:
+        if self.keep_fresh is not None and self._destinations.stale:
+            try:
+                await asyncio.to_thread(self.keep_fresh)
+            except mp.MilepostError as error:
+                # Without them a message could go out with neither its signature nor its credentials.
+                return mp.NotYet(after=UNREAD_S, note=f"the destinations could not be read: {error}", unknown=item.unknown)
         try:
             message = stored_message(item, self._settings.largest_body)
         except MessageRefused as refused:

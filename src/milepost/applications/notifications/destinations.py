@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
@@ -17,6 +19,9 @@ from milepost.applications.notifications.settings import (
     NotificationsSettings,
     statuses,
 )
+
+STALE_S = 10.0
+"""Seconds after which the ledger's destinations are read again before one is used. (The service that reads them does it sooner.)"""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 
@@ -64,6 +69,11 @@ class Destinations:
         self._added: dict[str, Destination] = {}
         self._added_settings: dict[str, DestinationSettings] = {}
         self.unregistered = self._resolved("", None, None)
+        self.read_at: float | None = None
+        """When those of the ledger were last read into this process (seconds of the monotonic clock); None: never."""
+        self.reading = threading.Lock()
+        self.invalid: dict[str, int] = {}
+        """Versions of the ledger's documents that are no destinations."""
         self._others = self.unregistered.limits
         self._index()
 
@@ -80,6 +90,11 @@ class Destinations:
         there = self._added.pop(name, None) is not None
         self._index()
         return there
+
+    @property
+    def stale(self) -> bool:
+        """Must those of the ledger be read again?"""
+        return self.read_at is None or time.monotonic() - self.read_at > STALE_S
 
     @property
     def added(self) -> dict[str, DestinationSettings]:

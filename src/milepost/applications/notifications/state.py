@@ -6,6 +6,7 @@ import milepost as mp
 from milepost.applications.notifications.deliver import Deliverer
 from milepost.applications.notifications.destinations import Destinations
 from milepost.applications.notifications.operate.collector import FigureCollector
+from milepost.applications.notifications.operate.registry import keep_fresh
 from milepost.applications.notifications.operate.senders import SenderLimits
 from milepost.applications.notifications.route import STAGE, notifications_route
 from milepost.applications.notifications.settings import NotificationsSettings
@@ -29,4 +30,5 @@ class NotificationsState:
         """Use this ledger's clock and controls."""
         route = self.settings.route
         self.deliverer.clock = lambda: app.now().timestamp()
+        self.deliverer.keep_fresh = lambda: keep_fresh(app)
         self.deliverer.pause = lambda lane, why: app.pause(route, STAGE, lane, by=PAUSED_BY, reason=why)

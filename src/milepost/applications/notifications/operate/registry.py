@@ -6,6 +6,8 @@ Secrets are not stored: a destination names the variable or the file that holds 
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,17 +26,42 @@ REFRESH = "5s"
 
 App = mp.AppContext[NotificationsSettings]
 
+log = logging.getLogger(__name__)
+
 
 def refresh(app: App) -> None:
-    """Read the destinations of the ledger into this process. A document that is no valid destination is left out."""
+    """Read the destinations of the ledger into this process. A document that is no valid destination here, such as one of a newer
+    version, is logged and changes nothing; the others are read all the same."""
     found = app.documents.find(PREFIX)
     registry = app.state.destinations
     for name in [one for one in registry.added if PREFIX + one not in found]:
         registry.remove(name)
-    for name, document in found.items():
-        settings = msgspec.convert(document.value, DestinationSettings)
-        if registry.added.get(name.removeprefix(PREFIX)) != settings:
-            registry.put(name.removeprefix(PREFIX), settings)
+    for document_name, document in found.items():
+        name = document_name.removeprefix(PREFIX)
+        try:
+            settings = msgspec.convert(document.value, DestinationSettings)
+            if registry.added.get(name) != settings:
+                registry.put(name, settings)
+        except (msgspec.ValidationError, mp.ConfigMistake) as error:
+            if registry.invalid.get(name) != document.version:
+                log.error("the destination %s of the ledger is not valid in this process, and is not used: %s", name, error)
+            registry.invalid[name] = document.version
+    registry.read_at = time.monotonic()
+
+
+def keep_fresh(app: App) -> None:
+    """Read the destinations of the ledger unless this process has read them lately: a process that runs no services, such as a Lambda
+    function, has no other way to know of them. Raises the ledger's error if they were never read."""
+    registry = app.state.destinations
+    with registry.reading:
+        if not registry.stale:
+            return
+        try:
+            refresh(app)
+        except mp.MilepostError:
+            if registry.read_at is None:
+                raise
+            log.exception("the destinations could not be read again; those of the last time are used")
 
 
 def put_destination(app: App, name: str, settings: Mapping[str, Any]) -> Destination:
