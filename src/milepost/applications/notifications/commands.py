@@ -339,4 +339,5 @@ def _percent(part: float | None) -> str | None:
 
 
 def _seconds(value: float | None) -> str | None:
-    return None if value is None else f"{value * 1000:g} ms" if value < 1 else f"{value:g} s"
+    """The upper bound of a histogram's bucket."""
+    return None if value is None else f"≤ {value * 1000:g} ms" if value < 1 else f"≤ {value:g} s"

@@ -250,8 +250,8 @@ def _destination(view: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def seconds(value: float | None) -> str:
-    """A time for a table; a dash: there is none."""
-    return "–" if value is None else f"{value * 1000:g}\u00a0ms" if value < 1 else f"{value:g}\u00a0s"
+    """A time for a table, which is the upper bound of a histogram's bucket; a dash: there is none."""
+    return "–" if value is None else f"≤\u00a0{value * 1000:g}\u00a0ms" if value < 1 else f"≤\u00a0{value:g}\u00a0s"
 
 
 def _pause_of(app: App, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
