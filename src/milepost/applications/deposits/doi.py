@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 LONGEST = 1_000
 """Most characters of a DOI here: it is the key of an item."""
@@ -19,6 +19,7 @@ _INVISIBLE = dict.fromkeys(map(ord, "\ufeff\u200b\u200c\u200d\u2060\u00ad"))
 _QUOTES = "\"'“”‘’«»"
 _OPEN, _CLOSE = "(<[{", ")>]}"
 _LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
+_SAFE_IN_URL = "/:;()@!$*,=+~"
 _PLAIN_LINES = re.compile(rf"(?:{_PLAIN.pattern}\n)+")
 _USUAL_BEGINNING = re.compile(r"^(?:https?://(?:dx\.)?doi\.org/|doi: ?)(?=10\.[^%?#\n]+$)", re.IGNORECASE | re.MULTILINE)
 """Beginnings that can be cut off, since what follows has no character with a meaning in URLs."""
@@ -54,13 +55,22 @@ def normalise_all(texts: list[str]) -> list[str] | None:
     return found if len(found) == len(texts) and max(map(len, found)) <= LONGEST else None
 
 
+def doi_url(doi: str) -> str:
+    """The address of a normalised DOI at the resolver. Characters that begin another part of a URL are encoded."""
+    return f"https://doi.org/{quote(doi, safe=_SAFE_IN_URL)}"
+
+
+def doi_or_none(text: str) -> str | None:
+    """The DOI in a text; None if it is none."""
+    try:
+        return normalise(text)
+    except DoiMistake:
+        return None
+
+
 def is_doi(text: str) -> bool:
     """Can this text be normalised?"""
-    try:
-        normalise(text)
-    except DoiMistake:
-        return False
-    return True
+    return doi_or_none(text) is not None
 
 
 def _bare(text: str) -> str:

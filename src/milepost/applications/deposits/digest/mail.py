@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from milepost.applications.deposits.digest.entries import Digest, DigestEntry
+from milepost.applications.deposits.doi import doi_url
 from milepost.subscribers.email import Mail, MailAttachment
 
 SHOWN = 100
@@ -124,7 +125,7 @@ def _deposited_html(entry: DigestEntry) -> str:
 
 
 def _doi_html(doi: str) -> str:
-    return f'<a href="https://doi.org/{escape(doi)}" style="color:inherit">{escape(doi)}</a>'
+    return f'<a href="{escape(doi_url(doi))}" style="color:inherit">{escape(doi)}</a>'
 
 
 def _link(handle: str | None) -> str | None:

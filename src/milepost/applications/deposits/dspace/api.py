@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from milepost import net
 from milepost.applications.deposits.dspace.errors import CollectionUnknown, DSpaceRefused, DSpaceUnavailable, DSpaceUnreadable
-from milepost.applications.deposits.dspace.search import Normalise, has_doi, query_for
+from milepost.applications.deposits.dspace.search import Metadata, Normalise, has_doi, query_for
 from milepost.applications.deposits.dspace.session import DSpaceSession
 
 ORIGINAL = "ORIGINAL"
@@ -20,9 +20,6 @@ ORIGINAL = "ORIGINAL"
 PAGE = 100
 MOST_PAGES = 20
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-
-Metadata = Mapping[str, Sequence[Mapping[str, Any]]]
-"""Values by metadata field, as DSpace 7 and later writes them: {"dc.title": [{"value": "…"}]}."""
 
 
 @dataclass(frozen=True)

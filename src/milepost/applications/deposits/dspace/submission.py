@@ -10,20 +10,18 @@ from typing import Any
 
 import milepost as mp
 from milepost.applications.deposits.deposit import Deposit
-from milepost.applications.deposits.doi import DoiMistake, normalise
-from milepost.applications.deposits.dspace.api import DSpace, DSpaceItem, Metadata
+from milepost.applications.deposits.doi import doi_or_none
+from milepost.applications.deposits.dspace.api import DSpace, DSpaceItem
 from milepost.applications.deposits.dspace.errors import ChecksumMismatch, DSpaceError
 from milepost.applications.deposits.dspace.found_items import deposited, hidden, is_half_made, judge, same_file
 from milepost.applications.deposits.dspace.record import SubmissionRecords, next_step
-from milepost.applications.deposits.dspace.search import has_doi
+from milepost.applications.deposits.dspace.search import Metadata, findable
 from milepost.applications.deposits.dspace.session import DSpaceSession
 from milepost.applications.deposits.files import FileStore, StoredFile
 from milepost.applications.deposits.settings import DepositsSettings, check_settings
 
 APART_S = 120.0
 """Between the two searches that must not find an item before it is made again: more than DSpace's index is behind."""
-DOI_FIELD = "dc.relation.isversionof"
-"""Where a DOI is put if the metadata does not name it: a deposit that cannot be found again could be made twice."""
 
 
 class BlobBody:
@@ -103,7 +101,7 @@ class DSpaceSubmission:
         return hidden(items[0]) if ours is None else self._complete(deposit, ours)
 
     def _metadata(self, deposit: Deposit) -> Metadata:
-        return findable(self._files.read_json(deposit.metadata), deposit.doi)
+        return findable(self._files.read_json(deposit.metadata), deposit.doi, doi_or_none)
 
     def _make(self, deposit: Deposit) -> mp.Outcome:
         collection = self.dspace.collection(self._settings.submit.collection)
@@ -175,19 +173,3 @@ def open_dspace(
     limit = {} if timeout is None else {"timeout": timeout}
     session = DSpaceSession(url, user or None, password, allow_cidrs=settings.allow_cidrs, now=now, **limit)
     return DSpace(session, doi_or_none, administrator=bool(user))
-
-
-def findable(metadata: Any, doi: str) -> Metadata:
-    """The metadata with the DOI in one of the fields that a search looks at."""
-    if has_doi(metadata, doi, doi_or_none):
-        found: Metadata = metadata
-        return found
-    return {**metadata, DOI_FIELD: [*metadata.get(DOI_FIELD, ()), {"value": f"https://doi.org/{doi}"}]}
-
-
-def doi_or_none(text: str) -> str | None:
-    """The DOI in a metadata value; None if it is none."""
-    try:
-        return normalise(text)
-    except DoiMistake:
-        return None

@@ -10,8 +10,9 @@ import msgspec
 
 import milepost as mp
 from milepost import net
-from milepost.applications.deposits.doi import DoiMistake, normalise
-from milepost.applications.deposits.fetch.metadata_map import map_record, missing_parts, table_of, title_of, to_json
+from milepost.applications.deposits.doi import doi_or_none, doi_url
+from milepost.applications.deposits.dspace.search import DOI_FIELD, has_doi
+from milepost.applications.deposits.fetch.metadata_map import MetadataField, map_record, missing_parts, table_of, title_of, to_json
 from milepost.applications.deposits.fetch.pace import RequestPace
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.settings import DepositsSettings, check_settings
@@ -50,7 +51,8 @@ class MetadataStage:
             return mp.Retry(
                 f"insufficient metadata for {item.key}: Crossref's record has no {' and no '.join(missing)}", category="METADATA"
             )
-        fields = map_record(record, self._table)
+        # Every program that makes an item of this file names the DOI in it: a deposit that cannot be found again could be made twice.
+        fields = with_doi(map_record(record, self._table), item.key)
         file = self._files.write(item.key, ".json", [msgspec.json.encode(to_json(fields, self._settings.metadata_form))])
         return mp.Done({"file": msgspec.to_builtins(file), "title": title_of(record)})
 
@@ -80,6 +82,12 @@ def work_url(settings: DepositsSettings, doi: str) -> str:
     return f"{settings.crossref.rstrip('/')}/works/{quote(doi, safe='')}?{urlencode({'mailto': settings.mailto})}"
 
 
+def with_doi(fields: list[MetadataField], doi: str) -> list[MetadataField]:
+    """The fields; with one more for the DOI, where none of those that a search looks at names it."""
+    named = has_doi(to_json(fields, "dspace8"), doi, doi_or_none)
+    return fields if named else [*fields, MetadataField(DOI_FIELD, doi_url(doi))]
+
+
 def record_in(response: net.Response, doi: str) -> dict[str, Any] | mp.Retry:
     """The record in an answer of Crossref; else the failed try, with a reason for people."""
     status = response.status
@@ -95,13 +103,6 @@ def record_in(response: net.Response, doi: str) -> dict[str, Any] | mp.Retry:
     if not isinstance(record, dict):
         return mp.Retry(f"Crossref's answer for {doi} is not a record in JSON", category="NOT_JSON", http_status=status)
     named = record.get("DOI")
-    if isinstance(named, str) and _normalised(named) != doi:
+    if isinstance(named, str) and doi_or_none(named) != doi:
         return mp.Retry(f"Crossref answered with the record of {named[:200]}, not of {doi}", category="WRONG_RECORD", http_status=status)
     return record
-
-
-def _normalised(text: str) -> str | None:
-    try:
-        return normalise(text)
-    except DoiMistake:
-        return None
