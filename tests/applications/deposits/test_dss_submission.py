@@ -504,3 +504,38 @@ def test_a_queue_that_cannot_be_reached_is_a_failed_try(quick: SubmitScene) -> N
     quick.sqs.delete_queue(QueueUrl=quick.urls["dss-input"])
     quick.take_in(DOI)
     assert (quick.state(DOI)[1], quick.view(DOI)["error"]["category"]) == ("RETRY_SCHEDULED", "DSS_QUEUE")
+
+
+def test_an_error_that_comes_again_while_the_next_message_is_sent_does_not_answer_it(
+    quick: SubmitScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The listener dies before it deletes the error. The error comes again when a worker searches DSpace before the second message."""
+    quick.plan(DOI, "refused")
+    quick.take_in(DOI)
+    quick.service.run()
+
+    def dead(**_: Any) -> None:
+        raise ConnectionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(quick.sqs, "delete_message", dead)
+        quick.apply()
+    assert quick.state(DOI) == ("submit", "RETRY_SCHEDULED", 1)
+    find, came = quick.submission.dspace.find, []
+
+    def find_slowly(doi: str, *more: Any) -> Any:
+        if not came:
+            came.append(quick.apply())
+        return find(doi, *more)
+
+    monkeypatch.setattr(quick.submission.dspace, "find", find_slowly)
+    quick.work("10m")
+    assert came
+    assert came[0].received == 1
+    assert quick.view(DOI)["handed_over"]
+    quick.work("1h")
+    quick.apply()
+    assert quick.messages("dss-input") == 1
+    quick.service.run()
+    quick.apply()
+    assert len(quick.dspace.having(DOI)) == 1

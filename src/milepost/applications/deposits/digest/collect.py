@@ -27,8 +27,9 @@ def digests_route_name(settings_route: str) -> str:
 def collect_digests(app: DepositsApp) -> list[Digest]:
     """Submit a mail for what has become of DOIs since the last digest; the digests. None, if there is nothing to say or no address.
 
-    The mails of one collection have keys that follow from the place where it began. If the process dies before the cursor is moved, the
-    next call finds them and begins where they end: no DOI is mailed twice, and none is left out."""
+    The first mail of a collection has a key that follows from the place where the collection began, and holds the others. Where another
+    process has recorded it first, or this one died before it moved the cursor, the recorded one counts: no DOI is mailed twice, and none
+    is left out."""
     settings = app.settings
     if settings.mail is None:
         return []
@@ -37,14 +38,20 @@ def collect_digests(app: DepositsApp) -> list[Digest]:
     route = digests_route_name(settings.route)
     begun = app.show(route, f"{after}")
     found: list[Digest] = []
-    if begun is not None:
-        upto = int(begun["input"]["upto"])
-    else:
+    upto = after
+    if begun is None:
         upto, found = _collected(app, after)
         if found:
-            app.submit(route, *_contents(after, upto, found), by=BY)
+            _submit(app, _first_mail(after, upto, found))
+            begun = app.show(route, f"{after}")
+    if begun is not None:
+        upto = int(begun["input"]["upto"])
+        others = [{"id": f"{after}-{place}", "digest": one} for place, one in enumerate(begun["input"].get("others", ()), 1)]
+        if others:
+            _submit(app, *others)
     if upto > after:
         cursor = {"after": upto, "at": app.now().isoformat()}
+        # False: another process has moved it, by the same recorded mails.
         app.documents.put(CURSOR, cursor, expect=0 if document is None else document.version)
     return found
 
@@ -78,10 +85,17 @@ def _collected(app: DepositsApp, after: int) -> tuple[int, list[Digest]]:
     return upto, digests_of(entries, f"{settings.route}-{after}", settings.mail.to, settings.mail.owners, counts)
 
 
-def _contents(after: int, upto: int, digests: list[Digest]) -> list[dict[str, Any]]:
-    """The mail items, submitted in one write. The first has the key by which a repeat of this collection is recognised."""
-    keys = [f"{after}", *(f"{after}-{place}" for place in range(1, len(digests)))]
-    return [{"id": key, "upto": upto, "digest": msgspec.to_builtins(one)} for key, one in zip(keys, digests, strict=True)]
+def _first_mail(after: int, upto: int, digests: list[Digest]) -> dict[str, Any]:
+    """The first mail item of a collection, with the digests of the others: one write, whole or not at all, decides what is mailed."""
+    first, *others = map(msgspec.to_builtins, digests)
+    return {"id": f"{after}", "upto": upto, "digest": first, "others": others}
+
+
+def _submit(app: DepositsApp, *mails: dict[str, Any]) -> None:
+    """Record mails. Raises if one is not recorded: the cursor must stay, so that the next collection tries again."""
+    for receipt in app.submit(digests_route_name(app.settings.route), *mails, by=BY):
+        if receipt.answer == "malformed":
+            raise mp.MilepostError(f"the digest {receipt.key!r} cannot be recorded: {receipt.error}")
 
 
 def undelivered(app: DepositsApp) -> list[dict[str, Any]]:

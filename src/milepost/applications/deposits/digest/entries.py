@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+import milepost as mp
 from milepost.applications.deposits.acts import may_be_deposited
 from milepost.applications.deposits.route import CONTENT, METADATA
 from milepost.applications.deposits.words import FAILED, RETRIES, SUCCESS, word_of
@@ -15,6 +16,8 @@ _ADVICE = {
     METADATA: "Look the DOI up at Crossref. If its record is right, deposit metadata and PDF by hand.",
     CONTENT: "Fetch the PDF from the publisher by hand, and deposit it with its metadata.",
 }
+_NO_NEWS = frozenset(reason.value for reason in (mp.Reason.NOTED, mp.Reason.KEPT, mp.Reason.LATE, mp.Reason.OVERDUE, mp.Reason.UNDECIDED))
+"""Reasons of lines that change no status: a late result, for example, is only noted."""
 _SUBMIT = "Deposit it by hand."
 _SEARCH_FIRST = "Search DSpace for the DOI first: the last try may have succeeded. Deposit it by hand only if it is not there."
 
@@ -38,7 +41,7 @@ def latest_lines(lines: Iterable[Mapping[str, Any]], route: str) -> dict[str, Ma
     """The last history line of each DOI of the route that says something new to people: deposited, failed, or will be retried."""
     found: dict[str, Mapping[str, Any]] = {}
     for line in lines:
-        if line["route"] != route:
+        if line["route"] != route or line["reason"] in _NO_NEWS:
             continue
         found.pop(line["key"], None)
         if line.get("status") is not None and word_of(line["status"]) in (SUCCESS, RETRIES, FAILED):

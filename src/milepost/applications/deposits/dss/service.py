@@ -103,6 +103,9 @@ class ResultListener:
         result = read_result(message, self._dss.source)
         if isinstance(result, UnusableResult):
             return self._set_aside(message, result.reason)
+        if isinstance(result, FailedResult) and self._is_worked_on(result.doi):
+            # It may answer an earlier message than the one that is being sent now; when that is known, it comes again.
+            return "left"
         if isinstance(result, FailedResult) and not self._answers(result, message):
             log.info("an error result of an earlier message changes nothing", extra={"doi": result.doi, "error": result.error})
             return "noted"
@@ -121,6 +124,10 @@ class ResultListener:
             self._records.remove(result.doi)
             return "deposited"
         return "noted" if row.status is mp.Status.COMPLETED else "failed"
+
+    def _is_worked_on(self, doi: str) -> bool:
+        view = self._app.show(self._route, doi)
+        return view is not None and view["status"] == "PROCESSING"
 
     def _answers(self, result: FailedResult, message: Mapping[str, Any]) -> bool:
         """Does an error result answer the last message of its DOI? One that was written before that message was sent is of an earlier

@@ -1,0 +1,183 @@
+"""Collection of digests by several processes and after crashes: no DOI is mailed twice for one result, and none is left out."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import milepost as mp
+from milepost.applications.deposits.acts import DepositsApp
+from milepost.applications.deposits.digest.collect import collect_digests
+from milepost.applications.deposits.digest.entries import Digest
+from milepost.applications.deposits.settings import DepositsSettings, MailSettings
+from milepost.testing import VirtualClock
+from milepost.testing.aws_model import AwsModel
+from milepost.testing.drive import run_until_rest
+
+OWNERS = {"10.1002": ("one@example.org",)}
+
+
+class MailedScene:
+    """A route of DOIs that a test ends as it likes, and the route of mails, whose stage notes each digest."""
+
+    def __init__(self, url: str, clock: VirtualClock, owners: dict[str, tuple[str, ...]]) -> None:
+        self.clock = clock
+        self.sent: list[Digest] = []
+        mail = MailSettings(smtp="smtp://127.0.0.1:9", sender="a@example.org", to=("b@example.org",), owners=owners)
+        self.settings = DepositsSettings(mail=mail)
+        deposits = mp.Route("deposits", key="doi")
+        deposits.external("submit")
+        digests = mp.Route("deposits-digests", key="id")
+
+        @digests.stage("mail")
+        def send(item: mp.Item) -> mp.Outcome:
+            self.sent.append(msgspec.convert(item.input["digest"], Digest))
+            return mp.Done()
+
+        self.ledger = mp.open(url, routes=[deposits, digests], clock=clock)
+
+    @property
+    def app(self) -> DepositsApp:
+        return mp.AppContext("deposits", self.settings, self.ledger.context)
+
+    def deposit(self, *dois: str) -> None:
+        self.ledger.submit("deposits", *({"doi": doi} for doi in dois))
+        self.work()
+        for doi in dois:
+            self.ledger.confirm("deposits", doi, "submit", {"handle": "1/2"}, by="dss")
+        self.work()
+
+    def work(self) -> None:
+        # Each run is a process of its own: on AWS it reads the stream when the lease of the one before has run out.
+        for _ in range(2):
+            run_until_rest(self.ledger.context, self.clock, (), self.clock.now() + 60_000)
+            self.clock.advance_to(self.clock.now() + 60_000)
+
+    def mailed(self) -> list[str]:
+        """The DOIs in all mails so far."""
+        self.work()
+        return sorted(entry.doi for digest in self.sent for entry in (*digest.deposited, *digest.retries, *digest.manual))
+
+
+MakeMailed = Callable[..., MailedScene]
+
+
+@pytest.fixture(params=["memory", "sqlite", "aws"])
+def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeMailed]:
+    monkeypatch.chdir(tmp_path)  # large values of the model of AWS are in a folder there
+    with ExitStack() as stack:
+        clock = VirtualClock()
+
+        def made(owners: dict[str, tuple[str, ...]] | None = None) -> MailedScene:
+            if request.param == "aws":
+                model = AwsModel(clock=lambda: clock.now() / 1000)
+                url = f"dynamodb://eu-central-1/t{secrets.token_hex(4)}?endpoint={stack.enter_context(model.served())}"
+            else:
+                url = {"memory": "memory:", "sqlite": f"sqlite:///{tmp_path}/ledger.db"}[request.param]
+            scene = MailedScene(url, clock, owners or {})
+            stack.callback(scene.ledger.close)
+            return scene
+
+        yield made
+
+
+def test_a_note_in_the_history_of_a_deposited_doi_is_no_news(make: MakeMailed) -> None:
+    scene = make()
+    scene.deposit("10.1002/a")
+    collect_digests(scene.app)
+    late = mp.Retry("an error result that came late", category="DSS_ERROR")
+    scene.ledger.confirm("deposits", "10.1002/a", "submit", outcome=late, by="dss", awaited=True)
+    scene.work()
+    assert scene.app.show("deposits", "10.1002/a")["history"][-1]["reason"] == "noted"  # type: ignore[index]
+    collect_digests(scene.app)
+    assert scene.mailed() == ["10.1002/a"]
+
+
+def test_a_doi_that_ends_between_two_collections_at_once_is_mailed(make: MakeMailed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes collect from the same place. The second one sees a DOI more, and moves the cursor first."""
+    scene = make(OWNERS)
+    scene.deposit("10.1002/a")
+    submit = mp.AppContext.submit
+    second: list[bool] = []
+
+    def submit_after_another(self: DepositsApp, *args: Any, **more: Any) -> Any:
+        if not second:
+            second.append(True)
+            scene.deposit("10.1002/b", "10.5555/c")
+            collect_digests(scene.app)
+        return submit(self, *args, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mp.AppContext, "submit", submit_after_another)
+        collect_digests(scene.app)
+    collect_digests(scene.app)
+    assert scene.mailed() == ["10.1002/a", "10.1002/b", "10.5555/c"]
+
+
+def test_a_doi_that_ends_after_another_process_has_collected_is_mailed(make: MakeMailed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first process has submitted its mails, but not moved the cursor; the second one has collected more."""
+    scene = make(OWNERS)
+    scene.deposit("10.1002/a")
+    put = type(scene.app.documents).put
+    first: list[bool] = []
+
+    def put_after_another(self: Any, *args: Any, **more: Any) -> bool:
+        if not first:
+            first.append(True)
+            return False
+        return put(self, *args, **more)
+
+    show = mp.AppContext.show
+
+    def blind(self: DepositsApp, route: str, key: str) -> Any:
+        return None if route == "deposits-digests" and not blinded.append(True) and len(blinded) == 1 else show(self, route, key)
+
+    blinded: list[bool] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(type(scene.app.documents), "put", put_after_another)
+        collect_digests(scene.app)
+        scene.deposit("10.1002/b", "10.5555/c")
+        patch.setattr(mp.AppContext, "show", blind)
+        collect_digests(scene.app)
+    collect_digests(scene.app)
+    assert scene.mailed() == ["10.1002/a", "10.1002/b", "10.5555/c"]
+
+
+def test_a_process_that_dies_between_the_mails_of_two_owners_leaves_none_out(make: MakeMailed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On AWS the mails of one collection are several writes."""
+
+    class Killed(Exception):
+        pass
+
+    scene = make(OWNERS)
+    scene.deposit("10.1002/a", "10.5555/c")
+    submit = mp.AppContext.submit
+
+    def first_of(self: DepositsApp, route: str, *inputs: Any, **more: Any) -> Any:
+        submit(self, route, *inputs[:1], **more)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mp.AppContext, "submit", first_of)
+        with pytest.raises(Killed):
+            collect_digests(scene.app)
+    collect_digests(scene.app)
+    collect_digests(scene.app)
+    assert scene.mailed() == ["10.1002/a", "10.5555/c"]
+
+
+def test_a_digest_of_thousands_is_mailed(make: MakeMailed) -> None:
+    """Larger than a row of DynamoDB may be."""
+    scene = make()
+    dois = [f"10.1002/{'long' * 80}-{number}" for number in range(1_200)]
+    scene.deposit(*dois)
+    for _ in range(5):  # on AWS the feed is behind, and a later collection has the rest
+        collect_digests(scene.app)
+        scene.work()
+    assert scene.mailed() == sorted(dois)
