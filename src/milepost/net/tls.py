@@ -23,6 +23,10 @@ class Tls:
         if self.key_file is not None and self.certificate_file is None:
             raise UsageError("Tls(key_file=…) needs certificate_file=… too")
 
+    def check(self) -> None:
+        """Read the files; raises UsageError that names the one which cannot be used."""
+        context_of(self)
+
 
 @lru_cache(256)
 def context_of(tls: Tls, protocol: str | None = "http/1.1") -> ssl.SSLContext:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import math
+import re
 from collections.abc import Callable
 from urllib.parse import quote, urlencode
 
@@ -19,6 +21,8 @@ EARLY_S = 30.0
 """A token is fetched anew so long before it expires, or at half of its life if that is shorter."""
 USUAL_LIFE_S = 300.0
 """The life of a token whose answer does not say one."""
+LONGEST_LIFE_S = 86_400.0
+_TOKEN = re.compile(r"[\x21-\x7e]{1,32768}")
 LARGEST_ANSWER = 65_536
 
 
@@ -39,16 +43,24 @@ class Credentials:
     def __init__(self, client: net.Client, ticks: Callable[[], float]) -> None:
         self._client, self._ticks = client, ticks
         self._tokens: dict[str, Token] = {}
-        self._fetching: dict[str, asyncio.Lock] = {}
+        self._fetching: dict[str, asyncio.Task[Token]] = {}
 
     async def headers(self, destination: Destination) -> dict[str, str]:
-        """The headers; raises ConfigMistake for a secret that is missing, net.NetError or TokenRefused if there is no token."""
+        """The headers; raises ConfigMistake for a secret or a certificate that is missing or cannot be used, TokenRefused if there is no
+        token."""
+        _check_tls(destination)
         if isinstance(destination.auth, OAuth2Auth):
             return {"Authorization": f"Bearer {await self._token(destination, destination.auth)}"}
         return self._static(destination)
 
     def _static(self, destination: Destination) -> dict[str, str]:
-        """The headers that need no token."""
+        """The headers that need no token. Raises ConfigMistake, without the secret, if one cannot be sent."""
+        try:
+            return net.checked_headers(self._read(destination))
+        except net.InvalidRequest as error:
+            raise mp.ConfigMistake(f"destinations.{destination.name}.auth: {error}") from None
+
+    def _read(self, destination: Destination) -> dict[str, str]:
         auth, place = destination.auth, f"destinations.{destination.name}.auth"
         if isinstance(auth, HeadersAuth):
             found = {name: read_secret(env, None, f"{place}.env.{name}") or "" for name, env in auth.env.items()}
@@ -64,7 +76,7 @@ class Credentials:
 
     def known(self, destination: Destination) -> list[str]:
         """The secrets of a destination, as they are configured and as they appear on the wire, so that they can be left out of records."""
-        token = self._tokens.get(destination.name)
+        token = self._tokens.get(_token_name(destination))
         found = [] if token is None else [token.text]
         try:
             found += [secret.removeprefix("whsec_") for secret in _signing_secrets(destination)]
@@ -78,13 +90,14 @@ class Credentials:
         return found
 
     def check(self, destination: Destination) -> None:
-        """Read every secret of a destination once; raises ConfigMistake for one that is missing or no secret."""
+        """Read every secret and certificate of a destination once; raises ConfigMistake for one that is missing or cannot be used."""
+        _check_tls(destination)
         self._static(destination)
         self.signature(destination, "check", b"", 0.0)
 
     def forget(self, destination: Destination) -> bool:
         """Drop the cached token, since the partner refused it. False: the destination uses none."""
-        return self._tokens.pop(destination.name, None) is not None
+        return self._tokens.pop(_token_name(destination), None) is not None
 
     def signature(self, destination: Destination, message_id: str, body: bytes, at: float) -> dict[str, str]:
         """The headers that sign a request, with both secrets while one replaces the other; none where the destination has no secret.
@@ -96,39 +109,72 @@ class Credentials:
             raise mp.ConfigMistake(f"destinations.{destination.name}.signing_secret: {error}") from None
 
     async def _token(self, destination: Destination, auth: OAuth2Auth) -> str:
-        lock = self._fetching.setdefault(destination.name, asyncio.Lock())
-        async with lock:  # tries that start together fetch one token
-            there = self._tokens.get(destination.name)
-            if there is None or there.until <= self._ticks():
-                there = self._tokens[destination.name] = await self._fetched(destination, auth)
-            return there.text
+        name = _token_name(destination)
+        there = self._tokens.get(name)
+        if there is None or there.until <= self._ticks():
+            loop, fetch = asyncio.get_running_loop(), self._fetching.get(name)
+            if fetch is None or fetch.done() or fetch.get_loop() is not loop:
+                # Tries that start together wait for one token, and share its failure: asked in turn, an endpoint that hangs would hold
+                # up the last of them many times as long.
+                fetch = self._fetching[name] = loop.create_task(self._fetched(destination, auth))
+                fetch.add_done_callback(_noticed)
+            there = await asyncio.shield(fetch)
+        return there.text
 
     async def _fetched(self, destination: Destination, auth: OAuth2Auth) -> Token:
         secret = _client_secret(destination, auth)
         form = {"grant_type": "client_credentials"}
         form |= {name: value for name, value in (("scope", auth.scope), ("audience", auth.audience)) if value is not None}
         pair = f"{quote(auth.client_id, safe='')}:{quote(secret, safe='')}"  # as RFC 6749 encodes both for Basic
-        answer = await self._client.request_async(
-            "POST",
-            auth.token_url,
-            headers={
-                "Content-Type": "application/x-www-form-urlencoded",
-                "Accept": "application/json",
-                "Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}",
-            },
-            body=urlencode(form).encode(),
-            timeouts=destination.timeouts,
-            largest=LARGEST_ANSWER,
-            tls=destination.tls,
-        )
+        try:
+            answer = await self._client.request_async(
+                "POST",
+                auth.token_url,
+                headers={
+                    "Content-Type": "application/x-www-form-urlencoded",
+                    "Accept": "application/json",
+                    "Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}",
+                },
+                body=urlencode(form).encode(),
+                timeouts=destination.timeouts,
+                largest=LARGEST_ANSWER,
+                tls=destination.tls,
+            )
+        except net.NetError as error:
+            # It says nothing about the message, which was not sent.
+            raise TokenRefused(f"the token endpoint of {destination.name} gave no answer: {error}") from None
         if not answer.ok:
             raise TokenRefused(f"the token endpoint of {destination.name} answered {answer.status}")
         try:
             found = json.loads(answer.body)
-            text, life = str(found["access_token"]), float(found.get("expires_in", USUAL_LIFE_S))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            text, said = found["access_token"], found.get("expires_in")
+            life = USUAL_LIFE_S if said is None else float(said)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
             raise TokenRefused(f"the answer of the token endpoint of {destination.name} has no access_token") from None
-        return Token(text, self._ticks() + max(life - EARLY_S, life / 2))
+        if not isinstance(text, str) or not _TOKEN.fullmatch(text):
+            raise TokenRefused(f"the token endpoint of {destination.name} gave an access_token that cannot be sent")
+        life = min(life, LONGEST_LIFE_S) if math.isfinite(life) else USUAL_LIFE_S
+        token = self._tokens[_token_name(destination)] = Token(text, self._ticks() + max(life - EARLY_S, life / 2))
+        return token
+
+
+def _token_name(destination: Destination) -> str:
+    """The name of a destination's token in the cache. One that is replaced by another client or endpoint must not get the old token."""
+    return f"{destination.name} {destination.auth!r}"
+
+
+def _check_tls(destination: Destination) -> None:
+    try:
+        if destination.tls is not None:
+            destination.tls.check()
+    except mp.UsageError as error:
+        raise mp.ConfigMistake(f"destinations.{destination.name}.tls: {error}") from None
+
+
+def _noticed(fetch: asyncio.Task[Token]) -> None:
+    """Those who wait get its error; if none does any more, asyncio must not report it as overlooked."""
+    if not fetch.cancelled():
+        fetch.exception()
 
 
 def _needed(secret: str | None, place: str) -> str:

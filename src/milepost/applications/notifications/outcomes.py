@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Collection
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
 
@@ -22,6 +25,9 @@ INVALID_MESSAGE = "INVALID_MESSAGE"
 GONE = 410
 TEXT_LIMIT = 500
 """Characters of a text answer that are recorded as the error's details."""
+LARGEST_INTEGER = 2**53
+DEEPEST = 8
+_ESCAPE = re.compile(rb'\\(?:u(00[0-7][0-9A-Fa-f])|([/"\\]))')
 
 _NETWORK = {
     "name-not-resolved": "DNS_FAILURE",
@@ -138,16 +144,34 @@ def error_details(body: bytes) -> dict[str, Any]:
     text = body.decode("utf-8", "replace").strip()
     try:
         found = json.loads(text)
+        details = _named_details(found) if isinstance(found, dict) else {}
     except (ValueError, RecursionError):
-        return {"message": text[:TEXT_LIMIT]} if text else {}
-    if not isinstance(found, dict):
-        return {"message": text[:TEXT_LIMIT]}
+        details = {}
+    return details or ({"message": text[:TEXT_LIMIT]} if text else {})
+
+
+def _named_details(found: dict[str, Any]) -> dict[str, Any]:
     details: dict[str, Any] = {}
     for name, names in (("message", ("message", "error")), ("code", ("code", "errorCode")), ("details", ("details", "errors"))):
         value = next((found[one] for one in names if found.get(one) is not None), None)
         if value is not None:
-            details[name] = value if len(str(value)) <= TEXT_LIMIT else str(value)[:TEXT_LIMIT]
-    return details or {"message": text[:TEXT_LIMIT]}
+            details[name] = _storable(value) if len(str(value)) <= TEXT_LIMIT else str(_storable(value))[:TEXT_LIMIT]
+    return details
+
+
+def _storable(value: Any, depth: int = 0) -> Any:
+    """A value of a partner's JSON as every ledger can store it: numbers and text of the usual kind, and not nested deeply."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST_INTEGER:
+        return str(value)
+    if isinstance(value, (dict, list)) and depth >= DEEPEST:
+        return "…"
+    if isinstance(value, dict):
+        return {_storable(name): _storable(held, depth + 1) for name, held in value.items()}
+    return [_storable(held, depth + 1) for held in value] if isinstance(value, list) else value
 
 
 def recorded(response: net.Response, body: bytes, limit: int, secrets: Collection[str]) -> dict[str, Any]:
@@ -166,10 +190,22 @@ def recorded(response: net.Response, body: bytes, limit: int, secrets: Collectio
 
 
 def without(data: bytes, secrets: Collection[str]) -> bytes:
-    """The same bytes without these secrets."""
-    for secret in secrets:
-        data = data.replace(secret.encode(), HIDDEN)
+    """The same bytes without these secrets, also where JSON or percent-encoding writes them with escapes: then the escapes are undone."""
+    for undone in (_as_it_is, _unescaped, unquote_to_bytes):
+        read = undone(data)
+        for secret in secrets:
+            if secret.encode() in read:
+                data = read = read.replace(secret.encode(), HIDDEN)
     return data
+
+
+def _as_it_is(data: bytes) -> bytes:
+    return data
+
+
+def _unescaped(data: bytes) -> bytes:
+    """JSON without the escapes that an ASCII character can have."""
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)).encode() if found[1] else found[2], data)
 
 
 def _iso(seconds: float) -> str:
