@@ -11,7 +11,7 @@ import pytest
 from tests.applications.notifications.partners import Partner, answers
 from tests.cli.conftest import Shell
 
-from milepost.applications.notifications.commands import clock_time
+from milepost.applications.notifications.commands import clock_time, start_time
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def run(shell: Shell, *args: object) -> Any:
 
 def test_a_message_is_sent_listed_shown_and_replayed(shell: Shell, partner: Partner) -> None:
     sent = shell.ok("notifications", "send", f"{partner.url}a", "--id", "m-1", "--body", '{"a": 1}', "--header", "X-Colour: red")
-    assert sent.out == "m-1: new\n"
+    assert sent.out == "m-1 is accepted.\n"
     shell.ok("work", "--until-idle", "0")
     assert (partner.requests[0].body, partner.requests[0].headers["x-colour"]) == (b'{"a": 1}', "red")
     run(shell, "send", f"{partner.url}b", "--id", "m-2", "--sender", "shop")
@@ -98,6 +98,26 @@ def test_a_message_is_cancelled_and_senders_have_figures(shell: Shell, partner: 
     assert "command-line" in shell.ok("notifications", "senders").out
 
 
+def test_a_message_that_is_sent_again_with_its_timestamp_is_delivered_once(shell: Shell, partner: Partner) -> None:
+    same = ("notifications", "send", partner.url, "--id", "m-1", "--timestamp", "2026-01-31T08:00:00+01:00")
+    assert shell.ok(*same, "--body", "a").out == "m-1 is accepted.\n"
+    assert shell.ok(*same, "--body", "a").out == "m-1 was accepted before, and is not sent twice.\n"
+    other = shell(*same, "--body", "b")
+    assert (other.code, "another method, headers or body" in other.out) == (1, True)
+    shell.ok("work", "--until-idle", "0")
+    assert [one.body for one in partner.requests] == [b"a"]
+
+
+def test_a_list_says_when_nothing_matches_and_when_there_may_be_more(shell: Shell, partner: Partner) -> None:
+    for number in range(2):
+        run(shell, "send", partner.url, "--id", f"m-{number}", "--at", "2h")
+    assert shell.ok("notifications", "list", "--sender", "shop").out == "No message matches.\n"
+    assert "there may be more" in shell.ok("notifications", "list", "--limit", "1").out
+    assert "there may be more" not in shell.ok("notifications", "list").out
+    shell.ok("work", "--until-idle", "0")
+    assert partner.requests == [], "both wait for their time"
+
+
 def test_mistakes_are_said_plainly(shell: Shell) -> None:
     for args, text in (
         (("send", "ftp://x/"), "Invalid targetUrl"),
@@ -116,3 +136,10 @@ def test_a_time_of_day_is_the_next_such_time() -> None:
     assert clock_time("18:00", now) == "2027-01-31T18:00:00+01:00"
     assert clock_time("08:15", now) == "2027-02-01T08:15:00+01:00"
     assert clock_time("2h", now) == "2h"
+
+
+def test_a_start_is_a_time_of_day_a_span_or_a_time() -> None:
+    now = datetime.fromisoformat("2027-01-31T12:30:00+01:00")
+    assert start_time("2h", now) == "2027-01-31T14:30:00+01:00"
+    assert start_time("18:00", now) == "2027-01-31T18:00:00+01:00"
+    assert start_time("2027-02-01T08:00:00Z", now) == "2027-02-01T08:00:00Z"

@@ -44,38 +44,51 @@ before_option = click.option("--before", "created_before", metavar="TIME", help=
 cause_option = click.option("--cause", metavar="GROUP", help="Messages that failed for this cause, as 'dead-letters' names it.")
 drain_option = click.option("--drain", metavar="RATE", help="Rate for the messages that have waited, such as 10/s [as fast as usual].")
 
+SAID = {
+    "new": "is accepted.",
+    "known": "was accepted before, and is not sent twice.",
+    "changed": "is refused: it was accepted before with another method, headers or body; send the new one with an --id of its own.",
+}
+"""Result of `send`, by the answer of the ledger."""
+
 
 @application.command(ledger="write")
 @click.argument("url")
 @click.option("--sender", default="command-line", show_default=True, metavar="NAME", help="The sender.")
 @click.option("--id", "message_id", metavar="ID", help="The messageId [a new one].")
+@click.option("--timestamp", metavar="TIME", help="The sender's time; part of the identity, so repeat it with the same --id [now].")
 @click.option("--method", default="POST", show_default=True, help="The HTTP method.")
 @click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="A header; may be repeated.")
 @click.option("--body", metavar="TEXT", help="The body as text; '-' reads standard input, '@FILE' a file.")
-@click.option("--at", "deliver_at", metavar="TIME", help="Not to be delivered before this time.")
+@click.option("--at", "deliver_at", metavar="TIME", help="Not to be delivered before: 18:00 (local), a time with a date, or a span such as 2h.")
 @mp.json_option
 def send(
     app: App,
     url: str,
     sender: str,
     message_id: str | None,
+    timestamp: str | None,
     method: str,
     headers: tuple[str, ...],
     body: str | None,
     deliver_at: str | None,
     as_json: bool,
 ) -> int:
-    """Hand over a message to be delivered to a URL."""
-    now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    """Hand over a message to be delivered to a URL.
+
+    A message is known by its id, timestamp, sender and URL together: with all four, the command may be repeated, and the message is
+    delivered once. 'milepost up' or 'milepost work' delivers it.
+    """
+    now = datetime.now().astimezone()
     given: dict[str, Any] = {
         "messageId": message_id or str(uuid4()),
-        "timestamp": now,
+        "timestamp": timestamp or f"{now.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}",
         "senderId": sender,
         "targetUrl": url,
         "method": method,
         "headers": dict(_header(text) for text in headers),
         "body": None if body is None else _text(body),
-        "deliverAt": deliver_at,
+        "deliverAt": None if deliver_at is None else start_time(deliver_at, now),
     }
     try:
         message = read_message(msgspec.json.encode(given), app.settings.largest_body)
@@ -89,7 +102,7 @@ def send(
     if as_json:
         mp.print_json({"answer": receipt.answer, "key": receipt.key, "messageId": message.message_id, "error": receipt.error or None})
     else:
-        click.echo(f"{message.message_id}: {receipt.answer}{f' ({receipt.error})' if receipt.error else ''}")
+        click.echo(f"{message.message_id} {SAID.get(receipt.answer, f'is refused: {receipt.error}')}")
     return 0 if receipt.answer in ("new", "known") else 1
 
 
@@ -108,8 +121,13 @@ def list_command(app: App, status: tuple[str, ...], limit: int, as_json: bool, *
     if as_json:
         mp.print_json({"messages": found})
         return
+    if not found:
+        click.echo("No message matches.")
+        return
     columns = ("messageId", "senderId", "destination", "status", "createdAt", "nextRetryAt")
     mp.print_table((*columns, "error"), [(*(one[name] for name in columns), _error(one["error"])) for one in found])
+    if len(found) == limit:
+        click.echo(f"These are the first {limit:,}; there may be more: narrow the list down, or raise --limit.")
 
 
 @application.command()
@@ -225,7 +243,7 @@ def destinations(app: App, as_json: bool) -> None:
             _percent(one["tries"]["success_rate"]),
             _seconds(one["tries"]["p50_s"]),
             _seconds(one["tries"]["p95_s"]),
-            _pause(one) or one["fault"] or one["last_error"] or "",
+            _why(one),
         )
         for one in found
     ]
@@ -298,6 +316,14 @@ def clock_time(text: str, now: datetime) -> str:
     return (day if day > now else day + timedelta(days=1)).isoformat()
 
 
+def start_time(text: str, now: datetime) -> str:
+    """A time of day such as 18:00, or a span such as 2h, as the time that it means; any other text as it is. Pure."""
+    try:
+        return (now + timedelta(milliseconds=mp.span_ms(text, "--at"))).isoformat()
+    except mp.UsageError:
+        return clock_time(text, now)
+
+
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon:
@@ -332,6 +358,15 @@ def _pause(view: dict[str, Any]) -> str:
     if paused is None:
         return ""
     return f"{paused['reason']} (by {paused['by']}{'' if paused['until'] is None else ', until ' + paused['until']})"
+
+
+def _why(view: dict[str, Any]) -> str:
+    """The reason of a destination's state; none for one that is well."""
+    if view["state"] in ("healthy", "draining"):
+        return ""
+    breaker = view["breaker"]
+    stopped = breaker and f"its breaker is {breaker['state']}; the last failure: {breaker['error']}"
+    return _pause(view) or view["fault"] or stopped or view["last_error"] or ""
 
 
 def _percent(part: float | None) -> str | None:
