@@ -42,7 +42,9 @@ def check_signed(by: str | None, reason: str | None, *, dry_run: bool = False) -
     """Name and reason. Raises a usage error if one is missing; a dry run needs neither."""
     missing = [name for name, value in (("--by NAME", by), ("--reason TEXT", reason)) if not (value or "").strip()]
     if missing and not dry_run:
-        raise click.UsageError(f"{' and '.join(missing)} missing: every act is recorded with a name and a reason (--dry-run needs neither)")
+        command = click.get_current_context().command
+        preview = " (--dry-run needs neither)" if any(one.name == "dry_run" for one in command.params) else ""
+        raise click.UsageError(f"{' and '.join(missing)} missing: every act is recorded with a name and a reason{preview}")
     return by or "preview", reason or "preview"
 
 

@@ -63,7 +63,7 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
             raise InvalidRequest(f"the value of the header {name} is not one line of ASCII text", kind="invalid-header")
         lower = name.lower()
         if lower in OURS:
-            raise InvalidRequest(f"the header {name} is set by the client itself", kind="invalid-header")
+            raise InvalidRequest(f"the header {name} is set by the client that sends the request; leave it out", kind="invalid-header")
         if lower in names:
             raise InvalidRequest(f"the header {name} is given twice", kind="invalid-header")
         names.add(lower)
