@@ -55,6 +55,7 @@ def test_a_message_is_sent_listed_shown_and_replayed(shell: Shell, partner: Part
     assert "m-1" in shell.ok("notifications", "list").out
     assert "CLIENT_ERROR" in shell.ok("notifications", "show", "m-2").out
     assert run(shell, "show", "m-2")["attempts"] == 1
+    assert "200 OK after " in shell.ok("notifications", "show", "m-1").out
     letters = run(shell, "dead-letters")
     assert (letters["total"], letters["partner"][0]["messages"]) == (1, 1)
     assert "1 dead letter.\n" in shell.ok("notifications", "dead-letters").out
@@ -81,6 +82,7 @@ def test_an_outage_is_begun_shown_and_ended(shell: Shell, partner: Partner) -> N
     shown = shell.ok("notifications", "destinations").out
     assert "outage" in shown
     assert "a test (by ops, until " in shown
+    assert "It waits for crm: a test (by ops, until " in shell.ok("notifications", "show", "m-1").out
     assert shell.signed("notifications", "resume", "crm").out == "crm is resumed.\n"
     assert shell.signed("notifications", "resume", "crm").code == 1
     assert shell.signed("notifications", "pause", "crm").out == "crm is paused.\n"
@@ -125,6 +127,7 @@ def test_mistakes_are_said_plainly(shell: Shell) -> None:
         (("send", "http://127.0.0.1/", "--body", "@nowhere"), "No such file"),
         (("show", "m-9"), "there is no message 'm-9'"),
         (("list", "--status", "gone"), "there is no status 'gone'"),
+        (("pause", "crm"), "recorded with a name and a reason\n"),
     ):
         answer = shell("notifications", *args)
         assert (answer.code, text in answer.err) == (2, True), answer

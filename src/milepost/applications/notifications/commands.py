@@ -142,7 +142,11 @@ def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
         mp.print_json(found)
         return
     simple = [(name, value) for name, value in found.items() if value is not None and not isinstance(value, (dict, list))]
-    mp.print_table(("field", "value"), simple)
+    mp.print_table(("field", "value"), [*simple, *_result(found)])
+    if found["status"] in ("PENDING", "QUEUED", "WAITING", "RETRY_SCHEDULED"):
+        [view] = destination_views(app, [found["destination"]])
+        if view["state"] != "failing" and _why(view):
+            click.echo(f"\nIt waits for {found['destination']}: {_why(view)}")
     if found["retryHistory"]:
         click.echo()
         columns = ("attemptNumber", "timestamp", "errorCategory", "httpStatus", "responseTime", "nextRetryTimestamp")
@@ -358,6 +362,14 @@ def _pause(view: dict[str, Any]) -> str:
     if paused is None:
         return ""
     return f"{paused['reason']} (by {paused['by']}{'' if paused['until'] is None else ', until ' + paused['until']})"
+
+
+def _result(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """The partner's last answer as a row of a table; none if it has not answered."""
+    result = record.get("deliveryResult")
+    if result is None or result["statusCode"] is None:
+        return []
+    return [("lastAnswer", f"{result['statusCode']} {result['statusText']} after {result['responseTime']} ms")]
 
 
 def _why(view: dict[str, Any]) -> str:

@@ -50,6 +50,7 @@ def test_the_overview_shows_destinations_senders_and_dead_letters(at: Service, w
     expect(rows.filter(has_text="erp")).to_contain_text("HTTP 503")
     expect(rows.filter(has_text="billing")).to_contain_text("they move house")
     expect(rows.filter(has_text="unregistered")).to_contain_text("failing")
+    expect(rows.filter(has_text="unregistered")).to_contain_text("HTTP 4")
     web = page.get_by_role("region", name="Senders").get_by_role("row").filter(has_text="web")
     expect(web).to_be_visible()
     assert web.get_by_role("cell").all_inner_texts()[:5] == ["web", "1", "0", "1", "1"]
@@ -101,6 +102,9 @@ def test_a_message_shows_every_try_with_request_and_answer_and_no_secret(at: Ser
     timeline.get_by_text("Answer: 200 OK").click()
     expect(timeline).to_contain_text('{"ok": true}')
     assert "top-secret" not in page.content()
+    page.goto(f"{at.url}/notifications/messages?status=live&sender=warehouse")
+    page.get_by_role("link", name="stock-3").click()
+    expect(page.get_by_text("Its breaker is open since")).to_be_visible()
     page.goto(f"{at.url}/notifications/messages?status=failed&sender=warehouse")
     page.get_by_role("link", name="stock-").first.click()
     expect(page.get_by_role("region", name="What happened")).to_contain_text("Try 1: HTTP 503 Service Unavailable")
@@ -119,6 +123,7 @@ def test_a_dead_letter_is_sent_again_with_another_body(at: Service, window: Open
     expect(page.get_by_role("heading", name="QUEUED")).to_be_visible()
     expect(page.get_by_role("region", name="Request")).to_contain_text('{"paid": 2}')
     expect(page.get_by_role("region", name="What happened")).to_contain_text("Sent again with other content")
+    expect(page.get_by_role("button", name="Cancel")).to_have_count(0)  # it has had a try
     expect(page.get_by_role("region", name="What happened")).to_contain_text("by local: a typing mistake")
 
 

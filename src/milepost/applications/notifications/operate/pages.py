@@ -167,12 +167,12 @@ def message(app: App, call: mp.Call) -> mp.Page:
             "route": app.settings.route,
             "record": record,
             "removed": record.get("removed", False),
-            "pause": _pause_of(app, record),
+            "held": _held(app, record),
             "headers": sorted(record.get("headers", {}).items()),
             "body": None if body is None else body[:LARGEST_BODY],
             "cut": body is not None and len(body) > LARGEST_BODY,
             "timeline": timeline_of(shown),
-            "may_cancel": record["status"] in ("PENDING", "QUEUED") and not record.get("attempts"),
+            "may_cancel": record["status"] in ("PENDING", "QUEUED") and not record.get("totalAttempts"),
             "may_replay": record["status"] in ("MAX_RETRIES_EXCEEDED", "REJECTED", "CANCELLED", "COMPLETED") and not record.get("removed"),
         },
     )
@@ -254,13 +254,14 @@ def seconds(value: float | None) -> str:
     return "–" if value is None else f"≤\u00a0{value * 1000:g}\u00a0ms" if value < 1 else f"≤\u00a0{value:g}\u00a0s"
 
 
-def _pause_of(app: App, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The pause that holds a message back."""
+def _held(app: App, record: Mapping[str, Any]) -> dict[str, Any]:
+    """The reasons why the destination holds a message back: its pause, its breaker, or a secret that is missing."""
+    reasons = ("paused", "breaker", "fault")
     lane = record.get("destination")
     if lane is None or record["status"] not in ("PENDING", "QUEUED", "RETRY_SCHEDULED", "WAITING"):
-        return None
-    found: Mapping[str, Any] | None = destination_views(app, [lane])[0]["paused"]
-    return found
+        return dict.fromkeys(reasons)
+    [view] = destination_views(app, [lane])
+    return {name: view[name] for name in reasons}
 
 
 def _to_destination(call: mp.Call) -> mp.Redirect:

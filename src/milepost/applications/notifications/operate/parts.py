@@ -46,7 +46,8 @@ def check_destinations(app: App) -> Iterator[mp.Finding]:
             troubled = True
             yield finding
     if not troubled:
-        yield mp.Finding("ok", "notifications", f"{sum(one['registered'] is not None for one in views)} destinations are configured")
+        known = sum(one["registered"] is not None for one in views)
+        yield mp.Finding("ok", "notifications", f"{known} {'destination is' if known == 1 else 'destinations are'} configured")
 
 
 def _findings(name: str, view: dict[str, object], now: datetime) -> Iterator[mp.Finding]:

@@ -69,7 +69,8 @@ def put_destination(app: App, name: str, settings: Mapping[str, Any]) -> Destina
     try:
         read = msgspec.convert(dict(settings), DestinationSettings)
     except msgspec.ValidationError as error:
-        raise mp.UsageError(f"destination {name!r}: {error}") from None
+        names = ", ".join(one.encode_name for one in msgspec.structs.fields(DestinationSettings))
+        raise mp.UsageError(f"destination {name!r}: {error}; the settings are {names}") from None
     secret = next((one for one, shown in mp.redacted(read.headers).items() if shown != read.headers[one]), None)
     if secret is not None:
         raise mp.UsageError(
