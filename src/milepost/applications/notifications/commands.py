@@ -60,7 +60,9 @@ SAID = {
 @click.option("--method", default="POST", show_default=True, help="The HTTP method.")
 @click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="A header; may be repeated.")
 @click.option("--body", metavar="TEXT", help="The body as text; '-' reads standard input, '@FILE' a file.")
-@click.option("--at", "deliver_at", metavar="TIME", help="Not to be delivered before: 18:00 (local), a time with a date, or a span such as 2h.")
+@click.option(
+    "--at", "deliver_at", metavar="TIME", help="Not to be delivered before: 18:00 (local), a time with a date, or a span such as 2h."
+)
 @mp.json_option
 def send(
     app: App,
