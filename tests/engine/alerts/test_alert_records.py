@@ -90,10 +90,10 @@ def test_a_delivery_that_was_begun_is_left_alone_for_a_while_and_then_repeated_w
 
 def test_a_record_goes_long_after_its_end_when_everyone_has_its_notices() -> None:
     over = rules.after_look(rules.seen(None, failure(0), RULE, ["log"], 0), RULE, ["log"], 1, there=False, cleared=True)
-    assert not rules.finished(over, rules.KEEP_MS * 2), "a notice is left"
+    assert not rules.finished({"a": over}, rules.KEEP_MS * 2), "a notice is left"
     told = rules.delivered(rules.delivered(over, over.notices[0], "log"), over.notices[1], "log")
-    assert not rules.finished(told, rules.KEEP_MS)
-    assert rules.finished(told, rules.KEEP_MS * 2)
+    assert not rules.finished({"a": told}, rules.KEEP_MS)
+    assert rules.finished({"a": told}, rules.KEEP_MS * 2)
 
 
 STEP = st.tuples(st.sampled_from(["fail", "repeat", "look", "cleared"]), st.integers(0, 20 * MINUTE))
@@ -117,3 +117,38 @@ def test_raised_and_over_alternate_whatever_happens(steps: list[tuple[str, int]]
             told += [notice.kind for notice in record.notices[before:]]
             assert record.raised == (told[-1] == "raised")
     assert told == ["raised", "over"] * (len(told) // 2) + ["raised"] * (len(told) % 2)
+
+
+def test_a_receiver_that_is_down_for_a_week_does_not_make_the_record_grow_for_ever() -> None:
+    record, at = None, 0
+    for _ in range(700):
+        record = rules.seen(record, failure(at + 1), RULE, TO, at + 1)
+        at += 15 * MINUTE
+        record = rules.after_look(record, RULE, TO, at, there=False)
+    assert record is not None
+    assert len(record.notices) == rules.MOST_NOTICES
+    assert notices(record)[-2:] == [("raised", 700), ("over", 700)]
+    assert notices(record)[0][0] == "raised", "what is left begins with a beginning"
+
+
+def test_a_clock_that_was_ahead_for_a_while_neither_keeps_an_alert_for_ever_nor_silences_the_next() -> None:
+    day = 24 * 60 * MINUTE
+    ahead = rules.seen(None, failure(day), RULE, TO, day)
+    back = rules.after_look(ahead, RULE, TO, MINUTE, there=False)
+    assert not rules.after_look(back, RULE, TO, 12 * MINUTE, there=False).raised
+    over = rules.after_look(ahead, RULE, TO, day + 11 * MINUTE, there=False)
+    assert not over.raised
+    again = rules.seen(over, failure(5 * MINUTE), RULE, TO, 5 * MINUTE)
+    assert again.raised
+    waiting = rules.not_delivered(ahead, ahead.notices[0], ahead.notices[0].left[0], "down", day)
+    assert [one.to for _, one in rules.due(waiting, MINUTE)] == TO
+
+
+def test_hundreds_of_open_breakers_are_one_alert_together_beyond_a_number() -> None:
+    many = [Trouble("breaker", "parcels", "send", f"host-{number}:443", number, "HTTP 500") for number in range(10_000)]
+    found = rules.bounded(many, {many[9_999].name}, 5)
+    assert len(found) == rules.MOST + 1
+    assert many[9_999] in found, "what is reported stays reported"
+    together = rules.seen(None, found[-1], RULE, TO, 5)
+    assert together.notices[0].data["title"] == "parcels: parcels of more than 200 lanes wait"
+    assert rules.bounded(many[:3], set(), 5) == many[:3]

@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.standins import REGION
 from tests.subscribers.mail_server import MailServer
 
 import milepost as mp
 from milepost.application.installation import alert_watches
 from milepost.core.events import Envelope
+from milepost.engine.alerts import record as rules
+from milepost.engine.alerts.record import Trouble
 from milepost.engine.alerts.watch import AlertWatch, stored_alerts
 from milepost.engine.health.checks import DOCTOR, CheckRun, run_checks
 from milepost.subscribers import CallSubscriber
@@ -343,3 +346,41 @@ def test_milepost_up_alerts_the_receivers_of_milepost_toml(tmp_path: Path) -> No
     told = [json.loads(line) for line in run(up).stdout.splitlines()]
     assert [one["data"]["title"] for one in told] == ["parcels: items at 'send' fail: REFUSED"]
     assert run(up).stdout == "", "a second start says nothing new"
+
+
+def test_a_change_by_another_process_between_two_deliveries_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene("memory:")
+    told: list[str] = []
+    receivers = [CallSubscriber(lambda one, name=name: told.append(name), name=name) for name in ("first", "second")]
+    watch, other = AlertWatch(scene.post.context, scene.rule, receivers, "w"), AlertWatch(scene.post.context, scene.rule, receivers, "o")
+    scene.errors["crm"] = "no such parcel"
+    scene.send("crm")
+    change, done = watch._change, list[str]()
+
+    def changed(trouble: Trouble, how: Any) -> Any:
+        after = change(trouble, how)
+        if len(told) == 1 and not done:
+            done.append("counted")
+            other._saw([replace(trouble, at=trouble.at + 1)])
+        return after
+
+    monkeypatch.setattr(watch, "_change", changed)
+    watch.run_once()
+    assert (told, done) == (["first", "second"], ["counted"])
+    [stored] = stored_alerts(scene.post.context).values()
+    assert stored.record.count == 2
+
+
+def test_records_of_alerts_that_are_over_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "MOST_ENDED", 5)
+    scene = Scene("memory:")
+    for number in range(12):
+        scene.errors[f"c{number}"] = "no such parcel"
+        scene.send(f"c{number}")
+        scene.turn()
+        scene.clock.advance("16m")
+        scene.turn()
+    scene.turn()
+    assert len(scene.titles()) == 24
+    kept = [one.record.trouble.lane for one in stored_alerts(scene.post.context).values()]
+    assert sorted(kept) == ["c10", "c11", "c7", "c8", "c9"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from shlex import quote
 from typing import Any, Literal
@@ -19,6 +19,12 @@ NoticeKind = Literal["raised", "over"]
 
 MOST = 200
 """Alerts of one rule that are raised at the same time; what comes beyond is one alert together."""
+MOST_NOTICES = 20
+"""Notices of one alert that wait for a receiver; of more, the oldest are dropped: a receiver that was down for a week needs the latest."""
+MOST_ENDED = 1_000
+"""Records of one rule that are kept after their alerts are over, the latest of them; they are all read at every look."""
+AHEAD_MS = 60_000
+"""A time that lies further in the future is from a clock that was wrong, and is not believed."""
 KEEP_MS = 30 * 86_400_000
 """How long a record is kept after its end: an event that is delivered again then raises nothing."""
 TAKEN_MS = 60_000
@@ -92,7 +98,7 @@ def seen(record: AlertRecord | None, trouble: Trouble, rule: AlertRule, receiver
     """The record after a trouble was seen. The first sight raises the alert; each further one only counts. A failure from before the
     alert's end says nothing new."""
     counted = 1 if trouble.kind == "failures" else 0
-    if record is not None and record.over_at is not None and trouble.at <= record.over_at:
+    if record is not None and record.over_at is not None and trouble.at <= record.over_at <= now + AHEAD_MS:
         return record
     if record is not None and record.raised:
         latest = replace(record.trouble, text=trouble.text, key=trouble.key) if counted else record.trouble
@@ -113,6 +119,8 @@ def after_look(
         # Written now and then only: the time of the last sight matters by the minute.
         return replace(record, seen_at=now) if now - record.seen_at > rule.settled_ms // 2 else record
     span = rule.quiet_ms if record.trouble.kind == "failures" else rule.settled_ms
+    if not cleared and record.seen_at > now + AHEAD_MS:
+        return replace(record, seen_at=now)
     if not cleared and now - record.seen_at < span:
         return record
     return _with_notice(replace(record, over_at=now), "over", rule, receivers, now)
@@ -123,9 +131,14 @@ def due(record: AlertRecord, now: int) -> list[tuple[AlertNotice, AlertDelivery]
     found: list[tuple[AlertNotice, AlertDelivery]] = []
     waiting: set[str] = set()
     for notice in record.notices:
-        found += [(notice, one) for one in notice.left if one.to not in waiting and one.retry_at <= now]
+        found += [(notice, one) for one in notice.left if one.to not in waiting and not now < one.retry_at <= now + SLOWEST_MS]
         waiting |= {one.to for one in notice.left}
     return found
+
+
+def still_due(record: AlertRecord, notice: AlertNotice, delivery: AlertDelivery) -> bool:
+    """Is a delivery as it was when it was found due?"""
+    return any((one.number, one.kind) == (notice.number, notice.kind) and delivery in one.left for one in record.notices)
 
 
 def taken(record: AlertRecord, notice: AlertNotice, delivery: AlertDelivery, now: int) -> AlertRecord:
@@ -144,9 +157,19 @@ def not_delivered(record: AlertRecord, notice: AlertNotice, delivery: AlertDeliv
     return _changed(record, notice, replace(delivery, tries=delivery.tries + 1, retry_at=now + pause, error=error[:TEXT_LIMIT]))
 
 
-def finished(record: AlertRecord, now: int) -> bool:
-    """May the record go? The alert is long over, and every receiver has its notices."""
-    return record.over_at is not None and not record.notices and now - record.over_at > KEEP_MS
+def finished(records: Mapping[str, AlertRecord], now: int) -> list[str]:
+    """The names of the records that may go: their alerts are over, every receiver has its notices, and they are old or many."""
+    ended = {name: one.over_at for name, one in records.items() if one.over_at is not None and not one.notices}
+    latest_first = sorted(ended, key=lambda name: ended[name], reverse=True)
+    return [name for number, name in enumerate(latest_first) if number >= MOST_ENDED or now - ended[name] > KEEP_MS]
+
+
+def bounded(standing: Sequence[Trouble], raised: Collection[str], now: int) -> list[Trouble]:
+    """Of breakers and pauses at most `MOST`, those that are reported already first; those beyond are one trouble together."""
+    if len(standing) <= MOST:
+        return list(standing)
+    found = sorted(standing, key=lambda one: (one.name not in raised, one.at, one.name))
+    return [*found[:MOST], Trouble("breaker", found[MOST].route, "*", "*", now, found[MOST].text)]
 
 
 def envelope_of(record: AlertRecord, notice: AlertNotice) -> Envelope:
@@ -197,7 +220,8 @@ def _with_notice(record: AlertRecord, kind: NoticeKind, rule: AlertRule, receive
     if kind == "over":
         data["follows"] = _notice_id(record, "raised", record.number)
     left = [AlertDelivery(name) for name in dict.fromkeys(receivers)]
-    return replace(record, notices=[*record.notices, AlertNotice(kind, record.number, now, data, left)] if left else record.notices)
+    notices = [*record.notices, AlertNotice(kind, record.number, now, data, left)] if left else record.notices
+    return replace(record, notices=notices[-MOST_NOTICES:])
 
 
 def _words(record: AlertRecord, kind: NoticeKind, rule: AlertRule) -> tuple[str, str]:
@@ -211,6 +235,8 @@ def _words(record: AlertRecord, kind: NoticeKind, rule: AlertRule) -> tuple[str,
             text = f"It lasted {lasted}. The {rule.items} that are still failed can be retried."
             return f"Over: {where} no longer fail: {trouble.cause}", text
         ended = "has closed" if trouble.kind == "breaker" else "was resumed"
+        if trouble.lane == "*":
+            return f"Over: {trouble.route}: no longer are more than {MOST} lanes closed", f"It lasted {lasted}."
         subject = "the breaker of" if trouble.kind == "breaker" else "the pause of"
         return f"Over: {subject} {_scope(trouble)} {ended}", f"It lasted {lasted}. What waited is worked on."
     if trouble.kind == "failures":
@@ -221,6 +247,9 @@ def _words(record: AlertRecord, kind: NoticeKind, rule: AlertRule) -> tuple[str,
             )
         text = f"{said or trouble.cause}. Further failures by this cause are counted and not reported, until it is over."
         return f"{where} fail: {trouble.cause}", text
+    if trouble.lane == "*":
+        text = f"Open breakers and pauses hold them; beyond {MOST} they are not reported one by one. The first beyond these: {said}"
+        return f"{trouble.route}: {rule.items} of more than {MOST} lanes wait", text
     if trouble.kind == "breaker":
         text = f"Its {rule.items} wait and use no attempts, until a probe succeeds. The last failure: {said}"
         return f"The breaker of {_scope(trouble)} is open", text

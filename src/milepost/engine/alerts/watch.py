@@ -135,9 +135,10 @@ class AlertWatch:
     def _look(self) -> None:
         """Raise alerts for breakers and pauses, and end those whose trouble is gone."""
         ctx, rule, now, receivers = self._ctx, self._rule, self._ctx.clock.now(), list(self._receivers)
-        standing = {trouble.name: trouble for trouble in self._standing(now)}
         known = stored_alerts(ctx, rule.name)
         by_name = {one.record.trouble.name: one.record for one in known.values()}
+        reported = {name for name, record in by_name.items() if record.raised}
+        standing = {trouble.name: trouble for trouble in rules.bounded(list(self._standing(now)), reported, now)}
         for name, trouble in standing.items():
             if name not in by_name or not by_name[name].raised:
                 self._change(trouble, partial(rules.seen, trouble=trouble, rule=rule, receivers=receivers, now=now))
@@ -147,9 +148,8 @@ class AlertWatch:
             there, gone = one.trouble.name in standing, one.trouble.name in cleared
             look = partial(rules.after_look, rule=rule, receivers=receivers, now=now, there=there, cleared=gone)
             self._change(one.trouble, _of_record(look))
-        for document, stored in known.items():
-            if rules.finished(stored.record, now):
-                ctx.ledger.write(ALERT, document, None, expect=stored.version)
+        for document in rules.finished({name: one.record for name, one in known.items()}, now):
+            ctx.ledger.write(ALERT, document, None, expect=known[document].version)
 
     def _standing(self, now: int) -> Iterator[Trouble]:
         """The breakers that are open, and the pauses by those whose pauses count."""
@@ -196,6 +196,8 @@ class AlertWatch:
         for document, stored in stored_alerts(ctx, self._rule.name).items():
             record, version = stored.record, stored.version
             for notice, delivery in rules.due(record, ctx.clock.now()):
+                if not rules.still_due(record, notice, delivery):
+                    continue  # another process has begun it meanwhile
                 receiver = self._receivers.get(delivery.to)
                 if receiver is None:
                     # The rule no longer names it.
@@ -207,11 +209,11 @@ class AlertWatch:
                 record, version = took, version + 1
                 error = _told(receiver, rules.envelope_of(record, notice))
                 sent += error is None
-                after = self._change(record.trouble, _of_record(_result(notice, delivery, error, ctx.clock.now())))
+                self._change(record.trouble, _of_record(_result(notice, delivery, error, ctx.clock.now())))
                 held = ctx.ledger.read_one(ALERT, document)
                 if held is None:
                     break
-                record, version = after, held.version
+                record, version = read_as(AlertRecord, held.value), held.version
         return sent
 
     def _document(self, trouble: Trouble) -> str:
