@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import aws, deposits, http, net, notifications, ocfl, pages, report, waiting
+from bench.counted import Figure
 from bench.parts import Bench
 from bench.report import Results
 from bench.sqlite import Section, Sizes
@@ -53,7 +54,7 @@ def main() -> None:
     # Beside the code: on the repository's disk, and never on a tmpfs that /tmp may be.
     folder = Path(tempfile.mkdtemp(prefix=".run-", dir=HERE))
     results = Results()
-    figures: list[aws.Figure] = []
+    figures: list[Figure] = []
     found: dict[str, Any] = {}
     delays: dict[str, Any] = {}
     submits: dict[str, Any] = {}

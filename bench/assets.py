@@ -11,30 +11,21 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
-from msgspec.structs import replace
-
 import milepost as mp
-from bench.meter import Meter
-from bench.standin import client
+from bench.counted import REGION, CountedRun
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.engine.context import Context
-from milepost.engine.events.deliver import EventRelay as Teller
 from milepost.engine.heads.route import heads_for
 from milepost.engine.lists.reconcile import submit_list
 from milepost.engine.resend import Resender
 from milepost.engine.routes.versions import register
 from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.retention.row_end import EndedRow, finish
-from milepost.ledgers.aws.stream.records import Stream, StreamRecord
 from milepost.runners.clock import SystemChance, SystemClock
-from milepost.subscribers.topic import Topic
 from milepost.testing.clock import VirtualClock
 
-REGION = "eu-central-1"
 ROUTE, STAGES = "assets", ("CC", "TC")
 
 
@@ -75,54 +66,38 @@ class CountedBlobs(MemoryBlobs):
         self.writes[name.split("/")[0]] += 1
 
 
-class Assets:
-    """One ledger with its own stream reader, relay and topic, and the outsiders around it; time is the benchmark's own."""
+class Assets(CountedRun):
+    """Assets in a ledger of their own, and the outsiders around it."""
 
     def __init__(self, endpoint: str, prefix: str, batch: int, *, evidence: bool = False) -> None:
-        self.batch = batch
-        self.clock = VirtualClock(SystemClock().now())
-        requests = Requests(REGION, endpoint)
         self.blobs = CountedBlobs()
-        self.ledger = ledger = AwsLedger(requests, prefix, self.blobs, make=True)
-        self.names = ledger.store.names
-        self.meter = Meter(self.names, ROUTE)
+        ledger, clock = AwsLedger(Requests(REGION, endpoint), prefix, self.blobs, make=True), VirtualClock(SystemClock().now())
         timing = ledger.timing
         plans: dict[str, Plan] = {}
         route = make_route(evidence=evidence)
         for one in (route, *heads_for([route], None)):
             plan = Plan(one, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms)
-            plans[one.name] = ledger.prepare(register(ledger, plan, self.clock.now(), "bench"))
-        self.plan = plans[ROUTE]
-        self.ctx = Context(ledger, plans, self.clock, SystemChance(), self.blobs)
-        self._stream = Stream(requests, ledger.store.control, ROUTE, self.names.rows(ROUTE), "bench")
-        self._relay = StreamRelay(ledger.store, self.ctx.plans, lambda: 0.0)
-        self._outside = {service: client(service, endpoint, REGION) for service in ("dynamodb", "sqs", "sns")}
-        topic = self._outside["sns"].create_topic(Name=self.names.topic)["TopicArn"]
-        self._teller = Teller(self.ctx, Topic(topic, client=self._outside["sns"], offers=False), "bench")
-        self.relay()  # the first poll finds its shards, and everybody's cursor begins
-        for service in ("dynamodb", "sqs"):
-            self.meter.watch(requests.client(service), "ours")
-            self.meter.watch(self._outside[service], "outside")
-        self.meter.watch(self._outside["sns"], "topic")
+            plans[one.name] = ledger.prepare(register(ledger, plan, clock.now(), "bench"))
+        super().__init__(Context(ledger, plans, clock, SystemChance(), self.blobs), clock, endpoint, ROUTE, batch)
 
     # What others do -----------------------------------------------------------------------------------------------------
     def put_by_others(self, n: int) -> None:
         for asset_id, batch_id, content in map(asset, range(n)):
             row = {"assetId": {"S": asset_id}, "batchId": {"S": batch_id}, "input": {"S": json.dumps(content, separators=(",", ":"))}}
-            self._outside["dynamodb"].put_item(TableName=self.names.rows(ROUTE), Item=row)
+            self.outside["dynamodb"].put_item(TableName=self.names.rows(ROUTE), Item=row)
 
     def confirm(self, stage: str, n: int) -> None:
         """A confirmer that knows nothing of Milepost: receives ten, writes what it has found out, deletes ten."""
-        queue = self._outside["sqs"].get_queue_url(QueueName=self.names.queue(ROUTE, stage))["QueueUrl"]
+        queue = self.outside["sqs"].get_queue_url(QueueName=self.names.queue(ROUTE, stage))["QueueUrl"]
         self.meter.calls["outside", "", "get_queue_url"] -= 1  # once in a confirmer's life
         done = 0
         while done < n:
-            messages = self._outside["sqs"].receive_message(QueueUrl=queue, MaxNumberOfMessages=10).get("Messages", [])
+            messages = self.outside["sqs"].receive_message(QueueUrl=queue, MaxNumberOfMessages=10).get("Messages", [])
             if not messages:
                 raise RuntimeError(f"{done} of {n} items were offered to {stage}")
             for message in messages:
                 told = json.loads(message["Body"])["confirm"]
-                self._outside["dynamodb"].update_item(
+                self.outside["dynamodb"].update_item(
                     TableName=told["table"],
                     Key={name: {"S": value} for name, value in told["key"].items()},
                     UpdateExpression="SET #result = :result",
@@ -131,7 +106,7 @@ class Assets:
                     ExpressionAttributeValues={":result": {"S": confirmation(told["key"]["assetId"])}},
                 )
             entries = [{"Id": str(number), "ReceiptHandle": message["ReceiptHandle"]} for number, message in enumerate(messages)]
-            self._outside["sqs"].delete_message_batch(QueueUrl=queue, Entries=entries)
+            self.outside["sqs"].delete_message_batch(QueueUrl=queue, Entries=entries)
             done += len(messages)
 
     # What we do ---------------------------------------------------------------------------------------------------------
@@ -144,34 +119,12 @@ class Assets:
         if report.counts["new"] != n:
             raise RuntimeError(f"expected {n} new assets, got {report.counts}")
 
-    def relay(self) -> None:
-        """Read the stream to its end: what follows, who is told, what is finished."""
-        while self._stream.poll(self._handle, self.clock.now()):
-            pass
-        self._tell()
-
     def wait_a_day(self) -> None:
         """Nobody answers. The stream is read twice a day, since a poller that is silent for longer would look for a gap."""
         for _ in range(2):
             self.clock.advance("12h")
             self.relay()
         Resender(self.ctx).run_once()
-
-    def _handle(self, records: list[StreamRecord]) -> str | None:
-        now = self.clock.advance(0.05)
-        # Told at once by the world's time; here a day may have passed since.
-        some = [replace(record, at=now) for record in records[: self.batch]]
-        self._finish(self._relay.handle(some, now), now)
-        return records[self.batch].seq if len(records) > self.batch else None
-
-    def _finish(self, ended: list[EndedRow], now: int) -> None:
-        self._tell()
-        if ended:
-            finish(self.ledger.store, ended, now)
-
-    def _tell(self) -> None:
-        while self._teller.run_once().waiting:
-            pass
 
     # What came of it ----------------------------------------------------------------------------------------------------
     def check(self, n: int) -> float:
@@ -181,11 +134,6 @@ class Assets:
         if len(ended) != n:
             raise RuntimeError(f"{len(ended)} of {n} assets have ended as they should")
         return sum(map(weight, rows)) / n
-
-    def close(self) -> None:
-        self.ledger.close()
-        for one in self._outside.values():
-            one.close()
 
 
 def travel(assets: Assets, n: int, *, adopted: bool = False, waits: bool = False, size: int = 0) -> None:

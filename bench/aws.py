@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from bench import aws_cpu, aws_list
 from bench.assets import ROUTE, Assets, asset, confirmation, listed, make_route, travel
+from bench.aws_deposits import DEPOSIT_CASES, count_deposits
+from bench.aws_messages import MESSAGE_CASES, count_messages
+from bench.counted import Figure
 from bench.standin import account, running
 from milepost.engine.heads.daily import publish
 from milepost.ledgers.aws.cost.model import Need, Usage, predicted
@@ -41,19 +45,6 @@ DAY = 86_400_000
 ROUNDS = 3
 
 
-class Figure(NamedTuple):
-    case: str
-    name: str
-    counted: float
-    predicted: float | None = None
-    most: float | None = None
-    """The bar; None: reported only."""
-
-    @property
-    def good(self) -> bool:
-        return self.most is None or self.counted <= self.most + 1e-9
-
-
 def run(folder: Path, *, quick: bool, say: Callable[[str], None]) -> list[Figure]:
     """Everything, one after the other, each in an empty account of its own."""
     figures: list[Figure] = []
@@ -64,6 +55,13 @@ def run(folder: Path, *, quick: bool, say: Callable[[str], None]) -> list[Figure
                 figures += count_assets(endpoint, f"{600_000_000_000 + 10 * number + nth}", 100, batch, case)
             say(f"aws: 100 assets, evidence, batches of {batch}")
             figures += count_evidence(endpoint, f"{620_000_000_000 + number}", 100, batch)
+            for message in MESSAGE_CASES:
+                say(f"aws: 100 messages, {message.title}, batches of {batch}")
+                figures += count_messages(100, batch, message)
+            for deposit in DEPOSIT_CASES:
+                say(f"aws: 100 DOIs, {deposit.title}, batches of {batch}")
+                with TemporaryDirectory(dir=folder) as files:
+                    figures += count_deposits(Path(files), 100, batch, deposit)
         known, new = (2_000, 50) if quick else (20_000, 50)
         say(f"aws: a list of {known:,} known and {new} new keys")
         figures += count_list(endpoint, folder, known, new)
@@ -202,7 +200,7 @@ def compare_cpu(endpoint: str, n: int) -> Iterator[Figure]:
 
 
 def text(figures: list[Figure]) -> str:
-    lines = ["", "The ledger on AWS, counted on a stand-in, for one item (no throughput is claimed from a stand-in)"]
+    lines = ["", "The ledger on AWS, counted on a stand-in or a model of it, for one item (no throughput is claimed)"]
     last = ""
     for figure in figures:
         if figure.case != last:

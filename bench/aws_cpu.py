@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import milepost as mp
-from bench.assets import REGION
+from bench.counted import REGION
 from bench.meter import Call, Meter
 from bench.standin import account, client
 from milepost.blobs.memory import MemoryBlobs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import milepost as mp
-from bench.assets import REGION
+from bench.counted import REGION
 from bench.meter import Meter
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.routes.plan import Plan

@@ -177,15 +177,17 @@ class SlowSubmission:
         """Not known."""
 
 
-def settings_of(folder: Path, crossref: str = "http://127.0.0.1:9", content: str = "http://127.0.0.1:9/{doi}") -> DepositsSettings:
-    table = {
+def settings_of(
+    folder: Path, crossref: str = "http://127.0.0.1:9", content: str = "http://127.0.0.1:9/{doi}", **more: Any
+) -> DepositsSettings:
+    table: dict[str, Any] = {
         "inbox": str(folder / "inbox"), "files": str(folder / "files"), "inbox_quiet": "0s", "crossref": crossref, "content": content,
         "mailto": "bench@example.org", "allow_cidrs": ["127.0.0.0/8"], "concurrency": {"metadata": 8, "content": 8, "submit": 8},
         "submit": {"dspace": "http://127.0.0.1:9/server", "collection": "1/2"},
     }  # fmt: skip
     from milepost.applications.deposits.application import application
 
-    found: DepositsSettings = application.configured(table, {}).settings
+    found: DepositsSettings = application.configured(table | more, {}).settings
     return found
 
 

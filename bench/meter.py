@@ -17,9 +17,10 @@ _KINDS = {
     "poller": "checkpoints",
     "gap": "checkpoints",
     "cursor": "cursors",
+    "key": "keys",
 }
 _WRITES = {"put_item", "update_item", "delete_item", "batch_write_item"}
-_READS = {"get_item", "query", "scan"}
+_READS = {"get_item", "batch_get_item", "query", "scan"}
 
 
 class Call:
@@ -69,6 +70,9 @@ class Meter:
             call: Call = context["metered"]
             with self._lock:
                 self.refused += http_response.status_code >= 400
+                if call.operation == "receive_message" and not parsed.get("Messages"):
+                    # How often an empty queue is asked says nothing about an item.
+                    self.calls[who, call.what, call.operation] -= 1
                 self._charge(who, call, parsed.get("ConsumedCapacity"))
 
         client.meta.events.register(f"provide-client-params.{service}", before)
@@ -95,7 +99,8 @@ class Meter:
         table = self._tables.get(params.get("TableName", ""), "")
         if table != "control":
             return table, 0
-        kind = (params.get("Key") or params.get("Item") or {}).get("kind", {}).get("S", "")
+        asked = {"kind": params.get("ExpressionAttributeValues", {}).get(":kind", {})}
+        kind = (params.get("Key") or params.get("Item") or asked).get("kind", {}).get("S", "")
         return _KINDS.get(kind, "counters" if kind.startswith(("count#", "group#")) else "control"), 0
 
     def _charge(self, who: str, call: Call, consumed: Any) -> None:

@@ -24,11 +24,17 @@ MILLION = 1_000_000
 @click.option("--route", "names", multiple=True, metavar="NAME", help="Only this route; may be repeated.")
 @click.option("--region", metavar="NAME", default="us-east-1", show_default=True, help="us-east-1 or eu-west-2.")
 @click.option("--retries", type=click.FloatRange(0, 1, max_open=True), default=0.0, show_default=True, help="Share of attempts that fail.")
+@click.option(
+    "--rejects", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of attempts that are rejected for good."
+)
 @click.option("--checks", type=click.IntRange(1), default=1, show_default=True, help="Checks of each waiting item.")
 @click.option("--wait", metavar="SPAN", default="1d", show_default=True, help="Time of an item at each external stage.")
 @click.option("--payload", type=click.IntRange(0), default=500, show_default=True, metavar="BYTES", help="Size of an input.")
 @click.option(
     "--result", type=click.IntRange(0), default=100, show_default=True, metavar="BYTES", help="Size of an external stage's answer."
+)
+@click.option(
+    "--output", type=click.IntRange(0), default=0, show_default=True, metavar="BYTES", help="Size of a handler's output or error."
 )
 @click.option(
     "--batch", type=click.IntRange(1, 100), default=10, show_default=True, help="Average batch size, of messages and of stream records."
@@ -50,6 +56,8 @@ def cost(
     from milepost.ledgers.aws.cost.model import Usage, predicted
     from milepost.ledgers.aws.cost.prices import AS_OF, NOTE, prices_in, standing
 
+    if options["retries"] + options["rejects"] > 1:
+        raise UsageError("--retries and --rejects are shares of all attempts; together they are more than 1")
     prices = prices_in(region)
     usage = Usage(wait_ms=span_ms(wait, "--wait"), takes_ms=span_ms(takes, "--takes"), lambdas=not own, **options)
     routes = _chosen(given.routes(), names)

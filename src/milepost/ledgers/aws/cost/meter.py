@@ -53,6 +53,8 @@ class Usage(Struct, frozen=True, kw_only=True):
 
     retries: float = 0.0
     """Share of failed attempts at handler stages."""
+    rejects: float = 0.0
+    """Share of attempts at handler stages that are rejected for good."""
     checks: int = 1
     """Looks at each waiting item, at external stages and at handler stages with their own schedule of looks."""
     wait_ms: int = 86_400_000
@@ -60,6 +62,8 @@ class Usage(Struct, frozen=True, kw_only=True):
     payload: int = 500
     result: int = 100
     """Bytes of the input, and of the answer of each external stage."""
+    output: int = 0
+    """Bytes of the output of each handler stage, and of the details of its errors."""
     key: int = 40
     batch: int = 10
     """How full batches are: messages up to 10, stream records up to 100."""
@@ -203,8 +207,10 @@ class Meter:
         # Cursors once per call; and each line with its block for the topic.
         need.calls["dynamodb", "query"] += calls + blocks
         need.units[control, "read"] += calls + blocks * ceil(block / KB / 4)
-        need.units[self.names.history, "read"] += need.lines
-        need.calls["dynamodb", "batch_get_item"] += need.lines / min(KEYS, many)
+        # A function looks for its lines before it writes them: its records may come a second time.
+        read = need.lines * (1 + usage.lambdas)
+        need.units[self.names.history, "read"] += read
+        need.calls["dynamodb", "batch_get_item"] += read / min(KEYS, many)
         need.calls["dynamodb", "batch_write_item"] += calls * ceil(need.lines / calls / WRITES) * min(1.0, blocks / calls) + 1 / many
         need.units[self.names.seen, "write"] += 1
         need.kept_bytes += SEAL + OVERHEAD + need.lines * (usage.key + BLOCK_LINE)

@@ -15,9 +15,12 @@ from milepost.ledgers.aws.cost.meter import Meter, Need, Usage
 from milepost.ledgers.aws.cost.steps import (
     ACCEPTED,
     CALL_BODY,
+    COLUMN,
+    FAILED_LINE,
     FIXED,
     KEY_FIELD,
     KEYS,
+    LANE,
     LAST_LEASE,
     LEASED,
     LINE_ON_ROW,
@@ -52,6 +55,8 @@ class _Walk:
         self._route, self._usage = route, usage
         self._meter = Meter(route.name, usage, names)
         self._held = REFERENCE if self._meter.blob else self._stored()
+        self._failed: dict[str, int] | None = None
+        """The row of an item that has failed for good."""
 
     def need(self) -> Need:
         stages = self._route.stages
@@ -65,6 +70,7 @@ class _Walk:
             # The relay offers an item at an external stage in the write that brings it there.
             offered = stage.external and following is not None and following.external
         self._meter.step("marked", reach, row={"trail": 0})
+        self._meter.row = self._failed or self._meter.row
         self._meter.step("marked failed", 1 - reach)
         if self._route.keep_ms is not None:
             self._meter.step("gone", stage=stages[-1])
@@ -82,16 +88,25 @@ class _Walk:
             return self._usage.payload
         return max(2, self._usage.payload - self._usage.key - KEY_FIELD * len(fields)) + WITH_KEY
 
+    def _columns(self) -> int:
+        """Bytes of the attributes that the route's rows have for people: fields of the key are there once more."""
+        key = self._route.key
+        fields = () if callable(key) else (key,) if isinstance(key, str) else tuple(key)
+        columns = [name for name in self._route.columns if name not in key_attributes(self._route)]
+        repeated = self._usage.key if any(name in fields for name in columns) else 0
+        return repeated + sum(len(name) + (0 if name in fields else COLUMN) for name in columns)
+
     # The steps ----------------------------------------------------------------------------------------------------------
     def _come_in(self, first: Stage) -> None:
         usage, need = self._usage, self._meter.need
         many = min(KEYS, max(1, usage.batch))
-        self._meter.row = {"key": usage.key, "input": 5 + self._held}
+        self._meter.row = {"key": usage.key, "input": 5 + self._held, "columns": self._columns()}
+        self._meter.row["lane"] = LANE * (first.lane is not None)
         ours = {"fixed": FIXED + 2 * len(first.name), "trail": ACCEPTED, "token": LONG_ID if usage.adopted else TOKEN}
         if not usage.adopted:
-            # Row and seal are read, and the seal once more at the put.
+            # Row and seal are read before the put.
             self._meter.reads(self._meter.rows, 1, many)
-            self._meter.reads(self._meter.names.seen, 2, many)
+            self._meter.reads(self._meter.names.seen, 1, many)
             self._meter.step("put", row=ours)
         else:
             self._meter.step("put by others")
@@ -138,7 +153,9 @@ class _Walk:
             self._meter.step("not yet", weight, stage, lines=float(first), row=row)
             self._again(stage, weight, stage.checks.after_ms(look))
         through = dict(self._meter.row)
-        attempts = stage.retry.attempts
+        attempts, passed, rejects = stage.retry.attempts, 0.0, usage.rejects
+        details = min(usage.output, LARGEST)
+        output = {f"result {stage.name}": 10 + len(stage.name) + details} if details else {}
         for number in range(attempts):
             tried = weight * fails**number
             if tried < 1e-9:
@@ -146,17 +163,27 @@ class _Walk:
             self._claim(stage, tried)
             claimed = dict(self._meter.row)
             settled = {"trail": claimed["trail"] + LINE_ON_ROW, "lease": LAST_LEASE}
-            self._move(following, tried * (1 - fails), stage, settled)
+            passed += tried * (1 - fails - rejects)
+            self._move(following, tried * (1 - fails - rejects), stage, {**settled, **output})
             through = dict(self._meter.row) if number == 0 else through
             self._meter.row = claimed
-            after = {**settled, "tries": claimed.get("tries", 0) + TRIED}
-            if number + 1 < attempts:
+            # The details of an error are in retryHistory, in lastError and, until it is copied, in the history line.
+            after = {
+                **settled,
+                "trail": claimed["trail"] + FAILED_LINE,
+                "tries": claimed.get("tries", 0) + TRIED + details,
+                "error": details,
+            }
+            last = number + 1 == attempts
+            self._meter.step("ended", tried * (rejects + fails * last), stage, row=after)
+            if rejects or fails:
+                self._failed = {**claimed, **after, "trail": 0}
+            if not last:
+                self._meter.row = claimed
                 self._meter.step("failed", tried * fails, stage, row=after)
                 self._again(stage, tried * fails, stage.retry.exponential_ms(number))
-            else:
-                self._meter.step("ended", tried * fails, stage, row=after)
         self._meter.row = through
-        return 1 - fails**attempts
+        return passed / weight if weight else 0.0
 
     def _claim(self, stage: Stage, weight: float) -> None:
         self._meter.receive(CALL_BODY, weight)

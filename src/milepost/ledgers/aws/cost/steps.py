@@ -54,14 +54,16 @@ MESSAGES, RECORDS, KEYS, WRITES = 10, 100, 100, 25
 
 # Bytes on a row, names and values, measured on real rows.
 FIXED = 248
-ACCEPTED, LINE_ON_ROW, MOVED_ON = 72, 105, 43
-"""A packed history line: the first, any other, and its extra bytes when it also offers the next stage."""
+ACCEPTED, LINE_ON_ROW, MOVED_ON, FAILED_LINE = 72, 105, 43, 340
+"""A packed history line: the first, any other, its extra bytes when it also offers the next stage, and that of a failed attempt."""
 KEY_FIELD, WITH_KEY = 6, 8
 """Bytes of a key field in the input beside its name and value, and of the mark of an input stored without them."""
 QUEUED, LEASED, LAST_LEASE, THROUGH, REFERENCE = 77, 115, 30, 8, 130
 ENTERED, TOKEN, LONG_ID = 33, 27, 14
 """The time it entered its stage, where that is not the last change; the put's token, until it leaves its first stage; and the extra
 length of an adopted row's correlation id."""
+COLUMN, LANE = 6, 24
+"""Mean length of the value of a column that is no field of the key (its name is added), and the lane with its name."""
 TRIED = 450
 """A failed attempt: an entry of retryHistory, lastError and nextRetryAt."""
 # Bytes elsewhere.

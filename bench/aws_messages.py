@@ -1,0 +1,97 @@
+"""Requests, units and dollars of a notification on AWS: accepted by POST /message and delivered, retried or rejected.
+
+Counted on the model of AWS. The application is the real one, and its partner is an HTTP server on loopback; only time is the benchmark's own.
+"""
+
+from __future__ import annotations
+
+import json
+from http.client import HTTPConnection
+from typing import Any, NamedTuple
+
+import milepost as mp
+from bench.counted import REGION, CountedRun, Figure, item_figures, on_model
+from bench.notifications import HERE, ROUTE, message
+from milepost.applications.notifications.application import application
+from milepost.core.status import Status
+from milepost.http.server.assembly import HttpServer
+from milepost.ledgers.aws.cost.model import Usage, predicted
+from milepost.runners.clock import SystemClock
+from milepost.testing.clock import VirtualClock
+from milepost.testing.http_standin import HttpStandIn, StandInAnswer, StandInRequest
+
+OUTPUT = 300
+"""Bytes of the recorded answer of a partner that says only "ok"."""
+
+
+class MessageCase(NamedTuple):
+    """What the partner answers, try by try. `rejects`: None where `milepost cost`, which knows shares only, has no such case."""
+
+    title: str
+    answers: tuple[int, ...]
+    status: Status
+    rejects: float | None
+
+
+MESSAGE_CASES = [
+    MessageCase("delivered at the first try", (200,), Status.COMPLETED, 0.0),
+    MessageCase("delivered at the second try", (500, 200), Status.COMPLETED, None),
+    MessageCase("rejected at the first try", (404,), Status.REJECTED, 1.0),
+]
+
+
+class Inbox(HttpStandIn):
+    """A partner that takes messages."""
+
+    def answer(self, request: StandInRequest) -> StandInAnswer:
+        return StandInAnswer(200, b"ok", (), "text/plain")
+
+
+def count_messages(n: int, batch: int, case: MessageCase) -> list[Figure]:
+    """What one of n messages of 1 KB takes, each accepted by a call of its own."""
+    clock = VirtualClock(SystemClock().now())
+    with on_model(clock) as endpoint, Inbox() as partner:
+        # All of them fail together: no breaker may open, and none may wait for a free place.
+        crm = {"url": partner.url, "concurrency": 2 * n, "breaker": {"failures": 10 * n}}
+        configured = application.configured({"allow_cidrs": list(HERE), "destinations": {"crm": crm}}, environment={})
+        with mp.open(f"dynamodb://{REGION}/bench?endpoint={endpoint}", applications=[configured], clock=clock) as ledger:
+            server = HttpServer(ledger.context, "127.0.0.1", 0, applications=[configured])
+            server.open()
+            try:
+                run = CountedRun(ledger.context, clock, endpoint, ROUTE, batch)
+                _post(server.server.port, [message(number, f"{partner.url}/inbox") for number in range(n)])
+            finally:
+                server.close()
+            run.relay()
+            for answer in case.answers:
+                if answer != 200:
+                    partner.fail("status", answer, times=n)
+                run.work(n)
+                run.relay()
+                clock.advance("1m")  # beyond the delay of the next try
+            run.check_ended(n, case.status)
+        need = None
+        if case.rejects is not None:
+            need = predicted(configured.state.route, _usage(batch, case.rejects), run.names)
+    return list(item_figures(f"a message of 1 KB, {case.title}, batches of {batch}", run, n, need))
+
+
+def _usage(batch: int, rejects: float) -> Usage:
+    target = "http://127.0.0.1:40000/inbox"
+    sent = message(10, target)
+    key = sum(len(sent[name]) for name in ("messageId", "senderId", "timestamp", "targetUrl"))
+    # Each is accepted by a call of its own, but the relay and the workers have full batches.
+    return Usage(
+        payload=len(json.dumps(sent, separators=(",", ":"))), key=key + 6, batch=batch, output=OUTPUT, rejects=rejects, offers=False
+    )
+
+
+def _post(port: int, messages: list[dict[str, Any]]) -> None:
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
+    for one in messages:
+        connection.request("POST", "/message", json.dumps(one), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        text = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"{answer.status}: {text.decode()}")
+    connection.close()
