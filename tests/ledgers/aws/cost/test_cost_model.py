@@ -125,6 +125,26 @@ def test_retries_are_bounded_by_the_threshold() -> None:
     assert need.messages == need.steps["claimed"]
 
 
+def test_what_is_rejected_ends_at_its_first_try_and_goes_to_the_failed_partition() -> None:
+    need = predicted(notes(2), Usage(rejects=1, payload=2, key=10, batch=1))
+    assert dict(need.steps) == {"put": 1, "called": 1, "claimed": 1, "ended": 1, "marked failed": 1}
+    assert on_rows(need, "notes")[1] == 7
+    half = predicted(notes(1), Usage(rejects=0.25, retries=0.5, payload=2, key=10, batch=1)).steps
+    assert half["ended"] == pytest.approx(1)
+    assert half["marked"] == pytest.approx(0.25 * (1 - 0.5 ** notes(1).stages[0].retry.attempts) / 0.5)
+
+
+def test_outputs_and_columns_are_on_the_row() -> None:
+    route = mp.Route("notes", key=["id", "sender"], columns=["id", "sender", "method", "retryHistory"])
+    route.stage("deliver")(lambda item: mp.Done())
+    plain, wide = predicted(notes(1), SMALL), predicted(route, SMALL)
+    assert wide.row_bytes - plain.row_bytes >= len("methodretryHistory")
+    heavy = predicted(notes(1), Usage(payload=2, key=10, batch=1, output=900))
+    # The settled row and the last write of it are over 1 KB.
+    assert on_rows(heavy, "notes") == (7, 6)
+    assert on_rows(predicted(notes(1), Usage(payload=2, key=10, batch=1, output=900, rejects=1)), "notes")[0] > 7
+
+
 def test_what_comes_back_after_more_than_a_quarter_of_an_hour_is_brought_by_the_resender() -> None:
     soon = predicted(notes(1, retry=mp.Backoff(attempts=2, base="10m")), Usage(retries=0.1))
     late = predicted(notes(1, retry=mp.Backoff(attempts=2, base="20m")), Usage(retries=0.1))
