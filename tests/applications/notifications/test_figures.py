@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from tests.applications.notifications.partners import Partner, VirtualClock, answers, message, service
 
 import milepost as mp
@@ -138,3 +139,29 @@ def test_a_histogram_answers_what_share_is_within() -> None:
     for value in (0.5, 1.5, 1.5, 9.0):
         found.add(value)
     assert (found.within(0.25), found.within(0.75), found.within(1.0)) == (1.0, 2.0, None)
+
+
+def test_the_figures_of_a_large_installation_fit_into_their_document() -> None:
+    lines: list[dict[str, Any]] = []
+    lanes: dict[str, str] = {}
+    for number in range(2 * MOST_SENDERS):
+        lines.append(line(0, f"{'🚚' * 200}{number}", f"https://{number}/"))
+    for hour in range(30):
+        for number in range(2 * MOST_DESTINATIONS):
+            url = f"https://{number}/"
+            lanes[url] = f"{'sub-domain.' * 20}{number}:443"
+            failed = {"attempt_number": 1, "error_details": {"message": '\x00\\"🚚' * 100, "responseTime": 1}}
+            times = {"claimed_at": _at(hour, 0), "at": _at(hour, 1)}
+            lines.append(line(hour, "shop", url, "retry", status="RETRY_SCHEDULED", **times, **failed))
+            lines.append(line(hour, f"sender-{number}", url, "completed", status="COMPLETED", **times))
+    found = count(Figures(), lines, ROUTE, lanes, Starts())
+    for sender in found.senders.values():
+        sender.accepted = sender.delivered = 10**8
+        sender.starts = [10**6] * 15
+    for destination in found.destinations.values():
+        destination.accepted = destination.delivered = 10**8
+        for one in destination.hours:
+            one.succeeded, one.times = 10**6, [10**5 if n else 0 for n in one.times]
+    with service() as at:
+        assert at.app.documents.put("figures", msgspec.to_builtins(found))
+    assert sum(one.succeeded for one in found.destination(OTHER).hours) > 0, "those beyond are counted together"

@@ -19,7 +19,12 @@ import milepost as mp
 MOST_SENDERS, MOST_DESTINATIONS = 200, 100
 OTHER = "(other)"
 """The name under which senders and destinations beyond these numbers are counted together: metrics need a bounded set of labels."""
+NAMES_BYTES = 15_000
+"""Bytes of all names of senders, and of destinations: the figures are one document, whose size is limited."""
+ERROR_BYTES = 100
 HOURS = 24
+TIMED_HOURS = 2
+"""Hours of which the times of tries are kept: the present one and the one before."""
 HOUR_MS = 3_600_000
 START_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3_600.0)
 """Bounds of the time from acceptance to the first try."""
@@ -56,7 +61,7 @@ class HourFigures(Struct, array_like=True):
     succeeded: int = 0
     failed: int = 0
     times: list[int] = []
-    """Time of the tries: counts by the bounds `TRY_S`, and above."""
+    """Time of the tries: counts by the bounds `TRY_S`, and above; of the latest hours alone."""
 
 
 class DestinationFigures(Struct):
@@ -211,7 +216,7 @@ def _count_try(sender: SenderFigures, destination: DestinationFigures, line: Map
     if failed:
         hour.failed += 1
         destination.last_failure = line["at"]
-        destination.last_error = str(line["error_details"].get("message") or line["error_category"])[:200]
+        destination.last_error = _short(str(line["error_details"].get("message") or line["error_category"]))
     else:
         hour.succeeded += 1
         destination.last_success = line["at"]
@@ -226,11 +231,23 @@ def _hour(destination: DestinationFigures, hour: int) -> HourFigures:
     if found is None:
         found = HourFigures(hour)
         destination.hours = [one for one in [*destination.hours, found] if hour - HOURS < one.hour <= hour]
+        for one in destination.hours:
+            if one.hour <= hour - TIMED_HOURS:
+                one.times = []
     return found
 
 
 def _bounded(known: Mapping[str, object], name: str, most: int) -> str:
-    return name if name in known or len(known) < most else OTHER
+    if name in known:
+        return name
+    fits = len(known) < most and sum(len(one.encode()) for one in (*known, name)) <= NAMES_BYTES
+    return name if fits else OTHER
+
+
+def _short(text: str) -> str:
+    """An error on one line, within the bytes that it may have."""
+    line = "".join(character if character.isprintable() else " " for character in text[:ERROR_BYTES])
+    return line.encode("utf-8", "replace")[:ERROR_BYTES].decode("utf-8", "ignore")
 
 
 def _ms(text: str) -> int:
