@@ -71,7 +71,7 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
     more_mb = medians["intake plain"]["mb"] - medians["intake plain-tenth"]["mb"]
     ratios = {
         "intake / reading and normalising alone, DOIs in several forms": (ratio("mixed"), ">=", 0.4),
-        "intake / reading and normalising alone, plain DOIs": (ratio("plain"), ">=", 0.15),
+        "intake / reading and normalising alone, plain DOIs": (ratio("plain"), ">=", 0.4),
         "peak memory for ten times the lines, MB more": (more_mb, "<=", 40),
         "time of a round / time that Crossref's limit asks for": (medians["round mixed"]["over"], "<=", 1.3),
     }

@@ -10,6 +10,7 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ class Run:
             (line["who"], line["there"], line["keys"], line["handlers"], line["n"], line["what"]): line for line in found["medians"]
         }
         self.bars: list[dict[str, Any]] = found["bars"]
+        self.sections: dict[str, dict[str, Any]] = {name: found[name] for name in ("notifications", "deposits") if found.get(name)}
 
     @property
     def rounds(self) -> int:
@@ -56,6 +58,8 @@ class Run:
 
 
 def machine(run: Run) -> str:
+    if not run.medians:
+        return ""
     rounds = "one round" if run.rounds == 1 else f"medians of {run.rounds} interleaved rounds"
     return f"What follows is one such run, of {run.date}: {run.machine}; {rounds}."
 
@@ -144,12 +148,30 @@ def others(run: Run) -> str:
     return _table(("figure", "bar", "measured", ""), rows)
 
 
+def section(name: str, run: Run) -> str:
+    """The figures of an application's section: each with its bar, and what was measured beside it."""
+    found = run.sections.get(name)
+    if found is None:
+        return ""
+    rows = [(what, f"{relation} {bar}", _short(value)) for what, (value, relation, bar) in found["ratios"].items()]
+    facts = [
+        (what, ", ".join(f"{LABELS[key]} {value:,.0f}" for key, value in each.items() if key in LABELS))
+        for what, each in found["medians"].items()
+    ]
+    when = f"Run of {run.date}, {run.machine}."
+    return f"{when}\n\n{_table(('figure', 'bar', 'measured'), rows)}\n\n{_table(('part', 'medians'), facts)}"
+
+
+LABELS = {"rate": "per second:", "cpu_us": "CPU µs each:", "p50_ms": "p50 ms:", "p99_ms": "p99 ms:", "mb": "MB:", "seconds": "seconds:"}
+
 PARTS: dict[str, Callable[[Run], str]] = {
     "machine": machine,
     "processing": processing,
     "handlers": handlers,
     "intake": intake,
     "others": others,
+    "notifications": partial(section, "notifications"),
+    "deposits": partial(section, "deposits"),
 }
 
 

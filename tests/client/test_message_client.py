@@ -86,7 +86,7 @@ def test_s32_one_correlation_id_from_the_client_to_the_partner_and_the_dead_lett
             "trace-32",
             "trace-32",
             "MAX_RETRIES_EXCEEDED",
-            "HTTP 500",
+            "HTTP 500 Internal Server Error",
         )
         assert [request.headers["x-correlation-id"] for request in partner.requests] == ["trace-32"] * 3
         assert [entry["correlationId"] for entry in state.record["retryHistory"]] == ["trace-32"] * 3

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.wire
 
 ROOT, PARENT = "1-5759e988-bd862e3fe1be46a994272793", "53995c3f42cd8ad8"
 SAMPLED = f"Root={ROOT};Parent={PARENT};Sampled=1"
-NO_OBSERVER = "192.0.2.1:2000"
+UNREACHABLE = "192.0.2.1:2000"
 """An address that is kept for examples: nothing is there."""
 CHILD = """
 import importlib, json, sys
@@ -194,7 +194,7 @@ def test_a_call_that_is_not_chosen_tells_nothing_and_loads_nothing(one: Deployme
 
 def test_no_daemon_is_no_trouble(one: Deployment, daemon: Daemon) -> None:
     daemon.close()
-    for address in (daemon.address, NO_OBSERVER):
+    for address in (daemon.address, UNREACHABLE):
         called = call("worker", sqs_event([]), address)
         assert called.answer == {"batchItemFailures": []}
         assert called.loaded

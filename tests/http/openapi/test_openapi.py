@@ -14,7 +14,7 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 from starlette.requests import Request
 from tests.http.live_server import LiveServer
 
-from milepost.http.auth.authenticator import NO_OBSERVER
+from milepost.http.auth.authenticator import ANONYMOUS
 from milepost.http.openapi.openapi import described, document
 from milepost.http.openapi.page import rendered
 from milepost.http.protocol.endpoint import Call
@@ -73,7 +73,7 @@ def test_the_page_for_people_has_every_operation_and_no_script_of_its_own(shared
 
 
 def test_the_page_shows_nothing_of_a_description_as_markup(told: dict[str, Any], shared_server: LiveServer) -> None:
-    call = Call(NO_OBSERVER, {}, raw=Request({"type": "http", "headers": []}))
+    call = Call(ANONYMOUS, {}, raw=Request({"type": "http", "headers": []}))
     page = rendered(shared_server.opened.state, call, {**told, "info": {"version": "0", "description": "<b>bold</b>"}})
     assert b"<b>bold</b>" not in page.body
     assert b"&lt;b&gt;bold" in page.body
