@@ -178,6 +178,7 @@ GROUPS = {
         "Problem",
         "Page",
         "Redirect",
+        "Download",
         "Finding",
         "AlertRule",
         "Metric",

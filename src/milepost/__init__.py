@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from milepost.app import Milepost, open, restore
     from milepost.application.context import AppContext
-    from milepost.application.declaration import Application, AwsAccess, Metric, Page, Redirect
+    from milepost.application.declaration import Application, AwsAccess, Download, Metric, Page, Redirect
     from milepost.application.documents import AppDocuments
     from milepost.application.settings import AppSettings
     from milepost.cli.options import check_signed, json_option, signed
@@ -79,6 +79,7 @@ __all__ = [
     "ConfigMistake",
     "CostlyQuery",
     "Done",
+    "Download",
     "EventRefused",
     "Finding",
     "HandedOver",
@@ -125,7 +126,7 @@ __all__ = [
 _HOMES = {
     "app": ("Milepost", "open", "restore"),
     "application.context": ("AppContext",),
-    "application.declaration": ("Application", "AwsAccess", "Metric", "Page", "Redirect"),
+    "application.declaration": ("Application", "AwsAccess", "Download", "Metric", "Page", "Redirect"),
     "application.documents": ("AppDocuments",),
     "application.settings": ("AppSettings",),
     "cli.options": ("check_signed", "json_option", "signed"),

@@ -17,6 +17,7 @@ from tests.project import ROOT
 
 from milepost.applications.deposits.dspace.standin import PASSWORD, USER
 from milepost.applications.deposits.standins.__main__ import partners
+from milepost.applications.deposits.standins.mailbox import MailboxStandIn
 from milepost.applications.postingest.scoutam.standin import StandIn
 
 WORDS_ONLY = ROOT / "docs/glossary.md"
@@ -78,7 +79,7 @@ def api(folder: Path) -> Iterator[dict[str, str]]:
 def repository(folder: Path) -> Iterator[dict[str, str]]:
     """The partners that the page on deposits has its reader start, at the ports that it names."""
     ports = {"crossref": 9101, "publisher": 9102, "dspace": 9103}
-    with partners(**ports):
+    with partners(**ports), MailboxStandIn(folder / "mails", port=2525):
         yield {"DSPACE_USER": USER, "DSPACE_PASSWORD": PASSWORD}
 
 

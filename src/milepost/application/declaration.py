@@ -114,6 +114,14 @@ class Redirect(Struct, frozen=True):
     path: str
 
 
+class Download(Struct, frozen=True):
+    """Result of a page's function that is a file: the browser saves it under this name."""
+
+    name: str
+    content: bytes
+    media_type: str = "application/octet-stream"
+
+
 class Application(Generic[S]):
     """An application: declare its parts with the decorators below. `name` is its table in milepost.toml and its group of commands;
     `settings` is a subclass of `AppSettings`, read from that table and from the environment; `summary` is the help of its commands;
@@ -239,8 +247,8 @@ class Application(Generic[S]):
     def page(
         self, path: str, *, title: str = "", scope: str = "read", query: type[Struct] | None = None, form: type[Struct] | None = None
     ) -> Callable[[F], F]:
-        """Declare a page of the dashboard. The function gets the `AppContext` and the `Call`, and returns a `Page` or a `Redirect`.
-        The menu lists a page that has a `title`. With `form` it receives the form that another page sends there (POST), as `call.body`;
+        """Declare a page of the dashboard. The function gets the `AppContext` and the `Call`, and returns a `Page`, a `Redirect` or a
+        `Download`. The menu lists a page that has a `title`. With `form` it receives the form that another page sends there (POST), as `call.body`;
         the form must have the field csrf_token, with the value `csrf`."""
 
         def declare(function: F) -> F:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.cli.commands import Answer
 
 from milepost.applications.deposits.dspace.standin import PASSWORD, USER, DSpaceStandIn
 from milepost.applications.deposits.standins.crossref import CrossrefStandIn
+from milepost.applications.deposits.standins.mailbox import MailboxStandIn
 from milepost.applications.deposits.standins.publisher import PublisherStandIn
 
 SIGNED = ("--by", "ann", "--reason", "a test")
@@ -34,10 +36,11 @@ class Folder:
 def folder(tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn) -> Iterator[Folder]:
     """Three DOIs that DSpace refuses."""
     crossref.everything = publisher.everything = True
-    with DSpaceStandIn() as dspace:
+    with DSpaceStandIn() as dspace, MailboxStandIn(tmp_path / "mails") as mailbox:
         text = f'applications = ["deposits"]\n{SAMPLE}'
         for port, origin in {"9101": crossref.origin, "9102": publisher.origin, "9103": dspace.origin}.items():
             text = text.replace(f"http://127.0.0.1:{port}", origin)
+        text = text.replace("smtp://127.0.0.1:2525", mailbox.url)
         (tmp_path / "milepost.toml").write_text(text.replace('inbox = "inbox"', 'inbox = "inbox"\ninbox_quiet = "0s"'))
         (tmp_path / "inbox").mkdir()
         (tmp_path / "inbox" / "march.csv").write_text("10.1002/a\n10.1002/b\n10.1002/c\n")
@@ -71,3 +74,19 @@ def test_nothing_is_stuck_and_there_is_no_submission_service(folder: Folder) -> 
     assert (nothing.code, nothing.err) == (1, "no message m-1 is set aside\n")
     results = folder("results")
     assert (results.code, "there is no submission service" in results.err) == (2, True)
+
+
+def test_the_worklist_and_a_claim_by_command(folder: Folder) -> None:
+    folder("abandon", "10.1002/b", "10.1002/c", *SIGNED)
+    assert folder("claim", "doi:10.1002/A", "--by", "Ann Lee").out == "10.1002/a is claimed by Ann Lee\n"
+    refused = folder("claim", "10.1002/a", "--by", "Bob")
+    assert refused.code != 0
+    assert "claimed by Ann Lee" in refused.err
+    shown = folder("worklist").out
+    assert "at submit: DSpace answered 422" in shown
+    assert "claimed by Ann Lee since" in shown
+    [entry] = json.loads(folder("worklist", "--json").out)
+    assert (entry["doi"], entry["claim"]["name"], entry["search_first"]) == ("10.1002/a", "Ann Lee", False)
+    assert "10.1002/a," in folder("worklist", "--csv").out
+    assert folder("release", "10.1002/a").code == 0
+    assert folder("release", "10.1002/a").code == 1

@@ -14,6 +14,7 @@ from tests.applications.deposits.test_deposits_settings import SAMPLE
 
 from milepost.applications.deposits.dspace.standin import PASSWORD, USER, DSpaceStandIn
 from milepost.applications.deposits.standins.crossref import CrossrefStandIn
+from milepost.applications.deposits.standins.mailbox import MailboxStandIn
 from milepost.applications.deposits.standins.publisher import PublisherStandIn
 
 
@@ -24,10 +25,17 @@ def dspace() -> Iterator[DSpaceStandIn]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn, dspace: DSpaceStandIn) -> Path:
+def mailbox(tmp_path: Path) -> Iterator[MailboxStandIn]:
+    with MailboxStandIn(tmp_path / "mails") as standin:
+        yield standin
+
+
+@pytest.fixture
+def folder(tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn, dspace: DSpaceStandIn, mailbox: MailboxStandIn) -> Path:
     text = f'applications = ["deposits"]\n{SAMPLE}'
     for port, origin in {"9101": crossref.origin, "9102": publisher.origin, "9103": dspace.origin}.items():
         text = text.replace(f"http://127.0.0.1:{port}", origin)
+    text = text.replace("smtp://127.0.0.1:2525", mailbox.url)
     (tmp_path / "milepost.toml").write_text(text.replace('inbox = "inbox"', 'inbox = "inbox"\ninbox_quiet = "0s"'))
     (tmp_path / "inbox").mkdir()
     return tmp_path
@@ -41,7 +49,7 @@ def run(folder: Path, *words: str, **environment: str) -> subprocess.CompletedPr
 
 
 def test_rounds_until_a_doi_needs_a_manual_deposit(
-    folder: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn, dspace: DSpaceStandIn
+    folder: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn, dspace: DSpaceStandIn, mailbox: MailboxStandIn
 ) -> None:
     crossref.put("10.1002/good")
     publisher.put("10.1002/good")
@@ -64,6 +72,25 @@ def test_rounds_until_a_doi_needs_a_manual_deposit(
         "Failed after too many attempts": 1,
     }
     assert len(dspace.items) == 1
+    assert "digests mailed: 1" in first.stdout
+    assert len(mailbox.files) == 3
+
+
+def test_a_mail_server_that_is_down_is_said_and_loses_nothing(
+    folder: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn, mailbox: MailboxStandIn
+) -> None:
+    crossref.everything = publisher.everything = True
+    config = folder / "milepost.toml"
+    right = config.read_text()
+    config.write_text(right.replace(mailbox.url, "smtp://127.0.0.1:9"))
+    (folder / "inbox" / "march.csv").write_text("10.1002/good\n")
+    said = run(folder, "run")
+    assert said.returncode == 1
+    assert "digests not mailed yet: 1; they are kept, and the next run tries again: the mail server 127.0.0.1:9" in said.stdout
+    config.write_text(right)
+    assert run(folder, "run").returncode == 0
+    [mail] = mailbox.files
+    assert "10.1002/good" in mail.read_text()
 
 
 def test_everything_that_is_missing_is_said_before_any_partner_is_asked(folder: Path, crossref: CrossrefStandIn) -> None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+from email import message_from_bytes
+from email.policy import default
+from pathlib import Path
 
 import pytest
 
 from milepost import net
 from milepost.applications.deposits.standins.crossref import CrossrefStandIn
+from milepost.applications.deposits.standins.mailbox import MailboxStandIn
 from milepost.applications.deposits.standins.publisher import PublisherStandIn, small_pdf
+from milepost.subscribers.email import Mail, mail_transport
 
 LOOPBACK = ("127.0.0.0/8",)
 BROWSER = {"User-Agent": "Mozilla/5.0"}
@@ -64,3 +69,24 @@ def test_all_partners_start_as_one_process(client: net.Client) -> None:
         finally:
             process.terminate()
             assert process.wait(60) == 0
+
+
+def test_the_mailbox_keeps_each_mail_as_a_file(tmp_path: Path) -> None:
+    seen: list[str] = []
+    with MailboxStandIn(tmp_path / "mails", seen=lambda file, subject: seen.append(f"{file.name}: {subject}")) as mailbox:
+        transport = mail_transport(mailbox.url)
+        for number in (1, 2):
+            mail = Mail(
+                id=f"m{number}",
+                sender="a@example.org",
+                to=("b@example.org",),
+                subject=f"Größe {number}",
+                text="one\n.\n..two\n",
+                html="<p>one</p>",
+            )
+            assert transport.send(mail).accepted == ("b@example.org",)
+        assert seen == ["0001.eml: Größe 1", "0002.eml: Größe 2"]
+        read = message_from_bytes(mailbox.files[1].read_bytes(), policy=default)
+        body = read.get_body(("plain",))
+        assert body is not None
+        assert body.get_content().replace("\r\n", "\n") == "one\n.\n..two\n"

@@ -193,4 +193,26 @@ def test_a_function_that_returns_something_else_is_a_failure_of_this_call_alone(
     with served(other) as at:
         assert at.call("GET", "/other").status == 500
         assert at.call("GET", "/healthz").status == 200
-    assert "GET /other of 'other' returned dict; return an Answer, a Page or a Redirect" in caplog.text
+    assert "GET /other of 'other' returned dict; return an Answer, a Page, a Redirect or a Download" in caplog.text
+
+
+def test_a_page_may_be_a_file_and_a_form_reads_what_it_has_written() -> None:
+    other = mp.Application("other", mp.AppSettings)
+
+    @other.page("/other/table.csv")
+    def table(app: mp.AppContext[mp.AppSettings], call: mp.Call) -> mp.Download:
+        return mp.Download("größe.csv", b"a,b\r\n", "text/csv; charset=utf-8")
+
+    @other.page("/other/count", scope="operate", form=Settings)
+    def count(app: mp.AppContext[mp.AppSettings], call: mp.Call) -> mp.Redirect:
+        for _ in range(2):
+            held = app.documents.get("count")
+            version, number = (0, 0) if held is None else (held.version, held.value)
+            assert app.documents.put("count", number + 1, expect=version)
+        return mp.Redirect("/other")
+
+    with served(other) as at:
+        file = at.call("GET", "/other/table.csv")
+        assert file.headers["Content-Disposition"] == "attachment; filename*=UTF-8''gr%C3%B6%C3%9Fe.csv"
+        assert file.headers["Content-Type"] == "text/csv; charset=utf-8"
+        assert at.call("POST", "/other/count", b"", headers=FORM).status == 303

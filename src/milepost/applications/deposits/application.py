@@ -1,13 +1,15 @@
-"""Deposits as an application: its settings, its route and its health checks."""
+"""Deposits as an application: its settings, routes, pages, services and health checks."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import milepost as mp
 from milepost.applications.deposits.intake import take_in_lists
+from milepost.applications.deposits.people.pages import add_pages
 from milepost.applications.deposits.route import deposits_route
 from milepost.applications.deposits.settings import DepositsSettings, check_settings
 
@@ -17,6 +19,7 @@ application = mp.Application(
     "deposits",
     DepositsSettings,
     summary="DOIs of a master list, each deposited once.",
+    templates=Path(__file__).parent / "people" / "templates",
     commands="milepost.applications.deposits.commands",
 )
 
@@ -115,3 +118,6 @@ def stuck_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
     if aside:
         cure = "'milepost deposits set-aside' shows them with the reason"
         yield mp.Finding("warn", "deposits", f"{len(aside)} messages of the results queue could not be used", cure)
+
+
+add_pages(application)

@@ -10,8 +10,9 @@ import msgspec
 
 import milepost as mp
 from milepost.applications.deposits.acts import DepositsApp
-from milepost.applications.deposits.digest.collect import collect_digests
+from milepost.applications.deposits.digest.collect import collect_digests, digests_route_name, undelivered
 from milepost.applications.deposits.intake import BY, IntakeReport, take_in_lists
+from milepost.applications.deposits.people.runs import note_run, run_record
 from milepost.applications.deposits.stuck.late import find_late_deposits
 from milepost.applications.deposits.words import FAILED, counts_by_word
 
@@ -30,16 +31,19 @@ class RoundReport(msgspec.Struct, frozen=True):
     """All DOIs of the route by word, after the round."""
     digests: int = 0
     """Mails to people about this round."""
+    unmailed: int = 0
+    """Mails, of earlier rounds too, that could not be sent yet. They are kept, and the next round tries again."""
 
     @property
     def needs_people(self) -> bool:
-        """Does a DOI need a manual deposit, or a file in the inbox attention?"""
-        return bool(self.counts[FAILED] or self.intake.refused or self.intake.unread)
+        """Does a DOI need a manual deposit, or a file in the inbox or the mail server attention?"""
+        return bool(self.counts[FAILED] or self.intake.refused or self.intake.unread or self.unmailed)
 
 
 def run_round(app: DepositsApp, work: Callable[[], None], sleep: Callable[[float], None] = time.sleep) -> RoundReport:
     """Take in lists, apply results of earlier rounds, bring failures forward with their attempts kept, and work until nothing is left to
     try. A DOI that fails waits for the next round: its delay is longer than any pause between rounds."""
+    begun, before = app.now(), word_counts(app)
     intake = take_in_lists(app, app.settings)
     if intake.growing:
         # The sender of a file that was just written has most likely finished: wait for the proof once.
@@ -51,7 +55,9 @@ def run_round(app: DepositsApp, work: Callable[[], None], sleep: Callable[[float
     digests = collect_digests(app)
     if digests:
         work()
-    return RoundReport(intake, tried_again, word_counts(app), len(digests))
+    counts = word_counts(app)
+    note_run(app, run_record(begun, app.now(), intake, tried_again, before, counts, digests))
+    return RoundReport(intake, tried_again, counts, len(digests), len(undelivered(app)))
 
 
 def apply_results(app: DepositsApp) -> None:
@@ -69,7 +75,10 @@ def apply_results(app: DepositsApp) -> None:
 
 
 def bring_forward(app: DepositsApp) -> int:
-    """Make every failed DOI that will be retried due now. No attempt is counted or forgotten."""
+    """Make every failed DOI that will be retried due now, and every mail that could not be sent. No attempt is counted or forgotten. How
+    many DOIs."""
+    if app.settings.mail is not None:
+        app.act("resend", digests_route_name(app.settings.route), statuses=[mp.Status.RETRY_SCHEDULED], by=BY, reason=REASON)
     return app.act("resend", app.settings.route, statuses=[mp.Status.RETRY_SCHEDULED], by=BY, reason=REASON).done
 
 

@@ -59,6 +59,8 @@ class SubmitSettings(mp.AppSettings, frozen=True):
     dspace: str | None = None
     dss: DssSettings | None = None
     search: str | None = None
+    site: str = ""
+    """Address of DSpace's own pages, such as https://dspace.example.org, to which the dashboard's pages link."""
     collection: str = ""
     user_env: str = "DSPACE_USER"
     password_env: str = "DSPACE_PASSWORD"

@@ -11,6 +11,7 @@ from milepost.engine.evidence.records import evidence_of
 from milepost.engine.heads.evidence_lines import entries, first_line
 from milepost.evidence.files import write_file
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.headers import attachment
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState
 
@@ -39,8 +40,7 @@ def evidence(state: ServerState, call: Call) -> Answer:
     first = first_line(state.ctx, plan.name, __version__, {"keys": [key]})
     out = io.BytesIO()
     write_file(out, first, entries(state.ctx, [found], None, []), None)
-    headers = {"Content-Disposition": f'attachment; filename="{file_name(plan.name, key)}"'}
-    return Answer(Response(out.getvalue(), media_type="text/plain", headers=headers))
+    return Answer(Response(out.getvalue(), media_type="text/plain", headers=attachment(file_name(plan.name, key))))
 
 
 def file_name(route: str, key: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from urllib.parse import quote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -51,3 +52,10 @@ def with_ours(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes
     if not any(name == KEPT[0] for name, _ in kept):
         kept.append(KEPT)
     return kept + _OURS
+
+
+def attachment(name: str) -> dict[str, str]:
+    """The header of a response that the browser saves as a file of this name; a header allows ASCII only."""
+    plain = name.isascii() and name.isprintable() and '"' not in name and "\\" not in name
+    shown = f'filename="{name}"' if plain else f"filename*=UTF-8''{quote(name, safe='')}"
+    return {"Content-Disposition": f"attachment; {shown}"}

@@ -73,7 +73,8 @@ class Answering:
                 answer = await endpoint.handler(state, call)  # type: ignore[misc]
             else:
                 # In this task's context, so that the thread's log has the correlation id too.
-                run, given = copy_context().run, state.for_one_page() if endpoint.page else state
+                # A form writes, and has to read what it has written.
+                run, given = copy_context().run, state.for_one_page() if endpoint.page and not endpoint.writes else state
                 answer = await asyncio.get_running_loop().run_in_executor(state.pool, run, endpoint.handler, given, call)
             return _response(answer)
         except ProblemError as found:

@@ -8,11 +8,14 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from milepost.application.declaration import ConfiguredApplication, EndpointPart, Page, Redirect
+from starlette.responses import Response
+
+from milepost.application.declaration import ConfiguredApplication, Download, EndpointPart, Page, Redirect
 from milepost.core.errors import ConfigMistake
 from milepost.http.auth.authenticator import FORM
 from milepost.http.dashboard.render import page
 from milepost.http.protocol.endpoint import Answer, Call, Endpoint
+from milepost.http.protocol.headers import attachment
 from milepost.http.protocol.paths import Paths
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState
@@ -98,7 +101,10 @@ def _answer(one: ConfiguredApplication[Any], state: ServerState, call: Call, par
         return Answer(page(state, call, given.template, templates=one.application.templates, status=given.status, **shown))
     if isinstance(given, Redirect):
         return Answer(status=303, headers={"Location": f"{state.base}{given.path}"})
-    raise TypeError(f"{part.method} {part.path} of {one.name!r} returned {type(given).__name__}; return an Answer, a Page or a Redirect")
+    if isinstance(given, Download):
+        return Answer(Response(given.content, headers=attachment(given.name), media_type=given.media_type))
+    expected = "return an Answer, a Page, a Redirect or a Download"
+    raise TypeError(f"{part.method} {part.path} of {one.name!r} returned {type(given).__name__}; {expected}")
 
 
 async def _preflight(method: str, origins: frozenset[str], state: ServerState, call: Call) -> Answer:

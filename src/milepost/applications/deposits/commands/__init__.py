@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from milepost.applications.deposits.commands import acts, run
+from milepost.applications.deposits.commands import acts, run, worklist
 
-__all__ = ["acts", "run"]
+__all__ = ["acts", "run", "worklist"]

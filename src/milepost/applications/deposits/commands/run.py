@@ -10,6 +10,7 @@ import msgspec
 
 from milepost.applications.deposits.acts import DepositsApp
 from milepost.applications.deposits.application import application
+from milepost.applications.deposits.digest.collect import undelivered
 from milepost.applications.deposits.intake import IntakeReport, TakenList
 from milepost.applications.deposits.rounds import RoundReport, run_round, word_counts
 from milepost.applications.deposits.settings import check_settings
@@ -27,7 +28,8 @@ def run(app: DepositsApp, as_json: bool) -> int:
     """One round, for cron.
 
     Takes in the lists of the inbox and tries each unfinished DOI at most once per stage. A failure waits for the next round, until the
-    threshold of its stage is reached. The exit code is 1 if something needs people: a manual deposit, or a file in the inbox.
+    threshold of its stage is reached. The exit code is 1 if something needs people: a manual deposit, a file in the inbox, or a digest
+    that could not be mailed.
     """
     check_settings(app.settings, os.environ)
     report = run_round(app, app.work)
@@ -86,7 +88,20 @@ def round_lines(app: DepositsApp, report: RoundReport) -> Iterator[str]:
     for row in failed:
         yield f"  {row['key']}: at {row['stage']}: {(row['error'] or {}).get('message', 'no error is recorded')}"
     if report.counts[FAILED] > SHOWN:
-        yield f"  and {report.counts[FAILED] - SHOWN:,} more: 'milepost list {app.settings.route} --status failed'"
+        yield f"  and {report.counts[FAILED] - SHOWN:,} more"
+    if failed:
+        yield "'milepost deposits worklist' says what to do about each"
+    if report.digests or report.unmailed:
+        yield from _mail_lines(app, report)
+
+
+def _mail_lines(app: DepositsApp, report: RoundReport) -> Iterator[str]:
+    """Mails of the round, and those that could not be sent."""
+    for row in undelivered(app)[:1]:
+        error = (row["error"] or {}).get("message", "no error is recorded")
+        yield f"digests not mailed yet: {report.unmailed}; they are kept, and the next run tries again: {error}"
+    if not report.unmailed:
+        yield f"digests mailed: {report.digests}"
 
 
 def _count_lines(counts: dict[str, int]) -> Iterator[str]:

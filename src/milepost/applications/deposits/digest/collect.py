@@ -24,8 +24,9 @@ def digests_route_name(settings_route: str) -> str:
     return f"{settings_route}-digests"
 
 
-def collect_digests(app: DepositsApp) -> list[Digest]:
-    """Submit a mail for what has become of DOIs since the last digest; the digests. None, if there is nothing to say or no address.
+def collect_digests(app: DepositsApp) -> list[str]:
+    """Submit a mail for what has become of DOIs since the last digest; the keys of the mail items. None, if there is nothing to say or no
+    address.
 
     The first mail of a collection has a key that follows from the place where the collection began, and holds the others. Where another
     process has recorded it first, or this one died before it moved the cursor, the recorded one counts: no DOI is mailed twice, and none
@@ -37,7 +38,7 @@ def collect_digests(app: DepositsApp) -> list[Digest]:
     after = 0 if document is None else int(document.value["after"])
     route = digests_route_name(settings.route)
     begun = app.show(route, f"{after}")
-    found: list[Digest] = []
+    keys: list[str] = []
     upto = after
     if begun is None:
         upto, found = _collected(app, after)
@@ -49,14 +50,15 @@ def collect_digests(app: DepositsApp) -> list[Digest]:
         others = [{"id": f"{after}-{place}", "digest": one} for place, one in enumerate(begun["input"].get("others", ()), 1)]
         if others:
             _submit(app, *others)
+        keys = [f"{after}", *(other["id"] for other in others)]
     if upto > after:
         cursor = {"after": upto, "at": app.now().isoformat()}
         # False: another process has moved it, by the same recorded mails.
         app.documents.put(CURSOR, cursor, expect=0 if document is None else document.version)
-    return found
+    return keys
 
 
-def collect_when_due(app: DepositsApp) -> list[Digest]:
+def collect_when_due(app: DepositsApp) -> list[str]:
     """`collect_digests`, if the last collection is longer ago than [deposits.mail] every."""
     document = app.documents.get(CURSOR)
     if app.settings.mail is not None and document is not None:

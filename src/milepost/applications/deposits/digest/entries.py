@@ -66,7 +66,12 @@ def entry_of(line: Mapping[str, Any], view: Mapping[str, Any] | None, *, rounds:
     )
     if word == RETRIES:
         return msgspec.structs.replace(entry, retry_at=None if rounds else (view or {}).get("due_at"))
-    return msgspec.structs.replace(entry, advice=_SEARCH_FIRST if may_be_deposited(error, stage) else _ADVICE.get(stage, _SUBMIT))
+    return msgspec.structs.replace(entry, advice=advice_of(error, stage))
+
+
+def advice_of(error: dict[str, Any] | None, stage: str) -> str:
+    """What a person has to do about a DOI that failed at this stage with this error."""
+    return _SEARCH_FIRST if may_be_deposited(error, stage) else _ADVICE.get(stage, _SUBMIT)
 
 
 def _message(line: Mapping[str, Any]) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from html import escape
 
+from milepost.applications.deposits.csv_table import csv_table
 from milepost.applications.deposits.digest.entries import Digest, DigestEntry
 from milepost.applications.deposits.doi import doi_url
 from milepost.subscribers.email import Mail, MailAttachment
@@ -57,8 +56,8 @@ def text_of(digest: Digest) -> str:
         lines = [f"  {entry.doi}  {_link(entry.handle) or 'no handle yet: DSpace reviews it'}" for entry in digest.deposited[:SHOWN]]
         parts.append("\n".join(["DEPOSITED", *lines, *_more(digest.deposited)]))
     parts.append("\n".join(["ALL DOIS", *(f"  {word}: {count:,}" for word, count in digest.counts.items())]))
-    parts.append("The attached CSV has every DOI of this digest. After a manual deposit, note its handle:\n"
-                 "  milepost deposits deposited DOI HANDLE --by YOU --reason '…'")  # fmt: skip
+    parts.append("The attached CSV has every DOI of this digest. After a manual deposit, note its handle on the page of manual deposits, or with\n"
+                 "  milepost deposits deposited DOI --handle HANDLE --by YOU --reason '…'")  # fmt: skip
     return "\n\n".join(parts) + "\n"
 
 
@@ -83,26 +82,18 @@ def html_of(digest: Digest) -> str:
         f'<h2 style="font-size:16px;margin:24px 0 4px">All DOIs</h2><table style="border-collapse:collapse">{counts}</table>'
         f'<p style="color:{_MUTED};font-size:14px;margin:24px 0 0">The attached CSV has every DOI of this digest. '
         "After a manual deposit, note its handle on the page of manual deposits, or with<br>"
-        '<code style="word-break:break-word">milepost deposits deposited DOI HANDLE --by YOU --reason &#39;…&#39;</code></p>'
+        '<code style="word-break:break-word">milepost deposits deposited DOI --handle HANDLE --by YOU --reason &#39;…&#39;</code></p>'
         "</div></body></html>"
     )
 
 
 def csv_of(digest: Digest) -> bytes:
     """Every DOI of the digest, as a table that spreadsheet programs open."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(COLUMNS)
-    for entry in (*digest.manual, *digest.retries, *digest.deposited):
-        values = (entry.doi, entry.word, entry.handle, entry.title, entry.stage, entry.attempts or "", entry.error, entry.advice)
-        writer.writerow([_cell(value) for value in values])
-    return b"\xef\xbb\xbf" + out.getvalue().encode()
-
-
-def _cell(value: object) -> str:
-    """A cell that no spreadsheet program takes for a formula."""
-    text = "" if value is None else str(value)
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+    entries = (*digest.manual, *digest.retries, *digest.deposited)
+    return csv_table(
+        COLUMNS,
+        [(one.doi, one.word, one.handle, one.title, one.stage, one.attempts or "", one.error, one.advice) for one in entries],
+    )
 
 
 def _section(title: str, colour: str, entries: tuple[DigestEntry, ...], body: Callable[[DigestEntry], str]) -> str:

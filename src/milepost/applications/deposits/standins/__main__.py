@@ -1,7 +1,7 @@
 """`python -m milepost.applications.deposits.standins`: all partners of deposits on this machine, for a first try.
 
 Crossref answers at port 9101, the publisher at 9102, DSpace at 9103. They know every DOI, except those that end in "no-record" (Crossref)
-and "no-pdf" (the publisher).
+and "no-pdf" (the publisher). A mail server at port 2525 keeps each mail as a file.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from milepost.applications.deposits.dspace.standin import COLLECTION, PASSWORD, USER, DSpaceStandIn
 from milepost.applications.deposits.standins.crossref import CrossrefStandIn
+from milepost.applications.deposits.standins.mailbox import MailboxStandIn
 from milepost.applications.deposits.standins.publisher import PublisherStandIn
 
 
@@ -31,16 +33,25 @@ def partners(crossref: int, publisher: int, dspace: int) -> Iterator[tuple[Cross
         yield records, pdfs, repository
 
 
+def _report(file: Path, subject: str) -> None:
+    print(f"a mail came: {subject} ({file})", file=sys.stderr, flush=True)
+
+
 def main(args: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m milepost.applications.deposits.standins", description=__doc__)
-    for name, port in (("crossref", 9101), ("publisher", 9102), ("dspace", 9103)):
+    for name, port in (("crossref", 9101), ("publisher", 9102), ("dspace", 9103), ("smtp", 2525)):
         parser.add_argument(f"--{name}", type=int, default=port, metavar="PORT", help=f"default {port}; 0 takes a free one")
+    parser.add_argument("--mails", type=Path, default=Path("mails"), metavar="FOLDER", help="for mails; default mails")
     given = parser.parse_args(args)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    with partners(given.crossref, given.publisher, given.dspace) as (crossref, publisher, dspace):
-        print(f'crossref = "{crossref.url}"\ncontent = "{publisher.template}"\ndspace = "{dspace.url}"', flush=True)
+    with (
+        partners(given.crossref, given.publisher, given.dspace) as (crossref, publisher, dspace),
+        MailboxStandIn(given.mails, port=given.smtp, seen=_report) as mailbox,
+    ):
+        lines = (("crossref", crossref.url), ("content", publisher.template), ("dspace", dspace.url), ("smtp", mailbox.url))
+        print("\n".join(f'{name} = "{address}"' for name, address in lines), flush=True)
         print(f"collection {COLLECTION}; DSPACE_USER={USER} DSPACE_PASSWORD={PASSWORD}; Ctrl-C ends it", file=sys.stderr, flush=True)
         stop.wait()
     return 0

@@ -7,7 +7,6 @@ import io
 from collections.abc import Iterator
 from typing import Any
 from unicodedata import normalize
-from urllib.parse import quote
 
 import msgspec
 from starlette.responses import StreamingResponse
@@ -18,6 +17,7 @@ from milepost.engine.views.late_items import LOOK, each_overdue, late_item_view,
 from milepost.http.api.find import ItemsQuery, afford
 from milepost.http.dashboard.pages.items import filled
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.headers import attachment
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState
 from milepost.ports.items import Query
@@ -37,13 +37,8 @@ def export(state: ServerState, call: Call) -> Answer:
     query = wanted.choice(state.ctx, plan.name)
     afford(state.ctx, query, wanted.scan)
     rows = _rows(state.ctx, query, wanted)
-    headers = {"Content-Disposition": f"attachment; {_file_name(f'{plan.name}.{form}')}"}
-    return Answer(StreamingResponse(_csv(rows) if form == "csv" else _json(rows), media_type=TYPES[form], headers=headers))
-
-
-def _file_name(name: str) -> str:
-    """A file name for a header, which allows ASCII only."""
-    return f'filename="{name}"' if name.isascii() else f"filename*=UTF-8''{quote(name, safe='')}"
+    content = _csv(rows) if form == "csv" else _json(rows)
+    return Answer(StreamingResponse(content, media_type=TYPES[form], headers=attachment(f"{plan.name}.{form}")))
 
 
 def _rows(ctx: Context, query: Query, wanted: ItemsQuery) -> Iterator[dict[str, Any]]:

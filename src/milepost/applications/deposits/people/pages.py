@@ -1,0 +1,287 @@
+"""Pages of deposits: runs and digests, one DOI, and the worklist of manual deposits with its forms."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+import milepost as mp
+from milepost.applications.deposits.acts import FAILED, DepositsApp, abandon, keys_of, mark_deposited, may_be_deposited, requeue
+from milepost.applications.deposits.digest.collect import digests_route_name
+from milepost.applications.deposits.digest.entries import Digest, advice_of
+from milepost.applications.deposits.digest.mail import subject_of
+from milepost.applications.deposits.doi import DoiMistake, normalise
+from milepost.applications.deposits.files import FileStore
+from milepost.applications.deposits.people.claims import claim, claims, release
+from milepost.applications.deposits.people.doi_view import doing, fields_of, files_of, handle_in, links_of, moments_of
+from milepost.applications.deposits.people.runs import runs
+from milepost.applications.deposits.people.worklist import title_of, worklist, worklist_csv
+from milepost.applications.deposits.rounds import word_counts
+from milepost.applications.deposits.settings import DepositsSettings
+from milepost.applications.deposits.words import FAILED as NEEDS_PEOPLE
+from milepost.applications.deposits.words import word_of
+
+HOME = "/deposits"
+SHOWN_RUNS, SHOWN_DIGESTS, SHOWN_WORK = 30, 30, 50
+DIGESTS_READ = 10_000
+COLOURS = {"Success": "done", "Failed and will retry": "work", NEEDS_PEOPLE: "fail"}
+
+
+class FindDoi(Struct, frozen=True):
+    doi: str = ""
+
+
+class WorklistQuery(Struct, frozen=True):
+    """Which DOIs of the worklist; an empty field is no condition."""
+
+    prefix: str = ""
+
+
+class ClaimForm(Struct, frozen=True):
+    doi: str
+    name: str = ""
+    back: Literal["worklist", "doi"] = "worklist"
+
+
+class DepositedForm(Struct, frozen=True):
+    """The handle that a librarian enters."""
+
+    doi: str
+    handle: str
+    reason: str
+    back: Literal["worklist", "doi"] = "worklist"
+
+
+class DoiActForm(Struct, frozen=True):
+    doi: str
+    reason: str
+    back: Literal["worklist", "doi"] = "worklist"
+
+
+class DigestForm(Struct, frozen=True):
+    key: str
+    reason: str
+
+
+def home(app: DepositsApp, call: mp.Call) -> mp.Page:
+    counts = word_counts(app)
+    return mp.Page(
+        "deposits.html",
+        {
+            "counts": [(word, count, COLOURS.get(word, "")) for word, count in counts.items()],
+            "manual": counts[NEEDS_PEOPLE],
+            "runs": runs(app)[:SHOWN_RUNS],
+            "rounds": app.settings.mode == "rounds",
+            "digests": _digests(app),
+            "mail": app.settings.mail,
+        },
+    )
+
+
+def find_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect:
+    try:
+        return mp.Redirect(_doi_path(normalise(call.query.doi)))
+    except DoiMistake as mistake:
+        raise mp.UsageError(str(mistake)) from None
+
+
+def digest(app: DepositsApp, call: mp.Call) -> mp.Page:
+    key = call.path["key"]
+    view = None if app.settings.mail is None else app.show(digests_route_name(app.settings.route), key)
+    if view is None or not view["input"]:
+        raise mp.NotFound(f"there is no digest {key!r}")
+    content = msgspec.convert(view["input"]["digest"], Digest)
+    sections = [
+        ("Needs a manual deposit", "manual", content.manual),
+        ("Will be retried", "retries", content.retries),
+        ("Deposited", "deposited", content.deposited),
+    ]
+    return mp.Page(
+        "digest.html",
+        {
+            "here": HOME,
+            "key": key,
+            "subject": subject_of(content),
+            "content": content,
+            "sections": [section for section in sections if section[2]],
+            "mailed": _mailed(view),
+            "links": {entry.doi: links_of(entry.doi, entry.handle, app.settings.submit.site).item for entry in content.deposited},
+        },
+    )
+
+
+def send_again(app: DepositsApp, call: mp.Call) -> mp.Redirect:
+    body: DigestForm = call.body
+    route = digests_route_name(app.settings.route)
+    refused = app.act("retry", route, keys=[body.key], by=call.caller.name, reason=body.reason).refused
+    for why in dict(refused).values():
+        raise mp.ActRefused(why)
+    return mp.Redirect(f"{HOME}/digests/{quote(body.key, safe='')}")
+
+
+def work(app: DepositsApp, call: mp.Call) -> mp.Page:
+    prefix = call.query.prefix.strip().lower()
+    found, total = worklist(app, prefix=prefix, most=SHOWN_WORK)
+    site = app.settings.submit.site
+    return mp.Page(
+        "worklist.html",
+        {
+            "here": HOME,
+            "prefix": prefix,
+            "found": [(one, links_of(one.doi, None, site)) for one in found],
+            "total": total,
+        },
+    )
+
+
+def export(app: DepositsApp, call: mp.Call) -> mp.Download:
+    found, _ = worklist(app, prefix=call.query.prefix.strip().lower())
+    return mp.Download("manual-deposits.csv", worklist_csv(found), "text/csv; charset=utf-8")
+
+
+def doi_page(app: DepositsApp, call: mp.Call) -> mp.Page:
+    return _doi_page(app, call.path["doi"])
+
+
+def claim_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
+    return _act(app, call, lambda: claim(app, call.body.doi, name=call.body.name or call.caller.name))
+
+
+def release_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
+    return _act(app, call, lambda: release(app, call.body.doi))
+
+
+def deposited(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
+    body: DepositedForm = call.body
+    return _act(app, call, lambda: mark_deposited(app, body.doi, body.handle, by=call.caller.name, reason=body.reason))
+
+
+def requeue_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
+    return _act(app, call, lambda: _accepted(requeue(app, [call.body.doi], by=call.caller.name, reason=call.body.reason)))
+
+
+def abandon_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
+    return _act(app, call, lambda: _accepted(abandon(app, [call.body.doi], by=call.caller.name, reason=call.body.reason)))
+
+
+def add_pages(application: mp.Application[DepositsSettings]) -> None:
+    """Declare the pages and their forms."""
+    page = application.page
+    page(HOME, title="Deposits")(home)
+    page(f"{HOME}/find", query=FindDoi)(find_doi)
+    page(f"{HOME}/digests/{{key}}")(digest)
+    page(f"{HOME}/send-again", scope="operate", form=DigestForm)(send_again)
+    page(f"{HOME}/worklist", query=WorklistQuery)(work)
+    page(f"{HOME}/worklist.csv", query=WorklistQuery)(export)
+    page(f"{HOME}/dois/{{doi:path}}")(doi_page)
+    page(f"{HOME}/claim", scope="operate", form=ClaimForm)(claim_doi)
+    page(f"{HOME}/release", scope="operate", form=ClaimForm)(release_doi)
+    page(f"{HOME}/deposited", scope="operate", form=DepositedForm)(deposited)
+    page(f"{HOME}/requeue", scope="operate", form=DoiActForm)(requeue_doi)
+    page(f"{HOME}/abandon", scope="operate", form=DoiActForm)(abandon_doi)
+
+
+def _act(app: DepositsApp, call: mp.Call, act: Any) -> mp.Redirect | mp.Page:
+    """Carry out an act. If it is refused, the DOI's page says why, with the form as it was filled in."""
+    try:
+        act()
+    except (mp.UsageError, mp.ActRefused) as refusal:
+        return _doi_page(app, call.body.doi, str(refusal), msgspec.to_builtins(call.body))
+    if call.body.back == "worklist":
+        return mp.Redirect(f"{HOME}/worklist")
+    return mp.Redirect(_doi_path(keys_of([call.body.doi])[0]))
+
+
+def _accepted(refused: dict[str, str]) -> None:
+    for why in refused.values():
+        raise mp.ActRefused(why)
+
+
+def _doi_path(doi: str) -> str:
+    return f"{HOME}/dois/{quote(doi, safe='')}"
+
+
+def _doi_page(app: DepositsApp, doi: str, problem: str = "", typed: dict[str, Any] | None = None) -> mp.Page:
+    [key] = keys_of([doi])
+    settings = app.settings
+    view = app.show(settings.route, key)
+    if view is None:
+        raise mp.NotFound(f"{key} is not known here; take it in with a list first")
+    handle, status, failed = handle_in(view), view["status"], view["status"] in FAILED
+    word = word_of(status)
+    return mp.Page(
+        "doi.html",
+        {
+            "here": HOME,
+            "route": settings.route,
+            "doi": key,
+            "view": view,
+            "word": word,
+            "colour": COLOURS.get(word, ""),
+            "doing": doing(view),
+            "title": title_of(view),
+            "handle": handle,
+            "links": links_of(key, handle, settings.submit.site),
+            "files": files_of(view),
+            "fields": _metadata_fields(app, view),
+            "moments": moments_of(view),
+            "advice": advice_of(view["error"], view["stage"]) if failed else "",
+            "search_first": failed and may_be_deposited(view["error"], view["stage"]),
+            "claim": claims(app).get((key, view["ended_at"])) if failed else None,
+            "may_deposit": status != "COMPLETED" and not view["sealed"],
+            "may_requeue": (failed or status == "CANCELLED") and not view["sealed"],
+            "may_abandon": status not in ("COMPLETED", "CANCELLED") and not view["sealed"],
+            "failed": failed,
+            "problem": problem,
+            "typed_handle": (typed or {}).get("handle", ""),
+            "typed_remark": typed["reason"] if typed and "handle" in typed else "deposited by hand",
+            "error": (view["error"] or {}).get("message") or "no error is recorded",
+        },
+        status=409 if problem else 200,
+    )
+
+
+def _metadata_fields(app: DepositsApp, view: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    """The fields of the metadata file, if it is still in the store. A store that does not answer leaves them out."""
+    if not ((view["results"] or {}).get("metadata") or {}).get("file"):
+        return []
+    try:
+        content = FileStore(app.settings.files).find(view["key"], ".json")
+        return [] if content is None else fields_of(msgspec.json.decode(content))
+    except (OSError, msgspec.DecodeError):
+        return []
+
+
+def _digests(app: DepositsApp) -> list[dict[str, Any]]:
+    """The latest digests: what each said, and whether it was mailed."""
+    if app.settings.mail is None:
+        return []
+    route = digests_route_name(app.settings.route)
+    rows = sorted(app.items(route, limit=DIGESTS_READ), key=lambda row: str(row["created_at"]), reverse=True)[:SHOWN_DIGESTS]
+    found = []
+    for row in rows:
+        view = app.show(route, row["key"])
+        if view is not None and view["input"]:
+            content = msgspec.convert(view["input"]["digest"], Digest)
+            found.append({"key": row["key"], "at": row["created_at"], "subject": subject_of(content), "mailed": _mailed(view)})
+    return found
+
+
+def _mailed(view: dict[str, Any]) -> dict[str, Any]:
+    """Was a digest mailed? `colour` and `word` for a table, and the addresses, the error and the next try."""
+    result = (view["results"] or {}).get("mail") or {}
+    status = view["status"]
+    word, colour = ("mailed", "done") if status == "COMPLETED" else ("not mailed", "fail") if status in FAILED else ("waits", "work")
+    return {
+        "word": "not sent" if status == "CANCELLED" else word,
+        "colour": colour,
+        "at": view["ended_at"],
+        "accepted": result.get("accepted") or [],
+        "refused": result.get("refused") or [],
+        "error": "" if status == "COMPLETED" else (view["error"] or {}).get("message", ""),
+        "next_at": view["due_at"] if status == "RETRY_SCHEDULED" else None,
+        "failed": status in FAILED,
+    }

@@ -1,0 +1,46 @@
+"""Record of runs: what each run took in, tried and mailed; a mail that could not be sent goes out with the next run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.applications.deposits.deposits_service import DEPOSITED, NO_PDF, deposits_service
+
+from milepost.applications.deposits.people.runs import KEPT, note_run, runs
+from milepost.applications.deposits.words import FAILED
+
+
+def test_each_run_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with deposits_service(tmp_path, monkeypatch, attempts={"content": 2}) as service:
+        service.deliver(DEPOSITED, NO_PDF)
+        (service.inbox / "broken.csv").write_text("no identifiers here\n")
+        assert service.round().needs_people
+        service.round()
+        assert not service.round().digests
+        last, second, first = runs(service.app)
+        assert (first.lists, first.new, first.tried_again) == (["list.csv"], 2, 0)
+        assert [name for name, _ in first.refused] == ["broken.csv"]
+        assert first.changes == {"Success": 1, "Failed and will retry": 1}
+        assert (second.tried_again, second.changes) == (1, {"Failed and will retry": -1, FAILED: 1})
+        assert (last.new, last.changes, last.digests) == (0, {}, [])
+        assert [service.milepost.show("deposits-digests", key)["status"] for key in first.digests + second.digests] == ["COMPLETED"] * 2  # type: ignore[index]
+        assert len(service.mailbox.files) == 2
+        for _ in range(KEPT):
+            note_run(service.app, last)
+        assert len(runs(service.app)) == KEPT
+
+
+def test_a_mail_that_could_not_be_sent_goes_out_with_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = {"smtp": "smtp://127.0.0.1:9", "sender": "deposits@example.org", "to": ["librarian@example.org"]}
+    with deposits_service(tmp_path, monkeypatch, mail=silent) as service:
+        service.deliver(DEPOSITED)
+        report = service.round()
+        assert (report.digests, report.unmailed, report.needs_people) == (1, 1, True)
+    (tmp_path / "inbox" / "list.csv").unlink(missing_ok=True)
+    (tmp_path / "inbox").rename(tmp_path / "before")
+    with deposits_service(tmp_path, monkeypatch) as service:
+        report = service.round()
+        assert (report.unmailed, report.needs_people) == (0, False)
+        [mail] = service.mailbox.files
+        assert DEPOSITED in mail.read_text()
