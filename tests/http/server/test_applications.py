@@ -213,6 +213,6 @@ def test_a_page_may_be_a_file_and_a_form_reads_what_it_has_written() -> None:
 
     with served(other) as at:
         file = at.call("GET", "/other/table.csv")
-        assert file.headers["Content-Disposition"] == "attachment; filename*=UTF-8''gr%C3%B6%C3%9Fe.csv"
-        assert file.headers["Content-Type"] == "text/csv; charset=utf-8"
+        assert file.headers["content-disposition"] == "attachment; filename*=UTF-8''gr%C3%B6%C3%9Fe.csv"
+        assert file.headers["content-type"] == "text/csv; charset=utf-8"
         assert at.call("POST", "/other/count", b"", headers=FORM).status == 303
