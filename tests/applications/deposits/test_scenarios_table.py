@@ -151,7 +151,7 @@ SCENARIOS: dict[int, tuple[str, ...]] = {
         "digest/test_digests.py::test_after_each_run_one_mail_says_what_was_deposited_what_is_retried_and_what_needs_people",
         "digest/test_digests.py::test_a_mail_that_cannot_be_sent_is_kept_and_sent_later",
         "digest/test_digests.py::test_a_process_that_dies_before_it_moves_its_cursor_mails_nothing_twice",
-        "people/test_runs.py::test_a_mail_that_could_not_be_sent_goes_out_with_the_next_run",
+        "test_runs.py::test_a_mail_that_could_not_be_sent_goes_out_with_the_next_run",
     ),
     # Old and new forms of results.
     31: (

@@ -12,7 +12,7 @@ import milepost as mp
 from milepost.applications.deposits.acts import DepositsApp
 from milepost.applications.deposits.digest.collect import collect_digests, digests_route_name, undelivered
 from milepost.applications.deposits.intake import BY, IntakeReport, take_in_lists
-from milepost.applications.deposits.people.runs import note_run, run_record
+from milepost.applications.deposits.runs import note_run, run_record
 from milepost.applications.deposits.stuck.late import find_late_deposits
 from milepost.applications.deposits.words import FAILED, counts_by_word
 

@@ -1,1 +1,1 @@
-"""The people's side of deposits: worklist of manual deposits, claims, record of runs, and pages."""
+"""The people's side of deposits: worklist of manual deposits, claims, and pages."""

@@ -17,9 +17,9 @@ from milepost.applications.deposits.doi import DoiMistake, normalise
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.people.claims import claim, claims, release
 from milepost.applications.deposits.people.doi_view import doing, fields_of, files_of, handle_in, links_of, moments_of
-from milepost.applications.deposits.people.runs import runs
 from milepost.applications.deposits.people.worklist import title_of, worklist, worklist_csv
 from milepost.applications.deposits.rounds import word_counts
+from milepost.applications.deposits.runs import runs
 from milepost.applications.deposits.settings import DepositsSettings
 from milepost.applications.deposits.words import FAILED as NEEDS_PEOPLE
 from milepost.applications.deposits.words import word_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.applications.deposits.deposits_service import DEPOSITED, NO_PDF, deposits_service
 
-from milepost.applications.deposits.people.runs import KEPT, note_run, runs
+from milepost.applications.deposits.runs import KEPT, note_run, runs
 from milepost.applications.deposits.words import FAILED
 
 
