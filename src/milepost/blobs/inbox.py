@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -90,6 +91,8 @@ class FolderInbox:
 
     def _look(self, name: str) -> InboxFile:
         facts = (self.path / name).stat()
+        if not stat.S_ISREG(facts.st_mode):
+            raise FileNotFoundError(f"{name!r} is no file: a pipe, for example, may never end")
         return InboxFile(name, facts.st_size, f"{facts.st_ino}-{facts.st_size}-{facts.st_mtime_ns}", facts.st_mtime)
 
 

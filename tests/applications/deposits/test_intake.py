@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.applications.deposits.deposits_scene import DepositsScene
 
@@ -21,6 +25,22 @@ from milepost.testing.aws_model import AwsModel
 def scene(tmp_path: Path) -> Iterator[DepositsScene]:
     with DepositsScene(tmp_path) as found:
         yield found
+
+
+@contextmanager
+def alarm() -> Iterator[None]:
+    """Fails instead of hanging."""
+
+    def rings(*_: object) -> None:
+        raise AssertionError("not done after 60 s")
+
+    before = signal.signal(signal.SIGALRM, rings)
+    signal.alarm(60)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_every_form_of_a_doi_is_one_item_and_bad_lines_are_named(scene: DepositsScene) -> None:
@@ -259,3 +279,44 @@ def test_a_long_list_takes_little_memory(tmp_path: Path) -> None:
 
 def _dois(count: int, kind: str = "old") -> str:
     return "".join(f"10.1/{kind}.{number}\n" for number in range(count))
+
+
+def test_a_name_that_is_not_utf_8_stops_no_other_list(scene: DepositsScene) -> None:
+    (scene.inbox / os.fsdecode(b"a-\xff.csv")).write_bytes(b"10.1/a\n")
+    scene.deliver("b.csv", "10.1/b\n")
+    report = scene.take_in()
+    assert scene.keys() == ["10.1/a", "10.1/b"]
+    assert len(report.taken) == 2
+    assert len(scene.archived()) == 2
+    assert json.loads(msgspec.json.encode(report))
+
+
+@pytest.mark.parametrize("name", ["n" * 251 + ".csv", "ü" * 125 + ".csv"])
+def test_a_list_with_the_longest_name_is_archived(scene: DepositsScene, name: str) -> None:
+    scene.deliver(name, "10.1/a\n")
+    report = scene.take_in()
+    assert not report.unread
+    assert len(scene.archived()) == 1
+    assert scene.take_in().taken == []
+
+
+def test_a_list_that_is_dated_in_the_future_is_taken_in(scene: DepositsScene) -> None:
+    path = scene.deliver("list.csv", "10.1/a\n")
+    os.utime(path, (4e9, 4e9))
+    assert scene.take_in().new == 1
+
+
+def test_a_pipe_in_the_inbox_is_not_read(scene: DepositsScene) -> None:
+    os.mkfifo(scene.inbox / "pipe.csv")
+    scene.deliver("list.csv", "10.1/a\n")
+    with alarm():
+        assert scene.take_in().new == 1
+
+
+@pytest.mark.parametrize("text", ["(" * 1_000_000, "https://doi.org/" * 60_000, "10.1/" + ")" * 1_000_000])
+def test_a_hostile_line_costs_no_time(scene: DepositsScene, text: str) -> None:
+    scene.deliver("list.csv", f"10.1/a\n{text}\n10.1/b\n")
+    with alarm():
+        [taken] = scene.take_in().taken
+    assert scene.keys() == ["10.1/a", "10.1/b"]
+    assert taken.report.counts["malformed"] == 1

@@ -8,6 +8,8 @@ from urllib.parse import quote, unquote
 LONGEST = 1_000
 """Most characters of a DOI here: it is the key of an item."""
 
+LONGEST_TEXT = 4 * LONGEST
+"""Most characters of a text that is looked at: it may be an encoded URL. The time to find a DOI in it grows with the square."""
 _PLAIN = re.compile(r"10\.[0-9]{1,9}(?:\.[0-9]+)*/[!-%'-~]*[0-9A-Za-z]")
 """The usual case, which needs nothing but lower case."""
 _PREFIX = re.compile(r"info:doi/|urn:doi:|doi(?:\s*:\s*|\s+)", re.IGNORECASE)
@@ -33,6 +35,8 @@ def normalise(text: str) -> str:
     """The one form of a DOI: without prefix, ASCII letters in lower case (a DOI ignores the case of those alone). Raises DoiMistake."""
     if _PLAIN.fullmatch(text) is not None and len(text) <= LONGEST:
         return text.lower()
+    if len(text.strip()) > LONGEST_TEXT:
+        raise DoiMistake(f"it has more than {LONGEST_TEXT:,} characters")
     doi = _bare(text.translate(_INVISIBLE)).translate(_LOWER)
     if not doi:
         raise DoiMistake("it is empty")

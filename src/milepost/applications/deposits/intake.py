@@ -14,6 +14,8 @@ from milepost.applications.deposits.settings import DepositsSettings
 from milepost.blobs import Inbox, InboxFile, open_inbox
 
 ARCHIVED, QUARANTINE = "archived", "quarantine"
+LONGEST_NAME = 150
+"""Most bytes of a delivered file's name that its archived one keeps, from the end: a file system allows 255 for the whole."""
 ENDINGS = (".csv", ".txt")
 BY = "deposits"
 SMALL = 65_536
@@ -72,15 +74,17 @@ def take_in_lists(app: mp.Operations, settings: DepositsSettings, now: datetime 
     quiet_s = mp.span_ms(settings.inbox_quiet, "inbox_quiet") / 1000
     for file in files:
         if not file.name.lower().endswith(ENDINGS):
-            report.ignored.append(file.name)
-        elif file.modified_at is not None and at.timestamp() - file.modified_at < quiet_s:
-            report.growing.append(file.name)
+            report.ignored.append(_printable(file.name))
+        elif file.modified_at is not None and abs(at.timestamp() - file.modified_at) < quiet_s:
+            # A time far in the future is that of a wrong clock, and says nothing.
+            report.growing.append(_printable(file.name))
         else:
             _take_in(app, settings, inbox, file, at, report)
     return report
 
 
 def _take_in(app: mp.Operations, settings: DepositsSettings, inbox: Inbox, file: InboxFile, at: datetime, report: IntakeReport) -> None:
+    shown = _printable(file.name)
     try:
         with inbox.open(file) as opened:
             stream: BinaryIO = opened
@@ -88,29 +92,36 @@ def _take_in(app: mp.Operations, settings: DepositsSettings, inbox: Inbox, file:
                 content = opened.read()
                 stream = io.BytesIO(content)
                 if not content.strip():
-                    raise mp.UsageError(f"{file.name} has no lines")
-            taken = app.submit_list(settings.route, stream, name=file.name, full=settings.full_lists, by=BY)
-        name = archive_name(ARCHIVED, file.name, at, taken.id)
+                    raise mp.UsageError(f"{shown} has no lines")
+            taken = app.submit_list(settings.route, stream, name=shown, full=settings.full_lists, by=BY)
+        name = archive_name(ARCHIVED, shown, at, taken.id)
         inbox.write(f"{name}.report.json", msgspec.json.format(msgspec.json.encode(taken), indent=2))
-        report.taken.append(TakenList(file.name, name if inbox.move(file, name) else "", taken))
+        report.taken.append(TakenList(shown, name if inbox.move(file, name) else "", taken))
     except mp.LedgerError:
         raise
     except mp.UsageError as mistake:
         report.refused.append(_quarantined(inbox, file, at, str(mistake)))
     except (mp.MilepostError, OSError) as error:
-        report.unread.append(RefusedList(file.name, "", str(error)))
+        report.unread.append(RefusedList(shown, "", _printable(str(error))))
 
 
 def _quarantined(inbox: Inbox, file: InboxFile, at: datetime, reason: str) -> RefusedList:
-    name = archive_name(QUARANTINE, file.name, at, secrets.token_hex(8))
+    shown = _printable(file.name)
+    name = archive_name(QUARANTINE, shown, at, secrets.token_hex(8))
     try:
         inbox.write(f"{name}.reason.txt", f"{reason}\n".encode(errors="replace"))
-        return RefusedList(file.name, name if inbox.move(file, name) else "", reason)
+        return RefusedList(shown, name if inbox.move(file, name) else "", reason)
     except OSError as error:
-        return RefusedList(file.name, "", f"{reason} (and it cannot be moved: {error})")
+        return RefusedList(shown, "", _printable(f"{reason} (and it cannot be moved: {error})"))
 
 
 def archive_name(folder: str, name: str, at: datetime, id: str) -> str:
     """The name of a file that was dealt with: in `folder`, with time and id, so that no delivery replaces an earlier one."""
     place, _, last = name.rpartition("/")
+    last = last.encode()[-LONGEST_NAME:].decode(errors="ignore")
     return "/".join(part for part in (folder, place, f"{at:%Y%m%dT%H%M%SZ}-{id}-{last}") if part)
+
+
+def _printable(name: str) -> str:
+    """The name as text that can be stored: a file system allows bytes in it that are no UTF-8."""
+    return name.encode(errors="replace").decode()
