@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.applications.deposits.submit_scene import SubmitScene, pdf_of, submit_scene
 
+from milepost.applications.deposits.stuck.late import find_late_deposits
 from milepost.applications.deposits.stuck.report import stuck_deposits
 
 DOI = "10.1002/abcd.20417"
@@ -192,3 +194,60 @@ def test_a_missing_file_is_a_failed_try(quick: SubmitScene) -> None:
     quick.work("10d")
     assert quick.state(DOI)[1] == "MAX_RETRIES_EXCEEDED"
     assert quick.dspace.having(DOI) == []
+
+
+def test_a_csrf_token_that_is_refused_again_and_again_is_no_lack_of_a_right(quick: SubmitScene) -> None:
+    refusal = {"status": 403, "message": "Access is denied. Invalid CSRF token."}
+    quick.dspace.fail("status", 403, where="POST */core/items", times=2, body=refusal)
+    quick.take_in(DOI)
+    assert quick.state(DOI) == ("submit", "RETRY_SCHEDULED", 1)
+    quick.work("2d")
+    whole(quick)
+
+
+def test_an_error_that_is_not_foreseen_is_followed_by_a_search(quick: SubmitScene, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick.dspace.index_lag = 90
+    create = quick.submission.dspace.create
+
+    def broken(*args: Any, **more: Any) -> None:
+        create(*args, **more)
+        raise RecursionError("its JSON is nested deeply")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(quick.submission.dspace, "create", broken)
+        quick.take_in(DOI)
+    quick.ledger.act("retry", "deposits", keys=[DOI], by="ops", reason="at once")
+    quick.work("2d")
+    whole(quick)
+
+
+def test_a_search_before_the_last_submission_does_not_count_for_it(quick: SubmitScene) -> None:
+    """An operator sends it as new between the two searches, its answer is lost, and the index is behind."""
+    quick.dspace.index_lag = 60
+    quick.dspace.fail("reset", where="POST */core/items", times=1)
+    quick.take_in(DOI)
+    quick.ledger.act("retry", "deposits", keys=[DOI], by="ops", reason="at once")
+    quick.work("1s")
+    assert quick.state(DOI)[1] == "WAITING"
+    quick.clock.advance("3m")
+    quick.dspace.fail("reset", where="POST */core/items", times=1, acted=True)
+    quick.ledger.act("retry", "deposits", keys=[DOI], by="ops", reason="as new", as_new=True)
+    quick.work("1s")
+    quick.ledger.act("retry", "deposits", keys=[DOI], by="ops", reason="at once")
+    quick.work("2d")
+    whole(quick)
+
+
+def test_a_search_that_dspace_refuses_stops_no_other(quick: SubmitScene) -> None:
+    dois = ("10.1002/a", "10.1002/b")
+    quick.dspace.fail("reset", where="POST */core/items", acted=True)
+    quick.take_in(*dois)
+    quick.dspace.fail("status", 500, where="GET */discover/*")
+    quick.work("2d")
+    quick.dspace.mend()
+    assert {quick.state(doi)[1] for doi in dois} == {"MAX_RETRIES_EXCEEDED"}
+    for item in quick.dspace.items.values():
+        item.discoverable = True
+        item.add_file("a.pdf", b"%PDF-")
+    quick.dspace.fail("status", 400, where="GET */discover/*", times=1)
+    assert len(find_late_deposits(quick.app, quick.submission.dspace)) == 1

@@ -197,6 +197,9 @@ class DSpaceSession:
             return DSpaceUnreadable(f"{text}, which is not what the API promises", http_status=status, unknown=method != "GET")
         if status == 401:
             return DSpaceLoginFailed(text, http_status=status)
+        if status == 403 and refuses_token(answer):
+            # Twice in a row: other clients of this session were given tokens meanwhile. It says nothing about a right.
+            return DSpaceUnavailable(text, http_status=status)
         if status == 403:
             return DSpaceForbidden(text, http_status=status, permanent=method != "GET")
         if answer.not_now:

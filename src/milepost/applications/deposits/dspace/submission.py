@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -105,6 +106,8 @@ class DSpaceSubmission:
 
     def _make(self, deposit: Deposit) -> mp.Outcome:
         collection = self.dspace.collection(self._settings.submit.collection)
+        # A search that found nothing before this submission says nothing about it.
+        self._records.remove(deposit.doi)
         made = self.dspace.create(collection, deposit.title or deposit.doi, self._metadata(deposit), discoverable=False)
         return self._complete(deposit, made, new=True)
 
@@ -157,6 +160,10 @@ def attempted(act: Callable[[], mp.Outcome]) -> mp.Outcome:
         return failed(str(error), error, left=error.unknown)
     except OSError as error:
         return failed(f"a file of the deposit cannot be read: {error}", error, left=False)
+    except Exception as error:
+        # Not foreseen: it is not known how far the act got.
+        said = f"{type(error).__name__}: {error}"
+        return mp.Retry(said, category="EXCEPTION", unknown=True, traceback="".join(traceback.format_exception(error)))
 
 
 def open_dspace(

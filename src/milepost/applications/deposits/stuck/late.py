@@ -11,6 +11,7 @@ from typing import Any
 import milepost as mp
 from milepost.applications.deposits.acts import FAILED, DepositsApp, may_be_deposited
 from milepost.applications.deposits.dspace.api import DSpace
+from milepost.applications.deposits.dspace.errors import DSpaceRefused
 from milepost.applications.deposits.dspace.found_items import deposited
 from milepost.applications.deposits.dspace.submission import open_dspace
 from milepost.applications.deposits.route import SUBMIT
@@ -46,7 +47,12 @@ def find_late_deposits(app: DepositsApp, dspace: DSpace | None = None, environme
 
 
 def _complete(app: DepositsApp, dspace: DSpace, doi: str) -> bool:
-    item = next((one for one in dspace.find(doi) if one.discoverable and not one.withdrawn), None)
+    try:
+        items = dspace.find(doi)
+    except DSpaceRefused as error:
+        log.warning("the search for %s failed, and the others follow: %s", doi, error)
+        return False
+    item = next((one for one in items if one.discoverable and not one.withdrawn), None)
     files = [] if item is None else dspace.files(item.uuid)
     if item is None or not files:
         return False
