@@ -22,6 +22,8 @@ METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"}
 WITHOUT_BODY = frozenset({"GET", "HEAD"})
 INLINE_BODY = 262_144
 """The largest body, in bytes, that a service accepts unless its setting `largest_body` says otherwise."""
+LARGEST_HEADERS = 49_152
+"""Bytes of a sender's headers; a request may have 65,536 with those that the service adds."""
 LONGEST_ID = 256
 LONGEST_URL = 1_024
 """Characters of a part of a key."""
@@ -164,6 +166,8 @@ def _headers(value: Any) -> dict[str, str]:
         found = net.checked_headers(dict(named.values()))
     except net.InvalidRequest as error:
         raise _wrong(f"Invalid headers: {error}") from None
+    if sum(len(name) + len(text) + 4 for name, text in found.items()) > LARGEST_HEADERS:
+        raise _wrong(f"Invalid headers: they are larger than {LARGEST_HEADERS:,} bytes")
     return {name: text for name, text in found.items() if name.lower() not in RESERVED}
 
 

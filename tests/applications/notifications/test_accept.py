@@ -350,3 +350,14 @@ def test_unregistered_targets_may_be_refused() -> None:
             400,
             "Invalid targetUrl: it belongs to no destination, and unregistered targets are refused",
         )
+
+
+def test_headers_that_a_delivery_would_have_no_room_for_are_refused_at_once() -> None:
+    with Partner(answers(200)) as partner, service() as at:
+        large = {f"X-{number:03d}": "v" * 480 for number in range(100)}
+        sent = message(partner.url, headers=large)
+        assert at.post(sent).status == 200
+        at.work()
+        assert at.item(sent)["status"] == "COMPLETED"
+        refused = at.post(message(partner.url, messageId="m-2", headers={**large, "X-More": "v" * 2_000}))
+        assert (refused.status, "larger than 49,152 bytes" in refused.body["message"]) == (400, True)

@@ -240,3 +240,22 @@ def test_the_health_check_names_the_destination_whose_secret_is_missing(monkeypa
         assert (finding.level, "crm" in finding.what, "CRM_TOKEN" in finding.what) == ("bad", True, True)
         monkeypatch.setenv("CRM_TOKEN", "x")
         assert [one.level for one in at.findings()] == ["ok"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/crm/../admin", "/v1/crm/%2e%2E/admin", "/v1/crm/.%2e", "/v1/crm/..%2fadmin", "/v1/crm/..;x/admin", "/v1/crm/a%5c..%5cadmin"],
+)
+def test_a_path_that_climbs_out_of_a_prefix_gets_no_credentials_of_it(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRM_TOKEN", "s3cret")
+    with Partner(answers(200)) as partner:
+        own = {"url": f"{partner.url}v1/crm", "auth": {"kind": "bearer", "token_env": "CRM_TOKEN"}}
+        with service(destinations={"crm": own}) as at:
+            at.post(message(f"{partner.url}v1/crm/..a/b...", messageId="m-0"))
+            at.post(message(f"{partner.url.rstrip('/')}{path}"))
+            at.work()
+        assert sorted((one.target, "authorization" in one.headers) for one in partner.requests) == sorted(
+            [("/v1/crm/..a/b...", True), (path, False)]
+        )
+        with service(destinations={"crm": own}, unregistered="refuse") as strict:
+            assert strict.post(message(f"{partner.url.rstrip('/')}{path}")).status == 400

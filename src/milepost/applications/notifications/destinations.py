@@ -23,6 +23,8 @@ from milepost.applications.notifications.settings import (
 STALE_S = 10.0
 """Seconds after which the ledger's destinations are read again before one is used. (The service that reads them does it sooner.)"""
 
+_DOTS = re.compile(r"(?:/|%2f|%5c)(?:\.|%2e){1,2}(?:/|%2f|%5c|;|\Z)", re.IGNORECASE)
+"""A component "." or "..", also if it is percent-encoded or has a parameter: many servers resolve it all the same."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 
 
@@ -219,7 +221,10 @@ def _path(one: Destination) -> str:
 
 
 def _within(url: net.HttpUrl, prefix: net.HttpUrl) -> bool:
-    """Does the URL's path begin with all components of the prefix's? /v1 is a prefix of /v1 and /v1/a, not of /v10."""
+    """Does the URL's path begin with all components of the prefix's? /v1 is a prefix of /v1 and /v1/a, not of /v10; nor of /v1/../a,
+    which a server may read as /a: a destination's credentials are for the paths below it alone."""
     path = url.target.partition("?")[0]
     start = prefix.target.rstrip("/")
+    if start and _DOTS.search(path):
+        return False
     return path == start or path.startswith(f"{start}/")
