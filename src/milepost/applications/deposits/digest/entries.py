@@ -70,7 +70,7 @@ def entry_of(line: Mapping[str, Any], view: Mapping[str, Any] | None, *, rounds:
 
 
 def advice_of(error: dict[str, Any] | None, stage: str) -> str:
-    """What a person has to do about a DOI that failed at this stage with this error."""
+    """The advice to a person about a DOI that failed at this stage with this error."""
     return _SEARCH_FIRST if may_be_deposited(error, stage) else _ADVICE.get(stage, _SUBMIT)
 
 

@@ -20,7 +20,7 @@ LISTED = 10_000
 
 
 class ManualClaim(msgspec.Struct, frozen=True):
-    """Who makes this manual deposit, and since when. `failed_at` is the time of the failure that it belongs to."""
+    """The person who makes a manual deposit, and since when. `failed_at` is the time of the failure that it belongs to."""
 
     doi: str
     name: str

@@ -76,7 +76,7 @@ class DepositLinks(msgspec.Struct, frozen=True):
 
 
 def moments_of(view: Mapping[str, Any]) -> list[DoiMoment]:
-    """What happened to a DOI, the first event first; `view` is as `show` gives it."""
+    """The entries of a DOI's history for its page, the first one first; `view` is as `show` gives it."""
     lines = [line for line in view.get("history") or () if line["reason"] not in _QUIET]
     return [_moment(line) for line in lines]
 

@@ -271,7 +271,7 @@ def _digests(app: DepositsApp) -> list[dict[str, Any]]:
 
 
 def _mailed(view: dict[str, Any]) -> dict[str, Any]:
-    """Was a digest mailed? `colour` and `word` for a table, and the addresses, the error and the next try."""
+    """The state of a digest's mail: `colour` and `word` for a table, and the addresses, the error and the next try."""
     result = (view["results"] or {}).get("mail") or {}
     status = view["status"]
     word, colour = ("mailed", "done") if status == "COMPLETED" else ("not mailed", "fail") if status in FAILED else ("waits", "work")
