@@ -55,3 +55,21 @@ def test_s33_it_answers_within_its_limit_though_the_ledger_hangs(monkeypatch: py
             assert "has not answered within" in answer.body["parts"][0]["why"]
         finally:
             release.set()
+
+
+def test_a_ledger_that_hangs_occupies_one_thread_however_many_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "HEALTH_S", 0.05)
+    release, hanging = threading.Event(), list[str]()
+    with service() as at:
+
+        def hang(kind: str, *args: object, **options: object) -> bool:
+            hanging.append(kind)
+            release.wait(60)
+            return True
+
+        monkeypatch.setattr(at.ctx.ledger, "write", hang)
+        try:
+            assert [at.call("GET", "/health").status for _ in range(20)] == [503] * 20
+            assert len(hanging) == 1
+        finally:
+            release.set()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import milepost as mp
 from milepost.applications.notifications.deliver import Deliverer
 from milepost.applications.notifications.destinations import Destinations
@@ -25,6 +27,8 @@ class NotificationsState:
         self.route = notifications_route(settings, self.destinations, self.deliverer)
         self.collector = FigureCollector()
         self.sender_limits = SenderLimits(settings)
+        self.health_look: asyncio.Future[list[tuple[str, str]]] | None = None
+        """The look at the service's health that is under way."""
 
     def open(self, app: mp.AppContext[NotificationsSettings]) -> None:
         """Use this ledger's clock and controls."""

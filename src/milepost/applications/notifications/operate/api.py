@@ -237,12 +237,22 @@ def list_senders(app: App, call: mp.Call) -> mp.Answer:
 async def health(app: App, call: mp.Call) -> mp.Answer:
     """Is the service well: can the ledger be written to, does a worker run? Within two seconds, and open to all."""
     try:
-        missing = await asyncio.wait_for(asyncio.to_thread(app.unready), HEALTH_S)
+        missing = await asyncio.wait_for(asyncio.shield(_look(app)), HEALTH_S)
     except TimeoutError:
         missing = [("ledger", f"it has not answered within {HEALTH_S:g} s")]
     parts = [PartHealth(part, why) for part, why in missing]
     now = f"{app.now():%Y-%m-%dT%H:%M:%SZ}"
     return mp.Answer(HealthAnswer("unhealthy" if parts else "healthy", app.name, now, parts), 503 if parts else 200)
+
+
+def _look(app: App) -> asyncio.Future[list[tuple[str, str]]]:
+    """The look at the service's health that is under way, or a new one. All calls share it: anyone may call, and a ledger that hangs must
+    not occupy a thread for each of them."""
+    loop, there = asyncio.get_running_loop(), app.state.health_look
+    if there is None or there.done() or there.get_loop() is not loop:
+        there = app.state.health_look = loop.run_in_executor(None, app.unready)
+    found: asyncio.Future[list[tuple[str, str]]] = there
+    return found
 
 
 def add_endpoints(application: Application) -> None:
