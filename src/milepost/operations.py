@@ -8,6 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
 from milepost.core.errors import ActRefused, CostlyQuery, UsageError
 from milepost.core.history import line_to_public
 from milepost.core.item import Item, Row
@@ -276,7 +278,7 @@ class Operations:
     def alerts(self, rule: str | None = None) -> list[dict[str, Any]]:
         """The alerts that are raised now, of one `AlertRule` or of all: the cause, where, since when, how many items have failed because of it,
         and the receivers that have not received the notice yet."""
-        return alert_views(self.context, rule)
+        return [to_builtins(one) for one in alert_views(self.context, rule)]
 
     def feed(self, after: int = 0, limit: int = 500) -> list[dict[str, Any]]:
         """History lines of all items in the order in which they were written, after the place `after`. Each has its place `seq`, `route`,

@@ -55,6 +55,19 @@ class Trouble(Struct, frozen=True):
         parts = "\x1f".join((self.kind, self.route, self.stage, self.lane, self.group))
         return sha256(parts.encode()).hexdigest()[:16]
 
+    @property
+    def scope(self) -> str:
+        """Route, stage and lane as text."""
+        return "/".join(part for part in (self.route, self.stage, self.lane) if part)
+
+    @property
+    def command(self) -> str:
+        """The command that shows more of it."""
+        if self.kind != "failures":
+            return "milepost doctor"
+        lane = f" --lane {quote(self.lane)}" if self.lane not in ("", "*") else ""
+        return f"milepost list {self.route} --status failed{lane}"
+
 
 class AlertDelivery(Struct, frozen=True):
     """A receiver that has not accepted a notice yet."""
@@ -183,7 +196,7 @@ def envelope_of(record: AlertRecord, notice: AlertNotice) -> Envelope:
         "id": notice_id,
         "source": f"/milepost/alerts/{record.rule}",
         "type": f"milepost.alert.{notice.kind}",
-        "subject": _scope(trouble),
+        "subject": trouble.scope,
         "time": iso(notice.at),
         "datacontenttype": "application/json",
         "sequence": str(order),
@@ -199,7 +212,6 @@ def _notice_id(record: AlertRecord, kind: str, number: int) -> str:
 def _with_notice(record: AlertRecord, kind: NoticeKind, rule: AlertRule, receivers: Sequence[str], now: int) -> AlertRecord:
     trouble = record.trouble
     title, text = _words(record, kind, rule)
-    lane = f" --lane {quote(trouble.lane)}" if trouble.lane not in ("", "*") else ""
     facts = {"Route": trouble.route, "Stage": trouble.stage, rule.lane.capitalize(): trouble.lane, "Cause": trouble.cause}
     facts |= {"Example": trouble.key, "Failed": f"{record.count:,}" if kind == "over" and record.count else ""}
     data: dict[str, Any] = {
@@ -215,7 +227,7 @@ def _with_notice(record: AlertRecord, kind: NoticeKind, rule: AlertRule, receive
         "example": trouble.key,
         "since": iso(record.raised_at),
         "facts": {name: value for name, value in facts.items() if value},
-        "command": f"milepost list {trouble.route} --status failed{lane}" if trouble.kind == "failures" else "milepost doctor",
+        "command": trouble.command,
     }
     if kind == "over":
         data["follows"] = _notice_id(record, "raised", record.number)
@@ -238,7 +250,7 @@ def _words(record: AlertRecord, kind: NoticeKind, rule: AlertRule) -> tuple[str,
         if trouble.lane == "*":
             return f"Over: {trouble.route}: no longer are more than {MOST} lanes closed", f"It lasted {lasted}."
         subject = "the breaker of" if trouble.kind == "breaker" else "the pause of"
-        return f"Over: {subject} {_scope(trouble)} {ended}", f"It lasted {lasted}. What waited is worked on."
+        return f"Over: {subject} {trouble.scope} {ended}", f"It lasted {lasted}. What waited is worked on."
     if trouble.kind == "failures":
         if trouble.lane == "*":
             return (
@@ -252,12 +264,8 @@ def _words(record: AlertRecord, kind: NoticeKind, rule: AlertRule) -> tuple[str,
         return f"{trouble.route}: {rule.items} of more than {MOST} lanes wait", text
     if trouble.kind == "breaker":
         text = f"Its {rule.items} wait and use no attempts, until a probe succeeds. The last failure: {said}"
-        return f"The breaker of {_scope(trouble)} is open", text
-    return f"{_scope(trouble)} is paused", f"{said or 'No reason was given'}. Its {rule.items} wait until it is resumed."
-
-
-def _scope(trouble: Trouble) -> str:
-    return "/".join(part for part in (trouble.route, trouble.stage, trouble.lane) if part)
+        return f"The breaker of {trouble.scope} is open", text
+    return f"{trouble.scope} is paused", f"{said or 'No reason was given'}. Its {rule.items} wait until it is resumed."
 
 
 def _changed(record: AlertRecord, notice: AlertNotice, delivery: AlertDelivery, *, gone: bool = False) -> AlertRecord:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import Struct
 
 from milepost.core.values.durations import iso
+from milepost.engine.alerts.record import AlertRecord, Trouble, TroubleKind
 from milepost.engine.alerts.watch import stored_alerts
 from milepost.engine.context import Context
 
@@ -22,26 +21,60 @@ class UndeliveredNotice(Struct, frozen=True):
     error: str
 
 
-def alert_views(ctx: Context, rule: str | None = None) -> list[dict[str, Any]]:
+class AlertView(Struct, frozen=True):
+    """An alert that is raised."""
+
+    rule: str
+    kind: TroubleKind
+    title: str
+    route: str
+    stage: str
+    lane: str
+    cause: str
+    group: str
+    text: str
+    """The error's message, or the reason of a pause."""
+    example: str
+    """Key of an item that failed."""
+    count: int
+    """Failures since it was raised."""
+    since: str | None
+    undelivered: list[str]
+    """Receivers that have not accepted a notice yet."""
+    command: str
+    """The command that shows more of it."""
+
+
+def alert_views(ctx: Context, rule: str | None = None) -> list[AlertView]:
     """The alerts that are raised now, the oldest first."""
     raised = [one.record for one in stored_alerts(ctx, rule).values() if one.record.raised]
-    return [
-        {
-            "rule": one.rule,
-            "kind": one.trouble.kind,
-            "route": one.trouble.route,
-            "stage": one.trouble.stage,
-            "lane": one.trouble.lane,
-            "cause": one.trouble.cause,
-            "group": one.trouble.group,
-            "text": one.trouble.text,
-            "example": one.trouble.key,
-            "count": one.count,
-            "since": iso(one.raised_at),
-            "undelivered": sorted({delivery.to for notice in one.notices for delivery in notice.left}),
-        }
-        for one in sorted(raised, key=lambda record: record.raised_at)
-    ]
+    return [_view(record) for record in sorted(raised, key=lambda record: record.raised_at)]
+
+
+def _view(record: AlertRecord) -> AlertView:
+    trouble = record.trouble
+    return AlertView(
+        record.rule,
+        trouble.kind,
+        _title(trouble),
+        trouble.route,
+        trouble.stage,
+        trouble.lane,
+        trouble.cause,
+        trouble.group,
+        trouble.text,
+        trouble.key,
+        record.count,
+        iso(record.raised_at),
+        sorted({delivery.to for notice in record.notices for delivery in notice.left}),
+        trouble.command,
+    )
+
+
+def _title(trouble: Trouble) -> str:
+    if trouble.kind == "breaker":
+        return f"The breaker of {trouble.scope} is open"
+    return f"{trouble.scope} is paused" if trouble.kind == "pause" else f"{trouble.scope} fails: {trouble.cause}"
 
 
 def undelivered(ctx: Context) -> list[UndeliveredNotice]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from milepost.http.api import (
+    alerts,
     claims,
     confirmations,
     events,
@@ -32,6 +33,7 @@ MODULES = (
     evidence,
     find,
     groups,
+    alerts,
     lists,
     confirmations,
     acts,

@@ -1,4 +1,4 @@
-"""System page: processes, pauses and limits, quarantine, the doctor's findings, and API keys."""
+"""System page: processes, alerts, pauses and limits, quarantine, the doctor's findings, and API keys."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Limits, Stage
 from milepost.core.values.durations import iso
 from milepost.engine.acts.foreign_rows import Quarantine, quarantine_view
+from milepost.engine.alerts.views import alert_views
 from milepost.engine.auth.keys import all_keys, key_view, last_uses
 from milepost.engine.breakers import BreakerView, breaker_views
 from milepost.engine.context import Context
@@ -67,6 +68,7 @@ def system(state: ServerState, call: Call) -> Answer:
             processes=[_process(one, now) for one in seen.processes],
             roles=[_role(one, now) for one in seen.roles],
             holds=[hold for hold in holds if hold["route"] in routes],
+            alerts=[one for one in alert_views(ctx) if call.caller.sees(one.route)],
             breakers=[_breaker(one) for one in breaker_views(ctx) if one.route in routes],
             stages=_limits(state, routes),
             durations=durations(state.observability.collector.figures(), routes),

@@ -1,0 +1,45 @@
+"""`milepost alerts`: alerts that are raised now."""
+
+from __future__ import annotations
+
+import click
+
+from milepost.cli.config import CliSettings
+from milepost.cli.options import json_option, settings
+from milepost.cli.out import page, print_json, safe
+
+
+@click.command()
+@click.argument("route", required=False)
+@json_option
+@settings
+def alerts(given: CliSettings, route: str | None, as_json: bool) -> None:
+    """Alerts that are raised now, the oldest first.
+
+    One for each cause and lane that fails items for good, for each open breaker, and for each pause that a program made. 'milepost up'
+    raises them where milepost.toml or an application names receivers.
+    """
+    from msgspec import to_builtins
+
+    from milepost.engine.alerts.views import alert_views
+    from milepost.engine.views.items import check_route
+
+    with given.context() as ctx:
+        if route is not None:
+            check_route(ctx, route)
+        found = [one for one in alert_views(ctx) if route in (None, one.route)]
+    if as_json:
+        print_json({"alerts": to_builtins(found)})
+        return
+    if not found:
+        click.echo("No alert is raised.")
+        return
+    with page() as to:
+        for one in found:
+            failed = f", {one.count:,} failed" if one.count else ""
+            to.print(f"[bold]{safe(one.title)}[/]  since {one.since}{failed}", soft_wrap=True)
+            if one.text:
+                to.print(f"  {safe(one.text)}", soft_wrap=True)
+            if one.undelivered:
+                to.print(f"  not delivered yet to {safe(', '.join(one.undelivered))}", soft_wrap=True)
+            to.print(f"  to see more: {safe(one.command)}", soft_wrap=True)
