@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 import pytest
-from tests.applications.notifications.partners import key_of, message, service
+from tests.applications.notifications.partners import Partner, answers, key_of, message, service
 
 from milepost.engine.auth.keys import make_key
 
@@ -82,3 +82,25 @@ def test_the_general_api_shows_a_sender_no_message_of_another() -> None:
         assert [at.call("GET", path, key=shop).status for path in paths] == [404, 404, 404]
         assert "notifications" in at.call("GET", "/api/v1/status", key=person).body["routes"]
         assert "notifications" not in at.call("GET", "/api/v1/status", key=shop).body["routes"]
+
+
+def test_no_page_and_no_answer_shows_a_sender_what_a_partner_said_about_another() -> None:
+    with (
+        Partner(answers((404, b'{"message": "no such person: jane"}'))) as partner,
+        service(destinations={"crm": {"url": partner.url}}) as at,
+    ):
+        at.post(message(f"{partner.url}jane", senderId="billing", messageId="of-billing"))
+        at.work()
+        at.state.collector.turn(at.app)
+        shop = make_key(at.ctx, "shop", ["submit", "read"], attributes={"sender": "shop"}, **SIGNED)[1]
+        person = make_key(at.ctx, "person", ["read"], **SIGNED)[1]
+        api = "/api/v1/notifications"
+        paths = [f"{api}/destinations", f"{api}/destinations/crm", f"{api}/dead-letters", f"{api}/senders", f"{api}/messages"]
+        paths += ["/notifications", "/notifications/destinations/crm", "/notifications/dead-letters", "/notifications/messages"]
+        seen = {path: at.call("GET", path, key=shop) for path in paths}
+        assert {answer.status for answer in seen.values()} == {200}
+        for path, answer in seen.items():
+            assert b"jane" not in answer.raw, path
+            assert b"of-billing" not in answer.raw, path
+        assert b"jane" in at.call("GET", f"{api}/destinations/crm", key=person).raw
+        assert b"of-billing" in at.call("GET", "/notifications/destinations/crm", key=person).raw

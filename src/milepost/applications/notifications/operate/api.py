@@ -25,7 +25,7 @@ from milepost.applications.notifications.operate.registry import (
     remove_destination,
     resume_destination,
 )
-from milepost.applications.notifications.operate.senders import seen_sender, sender_views
+from milepost.applications.notifications.operate.senders import seen_sender, sender_views, shown_destination
 from milepost.applications.notifications.settings import DestinationSettings, NotificationsSettings
 
 BASE = "/api/v1/notifications"
@@ -184,16 +184,16 @@ def replay_many(app: App, call: mp.Call) -> mp.Answer:
 
 def show_dead_letters(app: App, call: mp.Call) -> mp.Answer:
     """Messages that ended without being delivered, by cause. Faults of the pipeline are listed apart from partners' refusals."""
-    return mp.Answer(dead_letters(app))
+    return mp.Answer(dead_letters(app, call.caller))
 
 
 def list_destinations(app: App, call: mp.Call) -> mp.Answer:
     """Every destination with its state: pause or outage, breaker, backlog, success rate and times of the last hour. No secret is shown."""
-    return mp.Answer(DestinationList(destination_views(app)))
+    return mp.Answer(DestinationList([shown_destination(call.caller, one) for one in destination_views(app)]))
 
 
 def show_destination(app: App, call: mp.Call) -> mp.Answer:
-    return mp.Answer(_destination(app, call.path["name"]))
+    return mp.Answer(shown_destination(call.caller, _destination(app, call.path["name"])))
 
 
 def put(app: App, call: mp.Call) -> mp.Answer:

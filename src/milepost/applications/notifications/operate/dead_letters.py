@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 import milepost as mp
 from milepost.applications.notifications.operate.messages import FAILED, MessageFilter, find_messages
+from milepost.applications.notifications.operate.senders import seen_sender
 from milepost.applications.notifications.route import STAGE
 from milepost.applications.notifications.settings import NotificationsSettings
 
@@ -76,14 +77,18 @@ def fault_of(category: str) -> str:
     return "pipeline" if category in PIPELINE else "partner"
 
 
-def dead_letters(app: App) -> DeadLetters:
-    """All dead letters by cause."""
+def dead_letters(app: App, caller: mp.Caller | None = None) -> DeadLetters:
+    """All dead letters by cause. A caller who may see one sender's messages alone gets no error of another's as a sample."""
+    samples = caller is None or seen_sender(caller) is None
     status = app.status()["routes"].get(app.settings.route, {}).get("statuses", {})
     total = sum(status.get(name, 0) for name in FAILED)
     groups = [one for one in app.groups(app.settings.route) if one["now"] > 0]
     exact = sum(one["now"] for one in groups) == total
     if exact or total > MOST_READ:
-        found = [_cause(one["group"], one["category"], one["sample"], one["now"], one["first_at"], one["last_at"]) for one in groups]
+        found = [
+            _cause(one["group"], one["category"], one["sample"] if samples else "", one["now"], one["first_at"], one["last_at"])
+            for one in groups
+        ]
     else:  # the counters of groups hold messages that are tried again, too
         found, exact = _causes_of(find_messages(app, MessageFilter(status=FAILED), MOST_READ)), True
     return DeadLetters(

@@ -25,7 +25,7 @@ from milepost.applications.notifications.operate.registry import (
     pause_destination,
     resume_destination,
 )
-from milepost.applications.notifications.operate.senders import seen_sender, sender_views
+from milepost.applications.notifications.operate.senders import seen_sender, sender_views, shown_destination
 from milepost.applications.notifications.operate.timeline import timeline_of
 from milepost.applications.notifications.settings import NotificationsSettings
 
@@ -100,11 +100,11 @@ class ReplayForm(Listing, frozen=True, kw_only=True):
 
 
 def home(app: App, call: mp.Call) -> mp.Page:
-    letters = dead_letters(app)
+    letters = dead_letters(app, call.caller)
     return mp.Page(
         "notifications.html",
         {
-            "destinations": [_destination(one) for one in destination_views(app)],
+            "destinations": [_destination(shown_destination(call.caller, one)) for one in destination_views(app)],
             "senders": [
                 {**one, "p50": seconds(one["first_try_p50_s"]), "p95": seconds(one["first_try_p95_s"])}
                 for one in sender_views(figures_of(app), seen_sender(call.caller))
@@ -120,8 +120,9 @@ def destination(app: App, call: mp.Call) -> mp.Page:
     if name not in {one["name"] for one in destination_views(app)}:
         raise mp.NotFound(f"there is no destination {name!r}")
     [found] = destination_views(app, [name])
-    waiting = _affordable(app, MessageFilter(destination=name, status=("live",)), 10)
-    failed = _affordable(app, MessageFilter(destination=name, status=("failed",)), 10)
+    found, only = shown_destination(call.caller, found), seen_sender(call.caller)
+    waiting = _affordable(app, MessageFilter(sender=only, destination=name, status=("live",)), 10)
+    failed = _affordable(app, MessageFilter(sender=only, destination=name, status=("failed",)), 10)
     return mp.Page(
         "destination.html",
         {"here": HOME, "one": _destination(found), "lists": [("Waiting", "live", waiting), ("Dead letters", "failed", failed)]},
@@ -191,7 +192,7 @@ def replay(app: App, call: mp.Call) -> mp.Redirect:
 
 
 def dead_letter_page(app: App, call: mp.Call) -> mp.Page:
-    return mp.Page("dead_letters.html", {"here": HOME, "letters": dead_letters(app)})
+    return mp.Page("dead_letters.html", {"here": HOME, "letters": dead_letters(app, call.caller)})
 
 
 def replay_preview(app: App, call: mp.Call) -> mp.Page:

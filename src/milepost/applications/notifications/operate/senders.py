@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import milepost as mp
@@ -35,6 +35,14 @@ def seen_sender(caller: mp.Caller) -> str | None:
     """The sender whose messages alone the caller may see; None: it may see all."""
     bound = caller.attributes.get(ATTRIBUTE)
     return None if bound in (None, ANYONE) or caller.may("operate") else bound
+
+
+def shown_destination(caller: mp.Caller, view: Mapping[str, Any]) -> dict[str, Any]:
+    """A destination as the caller may see it: errors quote partners' answers, which may be about another sender's message."""
+    if seen_sender(caller) is None:
+        return dict(view)
+    breaker = view["breaker"]
+    return {**view, "last_error": None, "breaker": None if breaker is None else {**breaker, "error": "", "probes": []}}
 
 
 class SenderLimits:
