@@ -116,3 +116,32 @@ def test_a_file_system_without_links_still_overwrites_nothing(tmp_path: Path, mo
         inbox.move(file, "taken.csv")
     assert inbox.move(file, "free.csv")
     assert (tmp_path / "free.csv").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_file_that_is_replaced_while_it_is_moved_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
+    """Its sender renames a new file into place just before, or just after, it is linked."""
+    inbox = FolderInbox(tmp_path)
+    (tmp_path / "list.csv").write_bytes(b"old")
+    [file] = inbox.files()
+    link = os.link
+    delivered: list[bool] = []
+
+    def deliver() -> None:
+        if not delivered:
+            delivered.append(True)
+            (tmp_path / "new").write_bytes(b"new list")
+            (tmp_path / "new").rename(tmp_path / "list.csv")
+
+    def link_while_delivered(source: Path, target: Path) -> None:
+        if not after:
+            deliver()
+        link(source, target)
+        deliver()
+
+    monkeypatch.setattr(os, "link", link_while_delivered)
+    inbox.move(file, "archived/list.csv")
+    assert (tmp_path / "list.csv").read_bytes() == b"new list"
+    archived = tmp_path / "archived" / "list.csv"
+    assert archived.read_bytes() == b"old" if after else not archived.exists()
+    assert [one.name for one in inbox.files(skip=("archived",))] == ["list.csv"]

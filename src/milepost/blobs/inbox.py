@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
@@ -79,10 +80,26 @@ class FolderInbox:
                     raise FileExistsError(f"there is a file {str(target)!r}") from None
                 source.rename(target)
                 return True
-            source.unlink()
+            if self._look(to).version != file.version:
+                # Replaced in this moment: the link is to the new file, which has not been read.
+                target.unlink()
+                return False
+            self._remove(file)
         except FileNotFoundError:
             return False
         return True
+
+    def _remove(self, file: InboxFile) -> None:
+        """Remove a file that has its new name. One that was delivered under the old name meanwhile stays."""
+        source = self.path / file.name
+        aside = source.with_name(f".{secrets.token_hex(8)}")
+        source.rename(aside)
+        if self._look(aside.relative_to(self.path).as_posix()).version != file.version:
+            try:
+                os.link(aside, source)
+            except FileExistsError:
+                os.link(aside, source.with_name(f"{secrets.token_hex(4)}-{source.name[-200:]}"))
+        aside.unlink()
 
     def write(self, name: str, content: bytes) -> None:
         target = self.path / name
