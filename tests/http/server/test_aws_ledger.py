@@ -91,6 +91,7 @@ SEEN: dict[str, dict[str, list[str]]] = {
     "/api/v1/routes/{route}/holds": {f"{ROUTE}/holds": ['"holds":[]']},
     "/api/v1/routes/{route}/breakers": {f"{ROUTE}/breakers": ['"breakers":[]']},
     "/api/v1/routes/{route}/limits": {f"{ROUTE}/limits": ['"limits":[]']},
+    "/api/v1/alerts": {"/api/v1/alerts": ['"alerts":[]']},
     "/api/v1/lists": {"/api/v1/lists": ['"name":"monday"']},
     "/api/v1/lists/{id}": {"/api/v1/lists/LIST": ['"malformed":1']},
     "/api/v1/acts": {"/api/v1/acts": ['"id":"cancel-one"']},
@@ -154,7 +155,7 @@ def test_looking_costs_few_requests_and_no_page_that_moves_reads_the_rows(scene:
     monkeypatch.setattr("milepost.http.state.ttl_cache.KEEP_S", 600.0)
     counted.of("/")
     overview, live = counted.of("/"), counted.of("/system", **{"x-live": "1"})
-    assert (overview.total(), live.total()) == (13, 5)
+    assert (overview.total(), live.total()) == (13, 6)
     assert {asked.split()[0] for asked in overview} == {"query"}
     twice = {asked: n for asked, n in overview.items() if n > 1}
     # The routes that are counted are looked up for counts and for causes; what a filter would cost is told from the counts.
