@@ -251,3 +251,13 @@ def test_a_search_that_dspace_refuses_stops_no_other(quick: SubmitScene) -> None
         item.add_file("a.pdf", b"%PDF-")
     quick.dspace.fail("status", 400, where="GET */discover/*", times=1)
     assert len(find_late_deposits(quick.app, quick.submission.dspace)) == 1
+
+
+def test_an_answer_that_cannot_be_stored_is_followed_by_a_search(quick: SubmitScene) -> None:
+    """DSpace's error has half of a character in it, and DSpace has made the item nevertheless."""
+    quick.dspace.index_lag = 90
+    quick.dspace.fail("status", 500, where="POST */core/items", times=1, acted=True, body={"message": "half \ud800"})
+    quick.take_in(DOI)
+    quick.ledger.act("retry", "deposits", keys=[DOI], by="ops", reason="at once")
+    quick.work("2d")
+    whole(quick)

@@ -178,3 +178,11 @@ def test_a_checksum_is_compared_with_the_pdf_that_was_sent() -> None:
     assert accepts_deposit(value, {"file": {"bitstream": "b.pdf", "md5": "0" * 32}}), "another file"
     with pytest.raises(ValueError, match="handle"):
         accepts_deposit("yes", None)
+
+
+def test_half_of_a_character_in_a_result_can_be_stored() -> None:
+    labels = {"PackageID": {"StringValue": "10.1/x"}, "SubmissionSource": {"StringValue": "wiley"}}
+    for body in ('"half \\ud800"', '{"ResultType": "error", "ErrorInfo": "half \\ud800", "ExceptionTraceback": ["\\udfff"]}'):
+        result = read_result({"MessageAttributes": labels, "Body": body}, "wiley")
+        assert isinstance(result, FailedResult)
+        assert (result.error + (result.traceback or "")).encode()

@@ -144,7 +144,8 @@ def _as_retry(outcome: Retry | Reject) -> Retry:
 
 
 def _sound(outcome: Outcome) -> Outcome:
-    """The outcome if it can be stored as JSON; else a WRONG_ANSWER, so that only its own item is affected."""
+    """The outcome if it can be stored as JSON; else a WRONG_ANSWER, so that only its own item is affected. The handler may have done the
+    work: `verify` runs before the next attempt."""
     if type(outcome) is Done and outcome.output is None and outcome.payload is UNSET:
         return outcome
     try:
@@ -154,7 +155,7 @@ def _sound(outcome: Outcome) -> Outcome:
     except Exception as error:
         kind = type(outcome).__name__
         reason = str(error).encode(errors="replace").decode()
-        return Retry(f"the handler returned a {kind} that is not JSON: {reason}", category="WRONG_ANSWER")
+        return Retry(f"the handler returned a {kind} that is not JSON: {reason}", category="WRONG_ANSWER", unknown=True)
 
 
 def _settled(items: Job, outcomes: dict[int, tuple[Outcome, bool]], calls: int, took: int) -> list[JobResult]:

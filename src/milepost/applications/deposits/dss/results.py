@@ -89,7 +89,7 @@ def read_result(message: Mapping[str, Any], source: str) -> DssResult:
     except DoiMistake as mistake:
         return UnusableResult(f"its PackageID is no DOI: {mistake}")
     try:
-        body = json.loads(message.get("Body") or "")
+        body = _storable(json.loads(message.get("Body") or ""))
     except (ValueError, RecursionError, TypeError):
         return UnusableResult("its body is not JSON")
     if isinstance(body, str):
@@ -182,3 +182,12 @@ def _text(value: Any) -> str | None:
 
 def _cut(text: str) -> str:
     return text if len(text) <= TEXT_LIMIT else f"{text[:TEXT_LIMIT]}…"
+
+
+def _storable(value: Any) -> Any:
+    """The value with '?' for halves of characters: JSON allows them as escapes, and no ledger can store them."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, list):
+        return [_storable(one) for one in value]
+    return {_storable(name): _storable(one) for name, one in value.items()} if isinstance(value, dict) else value
