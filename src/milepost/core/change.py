@@ -10,13 +10,15 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.history import Attempt, Line, encode_line, link
+from milepost.core.history import Attempt, Line, claim_digest, encode_line, link
 from milepost.core.item import Failure, Put, Row
 from milepost.core.routes.breaker import Breaker
 from milepost.core.status import Reason, Status
 
 
 class Change(Struct, frozen=True, gc=False):
+    """One write that a rule has decided on. Without a `line` it leaves the history as it is."""
+
     before: Row
     after: Row
     line: Line | None = None
@@ -26,13 +28,13 @@ class Change(Struct, frozen=True, gc=False):
     expired_at: int | None = None
     """The lease expiry that this change was decided by: a different one means that the worker has extended its lease."""
     breaker: Breaker | None = None
-    """Set where a try failed in a way that its lane's breaker counts: that breaker (see `core.verdicts.breaker_after`)."""
+    """The breaker of the lane, if it counts this failed try (see `core.admission.breakers.breaker_after`)."""
 
 
 def holds(change: Change, current: Row) -> bool:
     """Whether this change may be written over `current`.
 
-    The head distinguishes items that share a number, the stage shows a rename, and the status shows a look without a line.
+    The head tells two lives of one key apart, the stage shows a rename, and the status shows a change without a line.
     """
     before = change.before
     return (
@@ -64,6 +66,12 @@ class Author(Struct, frozen=True, gc=False):
 
 
 NO_AUTHOR = Author()
+
+
+def worker_of(row: Row, why: str | None = None) -> Author:
+    """The worker that has claimed the item, with the digest of its claim; empty if there is none."""
+    return Author(row.holder, row.claimed_at, why, claim=None if row.lease is None else claim_digest(row.lease))
+
 
 Fields = dict[str, Any]
 

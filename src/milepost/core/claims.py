@@ -25,7 +25,7 @@ OUTCOMES = frozenset(
         Reason.UNDECIDED,
     }
 )
-"""Reasons of lines that record a worker's outcome. A kept confirmation of a partner replaces that outcome and counts as it."""
+"""Reasons of lines that record a worker's outcome, or a kept confirmation of a partner that replaced it."""
 KEPT_BY = "kept"
 """The author of a line that was decided by a kept confirmation."""
 

@@ -21,7 +21,7 @@ from milepost.core.values.refusal import Refusal, RefusalKind, impossible
 REFUSED = "its answer was refused: "
 """Beginning of the row's note after an answer that does not confirm its stage."""
 LARGEST_ANSWER = 2_000
-"""Bytes of a refused answer that are kept unshortened in the history."""
+"""A refused answer of more bytes is cut in the history."""
 MOST_REFUSALS = 50
 """Maximum lines for refused answers at one stage."""
 
@@ -41,9 +41,9 @@ def confirm(
     force: bool = False,
     awaited: bool = False,
 ) -> Change | Refusal:
-    """The write for an outside outcome of a stage, or why there is none. `operator`: an operator gave it, and is responsible for it.
-    `force`: an operator confirms the item's stage whatever the answer covers; the line then has the reason of the refusal. `awaited`: a
-    failure counts only while the stage awaits its answer, else it is noted.
+    """The change for an outcome from outside, or why there is none. `operator`: an operator gave it and is responsible for it. `force`: an
+    operator confirms the item's stage although the answer would be refused; the line then has the reason of that refusal. `awaited`: a
+    failure counts only while the stage awaits its answer; otherwise it is noted.
 
     At the item's stage it is applied, unless a worker has claimed the item: then it is kept and takes precedence over the worker's
     outcome. For a later stage it is kept until the item gets there. The first valid one wins; a different later one is noted.
@@ -68,14 +68,14 @@ def confirm(
     if here is None:
         return impossible(f"the item is at {row.stage!r}, which is no longer a stage of this route; run 'milepost routes apply'")
     if row.status is Status.COMPLETED or plan.position[stage_name] < here:
-        return _second(item, stage_name, outcome, now, author)
+        return _for_left_stage(item, stage_name, outcome, now, author)
     if row.status is Status.CANCELLED and not operator:
         return Refusal(
             RefusalKind.ENDED, f"the item has ended ({row.status}): an operator cancelled it, and only an operator can start it again"
         )
     if plan.position[stage_name] > here:
         if stage_name in row.kept:
-            return _again(row.kept[stage_name], given, item, now, author)
+            return _repeated(row.kept[stage_name], given, item, now, author)
         return change(
             row, Reason.KEPT, now, row.status, {"kept": {**row.kept, stage_name: given}}, Author(**author), note={"for": stage_name}
         )
@@ -85,7 +85,7 @@ def confirm(
         return Refusal(RefusalKind.ENDED, f"the item has ended ({row.status}); only a confirmation can still move it")
     if row.status is Status.PROCESSING:
         if row.stage in row.kept:
-            return _again(row.kept[row.stage], given, item, now, author)
+            return _repeated(row.kept[row.stage], given, item, now, author)
         return change(row, Reason.KEPT, now, row.status, {"kept": {**row.kept, stage_name: given}}, Author(**author))
     if awaited and not row.handed_over and not isinstance(outcome, Done):
         return change(row, Reason.NOTED, now, row.status, {}, Author(**author), note={"for": stage_name, "not awaited": given})
@@ -93,7 +93,7 @@ def confirm(
 
 
 def refused(item: Item, value: Any, plan: Plan, now: int, jitter: float, *, by: str, why: str | None = None) -> Change | None:
-    """The write for an answer that does not confirm the item's stage. None: there is nothing new to write.
+    """The change for an answer that does not confirm the item's stage. None: there is nothing new to write.
 
     An external stage that awaits its answer pauses for a short, growing time (its `checks`) and is then offered again, because the
     partner believes that the work is done. One line is written per reason, at most fifty at a stage. At other stages the answer is
@@ -122,6 +122,7 @@ def was_refused(row: Row) -> bool:
 
 
 def _bounded(value: Any) -> Any:
+    """The value; if it is large, its beginning, size and digest."""
     text = canonical_json(value)
     if len(text) <= LARGEST_ANSWER:
         return value
@@ -135,8 +136,7 @@ def too_late(item: Item, stage_name: str, outcome: Outcome, now: int, *, by: str
 
 
 def noted_once(decided: Change | Refusal, lines: Callable[[], Iterable[Line]]) -> Change | Refusal:
-    """The same decision, except that a note of a contradiction is written only once however often it is repeated. `lines` is called
-    only in that case."""
+    """The same decision, unless it is a note that the history already has: then a refusal. `lines` is called only for a note."""
     line = decided.line if isinstance(decided, Change) else None
     if line is None or line.reason is not Reason.NOTED:
         return decided
@@ -149,17 +149,17 @@ def noted_once(decided: Change | Refusal, lines: Callable[[], Iterable[Line]]) -
     return decided
 
 
-def _again(kept: Any, given: Any, item: Item, now: int, author: dict[str, Any]) -> Change | Refusal:
+def _repeated(kept: Any, given: Any, item: Item, now: int, author: dict[str, Any]) -> Change | Refusal:
+    """The answer to a second confirmation of a stage while the first one is kept."""
     if canonical_json(kept) == canonical_json(given):
         return Refusal(RefusalKind.KNOWN, "known: the same confirmation was given before")
     return change(item.row, Reason.NOTED, now, item.row.status, {}, Author(**author), note={"differs": given})
 
 
-def _second(item: Item, stage_name: str, outcome: Outcome, now: int, author: dict[str, Any]) -> Change | Refusal:
-    """The item has already left the stage."""
+def _for_left_stage(item: Item, stage_name: str, outcome: Outcome, now: int, author: dict[str, Any]) -> Change | Refusal:
+    """The answer to a confirmation of a stage that the item has already left."""
     given = item.results.get(stage_name)
-    same = isinstance(outcome, Done) and (outcome.output is True or canonical_json(given) == canonical_json(outcome.output))
-    if same:
+    if isinstance(outcome, Done) and (outcome.output is True or canonical_json(given) == canonical_json(outcome.output)):
         return Refusal(RefusalKind.KNOWN, "known: the item has completed this stage")
     note = {"for": stage_name, "differs": outcome_to_builtins(outcome)}
     return change(item.row, Reason.NOTED, now, item.row.status, {}, Author(**author), note=note)

@@ -1,4 +1,4 @@
-"""Counter deltas of changes: items by stage, status and hour, and items by group of like errors."""
+"""Counter deltas of changes: items by stage, status and hour, and items by group of similar errors."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def count(before: Row, after: Row, counters: dict[CounterKey, int], groups: dict
     # The error of an item that moves to another stage is counted there from now on.
     if before.error is not after.error or (before.error is not None and before.stage != after.stage):
         if before.error is not None:
-            lost = (before.route, before.stage, before.error.group)
-            groups[lost] = groups.get(lost, 0) - 1
+            left = (before.route, before.stage, before.error.group)
+            groups[left] = groups.get(left, 0) - 1
         if after.error is not None:
-            won = (after.route, after.stage, after.error.group)
-            groups[won] = groups.get(won, 0) + 1
+            entered = (after.route, after.stage, after.error.group)
+            groups[entered] = groups.get(entered, 0) + 1

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from milepost.core.change import FREE, Author, Change, Fields, also, change, end, next_line
+from milepost.core.change import FREE, Author, Change, Fields, also, change, end, next_line, worker_of
 from milepost.core.claims import KEPT_BY
 from milepost.core.failures import CANNOT_BE_STORED, fail, message_of
 from milepost.core.history import Line, claim_digest, encode_line, link, origin
@@ -24,11 +24,11 @@ SHORTEST_LOOK_MS = 50
 """Minimum pause between looks: without one they would never stop."""
 
 AGAIN = {"completed": "again"}
-"""Noted when an item that was COMPLETED before completes an added stage, so that subscribers do not take it for a new completion."""
+"""Note of an item that was COMPLETED before and completes an added stage: subscribers must not take it for a new completion."""
 
 # As module constants: up to Python 3.11, looking up an Enum member is five times slower, and every item needs these.
 _PENDING, _QUEUED, _COMPLETED = Status.PENDING, Status.QUEUED, Status.COMPLETED
-_ADVANCED, _CONFIRMED, _THROUGH = Reason.ADVANCED, Reason.CONFIRMED, Reason.COMPLETED
+_ADVANCED, _CONFIRMED, _FINISHED = Reason.ADVANCED, Reason.CONFIRMED, Reason.COMPLETED
 
 
 def valid_confirmation(value: Any, stage: Stage | None = None, payload: Any = None) -> bool:
@@ -63,7 +63,12 @@ EMPTY_WORDS = frozenset({"", "false", "no", "0", "null", "{}", "[]"})
 
 
 class Acceptance:
-    """Common values of items accepted at the same time. Calling it makes the first change of one item."""
+    """The first change of new items that are accepted at the same time; call it for each item.
+
+    An item starts at the route's first stage, or at `stage`. The `before` of its change is a row that never existed: version 0, start of
+    the chain. An item with a later start waits for it as PENDING, and its age counts from then. Where the key may have had an item before
+    (the route forgets keys, or `anew`), this is a separate life: its ids and its chain differ from those of the earlier item.
+    """
 
     def __init__(
         self,
@@ -80,7 +85,7 @@ class Acceptance:
     ) -> None:
         stage = stage or plan.first
         life = now if anew or plan.route.remember_ms is not None else 0
-        status, look_at, starts_at, not_before = stand(stage, now, not_before)
+        status, look_at, starts_at, not_before = entry_state(stage, now, not_before)
         if not_before is not None and note is None:
             note = {"not_before": iso(not_before)}
         overdue_at = None if stage.overdue_ms is None else starts_at + stage.overdue_ms
@@ -104,37 +109,17 @@ class Acceptance:
         return Change(replace(NOTHING, head=start), after, line, body)
 
 
-def accept(
-    plan: Plan,
-    key: str,
-    content: Any,
-    now: int,
-    *,
-    correlation_id: str,
-    digest: bytes,
-    list_id: str | None = None,
-    by: str | None = None,
-    why: str | None = None,
-    note: Any = None,
-    stage: Stage | None = None,
-    not_before: int | None = None,
-    anew: bool = False,
-) -> Change:
-    """A new item at the route's first stage, or at the given one. `before` is a row that never existed: version 0, start of the chain.
-    An item with a later start waits for it as PENDING, and its lateness counts from then.
-
-    Where the key may have had an item before (the route forgets keys, or `anew`), this is a separate life: its ids and its chain
-    differ from those of the earlier item."""
-    common = Acceptance(plan, now, list_id=list_id, by=by, why=why, note=note, stage=stage, not_before=not_before, anew=anew)
-    return common(key, content, correlation_id=correlation_id, digest=digest)
+def accept(plan: Plan, key: str, content: Any, now: int, *, correlation_id: str, digest: bytes, **common: Any) -> Change:
+    """The first change of one new item; `common` are the options of `Acceptance`."""
+    return Acceptance(plan, now, **common)(key, content, correlation_id=correlation_id, digest=digest)
 
 
 NOTHING = Row("", "", "", Status.PENDING, 0, b"", 0, 0, 0, "", b"")
 
 
-def stand(stage: Stage, now: int, not_before: int | None) -> tuple[Status, int, int, int | None]:
-    """Status, next look, entry time and remaining `not_before` of an item that has just reached a stage. Without grace the offer is
-    part of the same write."""
+def entry_state(stage: Stage, now: int, not_before: int | None) -> tuple[Status, int, int, int | None]:
+    """Status, next look, entry time and remaining `not_before` of an item that has just reached a stage. If the stage has no grace time,
+    this write offers it, too."""
     if not_before is not None and not_before > now:
         return _PENDING, not_before, not_before, not_before
     if stage.grace_ms:
@@ -163,7 +148,7 @@ def arrive(
         pass_no = row.pass_no
     if kept is None:
         kept = row.kept
-    status, look_at, entered_at, not_before = stand(stage, now, row.not_before)
+    status, look_at, entered_at, not_before = entry_state(stage, now, row.not_before)
     if not_before is None and name in kept:
         look_at = now
     offered = work_id(row.route, row.key, name, pass_no, row.life) if stage.external and status is _QUEUED else None
@@ -198,15 +183,6 @@ def arrive(
     return Change(row, after, line, body, puts)
 
 
-def rescheduled(row: Row, stage: Stage, not_before: int, now: int) -> tuple[Status, Fields, str | None]:
-    """Status and fields of a row that waits at `stage` for another time, and the work_id of its offer, if that is now."""
-    status, look_at, entered_at, later = stand(stage, now, not_before)
-    fields: Fields = {"look_at": look_at, "entered_at": entered_at, "not_before": later}
-    fields["overdue_at"] = None if stage.overdue_ms is None else entered_at + stage.overdue_ms
-    offered = work_id(row.route, row.key, stage.name, row.pass_no, row.life) if stage.external and status is _QUEUED else None
-    return status, fields, offered
-
-
 def decide(
     item: Item,
     outcome: Outcome,
@@ -222,7 +198,7 @@ def decide(
     expired: bool = False,
     forced: str | None = None,
 ) -> Change:
-    """The rule for every outcome, of a handler or from outside.
+    """The change that an outcome makes, of a handler or from outside.
 
     A kept confirmation for the item's stage takes precedence over the worker's outcome. `jitter` is in [-1, 1]. `expired`: the lease
     has run out, so this is not the outcome of its claim. `forced`: an operator confirms the stage although the answer would be
@@ -251,7 +227,7 @@ def decide(
 
 
 def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, author: Author, forced: str | None = None) -> Change:
-    """Complete this stage: advance to the next, or to the end. `forced` is noted: why the answer would have been refused."""
+    """Complete this stage: bring the item to the next one, or end it. `forced` is noted: why the answer would have been refused."""
     row, content = item.row, item.content
     here, kept = row.stage, row.kept
     puts: tuple[Put, ...] = ()
@@ -281,7 +257,7 @@ def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, author
         note = AGAIN
     if forced is not None:
         note = {**(note or {}), "forced": forced}
-    completed = end(row, _THROUGH if reason is _ADVANCED else reason, now, _COMPLETED, author, None, output=output, note=note, puts=puts)
+    completed = end(row, _FINISHED if reason is _ADVANCED else reason, now, _COMPLETED, author, None, output=output, note=note, puts=puts)
     return also(completed, kept=without(kept, here)) if here in kept else completed
 
 
@@ -314,9 +290,9 @@ def _not_yet(row: Row, stage: Stage, outcome: NotYet, now: int, jitter: float, f
 
 
 def given_back(row: Row, now: int, *, why: str, unknown: bool = False) -> Change:
-    """A worker returns an item that it has not finished: not counted, due at once."""
+    """Return an item that its worker has not finished: not counted, due at once."""
     fields = {**FREE, "look_at": now, "unknown": row.unknown or unknown}
-    return change(row, Reason.GIVEN_BACK, now, Status.QUEUED, fields, Author(row.holder, row.claimed_at, why, claim=_claim_of(row)))
+    return change(row, Reason.GIVEN_BACK, now, Status.QUEUED, fields, worker_of(row, why))
 
 
 def late(row: Row, outcome: Outcome, now: int, *, by: str, lease: str | None = None) -> Change:
@@ -336,14 +312,11 @@ def undecided(row: Row, outcome: Outcome, now: int, *, by: str) -> Change:
     if large is not None:
         outcome = Retry(f"this outcome cannot be stored until it is decided: {large}", category=CANNOT_BE_STORED, unknown=True)
     fields = {"undecided": outcome_to_builtins(outcome), "look_at": now, "lease": None}
-    return change(row, Reason.UNDECIDED, now, row.status, fields, Author(by, row.claimed_at, claim=_claim_of(row)))
-
-
-def _claim_of(row: Row) -> str | None:
-    return None if row.lease is None else claim_digest(row.lease)
+    return change(row, Reason.UNDECIDED, now, row.status, fields, replace(worker_of(row), by=by))
 
 
 def without(kept: dict[str, Any], stage: str) -> dict[str, Any]:
+    """The kept confirmations of all other stages."""
     return {name: value for name, value in kept.items() if name != stage}
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.change import FREE, Author, Change, Fields, also, change, end
+from milepost.core.change import FREE, Author, Change, Fields, also, change, end, worker_of
 from milepost.core.decide import MAX_LOSSES, decide
 from milepost.core.failures import fail
-from milepost.core.history import Attempt, claim_digest
+from milepost.core.history import Attempt
 from milepost.core.item import Failure, Item, Row, work_id_of
 from milepost.core.outcome import Done, Retry, outcome_from_builtins
 from milepost.core.routes.plan import Plan
@@ -18,11 +18,11 @@ from milepost.core.status import Reason, Status
 _PENDING, _QUEUED, _PROCESSING = Status.PENDING, Status.QUEUED, Status.PROCESSING
 
 FRAGILE = 2
-"""After this many losses nothing else runs beside an item in its process."""
+"""After this many losses an item runs alone in its process."""
 
 
 def fragile(row: Row) -> bool:
-    """Whether claiming this row now makes it an item that two workers were lost with."""
+    """Whether the item has `FRAGILE` losses, including the one that claiming it now would record."""
     return row.losses + (row.status is Status.PROCESSING) >= FRAGILE
 
 
@@ -75,7 +75,7 @@ def look(item: Item, plan: Plan, now: int, jitter: float, lease: Lease | None, *
         return replace(confirmed, expired_at=row.look_at) if held else confirmed
     overdue = row.overdue_at is not None and row.overdue_at <= now
     if not expired:
-        return _tell_overdue(row, now) if overdue else None
+        return _report_overdue(row, now) if overdue else None
     if held:
         return replace(_lost(row, stage, now, lease), expired_at=row.look_at, breaker=stage.breaker_of(row.lane))
     if row.handed_over:
@@ -84,16 +84,15 @@ def look(item: Item, plan: Plan, now: int, jitter: float, lease: Lease | None, *
     if status is _PENDING and (stage.external or lease is None):
         return offered(row, stage, now)
     if stage.external:
-        return _tell_overdue(row, now) if overdue else resent(row, stage, now, by="resender")
+        return _report_overdue(row, now) if overdue else resent(row, stage, now, by="resender")
     if lease is None:
         if overdue:
-            return _tell_overdue(row, now)
+            return _report_overdue(row, now)
         # If the row itself is the queue, there is nothing to offer: a worker will find it.
         return offered(row, stage, now) if stage.offer_life_ms else None
     if overdue:
         return change(row, Reason.OVERDUE, now, _PROCESSING, {**_claim_fields(lease, now), "overdue_at": None})
-    after = replace(row, status=_PROCESSING, lease=lease.token, holder=lease.holder, claimed_at=now, look_at=lease.until)
-    return Change(row, after)
+    return Change(row, _claimed(row, lease, now))
 
 
 def claimed_on_arrival(change: Change, now: int, lease: Lease) -> Change | None:
@@ -104,22 +103,25 @@ def claimed_on_arrival(change: Change, now: int, lease: Lease) -> Change | None:
         return None
     if row.kept or row.undecided is not None or row.handed_over or (row.overdue_at is not None and row.overdue_at <= now):
         return None
-    claimed = replace(row, status=Status.PROCESSING, lease=lease.token, holder=lease.holder, claimed_at=now, look_at=lease.until)
-    return Change(change.before, claimed, change.line, change.body, change.puts, change.expired_at)
+    return Change(change.before, _claimed(row, lease, now), change.line, change.body, change.puts, change.expired_at)
+
+
+def _claimed(row: Row, lease: Lease, now: int) -> Row:
+    return replace(row, status=_PROCESSING, lease=lease.token, holder=lease.holder, claimed_at=now, look_at=lease.until)
 
 
 def _claim_fields(lease: Lease, now: int) -> Fields:
     return {"lease": lease.token, "holder": lease.holder, "claimed_at": now, "look_at": lease.until}
 
 
-def _tell_overdue(row: Row, now: int) -> Change:
+def _report_overdue(row: Row, now: int) -> Change:
     return change(row, Reason.OVERDUE, now, row.status, {"overdue_at": None})
 
 
 def _lost(row: Row, stage: Stage, now: int, lease: Lease | None) -> Change:
-    """The lease expired: a loss, not an attempt. The result of that try is unknown. (An overdue mark is handled separately.)"""
+    """Record a loss: the lease has expired, and the result of that try is unknown. A loss is not an attempt."""
     losses = row.losses + 1
-    author = Author(row.holder, row.claimed_at, claim=None if row.lease is None else claim_digest(row.lease))
+    author = worker_of(row)
     if losses >= MAX_LOSSES:
         message = f"{losses} workers were lost while they held this item"
         failure = Failure("WORKER_LOST", message, now, "worker-lost")
@@ -134,8 +136,7 @@ def _lost(row: Row, stage: Stage, now: int, lease: Lease | None) -> Change:
 
 
 def offered(row: Row, stage: Stage, now: int) -> Change:
-    """Offer the stage. The offer of an external stage is a history line, because it is an event; the offer of a stage of our own says
-    nothing new, and makes none."""
+    """Offer the stage. Only the offer of an external stage makes a history line, because it is an event for the partner."""
     look_at = now + stage.offer_life_ms
     if not stage.external:
         return Change(row, replace(row, status=Status.QUEUED, look_at=look_at, updated_at=now))
@@ -144,8 +145,8 @@ def offered(row: Row, stage: Stage, now: int) -> Change:
 
 
 def resent(row: Row, stage: Stage, now: int, *, by: str, why: str | None = None, act: str | None = None) -> Change:
-    """Offer a stage again: a new line, and so a new event at an external stage, with the same work_id. Whether work that was handed
-    over has been done is unknown."""
+    """Offer a stage again, with a new line: at an external stage that is a new event with the same work_id. Whether work that was handed
+    over has been done is then unknown."""
     fields = {**FREE, "look_at": now + stage.offer_life_ms, "handed_over": False, "unknown": row.unknown or row.handed_over}
     offered = work_id_of(row) if stage.external else None
     return change(row, Reason.RESENT, now, Status.QUEUED, fields, Author(by, None, why, act), offered=offered)

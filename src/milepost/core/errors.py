@@ -3,11 +3,12 @@
 MilepostError
 ├── UsageError              the call itself is wrong (command line exit code 2)
 │   ├── RouteMistake        a route is written wrongly; raised while it is being imported
-│   ├── ConfigMistake       milepost.toml, --ledger or --routes say something that cannot be
-│   ├── NotFound            what the call names does not exist
-│   └── CostlyQuery         no index serves a search, and it was not to read everything
+│   ├── ConfigMistake       milepost.toml, --ledger or --routes has an invalid value
+│   ├── NotFound            the object that the call names does not exist
+│   └── CostlyQuery         no index serves a search, and the caller did not allow a full scan
 ├── MalformedInput          one item's input cannot be accepted (the others can)
 ├── RouteChanged            this process's route differs from the one the ledger holds
+├── ActRefused              an act on an item cannot be carried out
 ├── EventRefused            a subscriber will never accept this event
 └── LedgerError             the ledger cannot be used
     ├── LedgerBusy          other processes locked the file for longer than the timeout
@@ -36,7 +37,7 @@ class RouteMistake(UsageError):
 
 
 class ConfigMistake(UsageError):
-    """The configuration says something that cannot be."""
+    """The configuration has an invalid value."""
 
 
 class NotFound(UsageError):
@@ -44,7 +45,7 @@ class NotFound(UsageError):
 
 
 class CostlyQuery(UsageError):
-    """No index of the ledger serves this search, and the caller has not agreed to reading every row; over HTTP the status is 400."""
+    """No index of the ledger serves this search, and the caller did not allow a full scan; over HTTP the status is 400."""
 
 
 class MalformedInput(MilepostError):
@@ -73,7 +74,9 @@ class EventRefused(MilepostError):
 
 
 class LedgerError(MilepostError):
-    """The ledger cannot be used."""
+    """The ledger cannot be used. `recorded` is the number of items that the failed operation had recorded before."""
+
+    recorded = 0
 
     def after(self, done: str) -> None:
         """Add to the message what had been done before."""

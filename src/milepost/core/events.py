@@ -40,8 +40,8 @@ class Event(SubscriberEvent, frozen=True):
 
 
 class Envelope(dict[str, Any]):
-    """The delivered form of an event: a dict that also has its `event`. A route may give the dict any form (then it is `formed`), and a
-    subscriber that files or groups events still needs to know what each is about."""
+    """The delivered form of an event: a dict that also has its `event`, because a route may give the dict any form (then it is `formed`),
+    and a subscriber that files or groups events still needs route, key and kind."""
 
     __slots__ = ("event", "formed")
 
@@ -52,48 +52,22 @@ class Envelope(dict[str, Any]):
 
 
 def event_id(route: str, key: str, version: int, kind: str, life: int = 0) -> str:
-    """An event's id: a digest of its arguments, so that a receiver recognises a repeat. It includes the life of the key where a key may
-    have several."""
+    """An event's id, made from its arguments, so that a receiver recognises a repeat. It includes the life of the key where a key may have
+    several."""
     return f"{route}/{key}/{life}.{version}/{kind}" if life else f"{route}/{key}/{version}/{kind}"
 
 
 def events_of(line: Line, route: str, key: str, correlation_id: str, payload: Any = None) -> tuple[Event, ...]:
     """The events of one line, in order. `payload` is that of an offered external stage."""
+    version, at, status = line.version, line.at, line.status
     events: tuple[Event, ...] = ()
     if line.reason not in QUIET:
         kind = line.reason.value
-        events = (
-            Event(
-                event_id(route, key, line.version, kind, line.life),
-                kind,
-                route,
-                key,
-                line.version,
-                line.at,
-                line.stage,
-                line.status,
-                correlation_id,
-                line,
-            ),
-        )
+        named = event_id(route, key, version, kind, line.life)
+        events = (Event(named, kind, route, key, version, at, line.stage, status, correlation_id, line),)
     if line.offered is not None:
-        stage = line.after_stage
-        events = (
-            *events,
-            Event(
-                event_id(route, key, line.version, "offered", line.life),
-                "offered",
-                route,
-                key,
-                line.version,
-                line.at,
-                stage,
-                line.status,
-                correlation_id,
-                line,
-                payload,
-            ),
-        )
+        named = event_id(route, key, version, "offered", line.life)
+        events = (*events, Event(named, "offered", route, key, version, at, line.after_stage, status, correlation_id, line, payload))
     return events
 
 

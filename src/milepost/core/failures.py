@@ -7,8 +7,8 @@ from hashlib import sha256
 
 from msgspec.structs import replace
 
-from milepost.core.change import FREE, NO_AUTHOR, Author, Change, Fields, also, change, end
-from milepost.core.history import Attempt, claim_digest
+from milepost.core.change import FREE, NO_AUTHOR, Author, Change, Fields, also, change, end, worker_of
+from milepost.core.history import Attempt
 from milepost.core.item import Failure, Row
 from milepost.core.outcome import Reject, Retry, bounded_traceback
 from milepost.core.routes.route import Stage
@@ -33,8 +33,8 @@ def fail(
     author: Author = NO_AUTHOR,
     response_ms: int | None = None,
 ) -> Change:
-    """A counted attempt: another one later, or the end. At the threshold the item ends MAX_RETRIES_EXCEEDED. The lane's breaker counts
-    it too, except a rejected item and an outcome that the storage refuses: these say nothing about the stage's partner."""
+    """Count a failed attempt: schedule the next one, or end the item (MAX_RETRIES_EXCEEDED at the stage's threshold). The lane's breaker
+    counts it too, except a rejected item and an outcome that the storage refuses: these say nothing about the stage's partner."""
     failed = _fail(row, stage, outcome, now, jitter, fields, author, response_ms)
     breaker = None if isinstance(outcome, Reject) or outcome.category == CANNOT_BE_STORED else stage.breaker_of(row.lane)
     return failed if breaker is None else replace(failed, breaker=breaker)
@@ -51,7 +51,7 @@ def _fail(
     unknown = isinstance(outcome, Retry) and outcome.unknown
     fields |= {"attempts": number, "total_attempts": row.total_attempts + 1, "unknown": unknown}
     facts = (number, outcome.category, message, details, response_ms, outcome.http_status)
-    # In the line only: every write carries the whole row.
+    # The traceback goes into the line only, because every write carries the whole row.
     trace = None if outcome.traceback is None else bounded_traceback(outcome.traceback)
     if isinstance(outcome, Reject):
         return also(end(row, Reason.REJECTED, now, Status.REJECTED, author, failure, attempt=Attempt(*facts, traceback=trace)), **fields)
@@ -68,20 +68,15 @@ def _fail(
 
 
 def unstorable(row: Row, stage: Stage, reason: str, now: int, jitter: float, response_ms: int | None = None) -> Change:
-    """A counted attempt in place of a write that the storage refuses, as small as possible: the row's note is removed."""
+    """Count a failed attempt in place of a write that the storage refuses. It is as small as possible: the row's note is removed."""
     outcome = Retry(f"this outcome cannot be stored: {reason[:300]}", category=CANNOT_BE_STORED, unknown=True)
-    return fail(row, stage, outcome, now, jitter, {"note": None}, _worker_of(row), response_ms)
+    return fail(row, stage, outcome, now, jitter, {"note": None}, worker_of(row), response_ms)
 
 
 def unreadable(row: Row, stage: Stage, reason: str, now: int) -> Change:
     """End an item whose content cannot be read: another attempt would not help, an operator has to correct it."""
     outcome = Reject(f"its content cannot be read: {reason[:300]}", category=CANNOT_BE_READ)
-    return fail(row, stage, outcome, now, 0.0, {}, _worker_of(row))
-
-
-def _worker_of(row: Row) -> Author:
-    """The worker that has claimed the item, if any, with its claim."""
-    return Author(row.holder, row.claimed_at, claim=None if row.lease is None else claim_digest(row.lease))
+    return fail(row, stage, outcome, now, 0.0, {}, worker_of(row))
 
 
 def message_of(outcome: Retry | Reject) -> str:
@@ -94,5 +89,5 @@ _VARYING = re.compile(r"[0-9a-f]{8,}(?:-[0-9a-f]{4,})*|\d+|'[^']*'|\"[^\"]*\"", 
 
 def group_of(stage: str, category: str, message: str) -> str:
     """The group name of similar errors: numbers, ids and quoted words are ignored."""
-    like = _VARYING.sub("#", message[:300])
-    return sha256(f"{stage}\x1f{category}\x1f{like}".encode()).hexdigest()[:10]
+    pattern = _VARYING.sub("#", message[:300])
+    return sha256(f"{stage}\x1f{category}\x1f{pattern}".encode()).hexdigest()[:10]

@@ -128,6 +128,7 @@ def line_to_public(line: Line, correlation_id: str) -> dict[str, Any]:
 
 
 def attempt_to_public(attempt: Attempt, at: int, correlation_id: str) -> dict[str, Any]:
+    """A failed attempt with the field names of the retry document."""
     details = attempt.details if isinstance(attempt.details, dict) else {"details": attempt.details} if attempt.details is not None else {}
     return {
         "attempt_number": attempt.number,

@@ -37,13 +37,12 @@ class Row(Struct, frozen=True, gc=False):
     created_at: int
     updated_at: int
     entered_at: int
-    """When the item entered its present stage, or ended. For an item with a later start: that start, so that age and lateness count
-    from then."""
+    """When the item entered its present stage, or ended. For an item with a later start: that start, because its age counts from then."""
     correlation_id: str
     input_digest: bytes
     lane: str = ""
     look_at: int | None = None
-    """The next look: lease expiry, next attempt, next check or next resend. None: no look is needed."""
+    """When the next step is due: lease expiry, next attempt, next check or next resend. None: nothing is due."""
     overdue_at: int | None = None
     """When the item is to be reported as overdue at this stage; None: no mark, or already reported."""
     lease: str | None = None
@@ -78,12 +77,12 @@ class Row(Struct, frozen=True, gc=False):
     settled: str | None = None
     """Digest of the last claim at this stage whose outcome made no history line (see `core.history.claim_digest`)."""
     life: int = 0
-    """The life of its key. 0: the only one, since the route remembers its keys for good. Where the route forgets them (`remember`): the
-    time at which the item was accepted, so that a key that comes again has its own ids and its own chain."""
+    """The life of its key. 0: the route remembers keys for good, so there is only one. Where the route forgets them (`remember`): the time
+    at which the item was accepted, so that a key that comes again has its own ids and its own chain."""
 
     @property
     def due_at(self) -> int | None:
-        """The single clock of an item: when it must be looked at if nothing else happens."""
+        """When Milepost must look at the item again if nothing else happens."""
         if self.overdue_at is None or self.look_at is None:
             return self.look_at if self.overdue_at is None else self.overdue_at
         return min(self.look_at, self.overdue_at)
@@ -187,17 +186,17 @@ class Item(Struct, gc=False, eq=False):
 
     @property
     def losses(self) -> int:
-        """How often a worker was lost with this item at its present stage: such tries are not counted as attempts."""
+        """How many workers were lost while they held this item at its present stage; losses are not counted as attempts."""
         return self.row.losses
 
     @property
     def unknown(self) -> bool:
-        """Is the result of the try before this one unknown? The partner may have done the work."""
+        """Whether the result of the try before this one is unknown: the partner may have done the work."""
         return self.row.unknown
 
     @property
     def correlation_id(self) -> str:
-        """The same id in everything about this item, here and at partners."""
+        """The id of this item in logs, events and messages, here and at partners."""
         return self.row.correlation_id
 
     @property

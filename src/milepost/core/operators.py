@@ -1,4 +1,4 @@
-"""Operators' acts on items. Each is a pure rule that returns the change, or a sentence that says why not."""
+"""Operators' acts on items. Each is a pure rule that returns the change, or a refusal that says why there is none."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 from msgspec import structs
 
 from milepost.core.change import Author, Change, Fields, also, change, end
-from milepost.core.decide import arrive, pass_on, rescheduled
+from milepost.core.decide import arrive, entry_state, pass_on
 from milepost.core.due import resent
-from milepost.core.item import Content, Item, Put, digest_of
+from milepost.core.item import Content, Item, Put, Row, digest_of, work_id_of
 from milepost.core.outcome import Done
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, Reason, Status
@@ -19,8 +19,12 @@ from milepost.core.values.refusal import Refusal, RefusalKind, impossible
 VERBS = ("retry", "skip", "confirm", "cancel", "resend", "rerun", "replace", "reschedule")
 
 
+def _stage_removed(row: Row) -> Refusal:
+    return impossible(f"it is at {row.stage!r}, which is no longer a stage of this route; run 'milepost routes apply'")
+
+
 def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new: bool = False, **author: Any) -> Change | Refusal:
-    """Start the item's stage again (or send it back to an earlier one): counts return to zero, the round rises.
+    """Start the item's stage again, or send it back to an earlier one. Its counts return to zero, and the round rises by one.
 
     Confirmations of repeated work (of the stage, or all if it is sent back) move into the history in the same write; an early one for
     a later stage still waits for the item.
@@ -96,7 +100,7 @@ def replace(
         return impossible("it is COMPLETED; to run it again with other content, add rerun")
     target = plan.by_name.get(row.stage) if here else plan.first
     if target is None:
-        return impossible(f"it is at {row.stage!r}, which is no longer a stage of this route; run 'milepost routes apply'")
+        return _stage_removed(row)
     # Where the content itself names the time before which the item does not start, the new content's counts.
     start = row.not_before if plan.route.not_before is None else plan.route.start_of(content, now)
     renewed = Item(structs.replace(row, not_before=start), Content(content, item.content.payloads, item.content.results))
@@ -118,25 +122,28 @@ def reschedule(item: Item, plan: Plan, now: int, *, not_before: int, **author: A
     row = item.row
     stage = plan.by_name.get(row.stage)
     if stage is None:
-        return impossible(f"it is at {row.stage!r}, which is no longer a stage of this route; run 'milepost routes apply'")
+        return _stage_removed(row)
     if row.status is Status.QUEUED and stage.external:
         return impossible(f"it was already offered to {row.stage!r}; cancel it, or wait for the answer")
     if row.status not in (Status.PENDING, Status.QUEUED):
         return impossible(f"it is {row.status} at {row.stage!r}; only an item that has not started can be rescheduled")
     if not_before == row.not_before:
         return Refusal(RefusalKind.UNCHANGED, "it already has this start time; nothing was changed")
-    status, fields, offered = rescheduled(row, stage, not_before, now)
+    status, look_at, entered_at, later = entry_state(stage, now, not_before)
+    fields: Fields = {"look_at": look_at, "entered_at": entered_at, "not_before": later}
+    fields["overdue_at"] = None if stage.overdue_ms is None else entered_at + stage.overdue_ms
+    offered = work_id_of(row) if stage.external and status is Status.QUEUED else None
     note = {"not_before": iso(not_before) if not_before > now else None}
     return change(row, Reason.RESCHEDULED, now, status, fields, Author(**author), offered=offered, note=note)
 
 
 def skip(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
-    """Past this stage without its work being done."""
+    """Move the item past its stage without running it."""
     row = item.row
     if row.status is Status.COMPLETED:
         return impossible("it is COMPLETED; there is no stage to skip")
     if row.stage not in plan.by_name:
-        return impossible(f"it is at {row.stage!r}, which is no longer a stage of this route; run 'milepost routes apply'")
+        return _stage_removed(row)
     if not plan.route.skips:
         return impossible(
             f"route {plan.name!r} does not allow skipping a stage; if its work is done, confirm it: milepost confirm … --stage {row.stage}"
@@ -145,8 +152,8 @@ def skip(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
 
 
 def cancel(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
-    """Off the route: a failed item, too, so that it is on no list of failures any more. A worker that still holds the item will find its
-    outcome refused."""
+    """Take the item off the route. A failed one, too: it then leaves the lists of failures. The outcome of a worker that still holds the
+    item will be refused."""
     row = item.row
     if row.terminal and row.status not in FAILED:
         return impossible(f"it has already ended ({row.status})")
@@ -162,7 +169,7 @@ def resend(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
     row = item.row
     stage = plan.by_name.get(row.stage)
     if stage is None:
-        return impossible(f"it is at {row.stage!r}, which is no longer a stage of this route; run 'milepost routes apply'")
+        return _stage_removed(row)
     if row.terminal:
         return impossible(
             f"it has already ended ({row.status})" + ("; to run it again use rerun" if row.status is Status.COMPLETED else ": use retry")
@@ -179,7 +186,7 @@ def resend(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
 
 
 def move(item: Item, plan: Plan, to: str | None, now: int, **author: Any) -> Change | Refusal:
-    """A route has changed: an item at a stage that is gone comes to the stage named instead, or ends if `to` is None."""
+    """Move an item from a stage that its route no longer has to the stage `to`; None: cancel it."""
     row = item.row
     if row.status is Status.COMPLETED or (row.terminal and row.status not in FAILED | {Status.CANCELLED}):
         return impossible("it has already ended")
@@ -194,8 +201,17 @@ def move(item: Item, plan: Plan, to: str | None, now: int, **author: Any) -> Cha
     return arrive(item, plan.by_name[to], now, Reason.MOVED, Author(**author))
 
 
+def note(item: Item, now: int, *, text: str, data: Any = None, version: int | None = None, **author: Any) -> Change | Refusal:
+    """Add a line that changes nothing but the history, to an item with any status. `data` is kept with the text, for programs. `version`:
+    only if the item has had no other line since."""
+    row = item.row
+    if version is not None and row.version != version:
+        return Refusal(RefusalKind.CHANGED_SINCE, f"it has changed since: its version is {row.version}, not {version}")
+    return change(row, Reason.NOTED, now, row.status, {}, Author(**author), note=text if data is None else {"text": text, "data": data})
+
+
 def back_fill(item: Item, plan: Plan, to: str, now: int, **author: Any) -> Change | Refusal:
-    """A finished item goes on to a stage that was added after it had finished."""
+    """Send a completed item to a stage that was added after it had completed."""
     if item.row.status is not Status.COMPLETED:
         return impossible(f"it is {item.row.status}; only completed items can be back-filled")
     return also(arrive(item, plan.by_name[to], now, Reason.BACK_FILL, Author(**author)), again=True)

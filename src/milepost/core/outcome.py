@@ -86,8 +86,8 @@ OUTCOMES = (Done, NotYet, HandedOver, Retry, Reject)
 
 
 def outcome_of_exception(error: BaseException) -> Retry | Reject:
-    """A raised exception is a Retry; one that carries `permanent = True` is a Reject, `retry_after` is obeyed, `unknown = True` says that
-    the partner may have done the work all the same."""
+    """The outcome of a raised exception: a Retry, or a Reject if the exception has `permanent = True`. Its `retry_after` is the minimum
+    delay; its `unknown = True` says that the partner may have done the work nevertheless."""
     message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     last = traceback.extract_tb(error.__traceback__)[-1:]
     where = {"where": f"{last[0].filename.rsplit('/', 1)[-1]}:{last[0].lineno}"} if last else {}
@@ -148,5 +148,6 @@ def outcome_to_builtins(outcome: Outcome) -> Any:
 
 
 def outcome_from_builtins(value: Any) -> Outcome:
+    """The outcome that `outcome_to_builtins` made these values from."""
     outcome: Outcome = _decoder.decode(_encoder.encode(value))
     return outcome

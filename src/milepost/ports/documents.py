@@ -12,9 +12,9 @@ from msgspec import Struct
 
 T = TypeVar("T")
 
-ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, KEY_USE, SESSION, PROBE, APPLICATION, ALERT = (
+ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, KEY_USE, SESSION, PROBE, APPLICATION, TALLY, ALERT = (
     "route", "hold", "limit", "breaker", "process", "cursor", "parked", "act", "list", "moved", "moving", "head", "back-fill", "key",
-    "key-use", "session", "probe", "application", "alert",
+    "key-use", "session", "probe", "application", "tally", "alert",
 )  # fmt: skip
 
 
@@ -56,7 +56,7 @@ class BackFill(Struct, frozen=True):
     total: int
     """Number of completed items; where rows can be restored, including those whose rows have left."""
     spent_to: int
-    """Time up to which the pace is used: the next portion is what has become free since."""
+    """Time up to which the pace is used up: the next portion is what the pace has allowed since."""
     done: int = 0
     passed: int = 0
     """Items skipped: removed in the meantime, or already past the stage."""
@@ -234,6 +234,17 @@ class Session(Struct, frozen=True):
 def read_as(kind: type[T], value: Any) -> T:
     """A document's value as its type."""
     return msgspec.convert(value, kind)
+
+
+def read_all(documents: LedgerDocuments, kind: str, form: type[T]) -> dict[str, T]:
+    """All control documents of a kind as values of this type, by name."""
+    return {name: read_as(form, document.value) for name, document in documents.read(kind).items()}
+
+
+def read_versioned(documents: LedgerDocuments, kind: str, name: str, form: type[T]) -> tuple[T | None, int]:
+    """A control document as a value of this type, with the version for `expect` of a conditional write; (None, 0): it does not exist."""
+    found = documents.read_one(kind, name)
+    return (None, 0) if found is None else (read_as(form, found.value), found.version)
 
 
 class LedgerDocuments(Protocol):

@@ -10,7 +10,7 @@ from msgspec import Struct
 from milepost.core.routes.plan import Plan
 
 
-class Stray(Struct, frozen=True):
+class ForeignRow(Struct, frozen=True):
     """A foreign row that is not adopted yet: the stage it would be at, and the stages it has completed. `wrong` says why it cannot be
     adopted."""
 
@@ -20,13 +20,13 @@ class Stray(Struct, frozen=True):
     wrong: str | None = None
 
 
-class Strays(Struct, frozen=True):
-    """One scanned part of the table: number of rows, and the foreign rows among them."""
+class ForeignRowPage(Struct, frozen=True):
+    """A scanned page of the table: number of rows, and the foreign rows among them."""
 
     rows: int
-    found: list[Stray]
+    found: list[ForeignRow]
     next: Any = None
-    """Pass it as `after` to continue; None: this was the last part."""
+    """Pass it as `after` to continue; None: this was the last page."""
 
 
 class Adopted(Struct, frozen=True):
@@ -56,7 +56,7 @@ class QuarantineStore(Protocol):
     def put(self, refs: Sequence[tuple[str, str]], reason: str, now: int) -> None:
         """Quarantine these rows, each given by (route, key): they stay unchanged, and are not due until they are replayed."""
 
-    def set_aside(self, most: int) -> tuple[list[QuarantineEntry], bool]:
+    def entries(self, most: int) -> tuple[list[QuarantineEntry], bool]:
         """Entries, oldest first, and whether there are more. They stay in quarantine."""
 
     def replay(self, plans: dict[str, Plan], ids: Sequence[str], now: int, *, by: str, why: str) -> list[Adopted]:
@@ -67,13 +67,13 @@ class QuarantineStore(Protocol):
         """Remove these entries; returns the ids that existed. A row itself stays unchanged."""
 
 
-class Outside(Protocol):
+class ForeignRowStore(Protocol):
     """Access to foreign rows."""
 
-    def strays(self, plan: Plan, after: Any = None) -> Strays:
-        """Scan a part of the route's table for foreign rows."""
+    def scan(self, plan: Plan, after: Any = None) -> ForeignRowPage:
+        """Scan the next page of the route's table for foreign rows."""
 
-    def stray(self, plan: Plan, keys: Sequence[str]) -> list[Stray | None]:
+    def get(self, plan: Plan, keys: Sequence[str]) -> list[ForeignRow | None]:
         """The foreign rows with these keys; None: there is no row, or it is adopted."""
 
     def adopt(self, plan: Plan, keys: Sequence[str], now: int, *, by: str, why: str) -> list[Adopted]:
@@ -84,7 +84,7 @@ class LedgerForeignRows(Protocol):
     """Content of other programs never becomes an item unnoticed: it is adopted, or it is in quarantine with the reason."""
 
     @property
-    def outside(self) -> Outside | None:
+    def foreign_rows(self) -> ForeignRowStore | None:
         """Access to foreign rows; None: no other program can write to this ledger."""
 
     @property

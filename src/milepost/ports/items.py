@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -41,6 +41,12 @@ class KnownKey(Struct, frozen=True, gc=False):
     """Digest of the present input, if an operator has replaced the first one."""
     life: int = 0
     """The life of the key (see `core.item.Row.life`)."""
+
+    @classmethod
+    def of(cls, row: Row, *, sealed: bool = False) -> KnownKey:
+        """The answer for a key with this row; `sealed`: the seal of the row."""
+        ended_at = row.entered_at if row.terminal else None
+        return cls(row.key, row.status, row.input_digest, row.stage, row.list_id, sealed, ended_at, row.head, row.content_digest, row.life)
 
     @property
     def current_digest(self) -> bytes:
@@ -115,8 +121,9 @@ def add_unknown(
 
 class ClaimRequest(Struct, frozen=True):
     """One stage's request for work. `want` counts items; `batch` is the number of items per handler call, for the rate; `held` is how
-    many items this process has claimed, by lane; `spent` are extra calls since the last claim, by lane. An item that lost two workers
-    is fragile: only a request for `fragile` items gets it, and only one at a time."""
+    many items this process has claimed, by lane; `spent` are extra calls since the last claim, by lane; `ahead` is how many items beyond a
+    lane's concurrency may wait in this process, by lane. An item that lost two workers is fragile: only a request for `fragile` items gets
+    it, and only one at a time."""
 
     plan: Plan
     stage: str
@@ -126,6 +133,7 @@ class ClaimRequest(Struct, frozen=True):
     held: dict[str, int] = {}
     spent: dict[str, int] = {}
     fragile: bool = False
+    ahead: dict[str, int] = {}
 
 
 class Refused(Struct, frozen=True):
@@ -166,7 +174,8 @@ class Conflict(Struct, frozen=True):
 
 
 class Query(Struct, frozen=True, kw_only=True):
-    """A search for rows; all given conditions must hold. Pages have one fixed order; `after` is the `next` of the last page."""
+    """A search for rows; all given conditions must hold. Without an `order`, pages come in the order of the index that serves the search;
+    `after` is the `next` of the last page."""
 
     route: str
     prefix: str | None = None
@@ -181,17 +190,41 @@ class Query(Struct, frozen=True, kw_only=True):
     """Items from one of these lists."""
     entered_before: int | None = None
     changed_before: int | None = None
+    created_from: int | None = None
+    created_before: int | None = None
     due_before: int | None = None
     overdue_before: int | None = None
     handed_over: bool = False
     """Only items whose work was handed over to a partner that has not answered."""
     in_queue: bool = True
-    """Include items whose message waits in a queue for a worker; False leaves them out where the ledger can (see `lost_calls`)."""
+    """Include items whose message waits in a queue for a worker; False leaves them out where the ledger can (see `lost_messages`)."""
     with_content: bool = False
     exact: bool = False
     """For decisions: no row that was written before the call is missed. Where an index lags behind, the whole route is read."""
+    order: Literal["newest", "oldest"] | None = None
+    """By acceptance: the last or the first first, for people. Not for `exact` searches."""
     after: Any = None
     limit: int = 1000
+
+    def matches(self, row: Row) -> bool:
+        """Whether all given conditions hold. The due times and `created_from` are inclusive; all other times are exclusive."""
+        return (
+            row.route == self.route
+            and (self.prefix is None or row.key.startswith(self.prefix))
+            and all(part.matches(row.key) for part in self.parts)
+            and (self.statuses is None or row.status in self.statuses)
+            and (self.stages is None or row.stage in self.stages)
+            and (self.lane is None or row.lane == self.lane)
+            and (not self.handed_over or row.handed_over)
+            and (self.group is None or (row.error is not None and row.error.group == self.group))
+            and (self.lists is None or row.list_id in self.lists)
+            and (self.entered_before is None or row.entered_at < self.entered_before)
+            and (self.changed_before is None or row.updated_at < self.changed_before)
+            and (self.created_from is None or row.created_at >= self.created_from)
+            and (self.created_before is None or row.created_at < self.created_before)
+            and (self.due_before is None or (row.due_at is not None and row.due_at <= self.due_before))
+            and (self.overdue_before is None or (row.overdue_at is not None and row.overdue_at <= self.overdue_before))
+        )
 
 
 class QueryPage(Struct, frozen=True):
@@ -200,26 +233,29 @@ class QueryPage(Struct, frozen=True):
     """Pass it as `after` to continue; None: this was the last page."""
     refused: list[Refused] = []
     """Unreadable rows of this page."""
+    ordered: bool = True
+    """False: more rows match than the ledger can put in `Query.order`, and the pages come in its own order."""
 
 
 class LedgerItems(Protocol):
-    """A key is accepted once; a change is written only if the ledger still holds its `before`; every answer stands at the place of its
-    question. A lost race is the value `Conflict`, a row that the storage cannot take or read the value `Refused`."""
+    """A key is accepted once, and a change is written only if the ledger still holds its `before`. Answers come in the order of the
+    arguments. A lost race is the value `Conflict`, a row that the storage cannot take or read the value `Refused`."""
 
     timing: Timing
     work_queues: bool
     """Messages in a queue call the workers. False: the row itself is the queue, and a due row is found by its index."""
 
     def prepare(self, plan: Plan) -> Plan:
-        """Take up the plan: what is read and offered from now on goes by it. Returns the plan to give to every other verb: the same
-        one, or one with what the ledger knows about its stages, such as how long a partner's queue keeps an offer."""
+        """Load the plan: from now on rows are read and items are offered by it. Returns the plan to pass to all other operations: the
+        same one, or one with what the ledger knows about its stages, such as how long a partner's queue keeps an offer."""
 
     def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
         """The record of each key, from rows and seals, in the order given."""
 
     def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[KnownKey | Same | None]:
         """As `peek`, but Same where the item has a row and content with the given digest (one per key). For a list that is delivered again
-        this holds for almost all keys, and a ledger may answer it faster."""
+        this holds for almost all keys, and a ledger may answer it faster. `KeyDigests` say that the content is the key alone: a ledger may
+        have noted that about its items, and need not compute digests."""
 
     def invalid_keys(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         """Keys that are invalid on this ledger, such as too long ones, each with the reason."""
@@ -265,10 +301,10 @@ class LedgerItems(Protocol):
     def next_due(self, plans: Iterable[Plan]) -> int | None:
         """The earliest due time of items that our own workers could claim (handler stages, open lanes)."""
 
-    def missing_calls(self, plan: Plan, now: int) -> dict[str, int]:
+    def missing_messages(self, plan: Plan, now: int) -> dict[str, int]:
         """Number of items, by handler stage, that are past their offer life and have no message in the stage's queue; stages without such
         items are left out. Empty where the row itself is the queue."""
 
-    def lost_calls(self, plan: Plan, now: int, limit: int) -> list[Item]:
+    def lost_messages(self, plan: Plan, now: int, limit: int) -> list[Item]:
         """Some of those items, the longest offered first, without content: they need a new message. A backlog whose messages exist is never
         among them. Empty: there are no more at present."""

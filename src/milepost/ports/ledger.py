@@ -17,7 +17,7 @@ from milepost.ports.retention import LedgerRetention
 from milepost.ports.upkeep import LedgerUpkeep
 
 MISSING_CAPABILITIES = {
-    "pulse": "It has no change counter: it is polled every few seconds, so pages and events come a little later.",
+    "change counter": "It has no change counter: it is polled every few seconds, so pages and events come a little later.",
     "proof of death": "It cannot prove that a process is dead: the items it had claimed come back when its leases expire.",
     "fair lanes": "Lanes of a stage share a queue, so a lane may wait behind another lane's backlog.",
     "one step": "It cannot settle and claim in one write: each claim is a separate write.",

@@ -5,7 +5,7 @@ Everything that must not be lost is in the ledger; this is for figures. Batches 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Protocol
 
@@ -25,8 +25,8 @@ def correlation_id() -> str | None:
 class Observer(Protocol):
     """Called by many threads at once. It must be fast and must not raise."""
 
-    def submitted(self, route: str, answers: Iterable[str]) -> None:
-        """Items were submitted; one answer each (new, known, changed, malformed)."""
+    def submitted(self, route: str, answers: Mapping[str, int]) -> None:
+        """Items were submitted; how many got each answer (new, known, changed, malformed)."""
 
     def claimed(self, route: str, stage: str, items: int, lost: int) -> None:
         """A worker claimed items; `lost` expired leases of others were found."""
@@ -48,7 +48,7 @@ class Observer(Protocol):
 class NullObserver:
     """Does nothing."""
 
-    def submitted(self, route: str, answers: Iterable[str]) -> None: ...
+    def submitted(self, route: str, answers: Mapping[str, int]) -> None: ...
 
     def claimed(self, route: str, stage: str, items: int, lost: int) -> None: ...
 

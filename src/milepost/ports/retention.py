@@ -34,7 +34,7 @@ class Leaving(Struct, frozen=True):
 
 
 Keep = Callable[[Sequence[Leaving]], None]
-"""Keeps what must outlive rows; may be called again with the same items."""
+"""Callback that stores what must outlive rows; it may be called again with the same items."""
 
 
 class PruneCriteria(Struct, frozen=True):
@@ -73,7 +73,7 @@ class LedgerRetention(Protocol):
     """Ended rows leave by themselves when their route's `keep` is over. False: the retention role of a station removes them."""
 
     def prune(self, asked: PruneCriteria) -> Pruned:
-        """Remove rows, lines and seals as asked, at most so many of each. A place in the feed is never reused."""
+        """Remove rows, lines and seals by these criteria, at most `limit` of each. A place in the feed is never reused."""
 
     def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
         """Seals of keys without a row, page by page: pass the returned position as `after` to continue (None: no more)."""

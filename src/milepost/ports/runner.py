@@ -1,8 +1,8 @@
-"""The Runner port: runs the engine's services and the users' handlers. The engine itself starts no thread and never sleeps."""
+"""Runner: runs the engine's services and the users' handlers. The engine itself starts no thread and never sleeps."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -32,8 +32,8 @@ Job = list[Item]
 class HandlerPool(Protocol):
     """Runs one stage's handler calls, at most `width` at a time."""
 
-    def put(self, jobs: Sequence[Job]) -> None:
-        """Add jobs; returns at once."""
+    def put(self, jobs: Sequence[Job], caps: Mapping[str, int | None]) -> None:
+        """Add jobs; returns at once. `caps` has the number of calls at a time of each of their lanes; None: as many as the pool's."""
 
     def take(self) -> list[JobResult]:
         """Results since the last take."""

@@ -64,13 +64,13 @@ Progress = Callable[[int, int], None]
 
 
 class LedgerUpkeep(Protocol):
-    """Rare operations; none changes the status of an item."""
+    """Rare operations. None changes the status of an item."""
 
     def services(self, plans: Mapping[str, Plan], clock: Clock, chance: Chance, holder: str) -> list[tuple[str, Service]]:
         """Services that must run beside the engine for this ledger, each with its role."""
 
-    def rest(self) -> None:
-        """Idle: time for the ledger's own upkeep."""
+    def idle_upkeep(self) -> None:
+        """Called while the process is idle: the ledger does its own upkeep."""
 
     def cost_of(self, query: Query) -> ScanCost | None:
         """Cost of this search; None: an index answers it, or reading is free here."""

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from milepost.core.errors import UsageError
-from milepost.core.values.durations import LONGEST, UNSCHEDULED, iso, rate_per_second, retry_time, short_span, span_ms
+from milepost.core.values.durations import (
+    LONGEST,
+    UNSCHEDULED,
+    full_time,
+    iso,
+    moment_ms,
+    rate_per_second,
+    retry_time,
+    short_span,
+    span_ms,
+    zone_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -76,4 +87,51 @@ def test_spans_for_people(ms: int, text: str) -> None:
 def test_a_delay_of_years_is_no_time_for_people() -> None:
     assert retry_time(300_000) == "in 5 min"
     assert retry_time(UNSCHEDULED - 1).startswith("in ")
-    assert retry_time(UNSCHEDULED) == "when it is sent again"
+    assert retry_time(UNSCHEDULED) == "at the next round"
+
+
+BERLIN = zone_of("Europe/Berlin", "zone")
+NOON = datetime(2027, 1, 31, 12, 30, tzinfo=BERLIN)
+
+
+@pytest.mark.parametrize(
+    ("text", "next_one", "last_one"),
+    [
+        ("18:00", "2027-01-31T18:00:00+01:00", "2027-01-30T18:00:00+01:00"),
+        ("8:15", "2027-02-01T08:15:00+01:00", "2027-01-31T08:15:00+01:00"),
+        ("12:30", "2027-02-01T12:30:00+01:00", "2027-01-30T12:30:00+01:00"),
+        ("12:30:01", "2027-01-31T12:30:01+01:00", "2027-01-30T12:30:01+01:00"),
+        ("2h", "2027-01-31T14:30:00+01:00", "2027-01-31T10:30:00+01:00"),
+        ("2027-07-01 09:00", "2027-07-01T09:00:00+02:00", "2027-07-01T09:00:00+02:00"),
+        ("2027-02-01T09:00Z", "2027-02-01T10:00:00+01:00", "2027-02-01T10:00:00+01:00"),
+    ],
+)
+def test_a_moment_is_the_next_or_the_last_such_time_in_its_zone(text: str, next_one: str, last_one: str) -> None:
+    now = round(NOON.timestamp() * 1000)
+    for past, expected in ((False, next_one), (True, last_one)):
+        assert moment_ms(text, now, "until", BERLIN, past=past) == datetime.fromisoformat(expected).timestamp() * 1000
+
+
+@given(st.integers(0, 366 * 86_400), st.times())
+def test_a_time_of_day_is_always_near(second: int, clock: time) -> None:
+    now = round(datetime(2027, 1, 1, tzinfo=BERLIN).timestamp() + second) * 1000
+    text = f"{clock:%H:%M}"
+    assert 0 < moment_ms(text, now, "until", BERLIN) - now <= 25 * 3_600_000
+    assert 0 < now - moment_ms(text, now, "since", BERLIN, past=True) <= 25 * 3_600_000
+
+
+@pytest.mark.parametrize("wrong", ["24:00", "7:5", "18:00:61", "tomorrow"])
+def test_a_wrong_moment_is_refused_with_what_would_be_right(wrong: str) -> None:
+    with pytest.raises(UsageError, match=r"until is .* or '18:00', or a span such as '2h'"):
+        moment_ms(wrong, 0, "until")
+
+
+@pytest.mark.parametrize(("zone", "text"), [("Europe/Berlin", "12:30 +01:00 (CET)"), ("UTC", "11:30 UTC"), ("-03:30", "08:00 -03:30")])
+def test_a_full_time_names_its_zone(zone: str, text: str) -> None:
+    assert full_time(round(NOON.timestamp() * 1000), zone_of(zone, "zone")) == f"2027-01-31 {text}"
+
+
+@pytest.mark.parametrize("wrong", ["Mars/One", "+99:00", "../etc/passwd", ""])
+def test_a_wrong_zone_is_refused(wrong: str) -> None:
+    with pytest.raises(UsageError, match=r"zone is .*; it must be the name of a time zone"):
+        zone_of(wrong, "zone")

@@ -13,10 +13,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.admission.rates import SET_BACK_MS
+from milepost.core.change import Change
+from milepost.core.claims import KEPT_BY
+from milepost.core.failures import CANNOT_BE_READ
 from milepost.core.routes.breaker import Breaker
+from milepost.core.status import Reason, Status
 
 ERROR_LIMIT = 300
 """Characters that are kept of the failure that opened a breaker."""
+_ANSWERED = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.NOT_YET, Reason.HANDED_OVER, Reason.REJECTED})
+"""Outcomes of a worker that show that the stage's partner answers. That it rejects one item says nothing against the partner."""
 
 
 class BreakerState(StrEnum):
@@ -31,7 +37,7 @@ class BreakerVerdict(Enum):
     FAILED = 1
     SUCCEEDED = 2
     SILENT = 3
-    """Nothing: the item was given back, cancelled, or confirmed from outside."""
+    """The claim says nothing about it: the item was given back, cancelled, or confirmed from outside."""
 
 
 class Probe(Struct, frozen=True):
@@ -72,6 +78,32 @@ class BreakerRecord(Struct, frozen=True, omit_defaults=True):
 
     def probe_of(self, key: str) -> Probe | None:
         return next((probe for probe in self.probes if probe.key == key), None)
+
+
+def verdict_of(change: Change) -> BreakerVerdict | None:
+    """The verdict of a change about the partner of its item's lane; None: it ends no claim there."""
+    if change.breaker is not None:
+        return BreakerVerdict.FAILED
+    before, after, line = change.before, change.after, change.line
+    if before.claimed_at is None or (after.claimed_at == before.claimed_at and after.lease == before.lease and after.stage == before.stage):
+        return None
+    if line is None:
+        return BreakerVerdict.SUCCEEDED if after.status is Status.WAITING else BreakerVerdict.SILENT
+    unreadable = line.attempt is not None and line.attempt.category == CANNOT_BE_READ
+    return BreakerVerdict.SUCCEEDED if line.reason in _ANSWERED and line.by != KEPT_BY and not unreadable else BreakerVerdict.SILENT
+
+
+def breaker_after(record: BreakerRecord | None, change: Change) -> BreakerRecord | None:
+    """The record of the lane's breaker after this change; the same object: nothing has changed, None: none is to be kept."""
+    verdict, key = verdict_of(change), change.before.key
+    if verdict is BreakerVerdict.FAILED:
+        assert change.breaker is not None, "that is what makes it a failure"
+        attempt = None if change.line is None else change.line.attempt
+        error = "the worker was lost" if attempt is None else f"{attempt.category}: {attempt.message}"
+        return after_failure(record, change.breaker, key, error, change.after.updated_at)
+    if record is None or verdict is None:
+        return record
+    return after_success(record, key) if verdict is BreakerVerdict.SUCCEEDED else after_silence(record, key)
 
 
 def after_failure(record: BreakerRecord | None, breaker: Breaker, key: str, error: str, now: int) -> BreakerRecord:
@@ -137,8 +169,8 @@ def with_leases(record: BreakerRecord, leases: Mapping[str, int]) -> BreakerReco
 
 
 def at_clock(record: BreakerRecord, breaker: Breaker, now: int) -> BreakerRecord:
-    """The record by a clock that may have been set back: no cooldown and no lease lasts longer than it was set to. Store it, or the
-    wait would start anew at every look."""
+    """Correct the times of a record if the clock was set back: no cooldown and no lease may last longer than it was set to. Store the
+    result, or the wait would start anew at every look."""
     if record.closed:
         return record
     if record.retry_at > now + breaker.cooldown_ms + SET_BACK_MS:
@@ -152,7 +184,7 @@ def at_clock(record: BreakerRecord, breaker: Breaker, now: int) -> BreakerRecord
 
 
 def transition(name: str, before: BreakerRecord | None, after: BreakerRecord | None) -> str | None:
-    """One sentence for the log where a breaker has opened or closed; None: it has done neither."""
+    """A log message if the breaker has opened or closed; else None."""
     was_open, is_open = before is not None and not before.closed, after is not None and not after.closed
     if after is not None and is_open and not was_open:
         return f"the breaker of {name} has opened after failures in a row; the last one: {after.error}"

@@ -36,7 +36,7 @@ class Limit(Struct, frozen=True):
     reason: str = ""
     at: int = 0
     drains: int | None = None
-    """Since when it slows down the backlog of a pause; it ends when the items that waited then have been claimed."""
+    """Set if this limit drains the backlog of a pause: the time since when. It ends when the items that waited then have been claimed."""
     normal_rate: str | float | None = None
     """The rate that was set before, and holds again after the draining."""
 
@@ -67,6 +67,7 @@ class Controls:
         self.breakers = breakers
 
     def held(self, route: str, stage: str, lane: str) -> bool:
+        """Whether this lane, its stage or its route is paused."""
         return is_held(self.holds, route, stage, lane)
 
     def rate(self, route: str, stage: Stage, lane: str | None) -> CallRate | None:
@@ -95,7 +96,7 @@ class Controls:
         return 0 if record is None or record.closed or stage.breaker_of(lane) is None else record.retry_at
 
     def unlimited(self, route: str, stage: Stage) -> bool:
-        """Can items of a stage without lanes be claimed as they arrive, with no rule of the claim to ask?"""
+        """Whether no control limits a stage without lanes, so that its items can be claimed as they arrive."""
         record = self.breakers.get(scope(route, stage.name, ""))
         open_breaker = record is not None and not record.closed and stage.breaker_of("") is not None
         return not (

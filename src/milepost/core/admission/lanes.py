@@ -46,13 +46,13 @@ def share_out(want: int, lanes: Sequence[L], in_hand: Callable[[L], int], known:
     while lanes and left > 0:
         held = [in_hand(lane) for lane in lanes]
         shares = fair_shares(left, held) if len(lanes) > 1 or known < 2 else [max(0, min(left, half - held[0]))]
-        able: list[L] = []
+        unfilled: list[L] = []
         for lane, share in zip(lanes, shares, strict=True):
             got = take(lane, share) if share else 0
             left -= got
             if got == share:
-                able.append(lane)
-        if len(able) == len(lanes):
+                unfilled.append(lane)
+        if len(unfilled) == len(lanes):
             break
-        lanes = able
+        lanes = unfilled
     return left

@@ -56,7 +56,7 @@ def refill(bucket: TokenBucket | None, rate: CallRate, now: float) -> TokenBucke
 
 
 def was_set_back(bucket: TokenBucket, now: float) -> bool:
-    """Was the clock set back since the bucket was stored?"""
+    """Whether the clock was set back since the bucket was stored."""
     return now < bucket.at - SET_BACK_MS
 
 

@@ -1,4 +1,4 @@
-"""Checks of a route's options, run while its file is imported: what is wrong with which option, and what would be right."""
+"""Checks of a route's options, run while its file is imported. The errors name the option and say what would be right."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def parse_option(parse: Callable[[Any, str], Any], value: Any, subject: str) -> 
 
 
 def some_ms(value: Any, subject: str) -> int:
-    """A span above zero."""
+    """A span in milliseconds, which must be above zero."""
     ms = span_ms(value, subject)
     if ms == 0:
         raise RouteMistake(f"{subject} is {value!r}; give a span above 0, such as '10s'")
@@ -41,8 +41,8 @@ def check_kind(value: object, kind: type, subject: str, sample: str) -> None:
         raise RouteMistake(f"{subject} is {value!r}; write {sample}")
 
 
-def judge(function: Callable[..., bool] | None, subject: str) -> Callable[[Any, Any], bool] | None:
-    """The rule for valid confirmations: a function of the answer, or of the answer and the stage's payload."""
+def answer_check(function: Callable[..., bool] | None, subject: str) -> Callable[[Any, Any], bool] | None:
+    """A stage's rule for valid confirmations as a function of answer and payload; a route may declare it as a function of the answer alone."""
     if function is None:
         return None
     try:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from milepost.core.errors import MalformedInput, UsageError
+from milepost.core.routes.one_field import OneField
 from milepost.core.values.durations import moment_ms
 from milepost.core.values.key_text import joined_key
 
@@ -33,6 +34,11 @@ class ParsedInput(Struct, frozen=True, gc=False):
     key: str
     content: Any
     correlation_id: str | None = None
+
+
+def key_fields(key: Key) -> Sequence[str]:
+    """The fields that make up the key; none where a function makes it."""
+    return (key,) if isinstance(key, str) else () if callable(key) else key
 
 
 def key_in(content: Any, key: Key) -> str:
@@ -59,12 +65,24 @@ def keys_in(contents: Sequence[Any], key: Key) -> list[str]:
     return [key_in(content, key) for content in contents]
 
 
+def texts_of(contents: Sequence[Any], field: str) -> list[Any] | None:
+    """The values of one field of each input, all of them texts in `OneField`; None if an input lacks it."""
+    if isinstance(contents, OneField):
+        return contents.texts if contents.field == field else None
+    try:
+        return [content[field] for content in contents]
+    except (KeyError, TypeError, IndexError):
+        return None
+
+
 def _plain_column(contents: Sequence[Any], field: str) -> list[str] | None:
     """The texts of one key field, if all are valid as they stand; None: they must be looked at one by one."""
+    values = texts_of(contents, field)
+    if values is None:
+        return None
     try:
-        values: list[str] = [content[field] for content in contents]
         joined = "".join(values)
-    except (KeyError, TypeError, IndexError):
+    except TypeError:
         return None
     if not joined.isprintable() or not all(values) or max(map(len, values)) > LONGEST_PART:
         return None
@@ -74,10 +92,11 @@ def _plain_column(contents: Sequence[Any], field: str) -> list[str] | None:
 
 
 class ParsedBatch(NamedTuple):
-    """Submitted items, parsed: key, content and, where the route takes them, correlation id of each."""
+    """Submitted items, parsed: key, content and, where the route takes them, correlation id of each. Contents that are `OneField` hold the
+    keys and nothing else."""
 
     keys: list[str]
-    contents: list[Any]
+    contents: Sequence[Any]
     correlation_ids: list[str | None] | None = None
 
 

@@ -13,23 +13,28 @@ from milepost.core.errors import RouteMistake
 from milepost.core.item import Item
 from milepost.core.routes.backoff import Backoff, Checks
 from milepost.core.routes.breaker import Breaker
-from milepost.core.routes.mistakes import check_count, check_kind, check_name, check_shape, judge, parse_option, some_ms
+from milepost.core.routes.mistakes import answer_check, check_count, check_kind, check_name, check_shape, parse_option, some_ms
+from milepost.core.routes.one_field import OneField
 from milepost.core.routes.parsed_input import (
     Key,
     KeyColumn,
     ParsedBatch,
     ParsedInput,
     carried,
+    key_fields,
     key_in,
     keys_in,
     parsed,
     start_in,
+    texts_of,
 )
 from milepost.core.values.durations import Span, moment_ms, rate_per_second, span_ms
 
 Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
 LONGEST_LANE = 200
+PORTION = 100
+"""Inputs of a batch that are parsed together where not the whole batch can be."""
 DIALECTS = ("seed", "today")
 BREAKER_SAMPLE = "breaker=mp.Breaker(failures=5, within='1m', cooldown='30s')"
 RETRY_SAMPLE = "retry=mp.Backoff(attempts=3, base=1)"
@@ -95,7 +100,7 @@ class Stage(Struct, frozen=True, kw_only=True):
 
     @property
     def ours(self) -> bool:
-        """Our own workers run it."""
+        """Whether workers of Milepost run it, with a handler from the route file."""
         return self.handler is not None
 
     @property
@@ -109,7 +114,7 @@ class Stage(Struct, frozen=True, kw_only=True):
         return self.breaker if own is None or own.breaker is None else own.breaker
 
     def retry_of(self, lane: str) -> Backoff:
-        """How failed tries of this lane are repeated."""
+        """The backoff of this lane: its own, or the stage's."""
         own = self.lanes.get(lane)
         return self.retry if own is None or own.retry is None else own.retry
 
@@ -149,8 +154,9 @@ class Route:
     its own for the route (on AWS), for people and programs that read it: fields of the input, and attributes of Milepost that are
     otherwise left out while there is nothing to say (attempts, nextRetryAt, retryHistory, maxRetriesExceeded, maxRetriesExceededAt).
     `parse`: makes the recorded input from a submitted one, so that different
-    ways to write one key make one item; it raises MalformedInput with the reason. `parse_all`: the same for a
-    whole list at once, where that is faster; None: `parse` must look at each input. `key_column`: finds the keys in a delivered list of text
+    ways to write one key make one item; it raises MalformedInput with the reason. `parse_keys`: for a
+    route whose `parse` returns the key and nothing else, the keys that it makes of many texts of the key's field at once, where that is
+    faster; None: `parse` must look at each. `key_column`: finds the keys in a delivered list of text
     lines (csv or txt), from its first lines; the other columns are then not read.
     """
 
@@ -169,7 +175,7 @@ class Route:
         form: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None,
         columns: Sequence[str] = (),
         parse: Callable[[Any], Any] | None = None,
-        parse_all: Callable[[Sequence[Any]], list[Any] | None] | None = None,
+        parse_keys: Callable[[list[str]], list[str] | None] | None = None,
         key_column: Callable[[list[str]], KeyColumn | None] | None = None,
     ) -> None:
         check_name(name, "a route's name", "Route")
@@ -186,7 +192,7 @@ class Route:
         if dialect not in DIALECTS:
             raise RouteMistake(f"route {name!r}: dialect is {dialect!r}; write {' or '.join(map(repr, DIALECTS))}")
         self.dialect = dialect
-        if carries is not None and (callable(key) or carries in self._fields):
+        if carries is not None and (callable(key) or carries in key_fields(self.key)):
             raise RouteMistake(
                 f"route {name!r}: carries is {carries!r}; give a field that is not part of the key, and name the key's fields"
             )
@@ -204,15 +210,21 @@ class Route:
         if isinstance(columns, str) or not all(isinstance(name, str) and name for name in columns):
             raise RouteMistake(f"route {name!r}: columns is {columns!r}; give a list of names, such as ['senderId', 'attempts']")
         self.columns = tuple(columns)
-        for option, function, given in (("parse", parse, "input"), ("parse_all", parse_all, "inputs"), ("key_column", key_column, "lines")):
+        for option, function, given in (
+            ("parse", parse, "input"),
+            ("parse_keys", parse_keys, "texts"),
+            ("key_column", key_column, "lines"),
+        ):
             if function is not None:
                 check_shape(function, f"route {name!r}: {option}", given)
         if key_column is not None and not isinstance(key, str):
             raise RouteMistake(f"route {name!r}: key_column finds a key of one field; name that field as the key, or leave out key_column")
-        if parse_all is not None and parse is None:
-            raise RouteMistake(f"route {name!r}: parse_all is a faster way to parse; give parse, too")
+        if parse_keys is not None and (parse is None or not isinstance(key, str)):
+            raise RouteMistake(
+                f"route {name!r}: parse_keys is a faster way to parse keys of one field; name that field, and give parse, too"
+            )
         self.parse = parse
-        self.parse_all = parse_all
+        self.parse_keys = parse_keys
         self.key_column = key_column
         self.follow_up: FollowUp | None = None
         self.closed: str | None = None
@@ -264,7 +276,7 @@ class Route:
         for lane_name, limits in (lanes or {}).items():
             if not isinstance(limits, Limits):
                 raise RouteMistake(f"{subject}: lanes[{lane_name!r}] is {limits!r}; write mp.Limits(rate='10/s', concurrency=4)")
-        judged = judge(accepts, f"{subject}: accepts")
+        accepts_answer = answer_check(accepts, f"{subject}: accepts")
         used = checks or Checks()
         if remote and (timeout is not None or verify is not None or not claims):
             raise RouteMistake(
@@ -281,9 +293,9 @@ class Route:
                     remote=remote,
                     retry=retry or Backoff(),
                     checks=used,
-                    timeout_ms=None if timeout is None else parse_option(some_ms, timeout, f"{subject}: timeout"),
+                    timeout_ms=timeout_ms,
                     concurrency=concurrency,
-                    rate=None if rate is None else parse_option(rate_per_second, rate, f"{subject}: rate"),
+                    rate=calls_per_second,
                     breaker=breaker,
                     lane=lane,
                     lanes={} if lanes is None else lanes,
@@ -291,7 +303,7 @@ class Route:
                     claims=claims,
                     verify=verify,
                     pauses=pauses,
-                    accepts=judged,
+                    accepts=accepts_answer,
                     next_payload=next_payload,
                     announce=announce,
                     medium=medium,
@@ -306,10 +318,8 @@ class Route:
             add(handler)
             return handler
 
-        if rate is not None:
-            parse_option(rate_per_second, rate, f"{subject}: rate")
-        if timeout is not None:
-            parse_option(some_ms, timeout, f"{subject}: timeout")
+        calls_per_second = None if rate is None else parse_option(rate_per_second, rate, f"{subject}: rate")
+        timeout_ms = None if timeout is None else parse_option(some_ms, timeout, f"{subject}: timeout")
         if remote:
             add(None)
         return declare
@@ -344,14 +354,14 @@ class Route:
         for option, function, given in (("lane", lane, "input"), ("message", message, "offer"), ("next_payload", next_payload, "output")):
             if function is not None:
                 check_shape(function, f"{subject}: {option}", given)
-        judged = judge(accepts, f"{subject}: accepts")
+        accepts_answer = answer_check(accepts, f"{subject}: accepts")
         self.stages.append(
             Stage(
                 name=name,
                 retry=retry or Backoff(),
                 checks=Checks(),
                 lane=lane,
-                accepts=judged,
+                accepts=accepts_answer,
                 next_payload=next_payload,
                 announce=announce,
                 medium=medium,
@@ -381,32 +391,45 @@ class Route:
 
     def _read(self, content: Any) -> ParsedInput:
         key = key_in(content, self.key)
-        handed = ParsedInput(key, content) if self.carries is None else ParsedInput(key, *carried(content, self._fields, self.carries))
+        read = ParsedInput(key, content)
+        if self.carries is not None:
+            read = ParsedInput(key, *carried(content, key_fields(self.key), self.carries))
         if self.not_before is not None:
-            self.start_of(handed.content, 0)  # raises MalformedInput for an invalid time
-        return handed
+            self.start_of(read.content, 0)  # raises MalformedInput for an invalid time
+        return read
 
     def read_all(self, contents: Sequence[Any]) -> ParsedBatch:
         """The parsed inputs; raises MalformedInput if one of them is invalid."""
-        parse = self.parse
-        if parse is not None:
-            found = None if self.parse_all is None else self.parse_all(contents)
-            contents = [parsed(content, parse) for content in contents] if found is None else found
+        contents = self._parsed(contents)
         if self.carries is not None or self.not_before is not None:
             read = [self._read(content) for content in contents]
             return ParsedBatch([one.key for one in read], [one.content for one in read], [one.correlation_id for one in read])
-        return ParsedBatch(keys_in(contents, self.key), list(contents))
+        keys = keys_in(contents, self.key)
+        # A key may be another form of its text, such as one without spaces around it.
+        alone = isinstance(contents, OneField) and keys is contents.texts
+        return ParsedBatch(keys, contents if alone else list(contents))
+
+    def _parsed(self, contents: Sequence[Any]) -> Sequence[Any]:
+        """The recorded inputs of submitted ones. What `parse_keys` cannot do is done in portions: an unusual line is slow for few others."""
+        parse, field = self.parse, self.key
+        if parse is None:
+            return contents
+        if self.parse_keys is not None and isinstance(field, str) and contents:
+            texts = texts_of(contents, field)
+            valid = texts is not None and (isinstance(contents, OneField) or all(isinstance(text, str) for text in texts))
+            found = self.parse_keys(texts) if valid and texts is not None else None
+            if found is not None:
+                return OneField(field, found)
+            if len(contents) > PORTION:
+                portions = (self._parsed(contents[start : start + PORTION]) for start in range(0, len(contents), PORTION))
+                return [content for portion in portions for content in portion]
+        return [parsed(content, parse) for content in contents]
 
     def start_of(self, content: Any, now: int) -> int | None:
         """The time before which an item with this input does not start, from the route's field for it; raises MalformedInput if it is not
         a time."""
         found = None if self.not_before is None else start_in(content, self.not_before)
         return None if found is None else moment_ms(found, now, self.not_before or "")
-
-    @property
-    def _fields(self) -> Sequence[str]:
-        """The fields that make up the key, where no function does."""
-        return (self.key,) if isinstance(self.key, str) else () if callable(self.key) else self.key
 
     def _check_new(self, name: str) -> None:
         if any(stage.name == name for stage in self.stages):

@@ -81,6 +81,8 @@ def _forced(line: Line) -> str:
 def _plain_note(line: Line) -> str:
     if isinstance(line.note, dict) and "because" in line.note:
         return f"noted: an answer for '{line.note.get('for')}' does not confirm: {line.note['because']}"
+    if isinstance(line.note, dict) and isinstance(line.note.get("text"), str):
+        return f"noted: {line.note['text']}"
     return f"noted{_noted(line)}"
 
 

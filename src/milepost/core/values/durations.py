@@ -6,15 +6,18 @@ Inside Milepost a time is an integer of milliseconds since 1970 (UTC) and a span
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, time, timedelta, tzinfo
+from functools import lru_cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from milepost.core.errors import UsageError
 
-type_names = "a number of seconds, a timedelta, or text such as '30s', '10m', '6h', '14d' or '1h30m'"
+SPAN_FORMS = "a number of seconds, a timedelta, or text such as '30s', '10m', '6h', '14d' or '1h30m'"
 Span = float | int | str | timedelta
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000, "y": 365 * 86_400_000}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhdwy])")
+_TIME_OF_DAY = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*/\s*(\d*)\s*(s|m|h|d)\s*")
 LONGEST = 100 * 365 * 86_400_000
 
@@ -37,7 +40,7 @@ def span_ms(value: Span, subject: str) -> int:
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         ms = value * 1000
     if ms is None or not 0 <= ms <= LONGEST:
-        raise UsageError(f"{subject} is {value!r}; it must be {type_names}, from 0 to 100 years")
+        raise UsageError(f"{subject} is {value!r}; it must be {SPAN_FORMS}, from 0 to 100 years")
     return round(ms)
 
 
@@ -56,19 +59,67 @@ def rate_per_second(value: str | float | int, subject: str) -> float:
 Moment = str | datetime | timedelta
 
 
-def moment_ms(value: Moment, now: int, subject: str, zone: tzinfo = UTC) -> int:
-    """A time in milliseconds, from ISO-8601 text, a datetime, or a span from now ("2h"). A value without a time zone is in `zone`; a date
-    alone is its first moment."""
+def moment_ms(value: Moment, now: int, subject: str, zone: tzinfo = UTC, *, past: bool = False) -> int:
+    """A time in milliseconds, from ISO-8601 text, a datetime, a time of day ("18:00": the next one), or a span from now ("2h"). A value
+    without a time zone is in `zone`; a date alone is its first moment. With `past` a span is counted back from now, and a time of day is
+    the last one."""
+    back = -1 if past else 1
     try:
         if isinstance(value, timedelta):
-            return now + span_ms(value, subject)
+            return now + back * span_ms(value, subject)
         if isinstance(value, str) and not _PART.sub("", value.lower()).strip():
-            return now + span_ms(value, subject)
+            return now + back * span_ms(value, subject)
+        if isinstance(value, str) and _TIME_OF_DAY.fullmatch(value.strip()):
+            return _nearest(time.fromisoformat(value.strip().zfill(5)), now, zone, back)
         found = value if isinstance(value, datetime) else datetime.fromisoformat(value.strip())
         return round((found if found.tzinfo else found.replace(tzinfo=zone)).timestamp() * 1000)
     except (AttributeError, TypeError, ValueError, OverflowError, OSError):
-        expected = "a time such as '2027-01-31T08:00:00Z' or '2027-01-31', or a span from now such as '2h'"
+        expected = (
+            f"a time such as '2027-01-31T08:00:00Z', '2027-01-31' or '18:00', or a span such as '2h' ({'ago' if past else 'from now'})"
+        )
         raise UsageError(f"{subject} is {value!r}; it must be {expected}") from None
+
+
+def _nearest(clock: time, now: int, zone: tzinfo, step: int) -> int:
+    """The next time at which a clock in this zone shows that, or with a step of -1 the last one."""
+    today = datetime.fromtimestamp(now / 1000, zone).date()
+    for day in (today, today + timedelta(days=step)):
+        found = round(datetime.combine(day, clock, zone).timestamp() * 1000)
+        if (found - now) * step > 0:
+            return found
+    return round(datetime.combine(today + timedelta(days=2 * step), clock, zone).timestamp() * 1000)  # a day of 25 hours
+
+
+def zone_of(name: str, subject: str) -> tzinfo:
+    """The time zone of this name, such as 'Europe/London', 'UTC' or '+01:00'; `subject` names it in the error if it is invalid."""
+    if name.upper() in ("UTC", "Z"):
+        return UTC
+    try:
+        if name[:1] in ("+", "-"):
+            found = datetime.fromisoformat(f"2000-01-01T00:00{name}").tzinfo
+            if found is not None:
+                return found
+        return ZoneInfo(name)
+    except (ValueError, OSError, ZoneInfoNotFoundError):
+        raise UsageError(
+            f"{subject} is {name!r}; it must be the name of a time zone, such as 'Europe/London', or an offset such as '+01:00'"
+        ) from None
+
+
+def local_zone() -> tzinfo:
+    """The time zone of this machine."""
+    zone = datetime.now().astimezone().tzinfo
+    assert zone is not None, "a local time has a zone"
+    return zone
+
+
+def full_time(ms: int, zone: tzinfo) -> str:
+    """A time for people with its date and zone: '2027-01-31 18:00 +01:00 (CET)'."""
+    found = datetime.fromtimestamp(ms / 1000, zone)
+    offset = f"{found:%z}"
+    name = found.tzname() or ""
+    shown = f"{found:%Y-%m-%d %H:%M:%S}" if found.second else f"{found:%Y-%m-%d %H:%M}"
+    return f"{shown} UTC" if name == "UTC" else f"{shown} {offset[:3]}:{offset[3:5]}{f' ({name})' if name.isalpha() else ''}"
 
 
 def iso(ms: int | None) -> str | None:
@@ -76,16 +127,23 @@ def iso(ms: int | None) -> str | None:
     if ms is None:
         return None
     seconds, rest = divmod(ms, 1000)
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{rest:03d}Z"
+    return f"{_second(seconds)}.{rest:03d}Z"
+
+
+@lru_cache(1024)
+def _second(seconds: int) -> str:
+    """A whole second as ISO-8601 without a zone. Cached, because the times of a batch lie in few seconds."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 UNSCHEDULED = 5 * 365 * 86_400_000
-"""A delay this long is none: the next try comes when a person or a program brings it forward."""
+"""A delay of this length or more means that there is no next try by itself: the next round of a program, such as one that cron starts,
+brings it forward."""
 
 
 def retry_time(delay_ms: int | float) -> str:
-    """When the next try comes, for people: 'in 5 min', or 'when it is sent again' after a delay that only stands for "not by itself"."""
-    return "when it is sent again" if delay_ms >= UNSCHEDULED else f"in {short_span(delay_ms)}"
+    """When the next try comes, for people: 'in 5 min', or 'at the next round' if it is unscheduled."""
+    return "at the next round" if delay_ms >= UNSCHEDULED else f"in {short_span(delay_ms)}"
 
 
 def short_span(ms: int | float) -> str:

@@ -1,4 +1,4 @@
-"""Validation errors for people: which field is wrong, and what would be right there, read off the msgspec type."""
+"""Validation errors for people: which field is wrong, and what its msgspec type expects there."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ def field_fault(error: ValidationError, wanted: Any) -> FieldFault:
 
 def expected_at(wanted: Any, path: str) -> str | None:
     """A description of the value that belongs at this place (such as `$.outcomes[0].outcome.type`) of a value of this type; None: unknown."""
-    return _any_of(_words(one) for one in _there(wanted, path))
+    return _any_of(_words(one) for one in _types_at(wanted, path))
 
 
 def fields_at(wanted: Any, path: str) -> str | None:
     """The fields of the object at this place; None: unknown."""
-    found = [one for one in _there(wanted, path) if isinstance(one, inspect.StructType)]
+    found = [one for one in _types_at(wanted, path) if isinstance(one, inspect.StructType)]
     return ", ".join(field.encode_name for field in found[0].fields) if len(found) == 1 else None
 
 
-def _there(wanted: Any, path: str) -> list[inspect.Type]:
-    there = _flat(_kind(wanted))
+def _types_at(wanted: Any, path: str) -> list[inspect.Type]:
+    types = _flat(_kind(wanted))
     for step in _STEP.finditer(path):
-        there = [flat for one in there for inner in _inside(one, step[1]) for flat in _flat(inner)]
-    return there
+        types = [flat for one in types for inner in _inside(one, step[1]) for flat in _flat(inner)]
+    return types
 
 
 def _flat(kind: inspect.Type) -> list[inspect.Type]:
-    """Each of the types that it may be."""
+    """The members of a union; otherwise the type itself."""
     if isinstance(kind, inspect.Metadata):
         return _flat(kind.type)
     if isinstance(kind, inspect.UnionType):
@@ -82,8 +82,8 @@ def _words(kind: inspect.Type) -> str | None:
     if isinstance(kind, (inspect.IntType, inspect.FloatType)):
         return ("a whole number" if isinstance(kind, inspect.IntType) else "a number") + _range(kind.ge, kind.le)
     if isinstance(kind, inspect.StrType):
-        like = "" if kind.pattern is None else f" that matches {kind.pattern}"
-        return "text" + _range(kind.min_length, kind.max_length, " characters long") + like
+        pattern = "" if kind.pattern is None else f" that matches {kind.pattern}"
+        return "text" + _range(kind.min_length, kind.max_length, " characters long") + pattern
     if isinstance(kind, (inspect.ListType, inspect.VarTupleType)):
         return "a list" + _range(kind.min_length, kind.max_length, " long")
     plain = {inspect.BoolType: "true or false", inspect.StructType: "an object", inspect.DictType: "an object"}

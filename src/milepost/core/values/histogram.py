@@ -1,4 +1,4 @@
-"""Histogram: how many values were at most each of a set of bounds."""
+"""Histogram: counts of values by upper bounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class Histogram(Struct):
-    """How often a value was at most each of the bounds; the last count is of those above all."""
+    """Counts of values by upper bound; the last count is of values above all bounds."""
 
     bounds: tuple[float, ...]
     counts: list[int]
@@ -24,7 +24,7 @@ class Histogram(Struct):
         self.total += value * n
 
     def within(self, part: float) -> float | None:
-        """The least of the bounds that so great a part of the values did not pass; None: that part passed them all."""
+        """The percentile `part` (from 0 to 1), as the bound above it; None: it is above all bounds."""
         wanted = part * sum(self.counts)
         for bound, so_far in zip(self.bounds, accumulate(self.counts), strict=False):
             if so_far >= wanted:

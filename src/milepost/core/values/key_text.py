@@ -14,7 +14,8 @@ def joined_key(parts: Iterable[str]) -> str:
 
 def key_parts(key: str) -> list[str]:
     """The parts of a key of several fields, unescaped."""
-    return [unescape_part(part) for part in key.split(SEPARATOR)]
+    parts = key.split(SEPARATOR)
+    return [unescape_part(part) for part in parts] if "%" in key else parts
 
 
 def escape_part(text: str) -> str:

@@ -49,4 +49,5 @@ class Refusal(Struct, frozen=True):
 
 
 def impossible(text: str) -> Refusal:
+    """A refusal because of the item's status or its route."""
     return Refusal(RefusalKind.IMPOSSIBLE, text)
