@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
-from itertools import islice
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
-from milepost.core.errors import ActRefused, CostlyQuery, UsageError
+from milepost.core.errors import ActRefused, CostlyQuery
 from milepost.core.history import line_to_public
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome
 from milepost.core.values.durations import Moment, Span, moment_ms, span_ms
 from milepost.core.values.refusal import SAID_BEFORE, Refusal
 from milepost.engine.act_log import ActReport
-from milepost.engine.acts.bulk import act, confirm_outside
+from milepost.engine.acts.bulk import act, take_confirmations
 from milepost.engine.acts.controls import close_breakers, drain, pause, resume
+from milepost.engine.acts.notes import note
 from milepost.engine.alerts.views import alert_views
 from milepost.engine.context import Context
 from milepost.engine.health.readiness import unready
@@ -28,10 +29,21 @@ from milepost.engine.lists.source import Bytes
 from milepost.engine.retention import PruneReport, prune
 from milepost.engine.views.items import check_route, each, groups, row_view, show, status
 from milepost.engine.views.key_parts import read_parts
-from milepost.engine.views.lanes import LaneView, lane_views
+from milepost.engine.views.lanes import LaneView, PauseView, lane_views, pauses
+from milepost.engine.views.page_tokens import find_page
 from milepost.engine.views.queries import WARN_ROWS, cost_text, statuses_of
 from milepost.ports.items import Query
 from milepost.ports.upkeep import BackupReport
+
+
+class FoundItems(Struct, frozen=True):
+    """A page of items, each as `milepost list --json` shows it."""
+
+    items: list[dict[str, Any]]
+    next: str | None
+    """Give it as `after` to get the next page; None: this was the last one."""
+    ordered: bool = True
+    """False: more items match than the ledger can put in order of time; they come in its own order."""
 
 
 class Operations:
@@ -69,8 +81,8 @@ class Operations:
     def prune(
         self, route: str, older_than: Span, *, by: str, reason: str, statuses: Iterable[str] = (), dry_run: bool = False
     ) -> PruneReport:
-        """Let go of rows that ended longer ago than this: of COMPLETED items, or of those with one of these `statuses` ("failed" is
-        both failed ones). Their seals stay. With `dry_run` nothing is changed, and the report counts what would go by status."""
+        """Remove rows that ended longer ago than this: of COMPLETED items, or of those with one of these `statuses` ("failed" means both
+        failed ones). Their seals stay. With `dry_run` nothing is changed, and the report counts the rows by status."""
         span = span_ms(older_than, "older_than")
         return prune(self.context, route, span, by=by, reason=reason, statuses=statuses_of(statuses), dry_run=dry_run)
 
@@ -95,14 +107,10 @@ class Operations:
         first vanished keys. `not_before`: new items do not start earlier.
         `replace_changed`: items that are known with other content are given that of the list, signed by `by` with a `reason`; with
         `rerun` also COMPLETED ones, which then run again."""
-        how: dict[str, Any] = {
-            "no_header": no_header,
-            "replace_changed": replace_changed,
-            "rerun": rerun,
-            "reason": reason,
-            "not_before": not_before,
-        }
-        return submit_list(self.context, route, path, name=name, full=full, dry_run=dry_run, by=by, **how)
+        return submit_list(
+            self.context, route, path, name=name, full=full, no_header=no_header, dry_run=dry_run, by=by, not_before=not_before,
+            replace_changed=replace_changed, rerun=rerun, reason=reason,
+        )  # fmt: skip
 
     def confirm(
         self,
@@ -117,10 +125,10 @@ class Operations:
         reason: str = "",
         awaited: bool = False,
     ) -> Row:
-        """An outside answer for a stage: a confirmation, or any outcome; the row as it then is. The same said again changes
-        nothing. Raises ActRefused if it cannot be taken: no such item or stage, a value that confirms nothing, … With `force`
-        an operator confirms the stage whatever the value covers, and must give the `reason`. With `awaited` a failure counts only while
-        the stage awaits an answer (it was handed over, or a worker has it); else it is only noted, so that a failure that is reported
+        """Confirm a stage on behalf of a partner, or report another outcome of it; returns the row as it then is. A repeat changes nothing.
+        Raises ActRefused if it cannot be accepted: no such item or stage, a value that confirms nothing, … With `force` an operator
+        confirms the stage although the value would be refused, and must give the `reason`. With `awaited` a failure counts only while the
+        stage awaits an answer (it was handed over, or a worker has it); otherwise it is only noted, so that a failure that is reported
         twice counts once."""
         if force:
             report = act(self.context, "confirm", route, keys=[key], by=by, reason=reason, stage=stage, outcome=Done(value), force=True)
@@ -130,10 +138,31 @@ class Operations:
             if not isinstance(item, Item):
                 raise ActRefused(f"{route}/{key}: it was confirmed, and its row has left", "gone")
             return item.row
-        answer = confirm_outside(self.context, route, key, stage, outcome or Done(value), by, awaited=awaited)
-        if isinstance(answer, Refusal) and answer.kind in SAID_BEFORE:
-            item = self.context.ledger.get([(route, key)])[0]
-            answer = item.row if isinstance(item, Item) else answer
+        answer = self.confirm_all(route, stage, {key: outcome or Done(value)}, by=by, awaited=awaited)[key]
+        if isinstance(answer, ActRefused):
+            raise answer
+        return answer
+
+    def confirm_all(
+        self, route: str, stage: str, outcomes: Mapping[str, Outcome], *, by: str, awaited: bool = False
+    ) -> dict[str, Row | ActRefused]:
+        """Report the outcomes of a stage, by key, as `confirm` does with each: the rows are read together, and written as one batch. The answer
+        has for each key the row as it then is, or why it cannot be accepted."""
+        taken = {key: answer for key, (answer, _) in take_confirmations(self.context, route, stage, outcomes, by, awaited=awaited).items()}
+        repeated = [key for key, answer in taken.items() if isinstance(answer, Refusal) and answer.kind in SAID_BEFORE]
+        for key, item in zip(repeated, self.context.ledger.get([(route, key) for key in repeated]) if repeated else (), strict=True):
+            if isinstance(item, Item):
+                taken[key] = item.row
+        return {
+            key: ActRefused(f"{route}/{key}: {answer}", answer.kind) if isinstance(answer, Refusal) else answer
+            for key, answer in taken.items()
+        }
+
+    def note(self, route: str, key: str, text: str, *, by: str, data: Any = None, reason: str = "", version: int | None = None) -> Row:
+        """Add a line to the item's history, signed by `by`, that changes nothing else; returns the new row. `data` is a JSON value that is
+        kept with the text, for programs. `version`: add it only if the item still has this version, as `show` gives it. Raises
+        ActRefused if it cannot be done, with the kind "changed-since" if it has another version."""
+        answer = note(self.context, route, key, text, by=by, data=data, reason=reason, version=version)
         if isinstance(answer, Refusal):
             raise ActRefused(f"{route}/{key}: {answer}", answer.kind)
         return answer
@@ -173,27 +202,53 @@ class Operations:
         group: str | None = None,
         created_from: Moment | None = None,
         created_before: Moment | None = None,
+        zone: tzinfo = UTC,
         limit: int = 100,
         scan: bool = True,
     ) -> list[dict[str, Any]]:
         """The first items of a route that match, without their content, as `milepost list --json` shows them. `statuses` may be "failed"
         and "live" too; `prefix` is how the key begins; `parts` are parts of a key of several fields, such as "batchId=B-7"; `group` is a
-        group of failures. `created_from` and `created_before` compare the time of acceptance; no index serves them.
+        group of failures. `created_from` and `created_before` compare the time of acceptance (a time, in
+        `zone` if it names none, or a span ago); no index serves them.
         Without `scan`, a search that would read more than 1,000 rows because no index serves it, as most do on AWS, raises CostlyQuery."""
         check_route(self.context, route)
         query = _query(self.context, route, statuses, stages, lane, prefix, parts, group)
-        cost = None if scan or query == Query(route=route) else self.context.ledger.cost_of(query)
+        self._check_cost(query, scan)
+        times = _created(self.context.clock.now(), created_from, created_before, zone)
+        return [row_view(item) for item in each(self.context, replace(query, **times), limit)]
+
+    def item_page(
+        self,
+        route: str,
+        *,
+        statuses: Iterable[str] = (),
+        stages: Iterable[str] = (),
+        lane: str | None = None,
+        prefix: str | None = None,
+        parts: Iterable[str] = (),
+        group: str | None = None,
+        created_from: Moment | None = None,
+        created_before: Moment | None = None,
+        zone: tzinfo = UTC,
+        oldest_first: bool = False,
+        after: str | None = None,
+        limit: int = 100,
+        scan: bool = True,
+    ) -> FoundItems:
+        """A page of the items that match, as `items` finds them: those that were accepted last first, or with `oldest_first` the first.
+        `after` is the `next` of the page before, of the same search; another text raises UsageError."""
+        check_route(self.context, route)
+        query = _query(self.context, route, statuses, stages, lane, prefix, parts, group)
+        self._check_cost(query, scan)
+        search = (query, str(created_from), str(created_before))
+        query = replace(query, **_created(self.context.clock.now(), created_from, created_before, zone))
+        found = find_page(self.context, query, search, oldest_first=oldest_first, after=after, limit=limit)
+        return FoundItems([row_view(item) for item in found.items], found.next, found.ordered)
+
+    def _check_cost(self, query: Query, scan: bool) -> None:
+        cost = None if scan or query == Query(route=query.route) else self.context.ledger.cost_of(query)
         if cost is not None and cost.rows > WARN_ROWS:
-            raise CostlyQuery(cost_text(route, cost))
-        now = self.context.clock.now()
-        begin = None if created_from is None else moment_ms(created_from, now, "created_from")
-        end = None if created_before is None else moment_ms(created_before, now, "created_before")
-        found = (
-            item
-            for item in each(self.context, query, limit if begin is None and end is None else None)
-            if (begin is None or begin <= item.row.created_at) and (end is None or item.row.created_at < end)
-        )
-        return [row_view(item) for item in islice(found, limit)]
+            raise CostlyQuery(cost_text(query.route, cost))
 
     def act(
         self,
@@ -248,6 +303,26 @@ class Operations:
         """End a pause; False: there was none. `drain`: the rate for the items that have waited, if not the one that the pause has."""
         return resume(self.context, route, stage, lane, by=by, reason=reason, drain=drain)
 
+    def pauses(self, route: str) -> list[PauseView]:
+        """The pauses of a route, of its stages and of their lanes: where (`scope`, such as "parcels/weigh"), by whom, why, since when and
+        until when. One whose time has come is listed until the resender has ended it."""
+        self.context.plan(route)
+        return pauses(self.context, route)
+
+    def claim_left(self, item: Item, *, trust: Span = 0) -> float:
+        """Seconds for which the claim under which a handler got this item still holds, by the ledger; 0: the claim is lost, and another worker
+        may have done the work. Ask it before a step that must not be done twice: a process that was stopped for a while does not notice it.
+        A claim younger than `trust`, by the clock, is believed without a read."""
+        row, now = item.row, self.context.clock.now()
+        if row.lease is None:
+            return 0.0
+        if row.claimed_at is None or not 0 <= now - row.claimed_at < span_ms(trust, "trust"):
+            [found] = self.context.ledger.get([(row.route, row.key)])
+            if not isinstance(found, Item) or found.row.lease != row.lease:
+                return 0.0
+            row = found.row
+        return max(0.0, ((row.look_at or now) - now) / 1000)
+
     def drain(self, route: str, stage: str, lane: str | None, rate: str | float, *, by: str, reason: str) -> None:
         """Start the items that wait in a stage or lane now, or enter it within a second, at most at this rate; when they have been started, the
         usual limits apply again."""
@@ -266,10 +341,8 @@ class Operations:
     def lanes(self, route: str, stage: str, names: Iterable[str] = ()) -> list[LaneView]:
         """The state of lanes of a stage: pause, breaker, limits, how many items wait and since when. Those that are named, those that the
         route declares, and all that have a pause, a limit or an open breaker."""
-        plan = self.context.plan(route)
-        if stage not in plan.by_name:
-            raise UsageError(plan.unknown_stage(stage))
-        return lane_views(self.context, plan, stage, names)
+        self.context.stage(route, stage)
+        return lane_views(self.context, self.context.plan(route), stage, names)
 
     def groups(self, route: str) -> list[dict[str, Any]]:
         """The groups of similar failures, the most frequent at present first, as `milepost groups --json` shows them."""
@@ -309,6 +382,14 @@ class Operations:
         """Copy the ledger as it is now, with its blobs, to a file that is a ledger itself; work may continue meanwhile. Raises
         UsageError if the file exists, LedgerError if the ledger cannot be copied (in memory, on AWS)."""
         return self.context.ledger.backup(Path(file), overwrite, lambda done, whole: None)
+
+
+def _created(now: int, begin: Moment | None, end: Moment | None, zone: tzinfo) -> dict[str, int]:
+    """The conditions of a search on the time of acceptance, in milliseconds."""
+    given = {"created_from": begin, "created_before": end}
+    return {
+        name: moment_ms(value, now, name.removeprefix("created_"), zone, past=True) for name, value in given.items() if value is not None
+    }
 
 
 def _query(

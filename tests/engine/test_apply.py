@@ -10,7 +10,7 @@ from milepost.core.operators import cancel, skip
 from milepost.core.outcome import Done, Reject, Retry
 from milepost.core.status import TERMINAL, Reason, Status
 from milepost.engine.acts.bulk import act, confirm_outside
-from milepost.engine.apply import GONE, OUTDATED, RESTLESS, apply_all
+from milepost.engine.apply import CHANGES_TOO_OFTEN, GONE, OUTDATED, apply_all
 from milepost.engine.routes.versions import apply_route
 from milepost.ports.retention import DeliveredLines, PruneCriteria
 
@@ -81,7 +81,7 @@ def test_apply_all_gives_up_on_an_item_that_never_rests(world: World) -> None:
     answers = apply_all(
         world.ctx, [(world.item("a"), restless), (world.item("b"), lambda item: cancel(item, world.plan, 1, by="ops", why="test"))]
     )
-    assert answers[0] == RESTLESS
+    assert answers[0] == CHANGES_TOO_OFTEN
     assert not isinstance(answers[1], str)
     assert answers[1].status is Status.CANCELLED
 

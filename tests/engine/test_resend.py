@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.engine.world import ROUTE, World
+from tests.engine.world import ROUTE, Faulty, World
 
 from milepost.core.decide import undecided
 from milepost.core.item import Row
@@ -50,6 +50,21 @@ def test_an_external_stage_is_offered_again_with_the_same_work_id(world: World) 
     assert counts(Resender(world.ctx).run_once()) == {}
     world.clock.advance("14d")
     assert counts(Resender(world.ctx).run_once()) == {"resent": 2}
+
+
+def test_an_unexpected_error_of_a_batch_is_logged_and_each_item_written_alone(faulty: World, caplog: pytest.LogCaptureFixture) -> None:
+    assert isinstance(faulty.ledger, Faulty)
+
+    def broken() -> None:
+        raise TypeError("a ledger with a defect")
+
+    at_delivered(faulty, "a", "b")
+    faulty.clock.advance("14d")
+    faulty.ledger.before("apply", broken)
+    assert counts(Resender(faulty.ctx).run_once()) == {"resent": 2}
+    [record] = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "2 due items cannot be written at once" in record.getMessage()
+    assert "a ledger with a defect" in caplog.text, "with its traceback"
 
 
 def test_the_resender_rests_when_an_offer_is_just_as_old_as_its_life_today(

@@ -28,7 +28,7 @@ def test_one_lane_is_first_in_first_out_and_may_have_every_hand() -> None:
 
 
 def test_of_several_lanes_the_one_with_the_fewest_calls_under_way_is_next_and_none_gets_the_last_hand() -> None:
-    jobs = Jobs()
+    jobs = Jobs(lanes=True)
     jobs.put([[item("slow", n)] for n in range(9)])
     jobs.put([[item("quick", 0)]])
     taken = [jobs.take(4) for _ in range(4)]
@@ -41,8 +41,22 @@ def test_of_several_lanes_the_one_with_the_fewest_calls_under_way_is_next_and_no
     assert found[1].lane == "quick"
 
 
+def test_a_lane_that_is_alone_leaves_the_last_hand_to_one_that_comes_later() -> None:
+    jobs = Jobs(lanes=True)
+    jobs.put([[item("slow", n)] for n in range(9)])
+    assert [found is not None for found in (jobs.take(4) for _ in range(4))] == [True, True, True, False]
+    jobs.put([[item("quick", 0)]])
+    assert taken(jobs, 4, 1)[1].lane == "quick"
+
+
+def test_a_lane_has_the_only_hand() -> None:
+    jobs = Jobs(lanes=True)
+    jobs.put([[item("slow", 0)]])
+    assert taken(jobs, 1, 1)[1].lane == "slow"
+
+
 def test_lanes_with_equally_many_hands_take_turns() -> None:
-    jobs = Jobs()
+    jobs = Jobs(lanes=True)
     jobs.put([[item(lane, n)] for n in range(4) for lane in ("a", "b")])
     lanes = []
     while (found := jobs.take(3, 2)) is not None:
@@ -51,6 +65,22 @@ def test_lanes_with_equally_many_hands_take_turns() -> None:
             pass
         jobs.done(found[1])
     assert lanes == ["a", "b", "a", "b"]
+
+
+def test_a_lane_has_no_more_hands_than_its_cap_and_the_others_go_on() -> None:
+    jobs = Jobs(lanes=True)
+    jobs.put([[item("narrow", n)] for n in range(4)], {"narrow": 2})
+    first, second = taken(jobs, 8, 1), taken(jobs, 8, 1)
+    assert jobs.take(8) is None
+    jobs.put([[item("wide", n)] for n in range(3)], {"wide": None})
+    assert [taken(jobs, 8, 1)[1].lane for _ in range(3)] == ["wide"] * 3
+    assert jobs.take(8) is None
+    assert jobs, "two are left"
+    jobs.done(first[1])
+    assert taken(jobs, 8, 1)[0][0].row.claimed_at == 2
+    jobs.put([[item("narrow", 9)]], {"narrow": 3})
+    assert taken(jobs, 8, 1)[0][0].row.claimed_at == 3, "the cap was raised"
+    assert second[1].lane == "narrow"
 
 
 def test_a_free_hand_takes_half_of_what_another_has_not_begun() -> None:
@@ -83,12 +113,13 @@ def taken(jobs: Jobs, width: int, most: int) -> tuple[Job, Portion]:
 
 class Queue(RuleBasedStateMachine):
     """Hands put, take, begin, put down, recall and take from each other in any order: each job is begun once or recalled once, and no
-    lane has the last hand."""
+    lane has the last hand, nor more hands than its cap."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.jobs = Jobs()
+        self.jobs = Jobs(lanes=True)
         self.width = 3
+        self.caps: dict[str, int | None] = {}
         self.put: dict[int, str] = {}
         self.ended: list[int] = []
         self.hands: list[Portion] = []
@@ -96,15 +127,15 @@ class Queue(RuleBasedStateMachine):
     def begin(self, job: Job) -> None:
         self.ended += [one.row.claimed_at or 0 for one in job]
 
-    @initialize(width=st.integers(1, 5))
-    def start(self, width: int) -> None:
-        self.width = width
+    @initialize(width=st.integers(1, 5), caps=st.dictionaries(st.sampled_from("ab"), st.none() | st.integers(1, 3)))
+    def start(self, width: int, caps: dict[str, int | None]) -> None:
+        self.width, self.caps = width, caps
 
     @rule(lane=st.sampled_from("abc"), count=st.integers(1, 40), size=st.integers(1, 3))
     def hand_over(self, lane: str, count: int, size: int) -> None:
         numbers = range(len(self.put), len(self.put) + count * size)
         self.put.update((number, lane) for number in numbers)
-        self.jobs.put([[item(lane, number) for number in numbers[at : at + size]] for at in range(0, len(numbers), size)])
+        self.jobs.put([[item(lane, number) for number in numbers[at : at + size]] for at in range(0, len(numbers), size)], self.caps)
 
     @precondition(lambda self: len(self.hands) < self.width)
     @rule(most=st.sampled_from([1, 2, 32]))
@@ -112,14 +143,16 @@ class Queue(RuleBasedStateMachine):
         left = {self.put[number] for number in self.put.keys() - set(self.ended)}
         found = self.jobs.take(self.width, most)
         if found is None:
-            assert all(self.at_work(lane) >= self.width - 1 for lane in left), "a job lies there, and a hand that may run it is free"
+            full = [self.at_work(lane) >= min(self.width - 1, self.caps.get(lane) or 9) for lane in left]
+            assert all(full), "a job lies there, and a hand that may run it is free"
             return
         job, portion = found
         assert {one.lane for one in job} == {portion.lane}
         self.hands.append(portion)
         self.begin(job)
-        if len(set(self.put.values())) > 1 and self.width > 1:
+        if self.width > 1:
             assert self.at_work(portion.lane) < self.width
+        assert self.at_work(portion.lane) <= (self.caps.get(portion.lane) or self.width)
 
     def at_work(self, lane: str) -> int:
         return sum(portion.lane == lane for portion in self.hands)

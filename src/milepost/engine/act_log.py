@@ -16,8 +16,9 @@ from milepost.core.values.difference import FieldDifference
 from milepost.core.values.durations import iso
 from milepost.core.values.refusal import SAID_BEFORE, Refusal
 from milepost.engine.context import Context
+from milepost.engine.pages import query_pages
 from milepost.engine.views.items import SIGNED
-from milepost.ports.documents import ACT, Act, read_as
+from milepost.ports.documents import ACT, Act, read_all, read_versioned
 from milepost.ports.items import Query, Refused
 
 BATCH = 1000
@@ -37,7 +38,7 @@ class ActReport(Struct):
     """The first hundred refused items: (key, reason)."""
     refused_count: int = 0
     known: int = 0
-    """Among those: items of which the same was said before. That is no failure."""
+    """Among those: items with a repeated confirmation, which is no failure."""
     skipped: int = 0
     """Items that an earlier run of this act has already handled."""
     retried: int = 0
@@ -77,15 +78,11 @@ class Selection(Struct, frozen=True):
                 yield list(zip(batch, ctx.ledger.get([(route, key) for key in batch]), strict=True))
             return
         assert self.query is not None
-        # Includes rows changed in the millisecond in which the act began; the act's own history line tells them apart.
+        # Include rows changed in the millisecond in which the act began: the act skips those that have its history line already.
         latest = min(started_at + 1, self.query.changed_before or started_at + 1)
         query = replace(self.query, changed_before=latest, with_content=True, limit=BATCH, after=None)
-        while True:
-            page = ctx.ledger.find(query)
+        for page in query_pages(ctx.ledger, query):
             yield [*((item.key, item) for item in page.items), *((refused.key, refused) for refused in page.refused)]
-            if page.next is None:
-                return
-            query = replace(query, after=page.next)
 
     def expected(self, ctx: Context) -> int | None:
         """Approximate number of items, if the counters can tell."""
@@ -117,10 +114,9 @@ def begin(ctx: Context, act: Act, *, dry_run: bool = False) -> Act:
     """Record the act. If its id is already recorded, return that act, so that it continues."""
     if not dry_run and ctx.ledger.write(ACT, act.id, act, expect=0):
         return act
-    held = ctx.ledger.read_one(ACT, act.id)
-    if held is None:
+    begun, _ = read_versioned(ctx.ledger, ACT, act.id, Act)
+    if begun is None:
         return act
-    begun = read_as(Act, held.value)
     check_same(begun, act.verb, act.route)
     # The recorded query is used, not compared: it may contain a time relative to the first call, and a list name may match more
     # lists by now.
@@ -143,7 +139,7 @@ def selection_of(act: Act, given: Selection) -> Selection:
 
 
 def has_line(ctx: Context, row: Row, act_id: str) -> bool:
-    """Has this act already written a history line for the item?"""
+    """Whether this act has already written a history line for the item."""
     return any(written.line.act == act_id for written in reversed(ctx.ledger.history(row.route, row.key)))
 
 
@@ -169,17 +165,16 @@ def finish(ctx: Context, act: Act, done: int) -> None:
 
 def recorded(ctx: Context, act_id: str) -> Act:
     """The recorded act with this id; UsageError if there is none."""
-    held = ctx.ledger.read_one(ACT, act_id)
-    if held is None:
+    found, _ = read_versioned(ctx.ledger, ACT, act_id, Act)
+    if found is None:
         raise UsageError(f"there is no act {act_id!r} on record; see 'milepost acts'")
-    return read_as(Act, held.value)
+    return found
 
 
 def all_acts(ctx: Context, route: str | None = None, verb: str | None = None, by: str | None = None) -> list[Act]:
     """Recorded acts, latest first, filtered by route, verb and name. An act of a program on behalf of a person ("desk for ops") is
     found by either name."""
-    acts = [read_as(Act, document.value) for document in ctx.ledger.read(ACT).values()]
-    chosen = (act for act in acts if route in (None, act.route) and verb in (None, act.verb))
+    chosen = (act for act in read_all(ctx.ledger, ACT, Act).values() if route in (None, act.route) and verb in (None, act.verb))
     return sorted((act for act in chosen if by in (None, act.by, *act.by.split(" for ", 1))), key=lambda act: (-act.started_at, act.id))
 
 

@@ -22,7 +22,7 @@ TRIES = 5
 log = logging.getLogger(__name__)
 GONE = Refusal(RefusalKind.GONE, "the row was pruned in the meantime")
 OUTDATED = Refusal(RefusalKind.OUTDATED, "the ledger holds a newer version of this route; this process stands by")
-RESTLESS = Refusal(RefusalKind.CHANGED_SINCE, f"changed {TRIES} times by other processes; try again")
+CHANGES_TOO_OFTEN = Refusal(RefusalKind.CHANGED_SINCE, f"changed {TRIES} times by other processes; try again")
 
 
 def unreadable(refused: Refused) -> Refusal:
@@ -37,7 +37,7 @@ def apply_all(ctx: Context, work: Sequence[tuple[Item, Decision]]) -> list[Row |
     After a conflict the item is decided again on the current row, up to five times. If a change brings an item to a stage with a kept
     confirmation, that is applied too, and the row after both is returned.
     """
-    answers: list[Row | Refusal] = [RESTLESS] * len(work)
+    answers: list[Row | Refusal] = [CHANGES_TOO_OFTEN] * len(work)
     todo = [(place, item, decision) for place, (item, decision) in enumerate(work)]
     for _ in range(TRIES):
         decided: list[tuple[int, Decision, Change]] = []
@@ -64,13 +64,13 @@ def apply_all(ctx: Context, work: Sequence[tuple[Item, Decision]]) -> list[Row |
             break
         todo = []
         current = ctx.ledger.get([(row.route, row.key) for _, _, row in lost])
-        for (place, decision, _), now_there in zip(lost, current, strict=True):
-            if now_there is None:
+        for (place, decision, _), item_now in zip(lost, current, strict=True):
+            if item_now is None:
                 answers[place] = GONE
-            elif isinstance(now_there, Refused):
-                answers[place] = unreadable(now_there)
+            elif isinstance(item_now, Refused):
+                answers[place] = unreadable(item_now)
             else:
-                todo.append((place, now_there, decision))
+                todo.append((place, item_now, decision))
     followed = follow_up(ctx, [answer for answer in answers if isinstance(answer, Row)])
     if not followed:
         return answers
@@ -115,7 +115,7 @@ def follow_up(ctx: Context, rows: Iterable[Row]) -> dict[tuple[str, str], Row]:
 
 
 def _confirmed(ctx: Context, row: Row) -> bool:
-    """Is the item at a stage whose confirmation was given earlier? (A worker that holds the item applies it at settle.)"""
+    """Whether a confirmation was kept for the item's stage. (A worker that holds the item applies it at settle.)"""
     if row.stage not in row.kept or row.terminal or row.status is Status.PROCESSING:
         return False
     return row.stage in ctx.plan(row.route).by_name

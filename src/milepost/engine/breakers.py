@@ -9,7 +9,7 @@ from milepost.core.admission.controls import scope
 from milepost.core.item import Row
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
-from milepost.ports.documents import BREAKER, read_as
+from milepost.ports.documents import BREAKER, read_all, read_versioned
 
 
 class BreakerView(Struct, frozen=True):
@@ -39,10 +39,9 @@ class BreakerView(Struct, frozen=True):
 
 def open_breakers(ctx: Context, route: str | None = None) -> dict[str, BreakerRecord]:
     """The records of breakers that are open or half-open, by scope; of one route, if it is given."""
-    found = {name: read_as(BreakerRecord, document.value) for name, document in sorted(ctx.ledger.read(BREAKER).items())}
     return {
         name: one
-        for name, one in found.items()
+        for name, one in sorted(read_all(ctx.ledger, BREAKER, BreakerRecord).items())
         if not one.closed and (route is None or name.startswith(f"{route}/")) and _declared(ctx, name)
     }
 
@@ -56,8 +55,7 @@ def breaker_views(ctx: Context, route: str | None = None) -> list[BreakerView]:
 def breaker_of(ctx: Context, row: Row) -> BreakerView | None:
     """The open or half-open breaker of the lane that an item is in."""
     name = scope(row.route, row.stage, row.lane)
-    held = ctx.ledger.read_one(BREAKER, name) if _declared(ctx, name) else None
-    one = None if held is None else read_as(BreakerRecord, held.value)
+    one, _ = read_versioned(ctx.ledger, BREAKER, name, BreakerRecord) if _declared(ctx, name) else (None, 0)
     return None if one is None or one.closed else _view(name, one, ctx.clock.now())
 
 
@@ -70,7 +68,8 @@ def _view(name: str, one: BreakerRecord, now: int) -> BreakerView:
 
 
 def _declared(ctx: Context, name: str) -> bool:
-    """Does the lane have a breaker by the route file, as far as this process has it? A record of one that is gone holds up nothing."""
+    """Whether the route file gives the lane a breaker; True if this process does not have the route. The record of a breaker that the route
+    no longer declares has no effect."""
     route, stage, lane = name.split("/", 2)
     plan = ctx.plans.get(route)
     return plan is None or (stage in plan.by_name and plan.by_name[stage].breaker_of(lane) is not None)

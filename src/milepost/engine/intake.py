@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
 from hashlib import sha256
-from itertools import islice, repeat
-from typing import Any, Literal
+from itertools import compress, islice, repeat
+from operator import is_not
+from typing import Any, Literal, TypedDict, Unpack
 
 from msgspec import Struct
 
 from milepost.core.decide import Acceptance
 from milepost.core.errors import LedgerError, MalformedInput, UsageError
+from milepost.core.routes.one_field import KeyDigests, OneField
+from milepost.core.routes.parsed_input import ParsedBatch
 from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import PORTION
 from milepost.core.status import FAILED, Status
 from milepost.core.values.durations import Moment, iso, moment_ms
 from milepost.core.values.json import SHALLOW, canonical_json, check_depth
@@ -84,100 +89,186 @@ def start_ms(ctx: Context, not_before: Moment | None) -> int | None:
     return None if not_before is None else moment_ms(not_before, ctx.clock.now(), "not_before")
 
 
-def take_in(
-    ctx: Context,
-    plan: Plan,
-    inputs: Sequence[Any],
-    *,
-    correlation_id: str | Sequence[str] | None = None,
-    by: str | Sequence[str] | None = None,
-    list_id: str | None = None,
-    dry_run: bool = False,
-    not_before: int | Sequence[int | None] | None = None,
-    failed_again: str | None = None,
-) -> list[Receipt]:
-    """Take in one batch with one look-up and one write. With `dry_run` the receipts are the same and nothing is written.
-    `not_before`, in milliseconds: earliest start of new items, whatever their content says. `correlation_id`, `by` and `not_before` are
-    one for all, or a list with one for each.
+class TakenBatch(Struct, frozen=True):
+    """Results for one batch, in order. Most lines of a list that is delivered again are known with the same content: they get no object of
+    their own before a receipt is asked for."""
 
-    `failed_again`: reason, signed by `by`, to take in keys again that failed or were cancelled and whose rows were pruned. (While the
-    row exists, an operator retries it instead.)"""
+    keys: Sequence[str]
+    answers: Sequence[KnownKey | Same | None]
+    """The ledger's answer for each key."""
+    others: dict[int, Receipt]
+    """Receipts of all inputs but those for which the answer is Same, by place and in order."""
+
+    def receipts(self) -> list[Receipt]:
+        """One receipt for each input."""
+        others = self.others
+        return [
+            others[place] if place in others else Receipt(key, "known", same.status, same.stage)  # type: ignore[union-attr]
+            for place, (key, same) in enumerate(zip(self.keys, self.answers, strict=True))
+        ]
+
+    def counts(self) -> Counter[str]:
+        """How many inputs got each answer."""
+        found: Counter[str] = Counter(receipt.answer for receipt in self.others.values())
+        if same := len(self.keys) - len(self.others):
+            found["known"] += same
+        return found
+
+
+def take_in(ctx: Context, plan: Plan, inputs: Sequence[Any], **options: Unpack[IntakeOptions]) -> list[Receipt]:
+    """Take in one batch as `take_in_batch` does; returns one receipt for each input, in order."""
+    return take_in_batch(ctx, plan, inputs, **options).receipts()
+
+
+class IntakeOptions(TypedDict, total=False):
+    """Options for a batch. `correlation_id`, `by` and `not_before` are one for all, or a list with one for each."""
+
+    correlation_id: str | Sequence[str] | None
+    by: str | Sequence[str] | None
+    list_id: str | None
+    dry_run: bool
+    """The answers are the same, and nothing is written."""
+    not_before: int | Sequence[int | None] | None
+    """Earliest start of new items in milliseconds, whatever their content says."""
+    failed_again: str | None
+    """Reason, signed by `by`, to take in keys again that failed or were cancelled and whose rows were pruned. (While the row exists, an
+    operator retries it instead.)"""
+
+
+def take_in_batch(ctx: Context, plan: Plan, inputs: Sequence[Any], **options: Unpack[IntakeOptions]) -> TakenBatch:
+    """Take in one batch with one look-up, and at most one write for each `BATCH` of its inputs."""
     check_open(plan)
+    by, failed_again, dry_run = options.get("by"), options.get("failed_again"), options.get("dry_run", False)
     if failed_again is not None and not dry_run:
         signed(by if isinstance(by, str) else "", failed_again)
     try:
         keys, contents, own_ids = plan.route.read_all(inputs)
         digests = content_digests(contents)
     except MalformedInput:
-        return _without_the_malformed(ctx, plan, inputs, correlation_id, by, list_id, dry_run, not_before, failed_again)
+        return _take_in_sound(ctx, plan, inputs, options)
 
-    asked = dict(zip(keys, digests, strict=True))
-    distinct = list(asked)
-    known: dict[str, KnownKey | Same | Refused | None] = dict(
-        zip(distinct, ctx.ledger.recognise(plan.name, distinct, list(asked.values())), strict=True)
-    )
-    invalid_keys = ctx.ledger.invalid_keys(plan, distinct)
+    answers, doubtful = _recognised(ctx, plan, keys, digests)
+    known: dict[str, KnownKey | Same | Refused | None] = {keys[place]: answers[place] for place in doubtful}
+    invalid_keys = ctx.ledger.invalid_keys(plan, list(known))
     now = ctx.clock.now()
-    seals = {} if failed_again is None else {key: there for key, there in known.items() if isinstance(there, KnownKey) and _undone(there)}
-    open_to = {*[key for key, there in known.items() if there is None], *seals} - invalid_keys.keys()
-    arrivals: dict[str, NewItem] = {}
-    if open_to:
-        prefix, carries = ctx.chance.token(), plan.route.carries is not None
-        alike: dict[tuple[int | None, str | None], Acceptance] = {}
-        own = own_ids or repeat(None, len(keys))
-        ids, authors, starts = (_each(given, len(keys)) for given in (correlation_id, by, not_before))
-        for key, content, one_id, digest, given_id, author, start in zip(keys, contents, own, digests, ids, authors, starts, strict=True):
-            if key not in open_to or key in arrivals:
-                continue
-            at = plan.route.start_of(content, now) if start is None else start
-            seal = seals.get(key)
-            if seal is not None:
-                accept = Acceptance(plan, now, list_id=list_id, by=author, not_before=at, why=failed_again, note=_after(seal), anew=True)
-            elif (at, author) in alike:
-                accept = alike[at, author]
+    seals = (
+        {}
+        if failed_again is None
+        else {key: known_key for key, known_key in known.items() if isinstance(known_key, KnownKey) and _undone(known_key)}
+    )
+    acceptable = {*[key for key, known_key in known.items() if known_key is None], *seals} - invalid_keys.keys()
+    others: dict[int, Receipt] = {}
+    repeats = len(doubtful) > len(known)  # a key comes more than once in this batch
+    # In portions, so that other processes write in between, and memory is soon used again.
+    for start in range(0, len(doubtful), BATCH):
+        portion = doubtful[start : start + BATCH]
+        arrivals = _arrivals(ctx, plan, ParsedBatch(keys, contents, own_ids), digests, portion, acceptable, seals, now, options)
+        acceptable -= arrivals.keys()
+        if dry_run:
+            known |= dict.fromkeys(arrivals)
+        elif arrivals:
+            # Another process may have recorded an item meanwhile: it was first, and the ledger says so.
+            try:
+                known.update(zip(arrivals, ctx.ledger.add(plan, list(arrivals.values()), now), strict=True))
+            except LedgerError as error:
+                error.recorded = sum(receipt.answer == "new" for receipt in others.values())
+                raise
+        for place in portion:
+            key = keys[place]
+            known_key = known[key]
+            if key in invalid_keys:
+                others[place] = Receipt("", "malformed", error=invalid_keys[key])
+            elif known_key is None:
+                row = arrivals[key].change.after
+                others[place] = Receipt(key, "new", row.status, row.stage, created_at=row.created_at)
+                if repeats:
+                    known[key] = KnownKey(key, row.status, row.input_digest, row.stage)
+            elif isinstance(known_key, Refused):
+                others[place] = Receipt("", "malformed", error=f"the item {key[:100]!r} cannot be stored: {known_key.reason}")
+            elif isinstance(known_key, KnownKey) and known_key.current_digest == digests[place]:
+                others[place] = Receipt(key, "known", known_key.status, known_key.stage)
             else:
-                accept = alike[at, author] = Acceptance(plan, now, list_id=list_id, by=author, not_before=at)
-            own_id = one_id or given_id or (key if carries else f"{prefix}-{len(arrivals):x}")
-            change = accept(key, content, correlation_id=own_id, digest=digest)
-            arrivals[key] = NewItem(change, content, None if seal is None else seal.head)
-    if dry_run:
-        known |= dict.fromkeys(arrivals)
-    elif arrivals:
-        # Another process may have recorded an item meanwhile: it was first, and the ledger says so.
-        known.update(zip(arrivals, ctx.ledger.add(plan, list(arrivals.values()), now), strict=True))
-
-    receipts: list[Receipt] = []
-    repeats = len(keys) > len(distinct)  # a key comes more than once in this batch
-    for key, digest in zip(keys, digests, strict=True):
-        there = known[key]
-        if type(there) is Same and (not repeats or digest == asked[key]):
-            receipts.append(Receipt(key, "known", there.status, there.stage))
-        elif key in invalid_keys:
-            receipts.append(Receipt("", "malformed", error=invalid_keys[key]))
-        elif there is None:
-            row = arrivals[key].change.after
-            receipts.append(Receipt(key, "new", row.status, row.stage, created_at=row.created_at))
-            if repeats:
-                known[key] = KnownKey(key, row.status, row.input_digest, row.stage)
-        elif isinstance(there, Refused):
-            receipts.append(Receipt("", "malformed", error=f"the item {key[:100]!r} cannot be stored: {there.reason}"))
-        elif isinstance(there, KnownKey) and there.current_digest == digest:
-            receipts.append(Receipt(key, "known", there.status, there.stage))
-        else:
-            receipts.append(Receipt(key, "changed", there.status, there.stage, OTHER_CONTENT))
+                others[place] = Receipt(key, "changed", known_key.status, known_key.stage, OTHER_CONTENT)
+    taken = TakenBatch(keys, answers, others)
     if not dry_run:
-        ctx.observer.submitted(plan.name, (receipt.answer for receipt in receipts))
-    return receipts
+        ctx.observer.submitted(plan.name, taken.counts())
+    return taken
 
 
-def _each(given: Any, count: int) -> Iterable[Any]:
-    """One value for all items of a batch, or the list with one for each."""
-    return repeat(given, count) if given is None or isinstance(given, (str, int)) else given
+def _recognised(
+    ctx: Context, plan: Plan, keys: list[str], digests: Sequence[bytes]
+) -> tuple[Sequence[KnownKey | Same | None], Sequence[int]]:
+    """The ledger's answer for each key, and the places where it is not Same. A key that comes more than once is looked up once, with its
+    last content; where an earlier one differs from that, it is a doubtful place, too."""
+    if len(set(keys)) == len(keys):
+        answers: Sequence[KnownKey | Same | None] = ctx.ledger.recognise(plan.name, keys, digests)
+        return answers, list(compress(range(len(keys)), map(is_not, map(type, answers), repeat(Same))))
+    distinct = list(dict.fromkeys(keys))
+    if isinstance(digests, KeyDigests):
+        asked: Sequence[bytes] = KeyDigests(digests.field, distinct)
+        differing: set[int] = set()
+    else:
+        last = dict(zip(keys, digests, strict=True))
+        asked = list(last.values())
+        differing = {place for place, (key, digest) in enumerate(zip(keys, digests, strict=True)) if digest != last[key]}
+    found = dict(zip(distinct, ctx.ledger.recognise(plan.name, distinct, asked), strict=True))
+    answers = [found[key] for key in keys]
+    return answers, [place for place, kind in enumerate(map(type, answers)) if kind is not Same or place in differing]
 
 
-def _undone(there: KnownKey) -> bool:
-    """May an operator submit this key again: has its item failed or been cancelled, and its row been pruned?"""
-    return there.sealed and there.status in UNDONE
+def _arrivals(
+    ctx: Context,
+    plan: Plan,
+    parsed: ParsedBatch,
+    digests: Sequence[bytes],
+    places: Sequence[int],
+    acceptable: Set[str],
+    seals: Mapping[str, KnownKey],
+    now: int,
+    options: IntakeOptions,
+) -> dict[str, NewItem]:
+    """The new items at these places of a batch, by key. A key that comes more than once is accepted with its first content."""
+    arrivals: dict[str, NewItem] = {}
+    if not acceptable:
+        return arrivals
+    keys, contents, own_ids = parsed
+    prefix, carries = ctx.chance.token(), plan.route.carries is not None
+    acceptances: dict[tuple[int | None, str | None], Acceptance] = {}
+    list_id, failed_again = options.get("list_id"), options.get("failed_again")
+    authors, starts, ids = (_each(options.get(name), places) for name in ("by", "not_before", "correlation_id"))
+    for place, author, start, given_id in zip(places, authors, starts, ids, strict=False):  # one for all has no end
+        key = keys[place]
+        if key not in acceptable or key in arrivals:
+            continue
+        content = contents[place]
+        at = plan.route.start_of(content, now) if start is None else start
+        seal = seals.get(key)
+        if seal is not None:
+            accept = Acceptance(plan, now, list_id=list_id, by=author, not_before=at, why=failed_again, note=_after(seal), anew=True)
+        elif (at, author) in acceptances:
+            accept = acceptances[at, author]
+        else:
+            accept = acceptances[at, author] = Acceptance(plan, now, list_id=list_id, by=author, not_before=at)
+        own_id = (own_ids and own_ids[place]) or given_id or (key if carries else f"{prefix}-{len(arrivals):x}")
+        change = accept(key, content, correlation_id=own_id, digest=digests[place])
+        arrivals[key] = NewItem(change, content, None if seal is None else seal.head)
+    return arrivals
+
+
+def _each(given: Any, places: Sequence[int]) -> Iterable[Any]:
+    """The value for each of these items of a batch."""
+    found = _at_places(given, places)
+    return found if isinstance(found, list) else repeat(found)
+
+
+def _at_places(given: Any, places: Sequence[int]) -> Any:
+    """The values for these items of a batch: one for all, or a list with one for each."""
+    return given if given is None or isinstance(given, (str, int)) else [given[place] for place in places]
+
+
+def _undone(known_key: KnownKey) -> bool:
+    """Whether an operator may submit this key again: its item failed or was cancelled, and its row was pruned."""
+    return known_key.sealed and known_key.status in UNDONE
 
 
 def _after(seal: KnownKey) -> dict[str, Any]:
@@ -191,35 +282,38 @@ def check_open(plan: Plan) -> None:
         raise UsageError(f"route {plan.name!r} accepts no items: {plan.route.closed}")
 
 
-def _without_the_malformed(
-    ctx: Context,
-    plan: Plan,
-    inputs: Sequence[Any],
-    correlation_id: str | Sequence[str] | None,
-    by: str | Sequence[str] | None,
-    list_id: str | None,
-    dry_run: bool,
-    not_before: int | Sequence[int | None] | None,
-    failed_again: str | None,
-) -> list[Receipt]:
-    """Take in a batch with malformed inputs: sort these out, and take in the rest."""
+def _take_in_sound(ctx: Context, plan: Plan, inputs: Sequence[Any], options: IntakeOptions) -> TakenBatch:
+    """Take in a batch that has malformed inputs: refuse these, and take in the others."""
     refused: dict[int, Receipt] = {}
-    sound = []
-    for place, content in enumerate(inputs):
+    for start in range(0, len(inputs), PORTION):
+        some = inputs[start : start + PORTION]
         try:
-            content_digest(plan.route.read(content).content)
-        except MalformedInput as error:
-            refused[place] = Receipt("", "malformed", error=str(error), field=error.field, expected=error.expected)
-        else:
-            sound.append(content)
-    if not dry_run:
-        ctx.observer.submitted(plan.name, (receipt.answer for receipt in refused.values()))
-    ids, authors, starts = (
-        [own for place, own in enumerate(_each(given, len(inputs))) if place not in refused] for given in (correlation_id, by, not_before)
-    )
-    more: dict[str, Any] = {"dry_run": dry_run, "failed_again": failed_again, "by": by if failed_again is not None else authors}
-    receipts = iter(take_in(ctx, plan, sound, correlation_id=ids, list_id=list_id, not_before=starts, **more) if sound else ())
-    return [refused[place] if place in refused else next(receipts) for place in range(len(inputs))]
+            content_digests(plan.route.read_all(some).contents)
+        except MalformedInput:
+            refused |= {start + place: receipt for place, content in enumerate(some) if (receipt := _refusal(plan, content)) is not None}
+    if not options.get("dry_run"):
+        ctx.observer.submitted(plan.name, {"malformed": len(refused)})
+    sound = [place for place in range(len(inputs)) if place not in refused]
+    own = options.copy()
+    own["correlation_id"] = _at_places(options.get("correlation_id"), sound)
+    own["by"] = _at_places(options.get("by"), sound)
+    own["not_before"] = _at_places(options.get("not_before"), sound)
+    taken = take_in_batch(ctx, plan, [inputs[place] for place in sound], **own) if sound else TakenBatch([], [], {})
+    keys = [""] * len(inputs)
+    answers: list[KnownKey | Same | None] = [None] * len(inputs)
+    for place, key, answer in zip(sound, taken.keys, taken.answers, strict=True):
+        keys[place], answers[place] = key, answer
+    others = refused | {sound[place]: receipt for place, receipt in taken.others.items()}
+    return TakenBatch(keys, answers, dict(sorted(others.items())))
+
+
+def _refusal(plan: Plan, content: Any) -> Receipt | None:
+    """The receipt of a malformed input; None if it is sound."""
+    try:
+        content_digest(plan.route.read(content).content)
+    except MalformedInput as error:
+        return Receipt("", "malformed", error=str(error), field=error.field, expected=error.expected)
+    return None
 
 
 def content_digest(content: Any) -> bytes:
@@ -227,8 +321,10 @@ def content_digest(content: Any) -> bytes:
     return content_digests([content])[0]
 
 
-def content_digests(contents: Iterable[Any]) -> list[bytes]:
-    """Digest of each content; raises MalformedInput if one is not valid JSON."""
+def content_digests(contents: Sequence[Any]) -> Sequence[bytes]:
+    """Digest of each content; raises MalformedInput if one is not valid JSON. Keys alone are always valid."""
+    if isinstance(contents, OneField):
+        return KeyDigests(contents.field, contents.texts)
     try:
         texts = list(map(canonical_json, contents))
         if max(map(len, texts), default=0) > SHALLOW:

@@ -47,6 +47,7 @@ class Heartbeat:
         self._started = True
 
     def take_back(self) -> None:
+        """Take back the leases of processes that are proved dead."""
         dead = self.ctx.ledger.dead_workers()
         if not dead:
             return
@@ -58,9 +59,10 @@ class Heartbeat:
                 self.ctx.ledger.write(PROCESS, name, msgspec.to_builtins(gone), document.version)
 
     def beat(self, *, stopped: bool = False) -> None:
+        """Write the process document."""
         now = self.ctx.clock.now()
-        sheet = Process(self.holder, platform.node(), os.getpid(), self.started_at, now, **self.facts(), stopped=stopped)
-        self.ctx.ledger.write(PROCESS, self.holder, msgspec.to_builtins(sheet))
+        process = Process(self.holder, platform.node(), os.getpid(), self.started_at, now, **self.facts(), stopped=stopped)
+        self.ctx.ledger.write(PROCESS, self.holder, msgspec.to_builtins(process))
 
     def turn(self) -> float:
         if not self._started:
@@ -68,10 +70,11 @@ class Heartbeat:
         self.take_back()
         self.beat()
         if not self.facts().get("in_hand"):
-            self.ctx.ledger.rest()
+            self.ctx.ledger.idle_upkeep()
         return EVERY_MS / 1000
 
     def stop(self) -> None:
+        """Announce that this process has ended."""
         self.beat(stopped=True)
         self.ctx.ledger.sign_off(self.holder)
 

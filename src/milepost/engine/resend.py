@@ -58,7 +58,8 @@ _COUNTS = ("resent", "offered", "lost", "overdue", "no_answer", "confirmed", "de
 
 
 class Resender:
-    """Offers stages again, records losses, marks items overdue, counts missing answers, applies kept outcomes, continues back-fills.
+    """Service that offers stages again, records losses, reports overdue items, counts missing answers, applies kept confirmations and
+    continues back-fills.
 
     Where the row is the queue, due items at handler stages are left to the workers, so that a backlog is never scanned. On ledgers with
     queues a due item has lost its message, or never had one; the ledger itself finds queued items whose message is missing.
@@ -84,17 +85,17 @@ class Resender:
             for number, query in enumerate(_searches(plan, self._ctx.clock.now(), self._ctx.ledger.work_queues)):
                 for items in self._pages((plan.name, number), query, pages, summary):
                     self._look_at(items, plan, held, summary)
-            self._call_again(plan, held, pages, summary)
+            self._offer_lost(plan, held, pages, summary)
         for route, begun in self._ctx.ledger.read(BACK_FILL).items():
             portion = step(self._ctx, route, begun)
             summary.back_filled += portion.sent
             summary.more |= portion.more
         return summary
 
-    def _call_again(self, plan: Plan, held: set[str], pages: int, summary: ResendSummary) -> None:
+    def _offer_lost(self, plan: Plan, held: set[str], pages: int, summary: ResendSummary) -> None:
         """Offer items again whose message is lost; items whose message is in the queue are left alone."""
         for _ in range(pages):
-            items = self._ctx.ledger.lost_calls(plan, self._ctx.clock.now(), PAGE)
+            items = self._ctx.ledger.lost_messages(plan, self._ctx.clock.now(), PAGE)
             if not items:
                 return
             self._look_at(items, plan, held, summary)
@@ -118,9 +119,9 @@ class Resender:
         ctx, now = self._ctx, self._ctx.clock.now()
         summary.looked += len(items)
         changes = []
-        patience = ctx.ledger.timing.resend_delay_ms
+        due_before = now - ctx.ledger.timing.resend_delay_ms
         for item in self._with_content(items):
-            if item.row.status is not Status.QUEUED and (item.row.due_at or 0) > now - patience:
+            if item.row.status is not Status.QUEUED and (item.row.due_at or 0) > due_before:
                 continue  # its message may still be in flight
             change = look(item, plan, now, ctx.chance.jitter(), None)
             # A paused item is not offered again, and a missing answer is not counted.
@@ -131,24 +132,25 @@ class Resender:
         if not changes:
             return
         written = self._write(changes, plan, now)
-        seen_to = [(change.before.stage, _kind(change)) for change in written]
-        for _, kind in seen_to:
+        resent = [(change.before.stage, _kind(change)) for change in written]
+        for _, kind in resent:
             setattr(summary, kind, getattr(summary, kind) + 1)
         for change in written:
             if change.after.total_attempts > change.before.total_attempts:
                 warn_of_failed_try(change.after, change.before.stage)
-        ctx.observer.resent(plan.name, seen_to)
+        ctx.observer.resent(plan.name, resent)
         follow_up(ctx, [change.after for change in written])
 
     def _write(self, changes: Sequence[Change], plan: Plan, now: int) -> list[Change]:
-        """Write the changes; returns those that were written. After a conflict another process has handled the item. A change whose content
-        cannot be read does not block the others."""
+        """Write the changes; returns those that were written. After a conflict another process has handled the item. If the batch fails, each
+        change is written on its own, so that one whose content cannot be read does not block the others."""
         try:
             conflicts = self._ctx.ledger.apply(changes, now, {plan.name: plan.version})
         except LedgerError:
             raise
         except Exception as error:
             if len(changes) > 1:
+                log.warning("%s: %d due items cannot be written at once; each is written alone", plan.name, len(changes), exc_info=True)
                 return [written for change in changes for written in self._write([change], plan, now)]
             log.error("%s/%s is due and cannot be written: %s: %s", plan.name, changes[0].before.key, type(error).__name__, error)
             return []

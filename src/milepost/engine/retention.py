@@ -157,7 +157,7 @@ class Retention:
 
     @staticmethod
     def needed(ctx: Context) -> bool:
-        """Does a route of this process let rows leave that the ledger itself does not remove?"""
+        """Whether a route of this process lets rows leave that the ledger itself does not remove."""
         return not ctx.ledger.row_expiry and any(_leaves(plan) for plan in ctx.plans.values())
 
     def turn(self) -> float:

@@ -18,8 +18,8 @@ LONGEST_MS = 1_000
 
 
 def rest_ms(worked_ms: int, rested_ms: int, calls: int) -> int:
-    """The pause of the worker now. `worked_ms`: length of its last turn; `rested_ms`: time since then; `calls`: the calls that arrived
-    since the last question, or that wait, whichever is more."""
+    """The worker's pause before its next turn, in milliseconds. `worked_ms`: length of its last turn; `rested_ms`: time since then; `calls`:
+    calls that arrived since the last pause, or that wait, whichever is more."""
     return max(0, min(min(worked_ms, LONGEST_MS) - rested_ms, calls * PER_CALL_MS))
 
 

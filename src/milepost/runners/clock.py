@@ -16,15 +16,20 @@ class SystemClock:
         self.now()
 
     def now(self) -> int:
-        self.not_before(time.time_ns() // 1_000_000)
-        return time.monotonic_ns() // 1_000_000 + self._lead
+        ticks = time.monotonic_ns() // 1_000_000
+        ahead = time.time_ns() // 1_000_000 - ticks
+        if ahead > self._lead:
+            self._lead = ahead
+        return ticks + self._lead
 
     def not_before(self, moment: int) -> None:
-        """Set a minimum for the present time: something has happened then."""
+        """Set a minimum for the present time, such as the time of the newest history line."""
         self._lead = max(self._lead, moment - time.monotonic_ns() // 1_000_000)
 
 
 class SystemChance:
+    """The system's randomness."""
+
     def jitter(self) -> float:
         return random.uniform(-1.0, 1.0)
 

@@ -7,7 +7,7 @@ import inspect
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 
@@ -15,13 +15,13 @@ from milepost.core.item import Item
 from milepost.core.outcome import Retry
 from milepost.core.routes.route import Stage
 from milepost.ports.runner import Execute, ExecuteAsync, Job, JobResult
-from milepost.runners.jobs import Jobs, Portion
+from milepost.runners.jobs import NO_CAPS, Jobs, Portion
 
 SIGNAL_AFTER = 256
 SIGNAL_MS = 4
 STUCK_MS = 20
 QUICK_MS = 0.05
-"""Calls that take less than this on average are given to a thread in portions, because the hand-over would cost more."""
+"""Calls that take less than this on average are given to a thread in portions, because handing over each one would cost more."""
 PORTION = 32
 CLOSE_S = 5.0
 """How long a pool that ends waits for its handler's `close`."""
@@ -34,7 +34,7 @@ def ticks() -> int:
 
 
 class Outbox:
-    """Finished work on its way back to the engine, which is woken rarely: after many results, or after a moment."""
+    """Queue of results for the engine. It wakes the engine rarely: after many results, or after a moment."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -59,7 +59,7 @@ class Outbox:
 
     def take(self) -> list[JobResult]:
         taken = []
-        # Before the first is taken: a result added from now on wakes the engine again, so none is left.
+        # Reset this before taking results: one that is added from now on wakes the engine again.
         self._woken = False
         done = self._done
         while done:
@@ -73,7 +73,7 @@ class BaseHandlerPool:
     def __init__(self, stage: Stage, width: int, wake: Callable[[], None]) -> None:
         self._stage = stage
         self._width = width
-        self._jobs = Jobs()
+        self._jobs = Jobs(lanes=stage.lane is not None)
         self._out = Outbox(wake)
         self._running: dict[int, tuple[Item, int]] = {}
         self._mean_ms = 1.0
@@ -99,7 +99,7 @@ class BaseHandlerPool:
         self._mean_ms += (took / calls - self._mean_ms) * 0.2
 
     def _failed(self, job: Job, error: BaseException, began: int, *, cancelled: bool = False) -> list[JobResult]:
-        """Any other error around a call is a counted attempt too: no claimed item may stay unreported."""
+        """Results of a job whose call was interrupted: failed attempts, because every claimed item must get a result."""
         outcome = Retry(f"the call was interrupted: {type(error).__name__}", category="EXCEPTION", unknown=True)
         return [JobResult(item, outcome, ticks() - began, cancelled=cancelled) for item in job]
 
@@ -115,8 +115,8 @@ class ThreadHandlerPool(BaseHandlerPool):
         self._idle = 0
         self._closed = False
 
-    def put(self, jobs: Sequence[Job]) -> None:
-        self._jobs.put(jobs)
+    def put(self, jobs: Sequence[Job], caps: Mapping[str, int | None] = NO_CAPS) -> None:
+        self._jobs.put(jobs, caps)
         self._rouse()
 
     def _rouse(self) -> None:
@@ -178,7 +178,7 @@ class ThreadHandlerPool(BaseHandlerPool):
         out.notify(now, last=not jobs)
 
     def _left(self) -> bool:
-        """After a resize there are too many threads: this one ends, and if it was woken for a job another is woken."""
+        """Whether this thread ends, because after a resize there are too many. If it was woken for a job, another thread is woken."""
         with self._more:
             if self._threads <= self._width:
                 return False
@@ -187,7 +187,7 @@ class ThreadHandlerPool(BaseHandlerPool):
             return True
 
     def _stage_is_slow(self) -> bool:
-        """Slow calls are worth a thread each; many short ones finish sooner in one thread than in several that contend."""
+        """Whether calls are slow enough for a thread each. Short calls finish sooner in one thread than in several that contend."""
         return self._mean_ms > 0.2
 
     def _wait_for_more(self) -> bool:
@@ -229,10 +229,12 @@ class AsyncHandlerPool(BaseHandlerPool):
         self._execute = execute
         self._loop = loop
         self._tasks: set[asyncio.Task[None]] = set()
+        self._latest: asyncio.Task[None] | None = None
+        """The task that began a job last."""
         self._called_off = False
 
-    def put(self, jobs: Sequence[Job]) -> None:
-        self._jobs.put(jobs)
+    def put(self, jobs: Sequence[Job], caps: Mapping[str, int | None] = NO_CAPS) -> None:
+        self._jobs.put(jobs, caps)
         self._loop.call_soon_threadsafe(self._rouse)
 
     def _rouse(self) -> None:
@@ -247,8 +249,11 @@ class AsyncHandlerPool(BaseHandlerPool):
         paused = ticks()
         try:
             while len(self._tasks) <= self._width and (taken := self._jobs.take(self._width, self._most())) is not None:
-                await self._run(*taken, task)
-                if ticks() - paused > PORTION_MS:
+                self._latest = task
+                now = await self._run(*taken, task)
+                if self._latest is not task:
+                    paused = now  # the handler has awaited something, and others have had their turns
+                elif now - paused > PORTION_MS:
                     # Handlers that never await must not block the loop for the others.
                     await asyncio.sleep(0)
                     paused = ticks()
@@ -256,13 +261,13 @@ class AsyncHandlerPool(BaseHandlerPool):
             # Removed in the same step in which it saw no more jobs, so that the next job does not rely on this task.
             self._tasks.discard(task)
 
-    async def _run(self, job: Job, portion: Portion, task: asyncio.Task[None]) -> None:
-        """Run a job and the rest of its portion."""
+    async def _run(self, job: Job, portion: Portion, task: asyncio.Task[None]) -> int:
+        """Run a job and the rest of its portion; returns the time at which they ended."""
         first = began = ticks()
-        calls = 0
+        me, calls = id(task), 0
         try:
             while True:
-                self._running[id(task)] = (job[0], began)
+                self._running[me] = (job[0], began)
                 try:
                     rans = await self._execute(self._stage, job, ticks)
                 except BaseException as error:
@@ -278,14 +283,15 @@ class AsyncHandlerPool(BaseHandlerPool):
                 self._out.notify(now, last=False)
                 job, began = following, now
         finally:
-            self._running.pop(id(task), None)
+            self._running.pop(me, None)
             self._jobs.done(portion)
         self._learn(now - first, calls)
         self._out.put(rans)
         self._out.notify(now, last=not self._jobs)
+        return now
 
     async def _broken_off(self, job: Job, error: BaseException, began: int, task: asyncio.Task[None]) -> list[JobResult]:
-        """A handler cancelled its own task, or a program cancels every task on its loop: this task continues."""
+        """Results of a job whose handler cancelled its own task, or whose program cancels every task of the loop. The task itself continues."""
         while task.cancelling():
             task.uncancel()
         # A program that ends cancels all tasks of its loop in one step: wait a step, so that it has stopped the station before the worker

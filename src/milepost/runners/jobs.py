@@ -1,13 +1,16 @@
-"""Job queue of a handler pool, by lane."""
+"""Job queue of a handler pool, fair between lanes."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from milepost.core.item import Item
 from milepost.ports.runner import Job
+
+NO_CAPS: Mapping[str, int | None] = MappingProxyType({})
 
 
 class Portion:
@@ -25,6 +28,8 @@ class Portion:
 
     def next(self) -> Job | None:
         """The next job, for the owner of the portion. Needs no lock: a deque gives a job to exactly one taker."""
+        if not self._left:
+            return None
         try:
             return self._left.popleft()
         except IndexError:
@@ -50,19 +55,23 @@ class Portion:
 
 class Jobs:
     """A queue for many takers. The next job comes from the lane with the fewest takers at work; among equals, from the one served
-    longest ago. With several lanes, none gets the last taker: a slow lane has its share, and never all.
+    longest ago. In a stage with lanes, no lane gets the last taker, even while it is the only one: another may come while its calls hang. A
+    lane with a cap has at most so many takers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, lanes: bool = False) -> None:
+        self._keeps_one = lanes
         self._lanes: dict[str, deque[Job]] = {}
         self._portions: dict[int, Portion] = {}
         """Portions that have jobs not started yet, by identity."""
         self._under_way: dict[str, int] = {}
-        self._known: set[str] = set()
+        self._caps: dict[str, int | None] = {}
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
         """Whether any job has not started."""
+        if self._lanes:
+            return True
         with self._lock:
             return bool(self._lanes) or any(self._portions.values())
 
@@ -70,14 +79,15 @@ class Jobs:
         with self._lock:
             return sum(map(len, self._lanes.values())) + sum(map(len, self._portions.values()))
 
-    def put(self, jobs: Sequence[Job]) -> None:
+    def put(self, jobs: Sequence[Job], caps: Mapping[str, int | None] = NO_CAPS) -> None:
+        """Add jobs, and set the caps of lanes; None: no cap."""
         with self._lock:
+            self._caps.update(caps)
             for job in jobs:
                 lane = job[0].row.lane
                 waiting = self._lanes.get(lane)
                 if waiting is None:
                     waiting = self._lanes[lane] = deque()
-                    self._known.add(lane)
                 waiting.append(job)
 
     def take(self, width: int, most: int = 1) -> tuple[Job, Portion] | None:
@@ -96,16 +106,18 @@ class Jobs:
         lanes = self._lanes
         if not lanes:
             return None
-        lane = next(iter(lanes)) if len(lanes) == 1 else min(lanes, key=self._takers)
-        if not self._may_have_another(lane, width):
+        free = [lane for lane in lanes if self._may_have_another(lane, width)]
+        if not free:
             return None
-        waiting = lanes.pop(lane)
+        lane = free[0] if len(free) == 1 else min(free, key=self._takers)
+        waiting = lanes[lane]
         job = waiting.popleft()
         if len(waiting) < most:
+            del lanes[lane]
             return job, Portion(lane, waiting)
-        rest = deque([waiting.popleft() for _ in range(most - 1)])
-        lanes[lane] = waiting
-        return job, Portion(lane, rest)
+        if len(lanes) > 1:
+            lanes[lane] = lanes.pop(lane)  # the others come first next time
+        return job, Portion(lane, deque([waiting.popleft() for _ in range(most - 1)]) if most > 1 else deque())
 
     def _unbegun(self, width: int) -> tuple[Job, Portion] | None:
         others = [portion for portion in self._portions.values() if portion and self._may_have_another(portion.lane, width)]
@@ -119,10 +131,11 @@ class Jobs:
         return self._under_way.get(lane, 0)
 
     def _may_have_another(self, lane: str, width: int) -> bool:
-        return len(self._known) == 1 or width == 1 or self._takers(lane) < width - 1
+        takers, cap = self._under_way.get(lane, 0), self._caps.get(lane)
+        return (cap is None or takers < cap) and (not self._keeps_one or width == 1 or takers < width - 1)
 
     def done(self, portion: Portion) -> None:
-        """The taker is free again. The rest of its portion is next in its lane."""
+        """Note that a taker is free again. The rest of its portion is next in its lane."""
         with self._lock:
             self._portions.pop(id(portion), None)
             if portion:

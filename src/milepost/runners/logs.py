@@ -1,5 +1,4 @@
-"""Log format of a process: text for people, or one line of JSON per record. Both name the item or call by its correlation id, and both
-redact secrets."""
+"""Log formats of a process: text for people, or one line of JSON per record, with the correlation id and without secrets."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from milepost.core.values.redaction import redacted, redacted_text
 from milepost.ports.observer import ABOUT
 
 FORMS = ("text", "json")
-TALKATIVE = ("botocore", "boto3", "urllib3", "uvicorn", "asyncio")
+NOISY = ("botocore", "boto3", "urllib3", "uvicorn", "asyncio")
 """Third-party loggers whose routine lines are not about the work."""
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
@@ -63,7 +62,7 @@ class TextLines(logging.Formatter):
         return "\n".join([f"{first} [{named}]" if named else first, *rest])
 
 
-class _Standard(logging.Handler):
+class _StandardError(logging.Handler):
     """Writes to the present standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -79,13 +78,13 @@ def logs(form: str) -> Iterator[None]:
     """Write all logs of this process to standard error in this format: as text only warnings and important lines, as JSON also routine
     ones."""
     root = logging.getLogger()
-    handler = _Standard()
+    handler = _StandardError()
     handler.setFormatter(JsonLogFormat() if form == "json" else TextLines())
-    before = {name: logging.getLogger(name).level for name in TALKATIVE}
+    before = {name: logging.getLogger(name).level for name in NOISY}
     level = root.level
     root.addHandler(handler)
     root.setLevel(logging.INFO if form == "json" else logging.WARNING)
-    for name in TALKATIVE:
+    for name in NOISY:
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
         yield

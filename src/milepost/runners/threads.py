@@ -1,4 +1,4 @@
-"""The production Runner: a thread per service, threads for plain handlers, one event loop for async ones."""
+"""Runner of a process: a thread per service, threads for plain handlers, and one event loop for async handlers."""
 
 from __future__ import annotations
 

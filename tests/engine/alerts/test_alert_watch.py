@@ -361,7 +361,7 @@ def test_a_change_by_another_process_between_two_deliveries_is_kept(monkeypatch:
         after = change(trouble, how)
         if len(told) == 1 and not done:
             done.append("counted")
-            other._saw([replace(trouble, at=trouble.at + 1)])
+            other._record([replace(trouble, at=trouble.at + 1)])
         return after
 
     monkeypatch.setattr(watch, "_change", changed)

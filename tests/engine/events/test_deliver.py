@@ -26,7 +26,7 @@ def test_everything_from_the_beginning_in_order_per_item(world: World) -> None:
     ear = RecordingSubscriber()
     summary = EventRelay(world.ctx, ear, "p1").run_once()
     assert ear.of("a") == ear.of("b") == ["accepted", "advanced", "advanced", "offered"]
-    assert (summary.told, summary.parked, summary.waiting, summary.standing_by) == (8, 0, 0, None)
+    assert (summary.delivered, summary.parked, summary.waiting, summary.standing_by) == (8, 0, 0, None)
     offered = ear.heard[-1]
     assert offered["data"]["payload"] == {"id": "b"}
     assert offered["data"]["work_id"] == world.item("b").work_id
@@ -38,7 +38,7 @@ def test_nothing_new_writes_nothing(world: World) -> None:
     relay = EventRelay(world.ctx, RecordingSubscriber(), "p1")
     relay.run_once()
     before = world.ledger.change_counter()
-    assert relay.run_once().told == 0
+    assert relay.run_once().delivered == 0
     assert world.ledger.change_counter() == before
     assert 0 < relay.turn() <= 1
 
@@ -59,7 +59,7 @@ def test_goes_on_where_it_stopped_and_pages(world: World, monkeypatch: pytest.Mo
     ear = RecordingSubscriber()
     relay = EventRelay(world.ctx, ear, "p1")
     first = relay.run_once()
-    assert (first.told, first.waiting) == (3, 4)
+    assert (first.delivered, first.waiting) == (3, 4)
     assert relay.turn() == 0.0
     # A process that ends with the lease in hand holds up the next one only until the lease runs out.
     other = EventRelay(world.beside().registered().ctx, ear, "p2")
@@ -114,7 +114,7 @@ def test_slow_tells_extend_the_lease(world: World) -> None:
         assert second.run_once().standing_by is not None
 
     ear.takes = slow
-    assert EventRelay(world.ctx, ear, "p1").run_once().told == 6
+    assert EventRelay(world.ctx, ear, "p1").run_once().delivered == 6
     assert len(set(ear.ids)) == len(ear.ids) == 6
 
 
@@ -127,7 +127,7 @@ def test_a_lost_lease_saves_nothing(world: World) -> None:
     def asleep(envelope: Envelope) -> None:
         if envelope["subject"] == "a":
             world.clock.advance("40s")
-            assert second.run_once().told == 2
+            assert second.run_once().delivered == 2
 
     ear.takes = asleep
     assert EventRelay(world.ctx, ear, "p1").run_once().standing_by == "another process delivers to it"
@@ -141,7 +141,7 @@ def test_one_item_that_fails_waits_and_the_others_go_on(world: World) -> None:
     ear.takes = refuses("b")
     relay = EventRelay(world.ctx, ear, "p1")
     summary = relay.run_once()
-    assert (summary.told, summary.parked, summary.waiting) == (4, 1, 0)
+    assert (summary.delivered, summary.parked, summary.waiting) == (4, 1, 0)
     assert ear.of("b") == []
     world.work("stamp")
     ear.takes = lambda envelope: None
@@ -166,12 +166,12 @@ def test_outage_passes_over_nothing_and_parks_nothing(world: World, kind: type[R
     assert relay.run_once().standing_by == "it is unavailable (TimeoutError: gone)"
     assert len(ear.calls) == tells, "it is left in peace while it is backed off"
     world.clock.advance("2s")
-    assert relay.run_once().told == 0
+    assert relay.run_once().delivered == 0
     assert cursor(world).failures == 2
     assert cursor(world).retry_at - world.clock.now() >= 1_500
     ear.takes = lambda envelope: None
     world.clock.advance("10s")
-    assert relay.run_once().told == 6
+    assert relay.run_once().delivered == 6
     assert (cursor(world).failures, cursor(world).error) == (0, "")
     assert ear.ids == [f"parcels/k{n}/1/accepted" for n in range(8)]
 
@@ -185,7 +185,7 @@ def test_an_outage_with_a_bad_first_item_ends_all_the_same(world: World) -> None
     ear.takes = refuses("k0")
     world.clock.advance("2s")
     summary = relay.run_once()
-    assert (summary.told, summary.parked, summary.waiting) == (5, 1, 0)
+    assert (summary.delivered, summary.parked, summary.waiting) == (5, 1, 0)
 
 
 def test_refusals_are_no_outage(world: World) -> None:
@@ -193,7 +193,7 @@ def test_refusals_are_no_outage(world: World) -> None:
     ear = RecordingSubscriber()
     ear.takes = lambda envelope: EventRefused("never") if envelope["subject"] != "k8" else None
     summary = EventRelay(world.ctx, ear, "p1").run_once()
-    assert (summary.told, summary.parked, summary.waiting) == (1, 8, 0)
+    assert (summary.delivered, summary.parked, summary.waiting) == (1, 8, 0)
 
 
 def test_a_call_that_raises_is_taken_apart(world: World) -> None:
@@ -201,7 +201,7 @@ def test_a_call_that_raises_is_taken_apart(world: World) -> None:
     ear = Raises(batch=10)
     ear.takes = refuses("b")
     summary = EventRelay(world.ctx, ear, "p1").run_once()
-    assert (summary.told, summary.parked) == (2, 1)
+    assert (summary.delivered, summary.parked) == (2, 1)
     assert ear.calls == [3, 1, 1, 1]
 
 
@@ -232,7 +232,7 @@ def test_an_outdated_process_tells_nothing(world: World) -> None:
     old_ear, new_ear = RecordingSubscriber(), RecordingSubscriber()
     assert EventRelay(world.ctx, old_ear, "p1").run_once().standing_by == "the ledger holds a newer version of parcels"
     assert old_ear.heard == []
-    assert EventRelay(newer.ctx, new_ear, "p2").run_once().told == 1
+    assert EventRelay(newer.ctx, new_ear, "p2").run_once().delivered == 1
 
 
 def test_one_subscriber_does_not_hold_up_another(world: World) -> None:
@@ -240,7 +240,7 @@ def test_one_subscriber_does_not_hold_up_another(world: World) -> None:
     broken, well = RecordingSubscriber("broken"), RecordingSubscriber("well")
     broken.takes = lambda envelope: TimeoutError("gone")
     EventRelay(world.ctx, broken, "p1").run_once()
-    assert EventRelay(world.ctx, well, "p1").run_once().told == 6
+    assert EventRelay(world.ctx, well, "p1").run_once().delivered == 6
     assert (cursor(world, "broken").seq, cursor(world, "well").seq) == (0, 6)
 
 
@@ -270,7 +270,7 @@ def test_forgotten_while_it_runs_stands_by_and_goes_on_after_a_restart(world: Wo
     forget_subscriber(world.ctx, "ear", **SIGNED)
     world.add("b")
     assert relay.run_once().standing_by == "it has been removed; restart to deliver to it again"
-    assert EventRelay(world.ctx, ear, "p1").run_once().told == 1
+    assert EventRelay(world.ctx, ear, "p1").run_once().delivered == 1
     assert not cursor(world).removed
 
 

@@ -33,7 +33,7 @@ def test_backs_off_and_says_why(world: World) -> None:
     waits = []
     for _ in range(16):
         waits.append(parked(world).retry_at - world.clock.now())
-        assert relay.run_once().told == 0
+        assert relay.run_once().delivered == 0
         world.clock.advance_to(parked(world).retry_at)
         relay.run_once()
     assert parked(world).tries == 17
@@ -76,10 +76,10 @@ def test_refused_waits_for_an_operator(world: World) -> None:
     ear, relay = failing(world, "b", error=EventRefused)
     ear.takes = lambda envelope: None
     world.clock.advance("30d")
-    assert relay.run_once().told == 0
+    assert relay.run_once().delivered == 0
     assert relay.turn() <= 1
     assert release(world.ctx, "ear", "parcels", "b", by="ops", reason="the address was set right") == 1
-    assert relay.run_once().told == 1
+    assert relay.run_once().delivered == 1
     assert world.ledger.read(PARKED) == {}
     [act] = [read_as(Act, document.value) for document in world.ledger.read(ACT).values()]
     assert (act.verb, act.by, act.reason, act.done) == ("release", "ops", "the address was set right", 1)
@@ -110,7 +110,7 @@ def test_release_ends_the_wait_of_an_outage(world: World) -> None:
     assert cursor(world).failures == 1
     ear.takes = lambda envelope: None
     release(world.ctx, "ear", by="ops", reason="it is back")
-    assert relay.run_once().told == 5
+    assert relay.run_once().delivered == 5
 
 
 def test_release_is_signed_and_names_who_there_is(world: World) -> None:
@@ -178,7 +178,7 @@ def test_a_parked_item_that_is_gone_is_let_go(world: World) -> None:
     world.ledger.write(PARKED, "ear/parcels/ghost", Parked("ear", "parcels", "ghost", 1, 0, 1, 1, "?"))
     world.clock.advance("2s")
     ear.takes = lambda envelope: None
-    assert relay.run_once().told == 1
+    assert relay.run_once().delivered == 1
     assert world.ledger.read(PARKED) == {}
 
 

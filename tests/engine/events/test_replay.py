@@ -44,9 +44,9 @@ def test_everything_since_a_moment_is_told_again_with_the_same_ids(world: World)
     first = list(ear.ids)
     report = replay(world.ctx, "ear", since=began + 1, **SIGNED)
     assert (report.lines, report.since, report.after, report.was, report.pruned) == (2, iso(began + 3_600_000), 1, 3, 0)
-    assert relay.run_once().told == 2
+    assert relay.run_once().delivered == 2
     assert ear.ids == [*first, *first[1:]]
-    assert relay.run_once().told == 0
+    assert relay.run_once().delivered == 0
     [view] = [act_view(act) for act in all_acts(world.ctx)]
     assert (view["verb"], view["by"], view["reason"], view["done"]) == ("replay", "ops", "they lost a day", 2)
     assert view["about"] == {"subscriber": "ear", "after": 1, "was": 3, "since": iso(began + 1)}
@@ -119,7 +119,7 @@ def test_the_wait_of_an_outage_ends(world: World) -> None:
     assert cursor(world).failures == 1
     ear.takes = lambda envelope: None
     replay(world.ctx, "ear", after=0, **SIGNED)
-    assert relay.run_once().told == 6
+    assert relay.run_once().delivered == 6
 
 
 # Finding the place ------------------------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_a_relay_at_work_goes_on_from_the_new_place_and_nobody_tells_beside_it(w
     assert relay.run_once().standing_by == "another process delivers to it"
     assert cursor(world).seq == 0, "what it told meanwhile has not moved the cursor on"
     ear.heard.clear()
-    assert relay.run_once().told == 6
+    assert relay.run_once().delivered == 6
     assert ear.ids == [f"parcels/{key}/{n}/{kind}" for n, kind in ((1, "accepted"), (2, "advanced")) for key in "abc"]
     assert other_ear.heard == []
 
@@ -294,4 +294,4 @@ def test_one_view_says_how_far_everybody_is(world: World) -> None:
         (ROUTE, "b", "EventRefused: not now", None)
     ]
     [limited] = subscribers(world.ctx, lambda route: False)
-    assert (limited.parked, limited.behind, limited.waiting_since, limited.told_at, limited.error) == ([], None, None, None, None)
+    assert (limited.parked, limited.behind, limited.waiting_since, limited.last_event_at, limited.error) == ([], None, None, None, None)

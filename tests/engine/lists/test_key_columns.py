@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 
 import pytest
 
@@ -83,23 +82,29 @@ def test_a_parse_function_that_fails_makes_the_line_malformed() -> None:
 def test_inputs_are_parsed_at_once_where_that_is_possible() -> None:
     asked: list[int] = []
 
-    def parse_all(given: Sequence[dict[str, str]]) -> list[dict[str, str]] | None:
-        asked.append(len(given))
-        return None if any(one["id"] == "odd" for one in given) else [{"id": one["id"].upper()} for one in given]
+    def parse_keys(texts: list[str]) -> list[str] | None:
+        asked.append(len(texts))
+        return None if "odd" in texts else [text.upper() for text in texts]
 
-    route = mp.Route("parcels", key="id", parse=lambda given: {"id": given["id"].upper()}, parse_all=parse_all)
+    route = mp.Route("parcels", key="id", parse=lambda given: {"id": str(given["id"]).upper()}, parse_keys=parse_keys)
     route.external("weigh")
     with mp.open("memory:", routes=[route]) as ledger:
         ledger.submit("parcels", {"id": "a"}, {"id": "b"})
         ledger.submit("parcels", {"id": "odd"})
-        assert sorted(row["key"] for row in ledger.items("parcels")) == ["A", "B", "ODD"]
-    assert asked == [2, 1]
+        ledger.submit("parcels", {"id": 7})
+        assert sorted(row["key"] for row in ledger.items("parcels")) == ["7", "A", "B", "ODD"]
+        assert asked == [2, 1]
+        asked.clear()
+        many = [{"id": f"k{number}"} for number in range(249)]
+        receipts = ledger.submit("parcels", *many, {"id": "odd"})
+        assert [receipt.answer for receipt in receipts] == ["new"] * 249 + ["known"]
+    assert asked == [250, 100, 100, 50]
 
 
 def test_mistakes_are_named_where_the_route_is_declared() -> None:
     with pytest.raises(mp.RouteMistake, match="key_column finds a key of one field"):
         mp.Route("parcels", key=["a", "b"], key_column=column)
     with pytest.raises(mp.RouteMistake, match="give parse, too"):
-        mp.Route("parcels", parse_all=lambda given: given)
+        mp.Route("parcels", parse_keys=lambda texts: texts)
     with pytest.raises(mp.RouteMistake, match="parse"):
         mp.Route("parcels", parse=lambda: None)  # type: ignore[arg-type, misc]

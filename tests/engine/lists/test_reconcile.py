@@ -28,6 +28,7 @@ from milepost.core.status import Reason, Status
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.engine.lists import keys as list_keys
+from milepost.engine.lists import source as list_source
 from milepost.engine.lists.keys import SortedKeys, missing, pack, unpack
 from milepost.engine.lists.reconcile import ListReport, records, submit_list, vanished_keys
 from milepost.engine.lists.source import Source, open_source
@@ -170,6 +171,14 @@ def test_a_key_counts_once_however_its_lines_lie(slots: ListFolder) -> None:
     assert counts(slots.submit(lines[3_000:], "a.jsonl")) == {"changed": 3_000}
 
 
+def test_a_dry_run_compares_with_the_first_line_of_a_key_across_batches(slots: ListFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(list_source, "BATCH", 4)
+    lines = [f'{{"id": "{key}", "x": {x}}}' for key, x in ("a1", "b1", "c1", "a2", "a2", "a1", "a2", "b1", "d1", "d2", "b2", "d1")]
+    preview, report = (slots.submit(lines, "a.jsonl", dry_run=dry_run) for dry_run in (True, False))
+    assert counts(preview) == counts(report) == {"new": 4, "changed": 5, "repeated": 3}
+    assert [one.line for one in preview.changed] == [one.line for one in report.changed] == [4, 5, 7, 10, 11]
+
+
 def test_more_malformed_lines_than_a_report_holds(slots: ListFolder) -> None:
     report = slots.submit([*["{"] * 2_500, '{"id": 1}', "[]"], "a.jsonl")
     assert counts(report) == {"new": 1, "malformed": 2_501}
@@ -216,7 +225,7 @@ def test_the_list_is_recorded_and_items_know_it(slots: ListFolder) -> None:
         report.digest,
         report.counts,
     )
-    assert list(unpack(slots.ctx.blobs.read(record.keys_blob))) == ["a", "b"]
+    assert list(unpack(slots.ctx.blobs.read(record.keys_blob))) == [["a", "b"]]
     item = slots.ctx.ledger.get([("parcels", "a")])[0]
     assert item is not None
     assert item.row.list_id == report.id
@@ -314,7 +323,7 @@ def test_a_list_interrupted_half_way_is_simply_submitted_again(tmp_path: Path) -
 
     ledger.batches = 100
     again = slots.submit(lines, full=True)
-    assert counts(again) == {"new": 3_000, "in_progress": 2_000, "vanished": 1}
+    assert counts(again) == {"new": 2_999, "in_progress": 2_001, "vanished": 1}
     assert again.vanished == ["old"]
 
 
@@ -368,15 +377,14 @@ def test_a_disk_that_fails_half_way() -> None:
         next(slices)
 
 
-@pytest.mark.parametrize(("length", "lines", "sizes"), [(60, 9_500, {1000, 500}), (3_000, 400, None)], ids=["short", "long"])
-def test_slices_are_whole_batches_unless_lines_are_long(length: int, lines: int, sizes: set[int] | None) -> None:
+@pytest.mark.parametrize(("length", "lines", "sizes"), [(60, 19_500, [4_000] * 4 + [3_500]), (3_000, 400, None)], ids=["short", "long"])
+def test_slices_are_whole_batches_unless_lines_are_long(length: int, lines: int, sizes: list[int] | None) -> None:
     content = [f"{number:06}".ljust(length, "x").encode() for number in range(lines)]
     slices = list(Source(io.BytesIO(b"\n".join(content)), "list.txt").slices())
     assert [line for _, part in slices for line in part] == content
     assert [first for first, _ in slices] == [1 + sum(len(part) for _, part in slices[:place]) for place in range(len(slices))]
     if sizes is not None:
-        assert {len(part) for _, part in slices} == sizes
-        assert [len(part) for _, part in slices[:-1]] == [1000] * 9
+        assert [len(part) for _, part in slices] == sizes
     else:
         assert max(sum(map(len, part)) for _, part in slices) < 600_000
 
@@ -391,47 +399,64 @@ def test_progress_is_told_now_and_then_and_at_the_end(slots: ListFolder) -> None
 
     def tell(lines: int, done: int, total: int | None) -> None:
         told.append((lines, done, total))
-        if lines == 3_000:
+        if lines == 4_000:
             clock.advance("1s")
 
-    path = slots.file([f"k{n:05d}" for n in range(5_000)])
+    path = slots.file([f"k{n:05d}" for n in range(20_000)])
     submit_list(slots.ctx, "parcels", path, on_progress=tell)
-    assert [lines for lines, _, _ in told] == [1_000, 5_000]
-    assert told[-1][1:] == (35_000, 35_000)
+    assert [lines for lines, _, _ in told] == [4_000, 8_000, 20_000]
+    assert told[-1][1:] == (140_000, 140_000)
 
 
 @given(
     st.lists(st.tuples(st.text(st.characters(min_codepoint=32, blacklist_categories=["Cs"]), min_size=1), st.sampled_from("abc"))),
     st.integers(1, 400),
+    st.integers(1, 5),
+    st.integers(1, 5),
+    st.sampled_from([1, 100]),
+    st.booleans(),
 )
-def test_sorted_keys_are_what_a_sort_in_memory_gives(pairs: list[tuple[str, str]], held: int) -> None:
+def test_sorted_keys_are_what_a_sort_in_memory_gives(
+    pairs: list[tuple[str, str]], held: int, size: int, apart: int, sparse: int, in_order: bool
+) -> None:
+    if in_order:
+        pairs = sorted(pairs)
     expected: dict[str, str] = {}
     for key, mark in pairs:
         expected[key] = min(mark, expected.get(key, mark))
     with pytest.MonkeyPatch.context() as patch, SortedKeys(held) as keys:
         patch.setattr(list_keys, "MOST_RUNS", 3)
-        for key, mark in pairs:
-            keys.add([key], [mark])
+        patch.setattr(list_keys, "SPARSE", sparse)
+        for start in range(0, len(pairs), size):
+            some = pairs[start : start + size]
+            keys.add([key for key, _ in some], "".join(mark for _, mark in some), ordered=start % (apart * size) > 0)
         for _ in range(2):
-            assert list(keys.distinct()) == sorted(expected.items())
+            found = [pair for block in keys.distinct_blocks() for pair in zip(*block, strict=True)]
+            assert found == sorted(expected.items())
+        assert list(keys.all()) == sorted(pairs)
         assert keys.total == len(pairs)
 
 
 @given(st.sets(st.text(st.characters(min_codepoint=32, blacklist_categories=["Cs"]), min_size=1)), st.integers(1, 20))
 def test_packed_keys_come_back(keys: set[str], size: int) -> None:
-    data = b"".join(pack(sorted(keys)))
-    assert list(unpack(data[at : at + size] for at in range(0, len(data), size))) == sorted(keys)
+    ordered = sorted(keys)
+    data = b"".join(pack(ordered[at : at + size] for at in range(0, len(ordered), size)))
+    assert [key for some in unpack(data[at : at + size] for at in range(0, len(data), size)) for key in some] == ordered
     if data[:-1]:
         with pytest.raises(EOFError):
             list(unpack([data[:-1]]))
 
 
-@given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
-def test_missing_is_the_difference(earlier: set[int], later: set[int]) -> None:
+@given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)), st.integers(1, 10), st.integers(1, 10))
+def test_missing_is_the_difference(earlier: set[int], later: set[int], size: int, other_size: int) -> None:
     def texts(numbers: set[int]) -> list[str]:
         return sorted(f"{n:02d}" for n in numbers)
 
-    assert list(missing(texts(earlier), texts(later))) == texts(earlier - later)
+    def blocks(numbers: set[int], size: int) -> Iterator[list[str]]:
+        found = texts(numbers)
+        return (found[at : at + size] for at in range(0, len(found), size))
+
+    assert list(missing(blocks(earlier, size), blocks(later, other_size))) == texts(earlier - later)
 
 
 def test_memory_does_not_grow_with_the_list(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_relay_tells_what_a_subscriber_took_and_what_not(world: World, collect
     ear = RecordingSubscriber()
     ear.takes = lambda envelope: ValueError("not this one") if envelope["subject"] == "b" else None
     EventRelay(world.ctx, ear, "host:1").run_once()
-    assert counter(collector, "told") == {("ear", "taken"): 2, ("ear", "failed"): 1}
+    assert counter(collector, "event_deliveries") == {("ear", "delivered"): 2, ("ear", "failed"): 1}
 
 
 def test_names_that_nobody_knows_are_one_label(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_names_that_nobody_knows_are_one_label(monkeypatch: pytest.MonkeyPatch) 
     for number in range(50):
         collector.claimed(f"route-{number}", "weigh", 1, 0)
         collector.claimed("parcels", f"stage-{number}", 1, 0)
-        collector.submitted("parcels", [f"answer-{number}"])
+        collector.submitted("parcels", {f"answer-{number}": 1})
         collector.called(f"METHOD-{number}", "/x", 405, 0.1)
     assert counter(collector, "claims") == {(OTHER, OTHER): 50, ("parcels", OTHER): 50}
     assert counter(collector, "submits") == {("parcels", OTHER): 50}
@@ -121,8 +121,8 @@ def test_names_that_nobody_knows_are_one_label(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(collecting, "MOST_SERIES", 4)
     for number in range(50):
         collector.delivered(f"subscriber-{number}", 1, 0)
-    assert len(collector.figures().counters["told"]) == 5
-    assert counter(collector, "told")[OTHER, OTHER] == 48
+    assert len(collector.figures().counters["event_deliveries"]) == 5
+    assert counter(collector, "event_deliveries")[OTHER, OTHER] == 48
 
 
 def test_figures_once_taken_stand_still(world: World, collector: Collector) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.engine.routes.backfill_scene import LONGER, SIGNED, changed, finished, held, names, sent_on
-from tests.engine.world import ROUTE, Interrupted, World, dies
+from tests.engine.world import ROUTE, Faulty, Interrupted, World, dies
 
 from milepost.core.outcome import Done
 from milepost.core.status import Reason, Status
@@ -43,6 +43,21 @@ def test_the_pace_is_kept_and_each_item_is_sent_on_once(world: World) -> None:
     assert (held(newer).done, held(newer).passed, held(newer).finished_at is not None) == (10, 0, True)
     [record] = [one for one in all_acts(newer.ctx) if one.verb == "back-fill"]
     assert (record.done, record.finished_at is not None) == (10, True)
+
+
+def test_an_unexpected_error_of_a_portion_is_logged_and_each_item_sent_alone(faulty: World, caplog: pytest.LogCaptureFixture) -> None:
+    assert isinstance(faulty.ledger, Faulty)
+
+    def broken() -> None:
+        raise TypeError("a ledger with a defect")
+
+    finished(faulty, "a", "b")
+    newer, _ = changed(faulty, 100.0)
+    newer.clock.advance("1m")
+    faulty.ledger.before("apply", broken)
+    assert Resender(newer.ctx).run_once().back_filled == 2
+    assert "2 items cannot be sent at once; each is sent alone" in caplog.text
+    assert "a ledger with a defect" in caplog.text, "with its traceback"
 
 
 def test_what_finishes_after_the_change_is_not_sent_on_again(world: World) -> None:

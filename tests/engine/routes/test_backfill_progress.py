@@ -15,7 +15,7 @@ from milepost.engine.health.doctor import doctor
 from milepost.engine.resend import Resender
 from milepost.engine.retention import prune
 from milepost.engine.routes import backfill_progress
-from milepost.engine.routes.backfill import change_pace, stop, waiting
+from milepost.engine.routes.backfill import back_fill_waits, change_pace, stop
 from milepost.engine.routes.backfill_progress import view
 from milepost.engine.routes.versions import apply_route
 
@@ -28,12 +28,12 @@ def test_it_can_be_stopped_goes_on_and_changes_its_pace(world: World) -> None:
     assert resender.run_once().back_filled == 1
     stop(newer.ctx, ROUTE, by="ops", reason="the shelf is full")
     newer.clock.advance("1m")
-    assert (resender.run_once().back_filled, waiting(newer.ctx)) == (0, False)
+    assert (resender.run_once().back_filled, back_fill_waits(newer.ctx)) == (0, False)
     told = view(newer.ctx, ROUTE)
     assert told is not None
     assert (told["state"], told["done"], told["left"], told["eta"], told["stopped_why"]) == ("stopped", 1, 5, None, "the shelf is full")
     change_pace(newer.ctx, ROUTE, 2.0, by="ops", reason="there is a second shelf")
-    assert waiting(newer.ctx)
+    assert back_fill_waits(newer.ctx)
     assert resender.run_once().back_filled == 1, "what was not used while it was stopped is lost"
     newer.clock.advance("1s")
     assert resender.run_once().back_filled == 2
@@ -55,7 +55,7 @@ def test_a_pause_holds_it_and_old_processes_leave_it_alone(world: World) -> None
     newer, _ = changed(world, 1.0)
     assert Resender(world.ctx).run_once().back_filled == 0, "it has the old stages"
     pause(newer.ctx, ROUTE, "filed", by="ops", reason="the shelf is moved")
-    assert (Resender(newer.ctx).run_once().back_filled, waiting(newer.ctx)) == (0, False)
+    assert (Resender(newer.ctx).run_once().back_filled, back_fill_waits(newer.ctx)) == (0, False)
     told = view(newer.ctx, ROUTE)
     assert told is not None
     assert told["waits"] == "parcels/filed is paused"
@@ -86,7 +86,7 @@ def test_a_renamed_stage_takes_its_back_fill_along_and_a_removed_one_ends_it(wor
     bare = renamed.beside("weigh", "stamp", "Delivered")
     apply_route(bare.ctx, bare.plan, mapping={"shelved": None}, **SIGNED)
     bare.clock.advance("1s")
-    assert (Resender(bare.ctx).run_once().back_filled, waiting(bare.ctx)) == (0, False)
+    assert (Resender(bare.ctx).run_once().back_filled, back_fill_waits(bare.ctx)) == (0, False)
     told = view(bare.ctx, ROUTE)
     assert told is not None
     assert told["waits"] == "the route no longer has the stage 'shelved'"

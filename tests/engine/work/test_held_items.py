@@ -19,7 +19,7 @@ from milepost.core.routes.route import Route
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.engine.work.held_items import HeldItems, held_ref
-from milepost.engine.work.remote import Remote, RemoteClaimRequest, RemoteHand, ShownLease
+from milepost.engine.work.remote import Remote, RemoteClaimRequest, RemoteHeldItems, ShownLease
 from milepost.engine.work.slots import StageSlots, settle_finished
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ports.runner import JobResult
@@ -49,7 +49,7 @@ steps = st.lists(st.tuples(st.sampled_from(["hold", "release", "expire", "end"])
 @given(steps)
 def test_lanes_in_use_are_those_of_the_items_in_hand(what: list[tuple[str, int, int]]) -> None:
     plan = Plan(route())
-    held, hand = HeldItems(plan, plan.first), RemoteHand(plan, plan.first)
+    held, hand = HeldItems(plan, plan.first), RemoteHeldItems(plan, plan.first)
     until: dict[int, int] = {}
     for verb, number, time in what:
         item = an_item(plan, number, "lease")
@@ -81,7 +81,7 @@ class Pool:
         self.jobs: list[Any] = []
         self.results: list[JobResult] = []
 
-    def put(self, jobs: Any) -> None:
+    def put(self, jobs: Any, caps: Any) -> None:
         self.jobs += jobs
 
     def take(self) -> list[JobResult]:

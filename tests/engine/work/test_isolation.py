@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -89,31 +90,80 @@ def test_a_slow_lane_never_has_all_the_hands(tmp_path: Path, kind: str) -> None:
     import asyncio
 
     route = mp.Route("parcels", key="id")
-    ended, quick_done = threading.Event(), threading.Semaphore(0)
+    ended, slow_began, quick_done = threading.Event(), threading.Semaphore(0), threading.Semaphore(0)
 
     def plain(item: mp.Item) -> mp.Outcome:
         if item.lane == "slow":
+            slow_began.release()
             ended.wait(WAIT)
         else:
             quick_done.release()
         return mp.Done()
 
     async def asynchronous(item: mp.Item) -> mp.Outcome:
-        while item.lane == "slow" and not ended.is_set():
-            await asyncio.sleep(0.005)
-        quick_done.release()
+        if item.lane == "slow":
+            slow_began.release()
+            while not ended.is_set():
+                await asyncio.sleep(0.005)
+        else:
+            quick_done.release()
         return mp.Done()
 
     route.stage("send", concurrency=4, lane=lambda content: content["lane"])(plain if kind == "plain" else asynchronous)
     with mp.open(f"sqlite:///{tmp_path}/m.db", [route]) as post:
         post.submit("parcels", *({"id": f"s{n}", "lane": "slow"} for n in range(50)))
         with Running(post):
-            post.submit("parcels", *({"id": f"q{n}", "lane": "quick"} for n in range(30)))
             try:
+                for _ in range(3):
+                    assert slow_began.acquire(timeout=WAIT)
+                # The slow lane is alone until here, and has as many calls as it will ever have.
+                post.submit("parcels", *({"id": f"q{n}", "lane": "quick"} for n in range(30)))
                 for _ in range(30):
                     assert quick_done.acquire(timeout=WAIT), "the quick lane waits for the slow one"
             finally:
                 ended.set()
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_lane_that_is_claimed_ahead_never_has_more_calls_than_its_concurrency(tmp_path: Path, kind: str) -> None:
+    import asyncio
+
+    route = mp.Route("parcels", key="id")
+    lock, running, most, most_held = threading.Lock(), {"narrow": 0, "wide": 0}, {"narrow": 0, "wide": 0}, 0
+
+    def count(lane: str, change: int) -> None:
+        nonlocal most_held
+        with lock:
+            running[lane] += change
+            most[lane] = max(most[lane], running[lane])
+            if station is not None and station.worker is not None:
+                most_held = max(most_held, station.worker.in_hand)
+
+    def plain(item: mp.Item) -> mp.Outcome:
+        count(item.lane, 1)
+        ended.wait(0.001)
+        count(item.lane, -1)
+        return mp.Done()
+
+    async def asynchronous(item: mp.Item) -> mp.Outcome:
+        count(item.lane, 1)
+        await asyncio.sleep(0.001)
+        count(item.lane, -1)
+        return mp.Done()
+
+    ended = threading.Event()
+    station: Station | None = None
+    limits = {"narrow": mp.Limits(concurrency=2), "wide": mp.Limits(concurrency=3)}
+    route.stage("send", concurrency=8, lane=lambda content: content["lane"], lanes=limits)(plain if kind == "plain" else asynchronous)
+    with mp.open(f"sqlite:///{tmp_path}/m.db", [route]) as post:
+        post.submit("parcels", *({"id": f"p{n}", "lane": ("narrow", "wide")[n % 2]} for n in range(1_000)))
+        with Running(post) as station:
+            deadline = time.monotonic() + WAIT
+            while post.status()["routes"]["parcels"]["statuses"].get("COMPLETED", 0) < 1_000:
+                assert time.monotonic() < deadline
+                ended.wait(0.01)
+        assert most == {"narrow": 2, "wide": 3}
+        assert most_held > 5, "more were held than may be called"
 
 
 def test_what_was_claimed_but_not_started_is_given_back_when_its_stage_is_paused(tmp_path: Path) -> None:
@@ -173,7 +223,7 @@ def test_a_fragile_item_and_a_call_that_hangs_do_not_stop_the_others(tmp_path: P
         ledger = post.context.ledger
         item = ledger.get([("parcels", "fragile")])[0]
         assert item is not None
-        ledger._write(lambda c, names: c.execute("UPDATE item SET losses = 2 WHERE id = ?", (item.row.handle,)))  # type: ignore[attr-defined]
+        ledger._write(lambda tx: tx.execute("UPDATE item SET losses = 2 WHERE id = ?", (item.row.handle,)))  # type: ignore[attr-defined]
         with Running(post):
             assert begun.wait(WAIT)
             post.submit("parcels", *({"id": f"p{n}"} for n in range(20)))

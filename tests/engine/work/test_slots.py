@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+from msgspec.structs import replace
+
+from milepost.core.decide import NOTHING
 from milepost.core.due import Lease
-from milepost.core.item import Item
+from milepost.core.item import Content, Item
 from milepost.core.outcome import Done, NotYet, Outcome
 from milepost.core.routes.plan import Plan
-from milepost.core.routes.route import Route
+from milepost.core.routes.route import Limits, Route
 from milepost.engine.work.slots import MOST_IN_HAND, QUICK_IN_HAND, StageSlots, rooms_after_a_settle
 from milepost.ports.runner import JobResult
 
@@ -93,7 +96,7 @@ def test_an_ask_counts_the_items_of_a_lane_that_stay_in_hand() -> None:
     """Were finished ones counted, a lane with a limit would look full whenever its items are settled, and get none in that turn."""
     slots = make_desks(0, lane=lambda content: content["to"])[0]
     items: list[Any] = [
-        SimpleNamespace(lane=lane, row=SimpleNamespace(key=str(number), lease="lease"))
+        SimpleNamespace(lane=lane, row=SimpleNamespace(key=str(number), lease="lease", lane=lane))
         for number, lane in enumerate(["north"] * 3 + ["south"])
     ]
     slots.hold(items)
@@ -120,6 +123,46 @@ def test_the_pace_is_what_this_process_gets_through_while_it_has_items_in_hand()
     assert slots.pace == 62.5
     slots.learn([ran(500, 16)], 600)
     assert slots.pace == 62.5
+
+
+def test_a_lane_may_hold_ahead_what_it_completed_of_late() -> None:
+    limits = {"north": Limits(concurrency=2), "rated": Limits(concurrency=2, rate="100/s")}
+    [slots] = make_desks(0, lane=lambda content: content["to"], lanes=limits)
+
+    def ran(lane: str) -> JobResult:
+        item: Any = SimpleNamespace(lane=lane, row=SimpleNamespace(claimed_at=1, lane=lane))
+        return JobResult(item, Done(), 1)
+
+    def ahead() -> dict[str, int]:
+        return slots.ask(Lease("token", "host-1", 1_000), 10, ahead=True).ahead
+
+    slots.learn([ran("north")] * 30 + [ran("rated")] * 10, 61)
+    assert ahead() == {}, "not known yet"
+    slots.learn([ran("north")] * 30, 101)
+    assert ahead() == {"north": 30}, "60 in 100 ms; calls of a lane with a rate are claimed when they may begin"
+    assert slots.ask(Lease("token", "host-1", 1_000), 10).ahead == {}
+    slots.learn([ran("south")], 301)
+    assert ahead() == {"south": 0}, "nothing of the north has ended since"
+
+
+def test_items_that_wait_too_long_are_given_back_with_their_lane_alone() -> None:
+    waiting = {name: Item(replace(NOTHING, key=name, lane=name[0], claimed_at=at), Content()) for name, at in WAITING.items()}
+    recalled: list[str] = []
+
+    def recall(unwanted: Any) -> list[Item]:
+        recalled.extend(name for name, item in waiting.items() if unwanted(item))
+        return []
+
+    [slots] = make_desks(0, lane=lambda content: content["to"])
+    slots.pool = cast("Any", SimpleNamespace(oldest=lambda: waiting["a1"], recall=recall))
+    ctx: Any = None
+    slots.recall_late(ctx, 1_000)
+    assert recalled == []
+    slots.recall_late(ctx, 1_001)
+    assert recalled == ["a1", "a2"]
+
+
+WAITING = {"a1": 1_000, "a2": 3_000, "b1": 2_000}
 
 
 def test_calls_that_end_one_right_after_the_other_do_not_look_quick() -> None:

@@ -1,8 +1,8 @@
-"""Operator acts: retry, skip, confirm, cancel, resend, rerun, replace and reschedule items; pause, resume and limit stages."""
+"""Operator acts on items, one or many: retry, skip, confirm, cancel, resend, rerun, replace and reschedule."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import UNSET
@@ -22,7 +22,7 @@ from milepost.engine.act_log import ActReport, Selection, begin, check_same, has
 from milepost.engine.acts.replacement import NewContent, read_content, replaced
 from milepost.engine.apply import Decision, apply_all, unreadable
 from milepost.engine.context import Context
-from milepost.engine.evidence.restore import bring_back, can_bring_back
+from milepost.engine.evidence.restore import can_restore, restore_rows
 from milepost.engine.failed_tries import warn_of_failed_try
 from milepost.engine.routes.backfill import begin_rerun
 from milepost.ports.documents import ACT, Act
@@ -33,6 +33,8 @@ __all__ = ["ActReport", "act", "confirm_outside", "go_on"]
 Progress = Callable[[int, int | None], None]
 """Called with the number of items handled and the approximate total, if known."""
 
+_DEFAULT_STATUSES = {"rerun": frozenset({Status.COMPLETED}), "cancel": LIVE}
+"""Statuses that a query of this verb means if it names none."""
 _ALREADY = Refusal(RefusalKind.DONE_BEFORE, "already handled by this act")
 _SINCE = Refusal(RefusalKind.CHANGED_SINCE, "changed since the act began; check it again")
 
@@ -72,13 +74,11 @@ def act(
     replace takes the new `content` of one item; with `here` it starts again at its current stage, with `rerun` also if it is COMPLETED.
     reschedule takes `not_before`. A rerun by query may have a `pace` (items per second), which the resender carries out.
     """
-    plan = _checked(ctx, verb, route, stage, as_new, outcome, force)
-    if verb == "rerun" and query is not None and query.statuses is None:
-        query = replace(query, statuses=frozenset({Status.COMPLETED}))
-    if verb == "cancel" and query is not None and query.statuses is None:
-        query = replace(query, statuses=LIVE)
+    plan = _checked_plan(ctx, verb, route, stage, as_new, outcome, force)
+    if verb in _DEFAULT_STATUSES and query is not None and query.statuses is None:
+        query = replace(query, statuses=_DEFAULT_STATUSES[verb])
     chosen = select(route, keys, query)
-    new = _check_more(plan, verb, chosen, content, here, rerun, not_before, pace)
+    new = _checked_options(plan, verb, chosen, content, here, rerun, not_before, pace)
     if not dry_run:
         signed(by, reason)
     now = ctx.clock.now()
@@ -95,12 +95,12 @@ def act(
         return _at_a_pace(ctx, plan, query, stage, as_new, pace, by, reason, dry_run)
     about = chosen.to_record() | {name: value for name, value in options.items() if value is not None}
     expected = chosen.expected(ctx)
-    asked = begun = Act(act_id or ctx.chance.token(), verb, route, by, reason, now, about, expected=expected)
+    requested = begun = Act(act_id or ctx.chance.token(), verb, route, by, reason, now, about, expected=expected)
     bulk = query is not None or len(chosen.keys or ()) > 1 or act_id is not None
     if bulk:
-        begun = begin(ctx, asked, dry_run=dry_run)
+        begun = begin(ctx, requested, dry_run=dry_run)
         chosen = selection_of(begun, chosen)
-        expected = expected if begun is asked else chosen.expected(ctx)
+        expected = expected if begun is requested else chosen.expected(ctx)
     author = {"by": by, "why": reason, "act": begun.id if bulk else None}
     decision = _decision(ctx, verb, plan, stage, as_new, outcome or Done(True), force, author)
     if verb == "reschedule":
@@ -112,10 +112,10 @@ def act(
     report = ActReport(begun.id, verb, route, dry_run)
     for page in chosen.pages(ctx, route, begun.started_at):
         if verb == "rerun":
-            page = _with_those_brought_back(ctx, plan, page, report)
+            page = _restore_missing(ctx, plan, page, report)
         if new is not None:
             report.difference = [one for _, item in page if isinstance(item, Item) for one in difference(item.input, new.content)]
-        _do(ctx, page, decision, report)
+        _act_on_page(ctx, page, decision, report)
         if bulk and not dry_run:
             moved = replace(begun, done=begun.done + report.done, refused=report.refused_count, moved_at=ctx.clock.now())
             ctx.ledger.write(ACT, begun.id, moved)
@@ -158,29 +158,30 @@ def go_on(
     )
 
 
-def _do(ctx: Context, page: Sequence[tuple[str, Item | Refused | None]], decision: Decision, report: ActReport) -> None:
+def _act_on_page(ctx: Context, page: Sequence[tuple[str, Item | Refused | None]], decision: Decision, report: ActReport) -> None:
+    """Decide and write the items of a page, and add the results to the report."""
     decisions = 0
 
-    def counted(item: Item) -> Change | Refusal | None:
+    def decide_and_count(item: Item) -> Change | Refusal | None:
         nonlocal decisions
         decisions += 1
         return decision(item)
 
     chosen = [(key, _as_far_as_read(report.verb, item)) for key, item in page]
-    there = [item for _, item in chosen if isinstance(item, Item)]
+    readable = [item for _, item in chosen if isinstance(item, Item)]
     answers: Sequence[Row | Refusal | Change | None]
     if report.dry_run:
-        answers = [decision(item) for item in there]
+        answers = [decision(item) for item in readable]
     else:
-        answers = apply_all(ctx, [(item, counted) for item in there])
-        report.retried += decisions - len(there)
+        answers = apply_all(ctx, [(item, decide_and_count) for item in readable])
+        report.retried += decisions - len(readable)
     report.matched += len(page)
     for key, item in chosen:
         if item is None:
-            report.refuse(key, _absent(ctx, report.route, key))
+            report.refuse(key, absent(ctx, report.route, key))
         elif isinstance(item, Refused):
             report.refuse(key, unreadable(item))
-    for item, answer in zip(there, answers, strict=True):
+    for item, answer in zip(readable, answers, strict=True):
         if answer is _ALREADY:
             report.skipped += 1
         elif isinstance(answer, Refusal):
@@ -223,16 +224,17 @@ def _decision(
 def _once(ctx: Context, begun: Act, decision: Decision) -> Decision:
     """Skip items that changed after the act began, and those that the act itself has already handled."""
 
-    def decides(item: Item) -> Change | Refusal | None:
+    def decide_once(item: Item) -> Change | Refusal | None:
         changed = item.row.updated_at
         if changed >= begun.started_at and has_line(ctx, item.row, begun.id):
             return _ALREADY
         return _SINCE if changed > begun.started_at else decision(item)
 
-    return decides
+    return decide_once
 
 
-def _checked(ctx: Context, verb: str, route: str, stage: str | None, as_new: bool, outcome: Outcome | None, force: bool) -> Plan:
+def _checked_plan(ctx: Context, verb: str, route: str, stage: str | None, as_new: bool, outcome: Outcome | None, force: bool) -> Plan:
+    """The route's plan; UsageError if the verb is unknown or does not take one of these options."""
     plan = ctx.plan(route)
     if verb not in operators.VERBS:
         raise UsageError(f"there is no act {verb!r}; acts are {', '.join(operators.VERBS)}")
@@ -249,7 +251,7 @@ def _checked(ctx: Context, verb: str, route: str, stage: str | None, as_new: boo
     return plan
 
 
-def _check_more(
+def _checked_options(
     plan: Plan, verb: str, chosen: Selection, content: Any, here: bool, rerun: bool, not_before: Moment | None, pace: float | None
 ) -> NewContent | None:
     """The new content, for a replacement; UsageError if options and verb do not fit."""
@@ -285,28 +287,29 @@ def _at_a_pace(
     return report
 
 
-def _with_those_brought_back(
+def _restore_missing(
     ctx: Context, plan: Plan, page: Sequence[tuple[str, Item | Refused | None]], report: ActReport
 ) -> list[tuple[str, Item | Refused | None]]:
     """The page with finished items restored whose rows were removed, if the ledger can. The others are refused here."""
     gone = [key for key, item in page if item is None]
-    if not gone or not can_bring_back(ctx.ledger):
+    if not gone or not can_restore(ctx.ledger):
         return list(page)
-    refused = bring_back(ctx, plan, gone, ctx.clock.now(), dry_run=report.dry_run)
+    refused = restore_rows(ctx, plan, gone, ctx.clock.now(), dry_run=report.dry_run)
     for key, why in refused.items():
         report.matched += 1
-        report.refuse(key, Refusal(RefusalKind.GONE, f"{_absent(ctx, plan.name, key)}; {why}"))
+        report.refuse(key, Refusal(RefusalKind.GONE, f"{absent(ctx, plan.name, key)}; {why}"))
     if report.dry_run:
         known = dict(zip(gone, ctx.ledger.peek(plan.name, gone), strict=True))
-        able = {key for key, seal in known.items() if key not in refused and seal is not None and seal.status is Status.COMPLETED}
-        report.matched += len(able)
-        report.done += len(able)
-        return [(key, item) for key, item in page if key not in refused.keys() | able]
+        restorable = {key for key, seal in known.items() if key not in refused and seal is not None and seal.status is Status.COMPLETED}
+        report.matched += len(restorable)
+        report.done += len(restorable)
+        return [(key, item) for key, item in page if key not in refused.keys() | restorable]
     back = dict(zip(gone, ctx.ledger.get([(plan.name, key) for key in gone]), strict=True))
     return [(key, back.get(key) if item is None else item) for key, item in page if key not in refused]
 
 
-def _absent(ctx: Context, route: str, key: str) -> Refusal:
+def absent(ctx: Context, route: str, key: str) -> Refusal:
+    """Why there is no row with this key: it was pruned, or there never was one."""
     known = ctx.ledger.peek(route, [key])[0]
     if known is None:
         return Refusal(RefusalKind.GONE, "there is no item with this key")
@@ -319,43 +322,57 @@ def confirm_outside(
 ) -> Row | Refusal:
     """Apply a partner's confirmation of one item's stage; returns the row as it then is, or why it was refused. A confirmation that is
     invalid, or too late because the item has ended, is noted once in the history. `awaited`: so is a failure that no stage awaits."""
-    return take_confirmation(ctx, route, key, stage, outcome, by, why, awaited)[0]
+    return take_confirmations(ctx, route, stage, {key: outcome}, by, why, awaited)[key][0]
 
 
-def take_confirmation(
-    ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None, awaited: bool = False
-) -> tuple[Row | Refusal, Reason | None]:
-    """As `confirm_outside`, with the reason of the history line that it decided on, if any."""
+def take_confirmations(
+    ctx: Context, route: str, stage: str, outcomes: Mapping[str, Outcome], by: str, why: str | None = None, awaited: bool = False
+) -> dict[str, tuple[Row | Refusal, Reason | None]]:
+    """As `confirm_outside`, for the items with these keys: their rows are read together, and written as one batch. With each answer comes the
+    reason of the history line that it decided on, if any."""
     plan = ctx.plan(route)
     if not by.strip():
         raise UsageError("the name of the confirmer is missing: by='…'")
-    item = ctx.ledger.get([(route, key)])[0]
-    if item is None:
-        return _absent(ctx, route, key), None
-    if isinstance(item, Refused):
-        return unreadable(item), None
+    answers: dict[str, tuple[Row | Refusal, Reason | None]] = {}
+    work: list[tuple[Item, _Confirmation]] = []
+    for (key, outcome), item in zip(outcomes.items(), ctx.ledger.get([(route, key) for key in outcomes]), strict=True):
+        if item is None:
+            answers[key] = absent(ctx, route, key), None
+        elif isinstance(item, Refused):
+            answers[key] = unreadable(item), None
+        else:
+            work.append((item, _Confirmation(ctx, plan, stage, outcome, by, why, awaited)))
+    for (item, one), answer in zip(work, apply_all(ctx, work) if work else (), strict=True):
+        if isinstance(answer, Row) and answer.total_attempts > item.row.total_attempts:
+            warn_of_failed_try(answer, stage)
+        noted = isinstance(answer, Row) or answer.kind is RefusalKind.NOTED_BEFORE
+        answers[item.key] = answer if one.refused is None or not noted else one.refused, one.reason
+    return answers
 
-    refused: Refusal | None = None
-    reason: Reason | None = None
 
-    def decision(now_there: Item) -> Change | Refusal:
-        nonlocal refused, reason
+class _Confirmation:
+    """Decision on a partner's confirmation of one item's stage, made anew on each row that a conflict shows."""
+
+    def __init__(self, ctx: Context, plan: Plan, stage: str, outcome: Outcome, by: str, why: str | None, awaited: bool) -> None:
+        self._ctx, self._plan, self._stage, self._outcome = ctx, plan, stage, outcome
+        self._by, self._why, self._awaited = by, why, awaited
+        self.refused: Refusal | None = None
+        """Why it is only noted."""
+        self.reason: Reason | None = None
+        """The reason of the history line, if there is one."""
+
+    def __call__(self, current: Item) -> Change | Refusal:
+        ctx, plan, stage, outcome, by, why = self._ctx, self._plan, self._stage, self._outcome, self._by, self._why
         now = ctx.clock.now()
-        word = confirmations.confirm(now_there, stage, outcome, plan, now, ctx.chance.jitter(), by=by, why=why, awaited=awaited)
-        refused = None
-        if isinstance(word, Refusal) and word.kind is RefusalKind.ENDED:
-            refused, word = word, confirmations.too_late(now_there, stage, outcome, now, by=by, why=why)
-        elif isinstance(word, Refusal) and word.kind is RefusalKind.CONFIRMS_NOTHING:
-            refused, word = word, _refused(ctx, plan, now_there, stage, outcome, now, by, why) or word
-        word = confirmations.noted_once(word, lambda: (written.line for written in ctx.ledger.history(route, key)))
-        reason = word.line.reason if isinstance(word, Change) and word.line is not None else None
-        return word
-
-    [answer] = apply_all(ctx, [(item, decision)])
-    if isinstance(answer, Row) and answer.total_attempts > item.row.total_attempts:
-        warn_of_failed_try(answer, stage)
-    noted = isinstance(answer, Row) or answer.kind is RefusalKind.NOTED_BEFORE
-    return answer if refused is None or not noted else refused, reason
+        decided = confirmations.confirm(current, stage, outcome, plan, now, ctx.chance.jitter(), by=by, why=why, awaited=self._awaited)
+        self.refused = None
+        if isinstance(decided, Refusal) and decided.kind is RefusalKind.ENDED:
+            self.refused, decided = decided, confirmations.too_late(current, stage, outcome, now, by=by, why=why)
+        elif isinstance(decided, Refusal) and decided.kind is RefusalKind.CONFIRMS_NOTHING:
+            self.refused, decided = decided, _refused(ctx, plan, current, stage, outcome, now, by, why) or decided
+        decided = confirmations.noted_once(decided, lambda: (written.line for written in ctx.ledger.history(plan.name, current.key)))
+        self.reason = decided.line.reason if isinstance(decided, Change) and decided.line is not None else None
+        return decided
 
 
 def _refused(ctx: Context, plan: Plan, item: Item, stage: str, outcome: Outcome, now: int, by: str, why: str | None) -> Change | None:

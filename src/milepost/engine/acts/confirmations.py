@@ -11,16 +11,16 @@ from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome
 from milepost.core.status import Reason, Status
 from milepost.core.values.refusal import RefusalKind
-from milepost.engine.acts.bulk import take_confirmation
+from milepost.engine.acts.bulk import take_confirmations
 from milepost.engine.context import Context
 from milepost.ports.items import KnownKey, Refused
 
 log = logging.getLogger(__name__)
 
 Answer = Literal["applied", "kept", "known", "differs", "nothing", "ended", "unknown", "refused"]
-"""`kept`: stored until the item is ready for it. `known`: the same was said before. `differs`: something else was said before; this one
-is noted. `nothing`: it does not confirm the stage; noted. `ended`: the item has ended and does not move. `unknown`: no such item.
-`refused`: for the reason given."""
+"""`kept`: stored until the item is ready for it. `known`: the same confirmation was given before. `differs`: another one was given before;
+this one is noted. `nothing`: it does not confirm the stage; noted. `ended`: the item has ended and does not move. `unknown`: no such
+item. `refused`: for the reason given."""
 DIFFERS = "another answer was given for this stage before; this one is noted"
 
 
@@ -32,13 +32,13 @@ class ConfirmationResult(Struct, frozen=True):
     row: Row | None = None
     seal: KnownKey | None = None
     kind: RefusalKind | None = None
-    """Of `why`, where it was refused."""
+    """The kind of refusal, if it was refused."""
 
 
 def hear(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> ConfirmationResult:
     """Apply a partner's confirmation as `confirm_outside` does, and classify the result. Logs a warning for an item that has ended."""
     [item] = ctx.ledger.get([(route, key)])
-    answer, reason = take_confirmation(ctx, route, key, stage, outcome, by, why)
+    answer, reason = take_confirmations(ctx, route, stage, {key: outcome}, by, why)[key]
     if isinstance(answer, Row):
         if reason is Reason.NOTED:
             return ConfirmationResult("differs", DIFFERS, answer)

@@ -7,14 +7,14 @@ from typing import TypeVar
 from msgspec import Struct
 
 from milepost.core.admission.breakers import BreakerRecord
-from milepost.core.admission.controls import Hold, Limit, scope
+from milepost.core.admission.controls import NO_LIMIT, Hold, Limit, scope
 from milepost.core.errors import UsageError
 from milepost.core.routes.mistakes import check_count
 from milepost.core.values.durations import Moment, iso, moment_ms, rate_per_second
 from milepost.engine.act_log import record, signed
 from milepost.engine.acts.timed_pauses import DRAIN_AHEAD_MS, begin_drain, check_drain
 from milepost.engine.context import Context
-from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_as
+from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_all, read_as, read_versioned
 
 T = TypeVar("T")
 
@@ -66,8 +66,8 @@ def limited_view(name: str, limit: Limit | None) -> Limited:
 
 def in_route(ctx: Context, route: str, kind: str, form: type[T]) -> list[tuple[str, T]]:
     """The controls of a kind that are set in a route, by scope."""
-    documents = ctx.ledger.read(kind)
-    return [(name, read_as(form, documents[name].value)) for name in sorted(documents) if name == route or name.startswith(f"{route}/")]
+    found = read_all(ctx.ledger, kind, form)
+    return [(name, found[name]) for name in sorted(found) if name == route or name.startswith(f"{route}/")]
 
 
 def pause(
@@ -81,22 +81,20 @@ def pause(
     until: Moment | None = None,
     drain: str | float | None = None,
 ) -> Hold:
-    """Pause a route, a stage or a lane: nothing there is claimed or sent again, and no attempt is counted. It ends when it is resumed, or
-    by itself at `until`; the items that have waited are then worked on at the rate `drain`. An existing pause stays, unless `until` or
-    `drain` is given: then this one takes its place."""
-    name = _scope(ctx, route, stage, lane)
-    signed(by, reason)
-    check_drain(ctx.plan(route), stage, drain)
+    """Pause a route, a stage or a lane: no item there is claimed or sent again, and no attempt is counted. The pause ends when an operator
+    resumes, or by itself at `until`; workers then take the waiting items at the rate `drain`. An existing pause stays, unless `until` or
+    `drain` is given: then this one replaces it."""
+    name = _checked_scope(ctx, route, stage, lane, by, reason, drain)
     now = ctx.clock.now()
     ends_at = None if until is None else moment_ms(until, now, "until")
     if ends_at is not None and ends_at <= now:
         raise UsageError(f"until is {iso(ends_at)}, which is past; give a later time, or a span from now such as '2h'")
     hold = Hold(now, by, reason, ends_at, drain)
     while True:
-        held = ctx.ledger.read_one(HOLD, name)
-        if held is not None and until is None and drain is None:
-            return read_as(Hold, held.value)
-        if ctx.ledger.write(HOLD, name, hold, expect=0 if held is None else held.version):
+        present, version = read_versioned(ctx.ledger, HOLD, name, Hold)
+        if present is not None and until is None and drain is None:
+            return present
+        if ctx.ledger.write(HOLD, name, hold, expect=version):
             record(ctx, "pause", route, by, reason, {"scope": name, "until": iso(ends_at), "drain": drain})
             return hold
 
@@ -111,29 +109,24 @@ def resume(
     reason: str,
     drain: str | float | None = None,
 ) -> bool:
-    """End exactly this pause; False if there is none. `drain`: the rate at which the items that have waited are worked on, if not the one
-    that the pause has."""
-    name = _scope(ctx, route, stage, lane)
-    signed(by, reason)
-    check_drain(ctx.plan(route), stage, drain)
-    held = ctx.ledger.read_one(HOLD, name)
-    if held is None:
+    """End exactly this pause; False if there is none. `drain`: the rate for the items that have waited, if not the one that the pause has."""
+    name = _checked_scope(ctx, route, stage, lane, by, reason, drain)
+    hold, version = read_versioned(ctx.ledger, HOLD, name, Hold)
+    if hold is None:
         return False
-    pace = drain if drain is not None else read_as(Hold, held.value).drain
+    pace = drain if drain is not None else hold.drain
     if pace is not None:
         # Before the pause ends: a worker that claims right after it must find the pace.
         begin_drain(ctx, name, pace, by=by, reason=f"backlog of a pause: {reason}")
-    if not ctx.ledger.write(HOLD, name, None, expect=held.version):
+    if not ctx.ledger.write(HOLD, name, None, expect=version):
         return False
     record(ctx, "resume", route, by, reason, {"scope": name, "drain": drain})
     return True
 
 
 def drain(ctx: Context, route: str, stage: str, lane: str | None, rate: str | float, *, by: str, reason: str) -> None:
-    """Work off what waits in a stage or lane, or enters it within a second, at this rate; then its usual limits apply again."""
-    name = _scope(ctx, route, stage, lane)
-    signed(by, reason)
-    check_drain(ctx.plan(route), stage, rate)
+    """Limit a stage or lane to this rate until the items that wait there now, or enter within a second, have been claimed."""
+    name = _checked_scope(ctx, route, stage, lane, by, reason, rate)
     begin_drain(ctx, name, rate, by=by, reason=reason, ahead_ms=DRAIN_AHEAD_MS)
     record(ctx, "limit", route, by, reason, {"scope": name, "rate": rate, "drain": True})
 
@@ -151,8 +144,7 @@ def limit(
     reason: str,
 ) -> Limit | None:
     """Set limits of a stage or lane; they override the route file's. Values not given stay; `clear` removes all."""
-    name = _scope(ctx, route, stage, lane)
-    signed(by, reason)
+    name = _checked_scope(ctx, route, stage, lane, by, reason)
     if ctx.stage(route, stage).external:
         raise UsageError(f"stage {stage!r} of route {route!r} is external: it has no handler to limit")
     if clear == (rate is not None or concurrency is not None):
@@ -161,16 +153,17 @@ def limit(
         rate_per_second(rate, "rate")
     check_count(concurrency, "concurrency")
     while True:
-        held = ctx.ledger.read_one(LIMIT, name)
-        old = Limit() if held is None else read_as(Limit, held.value)
+        present, version = read_versioned(ctx.ledger, LIMIT, name, Limit)
+        old = present or NO_LIMIT
         new = None if clear else Limit(rate or old.rate, concurrency or old.concurrency, by, reason, ctx.clock.now())
-        if ctx.ledger.write(LIMIT, name, new, expect=0 if held is None else held.version):
+        if ctx.ledger.write(LIMIT, name, new, expect=version):
             record(ctx, "limit", route, by, reason, {"scope": name, "rate": rate, "concurrency": concurrency, "clear": clear})
             return new
 
 
 def close_breakers(ctx: Context, route: str, stage: str, lane: str | None = None, *, by: str, reason: str) -> list[str]:
-    """Close the open breaker of a lane, or those of all lanes of a stage: their items are claimed again at once. Which were closed."""
+    """Close the open breaker of a lane, or those of all lanes of a stage: their items are claimed again at once.
+    Returns the scopes that were closed."""
     ctx.stage(route, stage)
     signed(by, reason)
     closed: list[str] = []
@@ -182,11 +175,15 @@ def close_breakers(ctx: Context, route: str, stage: str, lane: str | None = None
     return closed
 
 
-def _scope(ctx: Context, route: str, stage: str | None, lane: str | None) -> str:
+def _checked_scope(
+    ctx: Context, route: str, stage: str | None, lane: str | None, by: str, reason: str, drain: str | float | None = None
+) -> str:
+    """The scope of an act; UsageError if it does not exist, the act is not signed, or a backlog there cannot be drained at this pace."""
     if stage is not None:
         ctx.stage(route, stage)
     elif lane is not None:
         raise UsageError(f"lane {lane!r} needs a stage")
-    else:
-        ctx.plan(route)
+    plan = ctx.plan(route)
+    signed(by, reason)
+    check_drain(plan, stage, drain)
     return scope(route, stage, lane)

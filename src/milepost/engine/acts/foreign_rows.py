@@ -13,14 +13,13 @@ from milepost.engine.act_log import enter, finish, record, signed
 from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
 from milepost.engine.intake import check_open
-from milepost.ports.foreign_rows import Adopted, Outside, QuarantineEntry, Stray
+from milepost.ports.foreign_rows import Adopted, ForeignRow, ForeignRowStore, QuarantineEntry
 from milepost.ports.items import Refused
 
 BATCH = 100
 SHOWN = 100
 ALL = 10_000
 """Most quarantine entries that are read at once."""
-NOBODY_ELSE = "other programs cannot write to this ledger, so there are no rows to adopt"
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of rows read and the approximate total, if known."""
@@ -66,7 +65,7 @@ def adopt(
 ) -> AdoptReport:
     """Adopt foreign rows: those with these keys, or all in the route's table (None). Each enters at the stage that it names, or is refused
     with a reason. Adopted rows are skipped, so that the same call again continues an interrupted one."""
-    plan, outside = ctx.plan(route), outside_of(ctx)
+    plan, foreign_rows = ctx.plan(route), foreign_rows_of(ctx)
     check_open(plan)
     report = AdoptReport(route, dry_run)
     act = None
@@ -74,17 +73,17 @@ def adopt(
         signed(by, reason)
         act = enter(ctx, "adopt", route, by, reason, {"keys": "all" if keys is None else len(keys)})
         report.id = act.id
-    for rows, strays in _strays(ctx, outside, route, keys, report):
+    for rows, strays in _foreign_rows(ctx, foreign_rows, route, keys, report):
         report.rows += rows
-        good = [stray.key for stray in strays if stray.wrong is None]
-        for stray in strays:
-            if stray.wrong is not None:
-                report.take(Adopted(stray.key, False, stray.stage, stray.wrong))
+        good = [foreign.key for foreign in strays if foreign.wrong is None]
+        for foreign in strays:
+            if foreign.wrong is not None:
+                report.take(Adopted(foreign.key, False, foreign.stage, foreign.wrong))
             elif dry_run:
-                report.take(Adopted(stray.key, True, stray.stage))
+                report.take(Adopted(foreign.key, True, foreign.stage))
         for start in range(0, 0 if dry_run else len(good), BATCH):
             batch = good[start : start + BATCH]
-            for answer in outside.adopt(plan, batch, ctx.clock.now(), by=by, why=reason):
+            for answer in foreign_rows.adopt(plan, batch, ctx.clock.now(), by=by, why=reason):
                 report.take(answer)
             if pause is not None:
                 pause(len(batch))
@@ -95,40 +94,40 @@ def adopt(
     return report
 
 
-def _strays(
-    ctx: Context, outside: Outside, route: str, keys: Sequence[str] | None, report: AdoptReport
-) -> Iterator[tuple[int, list[Stray]]]:
+def _foreign_rows(
+    ctx: Context, foreign_rows: ForeignRowStore, route: str, keys: Sequence[str] | None, report: AdoptReport
+) -> Iterator[tuple[int, list[ForeignRow]]]:
+    """The foreign rows in batches, each with the number of rows read. Given keys without one are refused here."""
     plan = ctx.plan(route)
     if keys is None:
         after = None
         while True:
-            part = outside.strays(plan, after)
+            part = foreign_rows.scan(plan, after)
             yield part.rows, part.found
             if part.next is None:
                 return
             after = part.next
     for start in range(0, len(keys), BATCH):
         batch = list(dict.fromkeys(keys[start : start + BATCH]))
-        found = outside.stray(plan, batch)
-        for key, stray in zip(batch, found, strict=True):
-            if stray is None:
+        found = foreign_rows.get(plan, batch)
+        for key, foreign in zip(batch, found, strict=True):
+            if foreign is None:
                 there = ctx.ledger.get([(route, key)])[0]
-                if there is None:
-                    why = "no row with this key"
-                elif isinstance(there, Refused):
+                why = "no row with this key"
+                if isinstance(there, Refused):
                     why = unreadable(there).text
-                else:
+                elif there is not None:
                     why = f"already adopted ({there.row.status} at {there.stage!r})"
                 report.take(Adopted(key, False, why=why))
-        yield len(batch), [stray for stray in found if stray is not None]
+        yield len(batch), [foreign for foreign in found if foreign is not None]
 
 
 def quarantined(ctx: Context, most: int) -> tuple[list[QuarantineEntry], bool]:
     """Quarantine entries, oldest first, and whether there are more."""
-    return ctx.ledger.quarantine.set_aside(most)
+    return ctx.ledger.quarantine.entries(most)
 
 
-class AsideView(Struct, frozen=True):
+class QuarantineEntryView(Struct, frozen=True):
     """A quarantine entry: its kind (`row`, `record` or `message`), reason, time and content."""
 
     id: str
@@ -141,23 +140,23 @@ class AsideView(Struct, frozen=True):
 class Quarantine(Struct, frozen=True):
     """Quarantine entries, oldest first; `more`: there are further ones."""
 
-    set_aside: list[AsideView]
+    set_aside: list[QuarantineEntryView]
     more: bool
 
 
 def quarantine_view(ctx: Context, most: int) -> Quarantine:
     """The quarantine as a view."""
     found, more = quarantined(ctx, most)
-    return Quarantine([aside_view(aside) for aside in found], more)
+    return Quarantine([aside_view(entry) for entry in found], more)
 
 
-def aside_view(aside: QuarantineEntry) -> AsideView:
-    return AsideView(aside.id, aside.kind, aside.reason, iso(aside.at), aside.content)
+def aside_view(entry: QuarantineEntry) -> QuarantineEntryView:
+    return QuarantineEntryView(entry.id, entry.kind, entry.reason, iso(entry.at), entry.content)
 
 
 def all_ids(ctx: Context) -> list[str]:
     """Ids of all quarantine entries, up to `ALL`."""
-    return [aside.id for aside in quarantined(ctx, ALL)[0]]
+    return [entry.id for entry in quarantined(ctx, ALL)[0]]
 
 
 def replay(ctx: Context, ids: Sequence[str], *, by: str, reason: str) -> list[Adopted]:
@@ -176,7 +175,8 @@ def drop(ctx: Context, ids: Sequence[str], *, by: str, reason: str) -> list[str]
     return dropped
 
 
-def outside_of(ctx: Context) -> Outside:
-    if ctx.ledger.outside is None:
-        raise UsageError(NOBODY_ELSE)
-    return ctx.ledger.outside
+def foreign_rows_of(ctx: Context) -> ForeignRowStore:
+    """The ledger's access to foreign rows; UsageError if it has none."""
+    if ctx.ledger.foreign_rows is None:
+        raise UsageError("other programs cannot write to this ledger, so there are no rows to adopt")
+    return ctx.ledger.foreign_rows

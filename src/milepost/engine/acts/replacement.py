@@ -31,8 +31,8 @@ class NewContent(Struct, frozen=True):
 def read_content(plan: Plan, given: Any) -> NewContent:
     """Parse and check new content; UsageError if it could not be submitted."""
     try:
-        handed = plan.route.read(given)
-        return NewContent(handed.key, handed.content, content_digest(handed.content))
+        parsed = plan.route.read(given)
+        return NewContent(parsed.key, parsed.content, content_digest(parsed.content))
     except MalformedInput as error:
         raise UsageError(f"invalid new content: {error}") from None
 
@@ -43,10 +43,7 @@ def replaced(
     """The change that replaces the content, or why it is refused. The old content is stored before the change is written."""
     if new.key != item.key:
         return impossible(f"the new content has the key {new.key!r}; submit it as a new item")
-    if new.digest == item.row.current_digest:
-        old: dict[str, Any] = {}
-    else:
-        old = _kept(ctx, item, dry_run)
+    old = {} if new.digest == item.row.current_digest else _kept(ctx, item, dry_run)
     return replace(item, plan, ctx.clock.now(), content=new.content, digest=new.digest, old=old, here=here, rerun=rerun, **author)
 
 

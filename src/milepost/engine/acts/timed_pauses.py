@@ -14,7 +14,7 @@ from milepost.core.status import Status
 from milepost.core.values.durations import iso, rate_per_second
 from milepost.engine.act_log import record
 from milepost.engine.context import Context
-from milepost.ports.documents import HOLD, LIMIT, read_as
+from milepost.ports.documents import HOLD, LIMIT, read_as, read_versioned
 from milepost.ports.items import Query
 
 DRAIN_AHEAD_MS = 1_000
@@ -40,19 +40,19 @@ def begin_drain(ctx: Context, name: str, drain: str | float, *, by: str, reason:
     if not ahead_ms and not _backlog(ctx, name, now):
         return
     while True:
-        held = ctx.ledger.read_one(LIMIT, name)
-        old = NO_LIMIT if held is None else read_as(Limit, held.value)
+        limit, version = read_versioned(ctx.ledger, LIMIT, name, Limit)
+        old = limit or NO_LIMIT
         normal = replace(old, rate=old.normal_rate) if old.drains is not None else old
         present = Controls((), {name: normal}, {}).rate(route, ctx.plan(route).by_name[stage], lane)
         if present is not None and present.per_second <= rate_per_second(drain, "drain"):
             return
         slowed = replace(normal, rate=drain, drains=now + ahead_ms, normal_rate=normal.rate, by=by, reason=reason, at=now)
-        if ctx.ledger.write(LIMIT, name, slowed, expect=0 if held is None else held.version):
+        if ctx.ledger.write(LIMIT, name, slowed, expect=version):
             return
 
 
 def end_pauses(ctx: Context) -> int:
-    """End the pauses whose time has come, and the pace of backlogs that are drained; returns how many of both."""
+    """End the pauses whose time has come, and the limits of backlogs that are drained; returns how many of both."""
     now, ended = ctx.clock.now(), 0
     for name, document in ctx.ledger.read(HOLD).items():
         hold = read_as(Hold, document.value)
@@ -82,7 +82,7 @@ def _end_drains(ctx: Context) -> int:
 
 
 def _backlog(ctx: Context, name: str, since: int) -> bool:
-    """Does an item that waited there at that time still wait, or is that time yet to come?"""
+    """Whether an item that waited there at the time `since` still waits, or that time is yet to come."""
     if ctx.clock.now() < since:
         return True
     route, stage, lane = _parts(name)
@@ -93,6 +93,7 @@ def _backlog(ctx: Context, name: str, since: int) -> bool:
 
 
 def _known(ctx: Context, name: str) -> bool:
+    """Whether this process has the stage of a scope."""
     route, stage, _ = _parts(name)
     return route in ctx.plans and stage in ctx.plans[route].by_name
 

@@ -1,10 +1,9 @@
-"""Records of alerts, and the pure rules by which they change: raised once, counted meanwhile, over once, and delivered to each receiver."""
+"""Alert records and their pure rules: an alert is raised once, counts repeats, ends once, and each receiver gets both notices."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
-from shlex import quote
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -12,23 +11,23 @@ from msgspec.structs import replace
 
 from milepost.core.events import Envelope, SubscriberEvent
 from milepost.core.values.durations import iso, short_span
-from milepost.engine.alerts.rule import AlertRule
+from milepost.engine.alerts.rule import AlertPointer, AlertRule, AlertSubject, usual_pointer
 
 TroubleKind = Literal["failures", "breaker", "pause"]
 NoticeKind = Literal["raised", "over"]
 
 MOST = 200
-"""Alerts of one rule that are raised at the same time; what comes beyond is one alert together."""
+"""Maximum alerts of one rule that are raised at the same time; further troubles share one alert."""
 MOST_NOTICES = 20
-"""Notices of one alert that wait for a receiver; of more, the oldest are dropped: a receiver that was down for a week needs the latest."""
+"""Maximum undelivered notices of one alert. Beyond that the oldest are dropped: a receiver that was down for a week needs the latest."""
 MOST_ENDED = 1_000
-"""Records of one rule that are kept after their alerts are over, the latest of them; they are all read at every look."""
+"""Maximum records of one rule that are kept after their alerts are over; all of them are read at every look."""
 AHEAD_MS = 60_000
-"""A time that lies further in the future is from a clock that was wrong, and is not believed."""
+"""A time further in the future than this comes from a wrong clock and is ignored."""
 KEEP_MS = 30 * 86_400_000
-"""How long a record is kept after its end: an event that is delivered again then raises nothing."""
+"""How long a record is kept after its end. Until then, an event that is delivered again raises no second alert."""
 TAKEN_MS = 60_000
-"""How long a delivery belongs to the process that began it. If that process dies, another one repeats it."""
+"""Lease of a delivery: if the process that began it dies, another one repeats it after this time."""
 SLOWEST_MS = 3_600_000
 TEXT_LIMIT = 500
 
@@ -61,12 +60,10 @@ class Trouble(Struct, frozen=True):
         return "/".join(part for part in (self.route, self.stage, self.lane) if part)
 
     @property
-    def command(self) -> str:
-        """The command that shows more of it."""
-        if self.kind != "failures":
-            return "milepost doctor"
-        lane = f" --lane {quote(self.lane)}" if self.lane not in ("", "*") else ""
-        return f"milepost list {self.route} --status failed{lane}"
+    def subject(self) -> AlertSubject:
+        """The same for the rule's `pointer`; an alert about many lanes or causes names none."""
+        lane, group = ("" if name == "*" else name for name in (self.lane, self.group))
+        return AlertSubject(self.kind, self.route, self.stage, lane, group)
 
 
 class AlertDelivery(Struct, frozen=True):
@@ -101,6 +98,12 @@ class AlertRecord(Struct, frozen=True):
     """Failures since it was raised."""
     over_at: int | None = None
     notices: list[AlertNotice] = []
+    pointer: AlertPointer | None = None
+
+    @property
+    def shown_by(self) -> AlertPointer:
+        """The command and the page that show more of it."""
+        return self.pointer or usual_pointer(self.trouble.subject)
 
     @property
     def raised(self) -> bool:
@@ -108,8 +111,8 @@ class AlertRecord(Struct, frozen=True):
 
 
 def seen(record: AlertRecord | None, trouble: Trouble, rule: AlertRule, receivers: Sequence[str], now: int) -> AlertRecord:
-    """The record after a trouble was seen. The first sight raises the alert; each further one only counts. A failure from before the
-    alert's end says nothing new."""
+    """The record after a trouble was seen: the first time raises the alert, each further one is only counted. A failure from before the
+    alert's end changes nothing."""
     counted = 1 if trouble.kind == "failures" else 0
     if record is not None and record.over_at is not None and trouble.at <= record.over_at <= now + AHEAD_MS:
         return record
@@ -117,7 +120,8 @@ def seen(record: AlertRecord | None, trouble: Trouble, rule: AlertRule, receiver
         latest = replace(record.trouble, text=trouble.text, key=trouble.key) if counted else record.trouble
         return replace(record, trouble=latest, seen_at=now, count=record.count + counted)
     number = 1 if record is None else record.number + 1
-    raised = AlertRecord(rule.name, trouble, number, trouble.at, now, counted, notices=[] if record is None else record.notices)
+    earlier = [] if record is None else record.notices
+    raised = AlertRecord(rule.name, trouble, number, trouble.at, now, counted, notices=earlier, pointer=rule.pointer(trouble.subject))
     return _with_notice(raised, "raised", rule, receivers, now)
 
 
@@ -129,7 +133,7 @@ def after_look(
     if not record.raised:
         return record
     if there:
-        # Written now and then only: the time of the last sight matters by the minute.
+        # Not written at every look: `seen_at` needs a resolution of minutes only.
         return replace(record, seen_at=now) if now - record.seen_at > rule.settled_ms // 2 else record
     span = rule.quiet_ms if record.trouble.kind == "failures" else rule.settled_ms
     if not cleared and record.seen_at > now + AHEAD_MS:
@@ -150,7 +154,7 @@ def due(record: AlertRecord, now: int) -> list[tuple[AlertNotice, AlertDelivery]
 
 
 def still_due(record: AlertRecord, notice: AlertNotice, delivery: AlertDelivery) -> bool:
-    """Is a delivery as it was when it was found due?"""
+    """Whether no other process has changed this delivery since it was found due."""
     return any((one.number, one.kind) == (notice.number, notice.kind) and delivery in one.left for one in record.notices)
 
 
@@ -171,14 +175,14 @@ def not_delivered(record: AlertRecord, notice: AlertNotice, delivery: AlertDeliv
 
 
 def finished(records: Mapping[str, AlertRecord], now: int) -> list[str]:
-    """The names of the records that may go: their alerts are over, every receiver has its notices, and they are old or many."""
+    """The names of the records to delete: the alert is over, every receiver has its notices, and the record is old or one of too many."""
     ended = {name: one.over_at for name, one in records.items() if one.over_at is not None and not one.notices}
     latest_first = sorted(ended, key=lambda name: ended[name], reverse=True)
     return [name for number, name in enumerate(latest_first) if number >= MOST_ENDED or now - ended[name] > KEEP_MS]
 
 
 def bounded(standing: Sequence[Trouble], raised: Collection[str], now: int) -> list[Trouble]:
-    """Of breakers and pauses at most `MOST`, those that are reported already first; those beyond are one trouble together."""
+    """At most `MOST` of these breakers and pauses, reported ones first; one trouble stands for all further ones."""
     if len(standing) <= MOST:
         return list(standing)
     found = sorted(standing, key=lambda one: (one.name not in raised, one.at, one.name))
@@ -211,7 +215,7 @@ def _notice_id(record: AlertRecord, kind: str, number: int) -> str:
 
 def _with_notice(record: AlertRecord, kind: NoticeKind, rule: AlertRule, receivers: Sequence[str], now: int) -> AlertRecord:
     trouble = record.trouble
-    title, text = _words(record, kind, rule)
+    title, text = _title_and_text(record, kind, rule)
     facts = {"Route": trouble.route, "Stage": trouble.stage, rule.lane.capitalize(): trouble.lane, "Cause": trouble.cause}
     facts |= {"Example": trouble.key, "Failed": f"{record.count:,}" if kind == "over" and record.count else ""}
     data: dict[str, Any] = {
@@ -227,8 +231,11 @@ def _with_notice(record: AlertRecord, kind: NoticeKind, rule: AlertRule, receive
         "example": trouble.key,
         "since": iso(record.raised_at),
         "facts": {name: value for name, value in facts.items() if value},
-        "command": trouble.command,
+        "command": record.shown_by.command,
+        "page": record.shown_by.page,
     }
+    if rule.dashboard:
+        data["link"] = rule.dashboard.rstrip("/") + record.shown_by.page
     if kind == "over":
         data["follows"] = _notice_id(record, "raised", record.number)
     left = [AlertDelivery(name) for name in dict.fromkeys(receivers)]
@@ -236,7 +243,7 @@ def _with_notice(record: AlertRecord, kind: NoticeKind, rule: AlertRule, receive
     return replace(record, notices=notices[-MOST_NOTICES:])
 
 
-def _words(record: AlertRecord, kind: NoticeKind, rule: AlertRule) -> tuple[str, str]:
+def _title_and_text(record: AlertRecord, kind: NoticeKind, rule: AlertRule) -> tuple[str, str]:
     trouble = record.trouble
     lane = f" for {trouble.lane}" if trouble.lane not in ("", "*") else ""
     where = f"{trouble.route}: {rule.items} at '{trouble.stage}'{lane}"

@@ -43,6 +43,8 @@ class AlertView(Struct, frozen=True):
     """Receivers that have not accepted a notice yet."""
     command: str
     """The command that shows more of it."""
+    page: str
+    """The page of the dashboard that shows more of it, as a path."""
 
 
 def alert_views(ctx: Context, rule: str | None = None) -> list[AlertView]:
@@ -67,7 +69,8 @@ def _view(record: AlertRecord) -> AlertView:
         record.count,
         iso(record.raised_at),
         sorted({delivery.to for notice in record.notices for delivery in notice.left}),
-        trouble.command,
+        record.shown_by.command,
+        record.shown_by.page,
     )
 
 

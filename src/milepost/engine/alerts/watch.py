@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from milepost.core.admission.controls import Hold
 from milepost.core.errors import EventRefused, LedgerBusy, LedgerFull
@@ -26,16 +27,16 @@ from milepost.engine.breakers import open_breakers
 from milepost.engine.context import Context
 from milepost.engine.events.deliver import POLL, EventRelay
 from milepost.engine.work.idle import all_delivered
-from milepost.ports.documents import ALERT, HOLD, read_as
+from milepost.ports.documents import ALERT, HOLD, read_all, read_as, read_versioned
 from milepost.ports.items import Query
 from milepost.ports.subscriber import Subscriber
 
 LOOK_MS = 5_000
-"""Between two looks at breakers, pauses and undelivered notices; events are read more often, and a failure is reported at once."""
+"""Interval of the checks of breakers, pauses and undelivered notices. Events are read more often: a failure is reported at once."""
 PAGES = 20
 """Pages of events that are read in one turn."""
 REPEATS = 20
-"""How often a write is repeated that another process was ahead of."""
+"""Tries of a write that other processes keep conflicting with."""
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +60,8 @@ def stored_alerts(ctx: Context, rule: str | None = None) -> dict[str, StoredAler
 
 
 class AlertWatch:
-    """The service of one rule: each turn reads new events, looks at breakers and pauses, and delivers the notices that are due. The first
-    one for a rule remembers where the events stand: what failed before raises nothing."""
+    """The service of one rule: each turn reads new events, checks breakers and pauses, and delivers the notices that are due. The first
+    watch of a rule starts at the newest event: earlier failures raise no alert."""
 
     def __init__(self, ctx: Context, rule: AlertRule, receivers: Sequence[Subscriber], holder: str) -> None:
         self.name = rule.watch_name
@@ -70,13 +71,14 @@ class AlertWatch:
         self.failed = False
         self._ctx, self._rule = ctx, rule
         self._receivers: Mapping[str, Subscriber] = {one.name: one for one in receivers}
-        self._relay = EventRelay(ctx, FailureReader(self._saw, rule, ctx), holder, from_now=True) if rule.failures else None
+        self._relay = EventRelay(ctx, FailureReader(self._record, rule, ctx), holder, from_now=True) if rule.failures else None
         if self._relay is not None:
             self._relay.start()
         self._now_failed: dict[tuple[str, str, str], int] = {}
         """By group, how many items had its error at the last look."""
 
     def turn(self) -> float:
+        """Run if it is time; returns the seconds until the next turn."""
         try:
             self._run(at_once=False)
             self.failed = False
@@ -84,11 +86,11 @@ class AlertWatch:
             raise
         except Exception:
             self.failed = True
-            log.exception("the alerts of %r could not be looked after; the next turn comes as usual", self._rule.name)
+            log.exception("the alerts of %r could not be checked; they are checked again in the next turn", self._rule.name)
         return POLL if self._rested or self.failed else 0.0
 
     def run_once(self) -> int:
-        """Read, look and deliver once; how many notices were delivered."""
+        """Read events, check breakers and pauses, and deliver notices once; returns the number of notices delivered."""
         return self._run(at_once=True)
 
     def _run(self, *, at_once: bool) -> int:
@@ -104,7 +106,7 @@ class AlertWatch:
 
     @property
     def quiet(self) -> bool:
-        """Is there nothing to do? A process that ends when it is idle waits for that."""
+        """Whether there is nothing to do. A process that ends when it is idle waits for that."""
         return self._rested and (self._relay is None or all_delivered(self._ctx, [self.name], self._ctx.clock.now()))
 
     # Troubles -------------------------------------------------------------------------------------------------------------
@@ -118,8 +120,8 @@ class AlertWatch:
                 return False
         return True
 
-    def _saw(self, troubles: Sequence[Trouble]) -> None:
-        """Write what was seen into the records."""
+    def _record(self, troubles: Sequence[Trouble]) -> None:
+        """Write these troubles into the records of alerts."""
         self._seen += len(troubles)
         now, receivers = self._ctx.clock.now(), list(self._receivers)
         known = stored_alerts(self._ctx, self._rule.name)
@@ -159,8 +161,7 @@ class AlertWatch:
                 route, stage, lane = name.split("/", 2)
                 yield Trouble("breaker", route, stage, lane, one.opened_at or now, one.error)
         if rule.pauses_by:
-            for name, document in ctx.ledger.read(HOLD).items():
-                hold = read_as(Hold, document.value)
+            for name, hold in read_all(ctx.ledger, HOLD, Hold).items():
                 route, stage, lane = (*name.split("/", 2), "", "")[:3]
                 if hold.by in rule.pauses_by and rule.covers(route) and (hold.until is None or now < hold.until):
                     yield Trouble("pause", route, stage, lane, hold.at, hold.reason)
@@ -184,14 +185,12 @@ class AlertWatch:
         return found
 
     def _any_failed(self, trouble: Trouble) -> bool:
-        query = Query(
-            route=trouble.route, statuses=FAILED, stages=frozenset({trouble.stage}), lane=trouble.lane, group=trouble.group, limit=1
-        )  # fmt: skip
-        return bool(self._ctx.ledger.find(query).items)
+        where = Query(route=trouble.route, stages=frozenset({trouble.stage}), lane=trouble.lane, group=trouble.group)
+        return bool(self._ctx.ledger.find(replace(where, statuses=FAILED, limit=1)).items)
 
     # Notices --------------------------------------------------------------------------------------------------------------
     def _deliver(self) -> int:
-        """Deliver the notices that are due; how many were accepted."""
+        """Deliver the notices that are due; returns the number accepted."""
         ctx, sent = self._ctx, 0
         for document, stored in stored_alerts(ctx, self._rule.name).items():
             record, version = stored.record, stored.version
@@ -207,28 +206,27 @@ class AlertWatch:
                 if not ctx.ledger.write(ALERT, document, took, expect=version):
                     break  # another process has the record; it is looked at again in the next turn
                 record, version = took, version + 1
-                error = _told(receiver, rules.envelope_of(record, notice))
+                error = _delivery_error(receiver, rules.envelope_of(record, notice))
                 sent += error is None
                 self._change(record.trouble, _of_record(_result(notice, delivery, error, ctx.clock.now())))
-                held = ctx.ledger.read_one(ALERT, document)
-                if held is None:
+                present, version = read_versioned(ctx.ledger, ALERT, document, AlertRecord)
+                if present is None:
                     break
-                record, version = read_as(AlertRecord, held.value), held.version
+                record = present
         return sent
 
     def _document(self, trouble: Trouble) -> str:
         return f"{self._rule.name}/{trouble.name}"
 
     def _change(self, trouble: Trouble, change: Callable[[AlertRecord | None], AlertRecord | None]) -> AlertRecord:
-        """Write a changed record, decided again on each newer one until no other process is ahead; nothing is written if nothing changes."""
+        """Change a record by a conditional write; after a conflict, `change` decides again on the newer record. An unchanged record is not written."""
         ledger, name = self._ctx.ledger, self._document(trouble)
         for _ in range(REPEATS):
-            held = ledger.read_one(ALERT, name)
-            before = None if held is None else read_as(AlertRecord, held.value)
+            before, version = read_versioned(ledger, ALERT, name, AlertRecord)
             after = change(before)
             if after is None or after == before:
                 return before or AlertRecord(self._rule.name, trouble, 0, 0, 0, over_at=0)
-            if ledger.write(ALERT, name, after, expect=0 if held is None else held.version):
+            if ledger.write(ALERT, name, after, expect=version):
                 return after
         raise LedgerBusy(f"the alert {name} is being changed by many processes")
 
@@ -242,9 +240,9 @@ class FailureReader:
 
     batch = 200
 
-    def __init__(self, saw: Callable[[Sequence[Trouble]], None], rule: AlertRule, ctx: Context) -> None:
+    def __init__(self, report: Callable[[Sequence[Trouble]], None], rule: AlertRule, ctx: Context) -> None:
         self.name = rule.watch_name
-        self._saw, self._rule, self._ctx = saw, rule, ctx
+        self._report, self._rule, self._ctx = report, rule, ctx
 
     def tell(self, envelopes: Sequence[Envelope]) -> None:
         """Report the failures among these events together."""
@@ -253,7 +251,7 @@ class FailureReader:
             return
         items = self._ctx.ledger.get([(event.route, event.key) for event in events])
         lanes = [item.row.lane if isinstance(item, Item) else "" for item in items]
-        self._saw([_failure(event, lane) for event, lane in zip(events, lanes, strict=True)])
+        self._report([_failure(event, lane) for event, lane in zip(events, lanes, strict=True)])
 
     def _counts(self, event: Event) -> bool:
         return event.status in FAILED and event.line.attempt is not None and event.kind != "offered" and self._rule.covers(event.route)
@@ -267,7 +265,7 @@ def _failure(event: Event, lane: str) -> Trouble:
     return Trouble("failures", event.route, event.stage, lane, event.at, text, attempt.category, group, event.key)
 
 
-def _told(receiver: Subscriber, envelope: Envelope) -> Exception | None:
+def _delivery_error(receiver: Subscriber, envelope: Envelope) -> Exception | None:
     """Deliver one notice; the error, if the receiver did not accept it."""
     try:
         answers = receiver.tell([envelope])
@@ -277,7 +275,7 @@ def _told(receiver: Subscriber, envelope: Envelope) -> Exception | None:
 
 
 def _of_record(change: Callable[[AlertRecord], AlertRecord]) -> Callable[[AlertRecord | None], AlertRecord | None]:
-    """A change of a record that is there; one that has been removed stays so."""
+    """The same change for a record that may have been removed: then it stays removed."""
     return lambda held: None if held is None else change(held)
 
 

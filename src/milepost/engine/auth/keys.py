@@ -21,7 +21,7 @@ from milepost.core.values.durations import iso
 from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
 from milepost.engine.views.items import check_route
-from milepost.ports.documents import KEY, KEY_USE, Key, KeyUse, read_as
+from milepost.ports.documents import KEY, KEY_USE, Key, KeyUse, read_all, read_versioned
 
 SCOPES = ("read", "submit", "work", "operate", "admin")
 """Scopes of a key. Each endpoint needs one of them; "admin" includes all."""
@@ -36,13 +36,13 @@ log = logging.getLogger(__name__)
 
 
 def any_keys(ctx: Context) -> bool:
-    """Was a key ever created? From then on every call needs one, even if all keys have been revoked or have expired."""
+    """Whether a key was ever created. From then on every call needs one, even if all keys have been revoked or have expired."""
     return bool(ctx.ledger.read(KEY))
 
 
 def all_keys(ctx: Context) -> list[Key]:
     """All keys by name."""
-    return [read_as(Key, document.value) for _, document in sorted(ctx.ledger.read(KEY).items())]
+    return [key for _, key in sorted(read_all(ctx.ledger, KEY, Key).items())]
 
 
 def make_key(
@@ -82,10 +82,10 @@ def make_key(
         attributes=dict(attributes or {}),
     )
     while True:
-        held = ctx.ledger.read_one(KEY, name)
-        if held is not None and read_as(Key, held.value).holds(now):
+        old, version = read_versioned(ctx.ledger, KEY, name, Key)
+        if old is not None and old.holds(now):
             raise UsageError(f"key {name!r} already exists; choose another name, or revoke it first: milepost keys revoke {name}")
-        if ctx.ledger.write(KEY, name, key, expect=0 if held is None else held.version):
+        if ctx.ledger.write(KEY, name, key, expect=version):
             break
     about: dict[str, Any] = {"scope": f"key {name}", "id": key.id, "scopes": chosen, "routes": seen, "expires_at": iso(key.expires_at)}
     if key.attributes:
@@ -98,15 +98,14 @@ def revoke_key(ctx: Context, name: str, *, by: str, reason: str) -> Key:
     """Revoke a key: here at once, in other processes within five seconds. Its sessions end too."""
     signed(by, reason)
     while True:
-        held = ctx.ledger.read_one(KEY, name)
-        if held is None:
+        key, version = read_versioned(ctx.ledger, KEY, name, Key)
+        if key is None:
             raise UsageError(f"there is no key {name!r}; see 'milepost keys'")
-        key = read_as(Key, held.value)
         if key.revoked_at is not None:
             return key
         revoked = replace(key, revoked_at=ctx.clock.now(), revoked_by=by, revoked_why=reason)
         # The conflicting write is most likely the key's time of last use.
-        if ctx.ledger.write(KEY, name, revoked, expect=held.version):
+        if ctx.ledger.write(KEY, name, revoked, expect=version):
             record(ctx, "revoke-key", "", by, reason, {"scope": f"key {name}", "id": key.id})
             return revoked
 
@@ -128,8 +127,7 @@ def digest_of(secret: str) -> str:
 def note_use(ctx: Context, key: Key, now: int) -> None:
     """Write a key's time of last use. It is information only: a failed write is logged and never fails the call."""
     try:
-        held = ctx.ledger.read_one(KEY_USE, key.name)
-        last = None if held is None else read_as(KeyUse, held.value)
+        last, _ = read_versioned(ctx.ledger, KEY_USE, key.name, KeyUse)
         if last is None or last.id != key.id or is_news(last.at, now):
             ctx.ledger.write(KEY_USE, key.name, KeyUse(key.id, now))
     except LedgerError as error:
@@ -138,12 +136,11 @@ def note_use(ctx: Context, key: Key, now: int) -> None:
 
 def last_uses(ctx: Context) -> dict[str, int]:
     """When each key was last used, by the key's id."""
-    found = (read_as(KeyUse, document.value) for document in ctx.ledger.read(KEY_USE).values())
-    return {use.id: use.at for use in found}
+    return {use.id: use.at for use in read_all(ctx.ledger, KEY_USE, KeyUse).values()}
 
 
 def is_news(used_at: int | None, now: int) -> bool:
-    """Is the last use old enough to be written again?"""
+    """Whether the last use is old enough to be written again."""
     return used_at is None or now - used_at >= USED_MS
 
 

@@ -13,7 +13,7 @@ from hashlib import sha256
 
 from milepost.engine.auth.keys import digest_of
 from milepost.engine.context import Context
-from milepost.ports.documents import SESSION, Key, Session, read_as
+from milepost.ports.documents import SESSION, Key, Session, read_all
 
 LASTS_MS = 12 * 3_600_000
 MOST = 50
@@ -29,6 +29,7 @@ def open_session(ctx: Context, key: Key, random: Callable[[int], str] = secrets.
 
 
 def end_session(ctx: Context, token: str) -> None:
+    """Delete the session with this token."""
     ctx.ledger.write(SESSION, digest_of(token), None)
 
 
@@ -50,7 +51,8 @@ def is_csrf_token(given: str, token: str) -> bool:
 
 
 def _clear(ctx: Context, key: Key, now: int) -> None:
-    sessions = {name: read_as(Session, document.value) for name, document in ctx.ledger.read(SESSION).items()}
+    """Delete expired sessions, and the oldest of this key's if there would be too many."""
+    sessions = read_all(ctx.ledger, SESSION, Session)
     over = [name for name, session in sessions.items() if now >= session.until]
     own = [
         name for name, session in sorted(sessions.items(), key=lambda entry: entry[1].at) if session.key_id == key.id and name not in over

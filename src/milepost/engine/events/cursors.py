@@ -11,7 +11,7 @@ from milepost.core.values.durations import iso
 from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
 from milepost.engine.events import parked_events
-from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_as
+from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_all, read_versioned
 from milepost.ports.retention import DeliveredLines
 
 
@@ -30,11 +30,11 @@ class ParkedView(Struct, frozen=True):
 
 class SubscriberView(Struct, frozen=True):
     """A subscriber: time of its last event, lines behind, and parked events. `retry_at`: it accepts nothing and is retried then. `silent`:
-    nothing delivered for 30 days although events were waiting. Fields about all routes (`told_at`, `behind`, `waiting_since`, `error`) are
+    nothing delivered for 30 days although events were waiting. Fields about all routes (`last_event_at`, `behind`, `waiting_since`, `error`) are
     null for a caller who may see only some routes."""
 
     name: str
-    told_at: str | None
+    last_event_at: str | None
     behind: int | None
     waiting_since: str | None
     """When its first undelivered line was written."""
@@ -48,7 +48,9 @@ class SubscriberView(Struct, frozen=True):
 def subscribers(ctx: Context, sees: Callable[[str], bool] | None = None) -> list[SubscriberView]:
     """All subscribers as views. `sees` limits them to the routes that the caller may see."""
     newest, quiet = ctx.ledger.last_seq(), set(silent(ctx))
-    spaces = sorted((space.parked for space in parked_events.all_parked(ctx)), key=lambda parked: (parked.since, parked.route, parked.key))
+    parked_items = sorted(
+        (parked_item.parked for parked_item in parked_events.all_parked(ctx)), key=lambda parked: (parked.since, parked.route, parked.key)
+    )
     found = []
     for name, cursor in sorted(live_cursors(ctx).items()):
         next_line = ctx.ledger.feed(cursor.seq, 1) if newest > cursor.seq else []
@@ -62,7 +64,7 @@ def subscribers(ctx: Context, sees: Callable[[str], bool] | None = None) -> list
                 (cursor.error or None) if sees is None else None,
                 iso(cursor.retry_at or None),
                 name in quiet,
-                [_parked_view(parked) for parked in spaces if parked.subscriber == name and (sees is None or sees(parked.route))],
+                [_parked_view(parked) for parked in parked_items if parked.subscriber == name and (sees is None or sees(parked.route))],
             )
         )
     return found
@@ -86,8 +88,8 @@ def delivered(ctx: Context) -> DeliveredLines:
     # Read the cursors first: an event is parked before the cursor passes it, so a passed but undelivered event is found as parked.
     cursors = live_cursors(ctx)
     lowest = min((cursor.seq for cursor in cursors.values()), default=ctx.ledger.last_seq())
-    spaces = parked_events.all_parked(ctx)
-    return DeliveredLines(lowest, frozenset((one.parked.route, one.parked.key) for one in spaces if one.parked.subscriber in cursors))
+    parked_items = parked_events.all_parked(ctx)
+    return DeliveredLines(lowest, frozenset((one.parked.route, one.parked.key) for one in parked_items if one.parked.subscriber in cursors))
 
 
 def silent(ctx: Context, days: int = 30) -> list[str]:
@@ -105,11 +107,11 @@ def forget_subscriber(ctx: Context, name: str, *, by: str, reason: str) -> bool:
     """Remove a subscriber and its parked events. False if it is unknown. If it is configured again, it starts from this point."""
     signed(by, reason)
     while True:
-        document = ctx.ledger.read_one(CURSOR, name)
-        if document is None:
+        cursor, version = read_versioned(ctx.ledger, CURSOR, name, Cursor)
+        if cursor is None:
             return False
-        gone = replace(read_as(Cursor, document.value), removed=True, lease="", until=0, failures=0, retry_at=0, error="")
-        if ctx.ledger.write(CURSOR, name, gone, expect=document.version):
+        gone = replace(cursor, removed=True, lease="", until=0, failures=0, retry_at=0, error="")
+        if ctx.ledger.write(CURSOR, name, gone, expect=version):
             break
     for parked_name, parked in ctx.ledger.read(PARKED).items():
         if parked.value["subscriber"] == name:
@@ -120,5 +122,4 @@ def forget_subscriber(ctx: Context, name: str, *, by: str, reason: str) -> bool:
 
 def live_cursors(ctx: Context) -> dict[str, Cursor]:
     """Cursors of all active subscribers, by name."""
-    cursors = {name: read_as(Cursor, document.value) for name, document in ctx.ledger.read(CURSOR).items()}
-    return {name: cursor for name, cursor in cursors.items() if not cursor.removed}
+    return {name: cursor for name, cursor in read_all(ctx.ledger, CURSOR, Cursor).items() if not cursor.removed}

@@ -28,7 +28,7 @@ POLL, STAND_BY = 0.5, 5.0
 class DeliverySummary(Struct):
     """Counts of one run: events delivered, items parked, lines waiting. `standing_by`: why nothing was delivered."""
 
-    told: int = 0
+    delivered: int = 0
     parked: int = 0
     waiting: int = 0
     standing_by: str | None = None
@@ -65,6 +65,7 @@ class EventRelay:
         self._next = POLL
 
     def turn(self) -> float:
+        """Run once; returns the seconds until the next turn."""
         self.run_once()
         return self._next
 
@@ -80,34 +81,38 @@ class EventRelay:
         summary.standing_by = self._look(now)
         if summary.standing_by is None:
             lines = ctx.ledger.feed(self._cursor.seq, PAGE)
-            spaces = parked_events.parked_for(ctx, self._subscriber.name)
-            due = [ref for ref, space in spaces.items() if parked_events.NEVER < space.parked.retry_at <= now]
+            parked_items = parked_events.parked_for(ctx, self._subscriber.name)
+            due = [ref for ref, parked_item in parked_items.items() if parked_events.NEVER < parked_item.parked.retry_at <= now]
             # Check after reading the lines, so that an outdated process never delivers a line of a newer version.
             old = outdated(ctx)
             if old:
                 summary.standing_by = f"the ledger holds a newer version of {', '.join(old)}"
             elif lines or due:
-                self._tell(lines, spaces, due, summary)
+                self._deliver(lines, parked_items, due, summary)
         left = parked_events.parked_for(ctx, self._subscriber.name)
         summary.parked = len(left)
         summary.waiting = max(0, ctx.ledger.last_seq() - self._cursor.seq)
         if summary.standing_by is None:
-            retries = [space.parked.retry_at - now for space in left.values() if space.parked.retry_at != parked_events.NEVER]
+            retries = [
+                parked_item.parked.retry_at - now for parked_item in left.values() if parked_item.parked.retry_at != parked_events.NEVER
+            ]
             self._next = 0.0 if summary.waiting else max(0.0, min([POLL, *(ms / 1000 for ms in retries)]))
         return summary
 
-    def _tell(self, lines: Sequence[HistoryEntry], spaces: dict[Ref, ParkedItem], due: Sequence[Ref], summary: DeliverySummary) -> None:
+    def _deliver(
+        self, lines: Sequence[HistoryEntry], parked_items: dict[Ref, ParkedItem], due: Sequence[Ref], summary: DeliverySummary
+    ) -> None:
         try:
             self._hold()
             more = len(lines) == PAGE
             if lines:
-                self._tell_new(lines, spaces, summary)
+                self._deliver_new(lines, parked_items, summary)
                 # Save the cursor before delivering parked events: an item's parked events end at the saved cursor.
                 now = self._ctx.clock.now()
                 until = now + LEASE_MS if more or due else 0
                 self._save(seq=lines[-1].seq, told_at=now, until=until, failures=0, retry_at=0, error="")
             if due:
-                self._tell_parked([spaces[ref] for ref in due if ref in spaces], summary)
+                self._deliver_parked([parked_items[ref] for ref in due if ref in parked_items], summary)
                 if not more:
                     self._save(until=0)
         except _Lost:
@@ -117,10 +122,10 @@ class EventRelay:
             summary.standing_by = f"it is unavailable ({self._cursor.error})"
 
     # New events ---------------------------------------------------------------------------------------------------------
-    def _tell_new(self, lines: Sequence[HistoryEntry], spaces: dict[Ref, ParkedItem], summary: DeliverySummary) -> None:
+    def _deliver_new(self, lines: Sequence[HistoryEntry], parked_items: dict[Ref, ParkedItem], summary: DeliverySummary) -> None:
         """Deliver a page of lines in order per item, except those behind a parked event. After a failed event its item waits; it is parked
         only once the subscriber has accepted another event, because until then the subscriber may be unavailable."""
-        queue = self._untold(lines, spaces)
+        queue = self._deliverable(lines, parked_items)
         waiting: set[Ref] = set()
         failing: list[tuple[EventEntry, Exception]] = []
         alone = 0
@@ -130,7 +135,7 @@ class EventRelay:
             if not chunk:
                 continue
             self._hold()
-            errors = self._ask(chunk)
+            errors = self._call(chunk)
             if errors is None:
                 # The call as a whole failed. Deliver one at a time to find the event that fails.
                 alone = len(chunk)
@@ -138,27 +143,27 @@ class EventRelay:
                 continue
             for entry, error in zip(chunk, errors, strict=True):
                 if error is None:
-                    summary.told += 1
+                    summary.delivered += 1
                 else:
                     waiting.add(entry.ref)
                     failing.append((entry, error))
                 if error is None or isinstance(error, EventRefused):
                     self._park(failing)
             if len(failing) >= OUTAGE:
-                untold = [entry for entry, _ in failing] + queue
-                raise _Outage(min(entry.seq for entry in untold), failing[0][1])
+                undelivered = [entry for entry, _ in failing] + queue
+                raise _Outage(min(entry.seq for entry in undelivered), failing[0][1])
         self._park(failing)
 
-    def _untold(self, lines: Sequence[HistoryEntry], spaces: dict[Ref, ParkedItem]) -> list[EventEntry]:
-        """Events of the page in order, without those that wait behind a parked one. Updates `spaces`."""
+    def _deliverable(self, lines: Sequence[HistoryEntry], parked_items: dict[Ref, ParkedItem]) -> list[EventEntry]:
+        """Events of the page in order, without those that wait behind a parked one. Updates `parked_items`."""
         entries = [entry for written in lines for entry in parked_events.entries_of(written)]
-        for ref, newest in {entry.ref: entry.seq for entry in entries if parked_events.waits(spaces, entry)}.items():
-            space = parked_events.wait_behind(self._ctx, spaces[ref], newest)
-            if space is None:
-                del spaces[ref]
+        for ref, newest in {entry.ref: entry.seq for entry in entries if parked_events.waits(parked_items, entry)}.items():
+            parked_item = parked_events.wait_behind(self._ctx, parked_items[ref], newest)
+            if parked_item is None:
+                del parked_items[ref]
             else:
-                spaces[ref] = space
-        return [entry for entry in entries if not parked_events.waits(spaces, entry)]
+                parked_items[ref] = parked_item
+        return [entry for entry in entries if not parked_events.waits(parked_items, entry)]
 
     def _chunk(self, queue: list[EventEntry], waiting: set[Ref], size: int) -> list[EventEntry]:
         """Take the next events for one call off the queue, at most one per item. The second event of a line stays for the next call, so that
@@ -180,8 +185,8 @@ class EventRelay:
         queue[:at] = stay
         return chunk
 
-    def _ask(self, chunk: Sequence[EventEntry]) -> Sequence[Exception | None] | None:
-        """Deliver these events; returns the error of each, or None for each success. None alone: the call failed and the culprit is unknown."""
+    def _call(self, chunk: Sequence[EventEntry]) -> Sequence[Exception | None] | None:
+        """Call the subscriber with these events; returns each one's error, or None for a success. None alone: the call as a whole failed."""
         try:
             envelopes = [cloud_event(entry.event, self._ctx.plans.get(entry.event.route)) for entry in chunk]
             answers = self._subscriber.tell(envelopes)
@@ -191,9 +196,10 @@ class EventRelay:
             if len(chunk) > 1:
                 return None
             answers = [error]
-        failed = 0 if answers is None else sum(error is not None for error in answers)
+        answers = [None] * len(chunk) if answers is None else answers
+        failed = sum(error is not None for error in answers)
         self._ctx.observer.delivered(self._subscriber.name, len(chunk) - failed, failed)
-        return [None] * len(chunk) if answers is None else answers
+        return answers
 
     def _park(self, failing: list[tuple[EventEntry, Exception]]) -> None:
         for entry, error in failing:
@@ -201,24 +207,24 @@ class EventRelay:
         failing.clear()
 
     # Parked items -------------------------------------------------------------------------------------------------------
-    def _tell_parked(self, due: Sequence[ParkedItem], summary: DeliverySummary) -> None:
+    def _deliver_parked(self, due: Sequence[ParkedItem], summary: DeliverySummary) -> None:
         """Retry parked items, until several in a row fail; the others wait for the next run."""
         in_a_row = 0
-        for space in sorted(due, key=lambda space: space.parked.retry_at):
-            entries = parked_events.pending(self._ctx, space.parked, self._cursor.seq)
+        for parked_item in sorted(due, key=lambda parked_item: parked_item.parked.retry_at):
+            entries = parked_events.pending(self._ctx, parked_item.parked, self._cursor.seq)
             if entries == []:
                 continue  # parked ahead of the cursor, which an outage has set back
             failed = False
             for entry in entries or ():
                 self._hold()
-                error = (self._ask([entry]) or [None])[0]
+                error = (self._call([entry]) or [None])[0]
                 if error is not None:
-                    parked_events.park_again(self._ctx, space, entry, error)
+                    parked_events.park_again(self._ctx, parked_item, entry, error)
                     failed = True
                     break
-                summary.told += 1
+                summary.delivered += 1
             if not failed:
-                parked_events.unpark(self._ctx, space)
+                parked_events.unpark(self._ctx, parked_item)
             in_a_row = in_a_row + 1 if failed else 0
             if in_a_row >= OUTAGE:
                 return

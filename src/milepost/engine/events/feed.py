@@ -43,7 +43,7 @@ class FeedPlace(Struct, frozen=True):
         return f"{self.seq + 1}.{self.read_events}" if self.read_events else str(self.seq)
 
     def has(self, seq: int, number: int) -> bool:
-        """Is the event with that number in line `seq` before this position?"""
+        """Whether the event with that number in line `seq` is before this position."""
         return seq <= self.seq or (seq == self.seq + 1 and number <= self.read_events)
 
 
@@ -62,6 +62,8 @@ class FeedEvent(Struct, frozen=True):
 
 
 class FeedPage(Struct, frozen=True):
+    """A page of events."""
+
     events: list[FeedEvent]
     next: str
     """Position after this page and after all lines searched for it."""

@@ -58,12 +58,9 @@ class FollowUps:
 
 def follow_up_routes(routes: Sequence[Route]) -> list[Route]:
     """The routes that receive follow-up items of these routes and are not among them."""
+    targets = {route.follow_up.target.name: route.follow_up.target for route in routes if route.follow_up is not None}
     names = {route.name for route in routes}
-    found: dict[str, Route] = {}
-    for route in routes:
-        if route.follow_up is not None and route.follow_up.target.name not in names:
-            found[route.follow_up.target.name] = route.follow_up.target
-    return list(found.values())
+    return [route for name, route in targets.items() if name not in names]
 
 
 def follow_ups(ctx: Context, plans: Mapping[str, Plan]) -> list[FollowUps]:

@@ -13,7 +13,7 @@ from milepost.core.routes.backoff import Backoff
 from milepost.core.values.redaction import redacted_text
 from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
-from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_as
+from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_as, read_versioned
 from milepost.ports.feed import HistoryEntry
 
 RETRY = Backoff(base="1s", factor=2, cap="1h", jitter=0.25)
@@ -50,37 +50,42 @@ def entries_of(written: HistoryEntry) -> list[EventEntry]:
 
 def parked_for(ctx: Context, subscriber: str) -> dict[Ref, ParkedItem]:
     """Items parked for one subscriber."""
-    return {(space.parked.route, space.parked.key): space for space in all_parked(ctx) if space.parked.subscriber == subscriber}
+    return {
+        (parked_item.parked.route, parked_item.parked.key): parked_item
+        for parked_item in all_parked(ctx)
+        if parked_item.parked.subscriber == subscriber
+    }
 
 
 def all_parked(ctx: Context) -> Iterator[ParkedItem]:
+    """Items parked for any subscriber."""
     for document in ctx.ledger.read(PARKED).values():
         yield ParkedItem(read_as(Parked, document.value), document.version)
 
 
-def waits(spaces: Mapping[Ref, ParkedItem], entry: EventEntry) -> bool:
-    """Is the event's item parked at this event or before it? Events before the parked one are seen only if the cursor was set back; they
-    are then delivered again like all others."""
-    space = spaces.get(entry.ref)
-    return space is not None and entry.event.sequence >= space.parked.version
+def waits(parked_items: Mapping[Ref, ParkedItem], entry: EventEntry) -> bool:
+    """Whether the event's item is parked at this event or before it. Events before the parked one come only if the cursor was set back;
+    they are then delivered again like all others."""
+    parked_item = parked_items.get(entry.ref)
+    return parked_item is not None and entry.event.sequence >= parked_item.parked.version
 
 
-def wait_behind(ctx: Context, space: ParkedItem, newest: int) -> ParkedItem | None:
+def wait_behind(ctx: Context, parked_item: ParkedItem, newest: int) -> ParkedItem | None:
     """Record that the item's lines up to this position wait behind the parked event; returns the current parking. None: it is no longer
     parked, so these lines must be delivered.
 
     Without this record a relay that has lost its lease could remove the parking after delivering the events it knew of; the cursor has
     passed the new lines and would never return to them.
     """
-    while space.parked.behind < newest:
-        name, waiting = _name(space.parked), replace(space.parked, behind=newest)
-        if ctx.ledger.write(PARKED, name, waiting, expect=space.version):
-            return ParkedItem(waiting, space.version + 1)
-        held = ctx.ledger.read_one(PARKED, name)
+    while parked_item.parked.behind < newest:
+        name, waiting = _name(parked_item.parked), replace(parked_item.parked, behind=newest)
+        if ctx.ledger.write(PARKED, name, waiting, expect=parked_item.version):
+            return ParkedItem(waiting, parked_item.version + 1)
+        held, version = read_versioned(ctx.ledger, PARKED, name, Parked)
         if held is None:
             return None
-        space = ParkedItem(read_as(Parked, held.value), held.version)
-    return space
+        parked_item = ParkedItem(held, version)
+    return parked_item
 
 
 def park(ctx: Context, subscriber: str, entry: EventEntry, error: Exception) -> None:
@@ -89,25 +94,23 @@ def park(ctx: Context, subscriber: str, entry: EventEntry, error: Exception) -> 
     parked = Parked(subscriber, *entry.ref, entry.event.sequence, now, 1, _retry_at(ctx, 0, error), error_text(error))
     name, expect = _name(parked), 0
     while not ctx.ledger.write(PARKED, name, parked, expect=expect):
-        held = ctx.ledger.read_one(PARKED, name)
-        if held is not None and read_as(Parked, held.value).version <= parked.version:
+        held, expect = read_versioned(ctx.ledger, PARKED, name, Parked)
+        if held is not None and held.version <= parked.version:
             return
-        expect = 0 if held is None else held.version
 
 
-def park_again(ctx: Context, space: ParkedItem, entry: EventEntry, error: Exception) -> None:
+def park_again(ctx: Context, parked_item: ParkedItem, entry: EventEntry, error: Exception) -> None:
     """A retry of the parked item failed at this event: park it there."""
-    parked = space.parked
+    parked = parked_item.parked
     tries = parked.tries if entry.event.sequence == parked.version else 0
-    changed = replace(
-        parked, version=entry.event.sequence, tries=tries + 1, retry_at=_retry_at(ctx, tries, error), error=error_text(error)
-    )  # fmt: skip
-    ctx.ledger.write(PARKED, _name(parked), changed, expect=space.version)
+    retry_at = _retry_at(ctx, tries, error)
+    changed = replace(parked, version=entry.event.sequence, tries=tries + 1, retry_at=retry_at, error=error_text(error))
+    ctx.ledger.write(PARKED, _name(parked), changed, expect=parked_item.version)
 
 
-def unpark(ctx: Context, space: ParkedItem) -> None:
+def unpark(ctx: Context, parked_item: ParkedItem) -> None:
     """Remove the parking after all waiting events have been delivered."""
-    ctx.ledger.write(PARKED, _name(space.parked), None, expect=space.version)
+    ctx.ledger.write(PARKED, _name(parked_item.parked), None, expect=parked_item.version)
 
 
 def pending(ctx: Context, parked: Parked, up_to: int) -> list[EventEntry] | None:
@@ -128,11 +131,11 @@ def release(ctx: Context, subscriber: str, route: str | None = None, key: str | 
     signed(by, reason)
     cursor, version = cursor_of(ctx, subscriber)
     now, released = ctx.clock.now(), 0
-    for space in parked_for(ctx, subscriber).values():
-        parked = space.parked
+    for parked_item in parked_for(ctx, subscriber).values():
+        parked = parked_item.parked
         if (route is None or parked.route == route) and (key is None or parked.key == key):
             # A conflict means that the relay has just retried it, which is what was requested.
-            ctx.ledger.write(PARKED, _name(parked), replace(parked, retry_at=now, tries=0), expect=space.version)
+            ctx.ledger.write(PARKED, _name(parked), replace(parked, retry_at=now, tries=0), expect=parked_item.version)
             released += 1
     if route is None and key is None and cursor.retry_at:
         ctx.ledger.write(CURSOR, subscriber, replace(cursor, retry_at=0), expect=version)
@@ -153,6 +156,7 @@ def cursor_of(ctx: Context, subscriber: str) -> tuple[Cursor, int]:
 
 
 def error_text(error: Exception) -> str:
+    """An error for storage: redacted and cut."""
     return redacted_text(f"{type(error).__name__}: {error}")[:500]
 
 

@@ -123,12 +123,12 @@ def _first(ctx: Context, after: int, up_to: int) -> HistoryEntry | None:
 def moment_ms(text: str, now: int, subject: str) -> int:
     """Parse a time: a span before now ("2d"), or ISO-8601 (UTC by default)."""
     try:
-        then = datetime.fromisoformat(text.strip())
+        moment = datetime.fromisoformat(text.strip())
     except ValueError:
-        then = None
+        moment = None
     try:
-        if then is not None and "-" in text:
-            return max(0, round((then if then.tzinfo else then.replace(tzinfo=UTC)).timestamp() * 1000))
+        if moment is not None and "-" in text:
+            return max(0, round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
         return max(0, now - span_ms(text, subject))
     except (UsageError, OverflowError, ValueError):
         raise UsageError(

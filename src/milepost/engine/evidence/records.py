@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from milepost.core.errors import LedgerDamaged, LedgerError, MilepostError
 from milepost.core.item import Item
 from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
+from milepost.engine.pages import seal_pages
 from milepost.engine.views.items import each
 from milepost.evidence.record import blob_name, differences, evidence, kept, seal_record
 from milepost.ports.blobs import Blobs
@@ -68,16 +70,10 @@ def all_evidence(ctx: Context, query: Query) -> Iterator[FoundRecord]:
 
 
 def sealed_evidence(ctx: Context, query: Query) -> Iterator[FoundRecord]:
-    """Evidence of matching items whose rows have been removed: what was kept of them, or their seal."""
-    matches = _sealed_match(query)
-    after: str | None = None
-    while True:
-        seals, after = ctx.ledger.sealed(query.route, after, SEALS)
-        for known in seals:
-            if matches(known):
-                yield _of_seal(ctx, query.route, known)
-        if after is None:
-            return
+    """Evidence of matching items whose rows have left: the kept evidence, or the seal."""
+    for known in chain.from_iterable(seal_pages(ctx.ledger, query.route, SEALS)):
+        if _seal_matches(known, query):
+            yield _of_seal(ctx, query.route, known)
 
 
 def _of_row(ctx: Context, item: Item) -> FoundRecord:
@@ -95,7 +91,7 @@ def _of_row(ctx: Context, item: Item) -> FoundRecord:
 
 
 def _of_seal(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
-    """From the evidence kept when the row was removed; else from its lines, if they still exist; else only the seal."""
+    """The record of a key without a row: from the evidence kept when the row left, else from its lines, else from the seal alone."""
     try:
         body = b"".join(ctx.blobs.read(blob_name(route, known.key, known.life)))
     except FileNotFoundError:
@@ -124,19 +120,15 @@ def _place(lines: Sequence[HistoryEntry]) -> int:
     return lines[-1].seq if lines else 0
 
 
-def _sealed_match(query: Query) -> Callable[[KnownKey], bool]:
-    """Does a seal match the query? A seal has no lane and no error, so queries for these match rows only."""
-
-    def matches(known: KnownKey) -> bool:
-        return (
-            query.lane is None
-            and query.group is None
-            and known.key.startswith(query.prefix or "")
-            and all(part.matches(known.key) for part in query.parts)
-            and (query.statuses is None or known.status in query.statuses)
-            and (query.stages is None or known.stage in query.stages)
-            and (query.lists is None or known.list_id in query.lists)
-            and (query.entered_before is None or (known.ended_at or 0) < query.entered_before)
-        )
-
-    return matches
+def _seal_matches(known: KnownKey, query: Query) -> bool:
+    """Whether a seal matches the query. A seal has no lane and no error, so queries for these match rows only."""
+    return (
+        query.lane is None
+        and query.group is None
+        and known.key.startswith(query.prefix or "")
+        and all(part.matches(known.key) for part in query.parts)
+        and (query.statuses is None or known.status in query.statuses)
+        and (query.stages is None or known.stage in query.stages)
+        and (query.lists is None or known.list_id in query.lists)
+        and (query.entered_before is None or (known.ended_at or 0) < query.entered_before)
+    )

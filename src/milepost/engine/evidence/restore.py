@@ -20,19 +20,16 @@ from milepost.evidence.record import SCHEMA
 from milepost.ports.items import KnownKey
 from milepost.ports.ledger import Ledger
 
-NO_INPUT = "its input is no longer recorded, or is not the submitted one"
-
-
 STARTED_AGAIN = frozenset({Reason.OPERATOR_RETRY, Reason.RERUN, Reason.REPLACED})
 """Reasons after which the item's work may have another work_id."""
 
 
-def can_bring_back(ledger: Ledger) -> bool:
-    """Can this ledger restore rows?"""
+def can_restore(ledger: Ledger) -> bool:
+    """Whether this ledger can restore rows."""
     return "take over" not in ledger.missing_capabilities
 
 
-def bring_back(ctx: Context, plan: Plan, keys: Sequence[str], since: int, *, dry_run: bool = False) -> dict[str, str]:
+def restore_rows(ctx: Context, plan: Plan, keys: Sequence[str], since: int, *, dry_run: bool = False) -> dict[str, str]:
     """Restore the rows of these keys as they were, if they had finished by `since`; returns why not, for those that cannot be restored.
     Idempotent. With `dry_run` nothing is written."""
     refused: dict[str, str] = {}
@@ -40,7 +37,7 @@ def bring_back(ctx: Context, plan: Plan, keys: Sequence[str], since: int, *, dry
     for known in ctx.ledger.peek(plan.name, keys):
         if known is None or not known.sealed or known.status is not Status.COMPLETED or (known.ended_at or 0) > since:
             continue
-        found = as_it_was(ctx, plan, known)
+        found = restored_item(ctx, plan, known)
         if isinstance(found, Item):
             items.append(found)
         else:
@@ -50,7 +47,7 @@ def bring_back(ctx: Context, plan: Plan, keys: Sequence[str], since: int, *, dry
     return refused
 
 
-def as_it_was(ctx: Context, plan: Plan, known: KnownKey) -> Item | str:
+def restored_item(ctx: Context, plan: Plan, known: KnownKey) -> Item | str:
     """The item behind a seal, or why it cannot be restored. Everything is verified: the lines must lead to the seal's head, and input and
     results must have the recorded digests."""
     try:
@@ -70,7 +67,7 @@ def as_it_was(ctx: Context, plan: Plan, known: KnownKey) -> Item | str:
     if missing:
         return f"the result of {', '.join(missing)} is no longer recorded"
     if found.input is UNSET or digest_of(found.input) != known.current_digest:
-        return NO_INPUT
+        return "its input is no longer recorded, or is not the submitted one"
     content = found.input
     lines = [decode_line(body.encode()) for body in record["chain"]["lines"]]
     stage = plan.by_name.get(known.stage)

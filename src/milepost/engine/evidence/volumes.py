@@ -26,25 +26,21 @@ class OnVolume(Struct, frozen=True):
 
 def on_volume(ctx: Context, route: str, volume: str, on_progress: Callable[[int], None] | None = None) -> Iterator[OnVolume]:
     """All items of the route with files on the volume. There is no index: the results of every item are read."""
-    seen = 0
-
-    def count() -> None:
-        nonlocal seen
-        seen += 1
+    for number, (key, status, results, left) in enumerate(_all_results(ctx, route), 1):
         if on_progress is not None:
-            on_progress(seen)
+            on_progress(number)
+        if files := files_on(results, volume):
+            yield OnVolume(key, status, files, left)
 
+
+def _all_results(ctx: Context, route: str) -> Iterator[tuple[str, str, Mapping[str, Any], bool]]:
+    """Key, status and results of every item, and whether its row has left."""
     for item in each(ctx, all_items(route)):
-        count()
-        if files := files_on(item.results, volume):
-            yield OnVolume(item.key, item.row.status.value, files)
+        yield item.key, item.row.status.value, item.results, False
     for found in sealed_evidence(ctx, Query(route=route)):
-        count()
         record = found.record
-        if record["schema"] == SCHEMA:
-            results = {entry["stage"]: entry.get("output") for entry in record["stages"]}
-            if files := files_on(results, volume):
-                yield OnVolume(record["key"], record["status"], files, left=True)
+        stages = record["stages"] if record["schema"] == SCHEMA else ()
+        yield record["key"], record["status"], {entry["stage"]: entry.get("output") for entry in stages}, True
 
 
 def all_items(route: str) -> Query:

@@ -23,7 +23,7 @@ from milepost.core.status import TERMINAL
 from milepost.engine.acts.bulk import confirm_outside
 from milepost.engine.context import Context
 from milepost.engine.heads.route import ROUTE, STAGE
-from milepost.engine.heads.trees import Prover, Sum, go_on, let_go
+from milepost.engine.heads.trees import Prover, Sum, add_lines, drop_replaced
 from milepost.engine.views.items import each
 from milepost.evidence.heads import Head, head_of
 from milepost.evidence.signing import Signer
@@ -45,6 +45,7 @@ def day_of(now: int) -> str:
 
 
 def last_head(ctx: Context) -> Head | None:
+    """The head published last."""
     document = ctx.ledger.read_one(HEAD, LAST)
     return None if document is None else document.value
 
@@ -119,11 +120,11 @@ def publish_some(ctx: Context, signer: Signer | None, day: str, before: int) -> 
     so_far = _so_far(begun, 0 if last is None else int(last["up_to"]), day, before)
     if last is not None and last["day"] >= so_far.day:
         return HeadStep()
-    summed = go_on(ctx, so_far, PARTS)
+    summed = add_lines(ctx, so_far, PARTS)
     if not summed.done:
         if not ctx.ledger.write(HEAD, BEGUN, summed.sum, expect=_version(begun)):
             return HeadStep()  # another process works on it
-        let_go(ctx, so_far, summed.sum)
+        drop_replaced(ctx, so_far, summed.sum)
         return HeadStep(more=True)
     if not summed.sum.count:
         return HeadStep()
@@ -132,7 +133,7 @@ def publish_some(ctx: Context, signer: Signer | None, day: str, before: int) -> 
     head = {**head_of(found.day, summed.root, found.count, found.after, found.up_to, previous, signer), "tree": found.tree}
     if not ctx.ledger.write(HEAD, LAST, head, expect=_version(held)):
         return HeadStep()
-    let_go(ctx, so_far, found)
+    drop_replaced(ctx, so_far, found)
     _put(ctx, head)
     return HeadStep(head)
 

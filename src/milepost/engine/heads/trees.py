@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from itertools import islice, takewhile
-from typing import Any, TypeVar
+from itertools import chain, islice, takewhile
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,9 +20,9 @@ from msgspec.structs import replace
 from milepost.core.errors import LedgerDamaged, LedgerError
 from milepost.core.history import link
 from milepost.engine.context import Context
+from milepost.engine.pages import line_pages
 from milepost.evidence.heads import Head, proof_of
 from milepost.evidence.merkle import leaf, levels, path, root
-from milepost.ports.feed import HistoryEntry
 
 PAGE = 1000
 PART = 1024
@@ -31,8 +31,6 @@ ENTRY = 40
 """Bytes per line or part: its position, and its digest or root."""
 HELD = 64
 """Parts cached in memory while proofs are made."""
-
-T = TypeVar("T")
 
 
 class Sum(Struct, frozen=True):
@@ -55,13 +53,14 @@ class Summed(Struct, frozen=True):
     root: bytes = b""
 
 
-def go_on(ctx: Context, so_far: Sum, parts: int) -> Summed:
-    """Add lines for at most so many parts. Starts again if the tree is gone because another process has continued it."""
+def add_lines(ctx: Context, so_far: Sum, parts: int) -> Summed:
+    """Add lines to the sum, for at most `parts` parts. Starts again if the tree is gone because another process has continued it."""
     try:
         held = _entries(_body(ctx, so_far.tree)) if so_far.tree else []
     except FileNotFoundError:
         held, so_far = [], replace(so_far, up_to=so_far.after, count=0, tree="")
-    lines = takewhile(lambda written: written.line.at < so_far.before, _feed(ctx, so_far.up_to))
+    feed = chain.from_iterable(line_pages(ctx.ledger, so_far.up_to, PAGE))
+    lines = takewhile(lambda written: written.line.at < so_far.before, feed)
     count, up_to, done = so_far.count, so_far.up_to, False
     for _ in range(parts):
         part = [(written.seq, link(written.previous, written.body)) for written in islice(lines, PART)]
@@ -83,17 +82,11 @@ def go_on(ctx: Context, so_far: Sum, parts: int) -> Summed:
     return Summed(summed, done, root([digest for _, digest in held]) if done else b"")
 
 
-def let_go(ctx: Context, replaced: Sum, now: Sum) -> None:
+def drop_replaced(ctx: Context, replaced: Sum, now: Sum) -> None:
     """Delete the replaced list of roots; if that fails, it only takes up space."""
     if replaced.tree not in ("", now.tree):
         with suppress(OSError):
             ctx.blobs.remove(replaced.tree)
-
-
-def _feed(ctx: Context, after: int) -> Iterator[HistoryEntry]:
-    while lines := ctx.ledger.feed(after, PAGE):
-        yield from lines
-        after = lines[-1].seq
 
 
 def _packed(entries: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
@@ -151,16 +144,16 @@ class Prover:
     def _part(self, name: str, *, hashed: bool) -> _Part:
         part = self._parts.pop(name, None)
         if part is None:
-            part = _Part(_read(lambda: _body(self._ctx, name), name), hashed=hashed)
+            part = _Part(_stored_body(self._ctx, name), hashed=hashed)
         self._parts[name] = part
         if len(self._parts) > HELD:
             self._parts.popitem(last=False)
         return part
 
 
-def _read(read: Callable[[], T], name: str) -> T:
+def _stored_body(ctx: Context, name: str) -> bytes:
     try:
-        return read()
+        return _body(ctx, name)
     except FileNotFoundError:
         raise LedgerDamaged(f"{name} is missing: its head cannot prove any record; restore it from a backup") from None
     except OSError as error:

@@ -1,3 +1,1 @@
 """Health: one list of checks, shown by `doctor`, `/readyz` and the overview."""
-
-from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from shlex import quote
@@ -19,8 +20,7 @@ from milepost.engine.alerts.views import undelivered
 from milepost.engine.breakers import breaker_views, open_breakers
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import live_cursors, silent
-from milepost.engine.health.overdue import LATE_MS, SAMPLE, WAITING, late_at, worked_stages
-from milepost.engine.health.refused_answers import AWAITED, external_stages, refused_at
+from milepost.engine.health.stage_problems import AWAITED, LATE_MS, SAMPLE, WAITING, external_stages, late_at, refused_at, worked_stages
 from milepost.engine.presence import HEARD_MS, last_runs
 from milepost.engine.retention import Retention
 from milepost.engine.routes.backfill_progress import hindrance, left, sent
@@ -28,7 +28,7 @@ from milepost.engine.routes.versions import FINISHED, outdated
 from milepost.engine.views.items import ALIVE_MS, SIGNED, chain_broken_at, chain_fault, counted, live_processes, processes, route_names
 from milepost.engine.views.snapshot import Snapshot, snapshots
 from milepost.engine.views.timestamps import Watch
-from milepost.ports.documents import BACK_FILL, HOLD, PARKED, ROUTE, BackFill, Document, Parked, Process, RouteVersion, read_as
+from milepost.ports.documents import BACK_FILL, HOLD, PARKED, ROUTE, BackFill, Parked, Process, RouteVersion, read_all
 from milepost.ports.items import Query
 
 OK, WARN, BAD = "ok", "warn", "bad"
@@ -110,8 +110,8 @@ class CheckRun:
         return self.ctx.ledger.describe()
 
     @cached_property
-    def holds(self) -> dict[str, Document]:
-        return self.ctx.ledger.read(HOLD)
+    def holds(self) -> dict[str, Hold]:
+        return read_all(self.ctx.ledger, HOLD, Hold)
 
     @cached_property
     def alive(self) -> list[Process]:
@@ -134,30 +134,25 @@ class Check(Struct, frozen=True):
     """One rule and the views that show its findings."""
 
     name: str
-    look: Callable[[CheckRun], Iterable[CheckResult]]
+    function: Callable[[CheckRun], Iterable[CheckResult]]
     views: frozenset[str]
 
 
-def run_checks(look: CheckRun, view: str) -> list[CheckResult]:
+def run_checks(run: CheckRun, view: str) -> list[CheckResult]:
     """The results of all checks that this view shows, those of applications last, in the order of the list."""
-    return [result for check in (*CHECKS, *look.ctx.checks) if view in check.views for result in check.look(look)]
+    return [result for check in (*CHECKS, *run.ctx.checks) if view in check.views for result in check.function(run)]
 
 
-def _warn(about: str, what: str, next: str = "", **shown: str) -> CheckResult:
-    return CheckResult(Finding(WARN, about, what, next), **shown)
+def _result(level: str, about: str, what: str, next: str = "", **shown: str) -> CheckResult:
+    return CheckResult(Finding(level, about, what, next), **shown)
 
 
-def _bad(about: str, what: str, next: str = "", **shown: str) -> CheckResult:
-    return CheckResult(Finding(BAD, about, what, next), **shown)
-
-
-def _ok(about: str, what: str, **shown: str) -> CheckResult:
-    return CheckResult(Finding(OK, about, what), **shown)
+_ok, _warn, _bad = (partial(_result, level) for level in (OK, WARN, BAD))
 
 
 def _calm(about: str, headline: str) -> CheckResult:
     """No problem; the "all is well" line of the overview says so."""
-    return CheckResult(Finding(OK, about, ""), headline=headline)
+    return _ok(about, "", headline=headline)
 
 
 def _sentence(what: str) -> str:
@@ -168,12 +163,12 @@ def _items_page(route: str, query: str) -> str:
     return f"/items/{url_quote(route, safe='')}?{query}"
 
 
-def _ledger(look: CheckRun) -> Iterator[CheckResult]:
+def _ledger(run: CheckRun) -> Iterator[CheckResult]:
     """Problems that the ledger reports: a damaged file, little space on its disk, entries in quarantine."""
-    if look.facts.get("sound") is False:
+    if run.facts.get("sound") is False:
         yield _bad("ledger", "the ledger's file fails its integrity check", "stop all processes and restore a backup")
-    yield from _room(look.facts.get("free_bytes"))
-    for problem in look.facts.get("problems", ()):
+    yield from _room(run.facts.get("free_bytes"))
+    for problem in run.facts.get("problems", ()):
         yield _warn("ledger", problem, "milepost quarantine list" if "set aside" in problem else "")
 
 
@@ -189,11 +184,11 @@ def _room(free: int | None) -> Iterator[CheckResult]:
         yield _warn("disk", what, "free some space, or prune: milepost prune --help")
 
 
-def _routes(look: CheckRun) -> Iterator[CheckResult]:
-    for name, document in sorted(look.ctx.ledger.read(ROUTE).items()):
-        version = read_as(RouteVersion, document.value)
+def _routes(run: CheckRun) -> Iterator[CheckResult]:
+    """Whether each route file agrees with the version in the ledger."""
+    for name, version in sorted(read_all(run.ctx.ledger, ROUTE, RouteVersion).items()):
         stages = " → ".join(pair[0] for pair in version.shape)
-        plan = look.ctx.plans.get(name)
+        plan = run.ctx.plans.get(name)
         if version.moves:
             what = f"{name}: items are still at {', '.join(version.moves).replace(FINISHED, 'the end')}"
             yield _bad("route", what, f"milepost routes apply {name} {SIGNED}")
@@ -203,51 +198,50 @@ def _routes(look: CheckRun) -> Iterator[CheckResult]:
             yield _ok("route", f"{name}, version {version.version}: {stages}")
 
 
-def _versions(look: CheckRun) -> Iterator[CheckResult]:
+def _versions(run: CheckRun) -> Iterator[CheckResult]:
     """Whether this process has the route versions that are in force."""
-    old = outdated(look.ctx)
+    old = outdated(run.ctx)
     if old:
-        why = f"{len(old)} of {len(look.ctx.plans)} are of another version than the ledger's; restart this process"
+        why = f"{len(old)} of {len(run.ctx.plans)} are of another version than the ledger's; restart this process"
         yield _bad("route", f"this process has another version of {', '.join(old)}", "restart it", part="routes", unready=why)
 
 
-def _back_fills(look: CheckRun) -> Iterator[CheckResult]:
-    """Completed items that are being sent to an added stage, or that wait for an obstacle."""
-    for route, document in sorted(look.ctx.ledger.read(BACK_FILL).items()):
-        there = read_as(BackFill, document.value)
-        if there.finished_at is not None:
+def _back_fills(run: CheckRun) -> Iterator[CheckResult]:
+    """Unfinished back-fills: completed items that are being sent to an added stage, or that wait because something hinders it."""
+    for route, back_fill in sorted(read_all(run.ctx.ledger, BACK_FILL, BackFill).items()):
+        if back_fill.finished_at is not None:
             continue
-        what = f"{counted(left(there), 'completed item')} of {route} still to be {sent(there)} {there.stage}"
-        waits = hindrance(look.ctx, route, there)
-        if there.stopped_at is not None:
+        what = f"{counted(left(back_fill), 'completed item')} of {route} still to be {sent(back_fill)} {back_fill.stage}"
+        waits = hindrance(run.ctx, route, back_fill)
+        if back_fill.stopped_at is not None:
             go_on = f"milepost routes back-fill {route} --pace RATE {SIGNED}"
-            yield _warn("back-fill", f"{what}; stopped by {there.stopped_by}: {there.stopped_why}", go_on)
+            yield _warn("back-fill", f"{what}; stopped by {back_fill.stopped_by}: {back_fill.stopped_why}", go_on)
         elif waits is not None:
             yield _warn("back-fill", f"{what}; it waits: {waits}", f"milepost routes back-fill {route} --stop {SIGNED}")
-        elif look.now - there.spent_to > LATE_MS + 1000 / there.pace:
-            yield _warn("back-fill", f"{what}; no process has continued it since {look.watch.when(there.spent_to)}", "milepost up")
+        elif run.now - back_fill.spent_to > LATE_MS + 1000 / back_fill.pace:
+            yield _warn("back-fill", f"{what}; no process has continued it since {run.watch.when(back_fill.spent_to)}", "milepost up")
         else:
             yield _ok("back-fill", what)
 
 
-def _processes(look: CheckRun) -> Iterator[CheckResult]:
+def _processes(run: CheckRun) -> Iterator[CheckResult]:
     """The running processes, and those that ended while they held items; of all others only the last, if none is running."""
-    known, dead = processes(look.ctx), set(look.ctx.ledger.dead_workers())
+    known, dead = processes(run.ctx), set(run.ctx.ledger.dead_workers())
     for process in known:
-        heard, held = look.watch.when(process.seen_at), counted(process.in_hand, "item")
+        heard, held = run.watch.when(process.seen_at), counted(process.in_hand, "item")
         if process.holder in dead:
             cure = "the next worker on this machine takes it back at once: milepost work"
             had = f"; it held {held}" if process.in_hand else ""
             yield _warn("process", f"{process.holder} has died, last heartbeat {heard}{had}", cure)
-        elif process.in_hand and ALIVE_MS < look.now - process.seen_at < GONE_MS:
+        elif process.in_hand and ALIVE_MS < run.now - process.seen_at < GONE_MS:
             cure = "if it is dead, its items come back when their leases expire, or when the next worker on that machine starts"
             yield _warn("process", f"{process.holder} has been silent, last heartbeat {heard}; it held {held}", cure)
-    if known and not look.alive:
-        yield _ok("process", f"no process is running; the last to stop was {known[0].holder}, {look.watch.when(known[0].seen_at)}")
-    for process in look.alive:
+    if known and not run.alive:
+        yield _ok("process", f"no process is running; the last to stop was {known[0].holder}, {run.watch.when(known[0].seen_at)}")
+    for process in run.alive:
         roles = ", ".join(sorted(process.roles)) or "no role yet"
         held = counted(process.in_hand, "item")
-        yield _ok("process", f"{process.holder} ({roles}) is running, last heartbeat {look.watch.when(process.seen_at)}; {held} leased")
+        yield _ok("process", f"{process.holder} ({roles}) is running, last heartbeat {run.watch.when(process.seen_at)}; {held} leased")
         for slow in process.overrunning:
             what = f"{process.holder}: a handler has exceeded its timeout: {_slow(slow)}"
             yield _warn("handler", what, "it keeps its slot and lease until it returns; restart that process if it hangs")
@@ -258,113 +252,115 @@ def _slow(slow: dict[str, Any]) -> str:
     return f"{place}, {slow['seconds']:,} s so far" if "seconds" in slow else place
 
 
-def _at_work(look: CheckRun) -> Iterator[CheckResult]:
+def _at_work(run: CheckRun) -> Iterator[CheckResult]:
     """Whether a process is running. Operators need to know while items wait, `/readyz` always."""
-    waiting = sum(_waiting(look, route) for route in look.seen) if not _worker_heard(look) else 0
+    waiting = sum(_waiting(run, route) for route in run.seen) if not _worker_heard(run) else 0
     if waiting:
         what = f"no process is running, and {counted(waiting, 'item')} {'waits' if waiting == 1 else 'wait'} for a worker"
-        yield _warn("process", what, _start(look, "worker"), headline=_sentence(what))
+        yield _warn("process", what, _start(run, "worker"), headline=_sentence(what))
     else:
-        yield _calm("process", _many(len(look.alive)) if look.alive else "no item waits for a worker")
+        yield _calm("process", _many(len(run.alive)) if run.alive else "no item waits for a worker")
 
 
 def _many(alive: int) -> str:
     return f"{alive:,} {'process' if alive == 1 else 'processes'} running"
 
 
-def _start(look: CheckRun, role: str) -> str:
+def _start(run: CheckRun, role: str) -> str:
     """The command that runs this role. Beside 'milepost up --no-work' only a worker is missing."""
-    beside = any("resender" in process.roles for process in look.alive)
+    beside = any("resender" in process.roles for process in run.alive)
     return "milepost work" if role == "worker" and beside else "milepost up"
 
 
-def _worker_heard(look: CheckRun) -> bool:
+def _worker_heard(run: CheckRun) -> bool:
     """Whether a worker is running, or ran a short time ago. (A function on AWS runs only while it is called.)"""
-    if any("worker" in process.roles for process in look.alive):
+    if any("worker" in process.roles for process in run.alive):
         return True
-    gone = set(look.ctx.ledger.dead_workers())
-    others = (process for process in processes(look.ctx) if not process.stopped and process.holder not in gone)
-    return any(look.now - process.roles.get("worker", 0) <= HEARD_MS for process in others)
+    gone = set(run.ctx.ledger.dead_workers())
+    others = (process for process in processes(run.ctx) if not process.stopped and process.holder not in gone)
+    return any(run.now - process.roles.get("worker", 0) <= HEARD_MS for process in others)
 
 
-def _waiting(look: CheckRun, route: str) -> int:
+def _waiting(run: CheckRun, route: str) -> int:
     """Number of items of a route that wait for Milepost's own workers."""
-    plan = look.ctx.plans.get(route)
-    if plan is None or route in look.holds:
+    plan = run.ctx.plans.get(route)
+    if plan is None or route in run.holds:
         return 0
-    stages = look.seen[route].stages
+    stages = run.seen[route].stages
     ours = [stage for stage in stages if stage.name in plan.by_name and plan.by_name[stage.name].ours and not stage.paused]
     return sum(stage.among(*TO_DO) for stage in ours)
 
 
-def _station(look: CheckRun) -> Iterator[CheckResult]:
-    """Functions on AWS have longer heartbeat intervals than a process."""
-    at, _ = look.last_runs.get("worker", (0, ""))
-    if not look.alive and not (look.ctx.ledger.work_queues and look.now - at <= HEARD_MS):
+def _station(run: CheckRun) -> Iterator[CheckResult]:
+    """Whether a process is running. Functions on AWS have longer heartbeat intervals than a process."""
+    at, _ = run.last_runs.get("worker", (0, ""))
+    if not run.alive and not (run.ctx.ledger.work_queues and run.now - at <= HEARD_MS):
         yield _ok("process", "", part="station", unready="no process is running; start 'milepost up'")
 
 
-def _standing_by(look: CheckRun) -> Iterator[CheckResult]:
+def _standing_by(run: CheckRun) -> Iterator[CheckResult]:
     """Processes with an outdated route version: they claim none of its items until they are restarted."""
-    for process in look.alive:
+    for process in run.alive:
         for route in process.outdated:
-            if look.sees(route):
+            if run.sees(route):
                 what = f"{process.holder} stands by: it has an older version of route {route!r}"
                 yield _warn("process", what, "restart it with the present route file", headline=f"{what}. Restart it.")
 
 
-def _roles(look: CheckRun) -> Iterator[CheckResult]:
-    needed = {*ROLES, Retention.name} if Retention.needed(look.ctx) else {*ROLES}
-    for role in sorted({*needed, *look.last_runs}):
-        at, holder = look.last_runs.get(role, (0, ""))
-        shown = _resender(look, at) if role == "resender" else {}
+def _roles(run: CheckRun) -> Iterator[CheckResult]:
+    """When each role last ran successfully, in any process."""
+    needed = {*ROLES, Retention.name} if Retention.needed(run.ctx) else {*ROLES}
+    for role in sorted({*needed, *run.last_runs}):
+        at, holder = run.last_runs.get(role, (0, ""))
+        shown = _resender(run, at) if role == "resender" else {}
         if not at:
-            yield _warn("role", f"{role}: no successful run yet", _start(look, role), **shown)
-        elif look.now - at > HEARD_MS:
-            yield _warn("role", f"{role}: last successful run {look.watch.when(at)}, by {holder}", _start(look, role), **shown)
+            yield _warn("role", f"{role}: no successful run yet", _start(run, role), **shown)
+        elif run.now - at > HEARD_MS:
+            yield _warn("role", f"{role}: last successful run {run.watch.when(at)}, by {holder}", _start(run, role), **shown)
         else:
-            yield _ok("role", f"{role}: last successful run {look.watch.when(at)}, by {holder}", **shown)
+            yield _ok("role", f"{role}: last successful run {run.watch.when(at)}, by {holder}", **shown)
 
 
-def _resender(look: CheckRun, at: int) -> dict[str, str]:
+def _resender(run: CheckRun, at: int) -> dict[str, str]:
     """How the overview and `/readyz` show the resender: without one, silent items are not sent again."""
-    silent_ms = look.now - at
+    silent_ms = run.now - at
     if at and silent_ms <= HEARD_MS:
         return {"headline": f"the resender last ran {short_span(silent_ms)} ago"}
     since = f"has had no successful run for {short_span(silent_ms)}" if at else "has had no successful run yet"
     shown = {"part": "resender", "unready": f"it {since}; start 'milepost up'"}
-    if any(one.live for one in look.seen.values()):
+    if any(one.live for one in run.seen.values()):
         ago = f"The resender last ran {short_span(silent_ms)} ago" if at else "No resender has run yet"
         shown["headline"] = f"{ago}: items whose due time has passed are not sent again."
     return shown
 
 
-def _holds(look: CheckRun) -> Iterator[CheckResult]:
-    names = sorted(name for name in look.holds if look.sees(name.partition("/")[0]))
+def _holds(run: CheckRun) -> Iterator[CheckResult]:
+    """The pauses in force."""
+    names = sorted(name for name in run.holds if run.sees(name.partition("/")[0]))
     for name in names:
-        hold = read_as(Hold, look.holds[name].value)
+        hold = run.holds[name]
         route, *rest = name.split("/", 2)
         where = " ".join([route, *(f"--{option} {quote(value)}" for option, value in zip(("stage", "lane"), rest, strict=False))])
-        until = "" if hold.until is None else f", until {look.watch.when(hold.until)}"
-        what = f"{name} has been paused by {hold.by} since {look.watch.when(hold.at)}{until}: {hold.reason}"
+        until = "" if hold.until is None else f", until {run.watch.when(hold.until)}"
+        what = f"{name} has been paused by {hold.by} since {run.watch.when(hold.at)}{until}: {hold.reason}"
         headline = "" if name != names[0] else f"{name} is paused." if len(names) == 1 else f"{len(names)} pauses are in force."
         yield _warn("pause", what, f"milepost resume {where} {SIGNED}", headline=headline)
     if not names:
         yield _calm("pause", "nothing is paused")
 
 
-def _breakers(look: CheckRun) -> Iterator[CheckResult]:
+def _breakers(run: CheckRun) -> Iterator[CheckResult]:
     """Lanes whose circuit breaker is open."""
-    found = [one for one in breaker_views(look.ctx) if look.sees(one.route)]
+    found = [one for one in breaker_views(run.ctx) if run.sees(one.route)]
     for one in found:
         lane = f" --lane {quote(one.lane)}" if one.lane else ""
         headline = "" if one is not found[0] else _sentence(one.text) if len(found) == 1 else f"{len(found)} breakers are open."
         yield _warn("breaker", one.text, f"milepost breakers close {one.route} {one.stage}{lane} {SIGNED}", headline=headline)
 
 
-def _aside(look: CheckRun) -> Iterator[CheckResult]:
-    """Whether the quarantine has entries. The query may read a queue, and concerns no single route. (`doctor` has the ledger's own count.)"""
-    some = look.once(("set aside",), lambda: _any_aside(look.ctx)) if look.everything else None
+def _quarantine(run: CheckRun) -> Iterator[CheckResult]:
+    """Whether the quarantine has entries. The query may read a queue, and concerns no single route. (`doctor` shows the ledger's count.)"""
+    some = run.once(("set aside",), lambda: _any_aside(run.ctx)) if run.everything else None
     if some:
         headline = "The quarantine has entries."
         yield _warn("ledger", "the quarantine has entries", "milepost quarantine list", headline=headline)
@@ -373,57 +369,57 @@ def _aside(look: CheckRun) -> Iterator[CheckResult]:
 
 
 def _any_aside(ctx: Context) -> bool | None:
-    """None: it cannot be found out now."""
+    """Whether the quarantine has entries; None: it cannot be read now."""
     try:
-        some, more = ctx.ledger.quarantine.set_aside(1)
+        some, more = ctx.ledger.quarantine.entries(1)
     except MilepostError:
         return None
     return bool(some) or more
 
 
-def _gone_stages(look: CheckRun) -> Iterator[CheckResult]:
+def _gone_stages(run: CheckRun) -> Iterator[CheckResult]:
     """Items at stages that neither the route file nor the ledger's version of the route has."""
-    ctx = look.ctx
-    shapes = {name: {pair[0] for pair in read_as(RouteVersion, doc.value).shape} for name, doc in ctx.ledger.read(ROUTE).items()}
-    sums: dict[tuple[str, str], int] = {}
+    ctx = run.ctx
+    shapes = {name: {pair[0] for pair in version.shape} for name, version in read_all(ctx.ledger, ROUTE, RouteVersion).items()}
+    sums: Counter[tuple[str, str]] = Counter()
     for count in ctx.ledger.counts():
         plan = ctx.plans.get(count.route)
         stages = shapes.get(count.route) or (set(plan.by_name) if plan else None)
         if stages is not None and count.stage not in stages and count.status is not Status.COMPLETED:
-            place = (count.route, count.stage)
-            sums[place] = sums.get(place, 0) + count.n
+            sums[count.route, count.stage] += count.n
     for (route, stage), n in sorted(sums.items()):
         if n > 0:
             what = f"{counted(n, 'item')} of {route} stranded at {stage!r}, which is not a stage of it any more"
             yield _bad("stage", what, f"milepost routes apply {route} --map {stage}=STAGE {SIGNED}")
 
 
-def _leases(look: CheckRun) -> Iterator[CheckResult]:
-    for route in route_names(look.ctx):
-        page = look.ctx.ledger.find(Query(route=route, statuses=frozenset({Status.PROCESSING}), due_before=look.now, limit=SAMPLE))
-        expired = sum(1 for item in page.items if item.row.look_at is not None and item.row.look_at <= look.now)
+def _leases(run: CheckRun) -> Iterator[CheckResult]:
+    """Items whose leases have expired."""
+    for route in route_names(run.ctx):
+        page = run.ctx.ledger.find(Query(route=route, statuses=frozenset({Status.PROCESSING}), due_before=run.now, limit=SAMPLE))
+        expired = sum(1 for item in page.items if item.row.look_at is not None and item.row.look_at <= run.now)
         if expired:
             more = "at least " if page.next is not None else ""
             what = f"the leases of {more}{counted(expired, 'item')} of {route} have expired"
             yield _warn("lease", what, "the next claim takes them over: milepost work")
 
 
-def _late(look: CheckRun) -> Iterator[CheckResult]:
+def _late(run: CheckRun) -> Iterator[CheckResult]:
     """Items that workers should have claimed long ago, by stage."""
-    held = {*look.holds, *open_breakers(look.ctx)}
-    for route, stage in worked_stages(look.ctx, held):
-        if look.worth_asking(route, stage, WAITING):
-            late = look.once(("late", route, stage), partial(late_at, look.ctx, route, stage, held, look.now))
+    held = {*run.holds, *open_breakers(run.ctx)}
+    for route, stage in worked_stages(run.ctx, held):
+        if run.worth_asking(route, stage, WAITING):
+            late = run.once(("late", route, stage), partial(late_at, run.ctx, route, stage, held, run.now))
             if late is not None:
-                what, page = late.text(look.now), _items_page(route, f"stage={url_quote(stage, safe='')}&nearest=true")
+                what, page = late.text(run.now), _items_page(route, f"stage={url_quote(stage, safe='')}&nearest=true")
                 yield _warn("late", what, late.cure, headline=_sentence(what), page=page)
 
 
-def _lost_calls(look: CheckRun) -> Iterator[CheckResult]:
+def _lost_messages(run: CheckRun) -> Iterator[CheckResult]:
     """Items that wait for a worker, but have no message in the stage's queue any more."""
-    for route, plan in sorted(look.ctx.plans.items()):
+    for route, plan in sorted(run.ctx.plans.items()):
         try:
-            missing = look.ctx.ledger.missing_calls(plan, look.now)
+            missing = run.ctx.ledger.missing_messages(plan, run.now)
         except LedgerError as error:
             yield _warn("message", f"the queues of {route} could not be compared with its items: {error}")
             continue
@@ -435,20 +431,20 @@ def _lost_calls(look: CheckRun) -> Iterator[CheckResult]:
             yield _warn("message", what, cure)
 
 
-def _refused_answers(look: CheckRun) -> Iterator[CheckResult]:
+def _refused_answers(run: CheckRun) -> Iterator[CheckResult]:
     """Answers for external stages that do not confirm what the stages were given to do."""
-    for route, stage in external_stages(look.ctx):
-        if look.worth_asking(route, stage, AWAITED):
-            found = look.once(("refused", route, stage), partial(refused_at, look.ctx, route, stage))
+    for route, stage in external_stages(run.ctx):
+        if run.worth_asking(route, stage, AWAITED):
+            found = run.once(("refused", route, stage), partial(refused_at, run.ctx, route, stage))
             if found is not None:
                 what, page = found.text(), _items_page(route, f"stage={url_quote(stage, safe='')}&nearest=true")
                 cure = f"milepost show {route} {quote(found.key)}; the stage is offered again automatically"
                 yield _warn("answer", what, cure, headline=_sentence(what), page=page)
 
 
-def _ended_badly(look: CheckRun) -> Iterator[CheckResult]:
+def _failed_and_overdue(run: CheckRun) -> Iterator[CheckResult]:
     """Failed items, and items that have passed their stage's overdue mark."""
-    for route, seen in sorted(look.seen.items()):
+    for route, seen in sorted(run.seen.items()):
         if seen.failed > 0:
             what, page = f"{counted(seen.failed, 'item')} of {route} failed", _items_page(route, "status=failed")
             yield _warn("failed", what, f"milepost groups {route}", headline=_sentence(what), page=page)
@@ -460,52 +456,53 @@ def _ended_badly(look: CheckRun) -> Iterator[CheckResult]:
             yield _warn("overdue", what, f"milepost list {route} --overdue", headline=_sentence(what), page=page)
 
 
-def _subscribers(look: CheckRun) -> Iterator[CheckResult]:
-    quiet, newest, cursors = set(silent(look.ctx)), look.ctx.ledger.last_seq(), live_cursors(look.ctx)
+def _subscribers(run: CheckRun) -> Iterator[CheckResult]:
+    """Whether each subscriber receives its events."""
+    quiet, newest, cursors = set(silent(run.ctx)), run.ctx.ledger.last_seq(), live_cursors(run.ctx)
     for name, cursor in sorted(cursors.items()):
         behind = max(0, newest - cursor.seq)
         lag = f"{counted(behind, 'line')} behind" if behind else "up to date"
         if name in quiet:
-            what = f"{name} has been silent since {look.watch.when(cursor.told_at)}, {lag}; pruning waits for it"
+            what = f"{name} has been silent since {run.watch.when(cursor.told_at)}, {lag}; pruning waits for it"
             cure = f"start it again, or remove it: milepost subscribers forget {quote(name)} {SIGNED}"
             yield _bad(
                 "subscriber", what, cure, headline=f"{name} has been silent for a long time, and pruning waits for it.", page="/events"
             )
         elif cursor.failures:
             what = f"{name} has failed {counted(cursor.failures, 'time')}, {lag}: {cursor.error}"
-            again = f"next attempt {look.watch.when(cursor.retry_at)}"
+            again = f"next attempt {run.watch.when(cursor.retry_at)}"
             # Its error may name items of a route that the viewer does not see, so not every viewer gets it.
             failed = f"{name} receives no events: it failed {counted(cursor.failures, 'time')}."
             yield _warn("subscriber", what, again, headline=failed, page="/events")
         else:
-            yield _ok("subscriber", f"{name}: last event {look.watch.when(cursor.told_at)}, {lag}")
+            yield _ok("subscriber", f"{name}: last event {run.watch.when(cursor.told_at)}, {lag}")
     if cursors:
         yield _calm("subscriber", "all subscribers are up to date")
 
 
-def _parked(look: CheckRun) -> Iterator[CheckResult]:
-    found = [read_as(Parked, document.value) for document in look.ctx.ledger.read(PARKED).values()]
-    seen = [parked for parked in found if look.sees(parked.route)]
+def _parked(run: CheckRun) -> Iterator[CheckResult]:
+    """Events that a subscriber refuses."""
+    seen = [parked for parked in read_all(run.ctx.ledger, PARKED, Parked).values() if run.sees(parked.route)]
     for parked in seen:
-        since = look.watch.when(parked.since)
+        since = run.watch.when(parked.since)
         what = f"{parked.subscriber} refuses an event of {parked.route}/{parked.key} since {since}: {parked.error}"
         whose = f"{quote(parked.subscriber)} {parked.route} {quote(parked.key)}"
         headline = f"Events of {counted(len(seen), 'item')} wait: a subscriber refuses them." if parked is seen[0] else ""
         yield _warn("parked", what, f"milepost subscribers release {whose} {SIGNED}", headline=headline, page="/events")
 
 
-def _alerts(look: CheckRun) -> Iterator[CheckResult]:
+def _alerts(run: CheckRun) -> Iterator[CheckResult]:
     """Alerts that have not reached their receivers."""
-    for one in undelivered(look.ctx):
-        if look.sees(one.route):
-            what = f"{one.to} has not got the alert {one.title!r} of {look.watch.when(one.since)}: {one.error}"
-            again = f"it is sent again {look.watch.when(one.retry_at)}; correct the receiver's address, or the receiver"
+    for one in undelivered(run.ctx):
+        if run.sees(one.route):
+            what = f"{one.to} has not got the alert {one.title!r} of {run.watch.when(one.since)}: {one.error}"
+            again = f"it is sent again {run.watch.when(one.retry_at)}; correct the receiver's address, or the receiver"
             yield _warn("alert", what, again, headline=f"An alert has not reached {one.to}.", page="/events")
 
 
-def _chains(look: CheckRun) -> Iterator[CheckResult]:
+def _chains(run: CheckRun) -> Iterator[CheckResult]:
     """Verify the hash chains of the items written last."""
-    ctx = look.ctx
+    ctx = run.ctx
     newest = ctx.ledger.last_seq()
     refs = list({(line.route, line.key): None for line in ctx.ledger.feed(max(0, newest - CHAINS), CHAINS)})
     checked = 0
@@ -527,8 +524,8 @@ def _unchanged(ctx: Context, route: str, key: str, version: int) -> bool:
     return isinstance(item, Item) and item.row.version == version
 
 
-def _check(name: str, look: Callable[[CheckRun], Iterable[CheckResult]], *views: str) -> Check:
-    return Check(name, look, frozenset(views))
+def _check(name: str, function: Callable[[CheckRun], Iterable[CheckResult]], *views: str) -> Check:
+    return Check(name, function, frozenset(views))
 
 
 CHECKS: tuple[Check, ...] = (
@@ -543,13 +540,13 @@ CHECKS: tuple[Check, ...] = (
     _check("roles", _roles, DOCTOR, READY, OVERVIEW),
     _check("pauses", _holds, DOCTOR, OVERVIEW),
     _check("breakers", _breakers, DOCTOR, OVERVIEW),
-    _check("quarantine", _aside, OVERVIEW),
+    _check("quarantine", _quarantine, OVERVIEW),
     _check("gone stages", _gone_stages, DOCTOR),
     _check("leases", _leases, DOCTOR),
     _check("late work", _late, DOCTOR, OVERVIEW),
-    _check("lost messages", _lost_calls, DOCTOR),
+    _check("lost messages", _lost_messages, DOCTOR),
     _check("refused answers", _refused_answers, DOCTOR, OVERVIEW),
-    _check("failed and overdue", _ended_badly, DOCTOR, OVERVIEW),
+    _check("failed and overdue", _failed_and_overdue, DOCTOR, OVERVIEW),
     _check("subscribers", _subscribers, DOCTOR, OVERVIEW),
     _check("parked events", _parked, DOCTOR, OVERVIEW),
     _check("alerts", _alerts, DOCTOR, OVERVIEW),

@@ -44,7 +44,7 @@ def health_view(report: DoctorReport) -> Health:
 
 def doctor(ctx: Context, format_time: Callable[[int, int], str] = clock_time) -> DoctorReport:
     """Run every check once; each is cheap for any number of items. `format_time` formats the times in the findings."""
-    look = CheckRun(ctx, Watch(ctx.clock.now(), format_time))
-    facts = {**look.facts, "lacks": sorted(ctx.ledger.missing_capabilities)}
-    findings = [result.finding for result in run_checks(look, DOCTOR) if result.finding.what]
-    return DoctorReport(look.now, facts, findings)
+    run = CheckRun(ctx, Watch(ctx.clock.now(), format_time))
+    facts = {**run.facts, "lacks": sorted(ctx.ledger.missing_capabilities)}
+    findings = [result.finding for result in run_checks(run, DOCTOR) if result.finding.what]
+    return DoctorReport(run.now, facts, findings)

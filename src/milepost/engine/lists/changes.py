@@ -16,7 +16,7 @@ from milepost.engine.act_log import enter, finish, has_line
 from milepost.engine.acts.replacement import NewContent, read_content, replaced
 from milepost.engine.apply import Decision, apply_all
 from milepost.engine.context import Context
-from milepost.engine.intake import Receipt
+from milepost.engine.intake import TakenBatch
 from milepost.engine.lists.formats import LineBatch
 from milepost.ports.documents import Act, ListRecord
 
@@ -49,10 +49,11 @@ class ReplaceChanged:
         self._done = 0
         self._compared = 0
 
-    def batch(self, batch: LineBatch, receipts: list[Receipt]) -> tuple[list[Receipt], list[ChangedLine]]:
-        """Replace changed items; returns the updated receipts, and the changed lines with their results."""
-        times = Counter(receipt.key for receipt in receipts)
-        places = [place for place, receipt in enumerate(receipts) if receipt.answer == "changed"]
+    def batch(self, batch: LineBatch, taken: TakenBatch) -> list[ChangedLine]:
+        """Replace changed items and update their receipts; returns the changed lines with their results."""
+        receipts = taken.others
+        times = Counter(taken.keys)
+        places = [place for place, receipt in receipts.items() if receipt.answer == "changed"]
         answers: dict[int, Row | Change | Refusal | None] = {}
         work: list[tuple[int, Item, NewContent]] = []
         keys = [receipts[place].key for place in places]
@@ -65,12 +66,12 @@ class ReplaceChanged:
                 work.append((place, item, read_content(self._plan, batch.inputs[place])))
             else:
                 answers[place] = _GONE
-        self._seen.update(hash(receipt.key) for receipt in receipts if receipt.key)
+        self._seen.update(map(hash, taken.keys))
         decisions = [(item, self._decision(new)) for _, item, new in work]
         made = [decision(item) for item, decision in decisions] if self._dry_run else apply_all(self._ctx, decisions)
         answers |= dict(zip((place for place, _, _ in work), made, strict=True))
         compared = {place: self._compare(item, new) for place, item, new in work}
-        receipts, changed_lines = list(receipts), []
+        changed_lines = []
         for place in places:
             answer = answers[place]
             left = answer.text if isinstance(answer, Refusal) else ""
@@ -78,7 +79,7 @@ class ReplaceChanged:
             if not left:
                 self._done += 1
                 receipts[place] = replace(receipts[place], answer="replaced", error="")
-        return receipts, changed_lines
+        return changed_lines
 
     def _decision(self, new: NewContent) -> Decision:
         def decision(item: Item) -> Change | Refusal:

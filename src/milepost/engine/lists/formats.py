@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -17,7 +17,9 @@ import msgspec
 from msgspec import Struct
 
 from milepost.core.errors import MalformedInput, UsageError
-from milepost.core.routes.route import Route
+from milepost.core.routes.one_field import OneField
+from milepost.core.routes.parsed_input import key_fields
+from milepost.core.routes.route import PORTION, Route
 from milepost.core.values.json import json_fault
 
 LONGEST_LINE = 1 << 20
@@ -43,17 +45,23 @@ class BadLine(Struct, frozen=True):
 class LineBatch(Struct, frozen=True):
     """The content of consecutive lines: inputs, each with line number and raw text, and malformed lines."""
 
-    numbers: list[int]
-    inputs: list[Any]
-    raw: list[bytes]
+    numbers: Sequence[int]
+    inputs: Sequence[Any]
+    raw: Sequence[bytes]
     bad: list[BadLine]
     note: str = ""
     """Note for the submitter on how the list was read."""
 
-    def add(self, number: int, content: Any, line: bytes) -> None:
-        self.numbers.append(number)
-        self.inputs.append(content)
-        self.raw.append(line)
+    @classmethod
+    def of(cls, lines: list[tuple[int, Any, bytes]], bad: list[BadLine]) -> LineBatch:
+        """The batch of lines that were parsed one by one."""
+        return cls([number for number, _, _ in lines], [content for _, content, _ in lines], [raw for _, _, raw in lines], bad)
+
+    @classmethod
+    def joined(cls, parts: list[LineBatch]) -> LineBatch:
+        """The batch of a slice that was parsed in portions: one look-up and one write serve all of it."""
+        numbers, inputs, raw, bad = ([one for part in parts for one in getattr(part, name)] for name in ("numbers", "inputs", "raw", "bad"))
+        return cls(numbers, inputs, raw, bad)
 
 
 def read_batches(slices: Slices, name: str, route: Route, format: str | None = None, *, no_header: bool = False) -> Iterator[LineBatch]:
@@ -78,14 +86,7 @@ def _sniff(lines: list[bytes], name: str, route: Route) -> str:
     if begin.startswith(b"{"):
         return "jsonl"
     text = begin.decode(errors="replace")
-    return "csv" if "," in text or (_key_fields(route) and _header(text, route)) else "txt"
-
-
-def _key_fields(route: Route) -> list[str]:
-    """The fields of the key; none if the key is a function."""
-    if callable(route.key):
-        return []
-    return [route.key] if isinstance(route.key, str) else list(route.key)
+    return "csv" if "," in text or (key_fields(route.key) and _header(text, route)) else "txt"
 
 
 def bad_line(number: int, reason: str, line: bytes) -> BadLine:
@@ -103,16 +104,23 @@ def _text(line: bytes) -> str:
 
 def _singly(first: int, lines: list[bytes], parse: Callable[[str], Any]) -> LineBatch:
     """Parse line by line; `parse` returns None for an empty line."""
-    batch = LineBatch([], [], [], [])
+    found: list[tuple[int, Any, bytes]] = []
+    bad: list[BadLine] = []
     for number, line in enumerate(lines, first):
         try:
             content = parse(_text(line))
         except MalformedInput as error:
-            batch.bad.append(bad_line(number, str(error), line))
+            bad.append(bad_line(number, str(error), line))
         else:
             if content is not None:
-                batch.add(number, content, line)
-    return batch
+                found.append((number, content, line))
+    return LineBatch.of(found, bad)
+
+
+def _portions(first: int, lines: list[bytes]) -> Slices:
+    """Smaller slices of one that cannot be parsed at once, so that an unusual line slows down few others."""
+    for start in range(0, len(lines), PORTION):
+        yield first + start, lines[start : start + PORTION]
 
 
 # txt -----------------------------------------------------------------------------------------------------------------------
@@ -120,7 +128,7 @@ def _singly(first: int, lines: list[bytes], parse: Callable[[str], Any]) -> Line
 
 def _read_txt(slices: Slices, name: str, route: Route) -> Iterator[LineBatch]:
     """One key per line; blank lines and lines that begin with '#' are skipped. A key function receives {"value": line}."""
-    fields = _key_fields(route)
+    fields = list(key_fields(route.key))
     if len(fields) > 1:
         raise UsageError(f"{name} has one key per line, but the key of route {route.name!r} is {' + '.join(fields)}; use csv or jsonl")
     field = fields[0] if fields else "value"
@@ -130,7 +138,21 @@ def _read_txt(slices: Slices, name: str, route: Route) -> Iterator[LineBatch]:
         return {field: key} if key and key[0] != "#" else None
 
     for first, lines in slices:
-        yield _singly(first, lines, parse)
+        yield _keys_at_once(field, first, lines) or LineBatch.joined(
+            [_keys_at_once(field, start, some) or _singly(start, some, parse) for start, some in _portions(first, lines)]
+        )
+
+
+def _keys_at_once(field: str, first: int, lines: list[bytes]) -> LineBatch | None:
+    """Parse the usual case, a key on each line. None: a line is blank, a comment or malformed."""
+    try:
+        whole = b"\n".join(lines).decode()
+    except UnicodeDecodeError:
+        return None
+    keys = list(map(str.strip, whole.split("\n")))
+    if not all(keys) or ("#" in whole and any(key[0] == "#" for key in keys)):
+        return None
+    return LineBatch(range(first, first + len(lines)), OneField(field, keys), lines, [])
 
 
 # jsonl ---------------------------------------------------------------------------------------------------------------------
@@ -142,11 +164,11 @@ def _read_jsonl(slices: Slices, name: str, route: Route) -> Iterator[LineBatch]:
     """One object per line; blank lines are skipped."""
     for first, lines in slices:
         try:
-            inputs = [_decode(line) for line in lines]
+            inputs = list(map(_decode, lines))
         except (ValueError, RecursionError):
             yield _singly(first, lines, _object)
         else:
-            yield LineBatch(list(range(first, first + len(lines))), inputs, lines, [])
+            yield LineBatch(range(first, first + len(lines)), inputs, lines, [])
 
 
 def _object(text: str) -> Any:
@@ -175,14 +197,26 @@ class _Table(Struct, frozen=True):
     note: str = ""
     place: int | None = None
 
-    def contents(self, rows: list[list[str]]) -> list[dict[str, str]] | None:
-        """The contents of rows that are all valid; None: some row is not."""
+    def contents(self, lines: list[str], whole: str) -> Sequence[dict[str, str]] | None:
+        """The contents of lines that are one valid row each; None: some line is not. `whole` is the text with these lines."""
         names, place = self.names, self.place
-        if place is not None:
-            [name] = names
-            return [{name: row[place]} for row in rows] if all(len(row) > place for row in rows) else None
-        width = len(names)
-        return [dict(zip(names, row, strict=True)) for row in rows] if all(len(row) == width for row in rows) else None
+        if place is not None and '"' not in whole:
+            # Without quotes the delimiter alone separates columns, and only one of them is wanted.
+            delimiter, cuts = self.delimiter, place + 1
+            if "\r" in whole:
+                lines = [line.rstrip("\r") for line in lines]
+            if not all(map(str.strip, lines)):
+                return None
+            try:
+                return OneField(names[0], [line.split(delimiter, cuts)[place] for line in lines])
+            except IndexError:
+                return None
+        rows = list(csv.reader(lines, delimiter=self.delimiter, strict=True))
+        width = len(names) if place is None else place + 1
+        # As many rows as lines means one row per line, because no row takes less than a line.
+        if len(rows) != len(lines) or any(len(row) != width if place is None else len(row) < width for row in rows):
+            return None
+        return [dict(zip(names, row, strict=True)) for row in rows] if place is None else OneField(names[0], [row[place] for row in rows])
 
     def content(self, row: list[str]) -> dict[str, str]:
         if self.place is not None:
@@ -198,8 +232,8 @@ def _read_csv(slices: Slices, name: str, route: Route, no_header: bool = False) 
     """One row per line, or several lines if quotes contain line breaks.
 
     The first line is a header with the route's key fields (any header if the key is a function); only then may the delimiter be ';' or a
-    tab. With `no_header` the columns are the key fields in order, then column2, column3, … Where the route has a `key_column` function, that finds
-    header, delimiter and the one column that is read.
+    tab. With `no_header` the columns are the key fields in order, then column2, column3, … Where the route has a `key_column` function,
+    that finds header, delimiter and the one column that is read.
     """
     table: _Table | None = None
     opened: list[bytes] = []
@@ -212,34 +246,33 @@ def _read_csv(slices: Slices, name: str, route: Route, no_header: bool = False) 
                 continue
             if table.note:
                 yield LineBatch([], [], [], [], table.note)
-        first, lines, end = first - len(opened), opened + lines, first + len(lines)
-        batch, opened = _rows_at_once(table, first, lines) or _rows_singly(table, first, lines, at_end=False)
-        yield batch
+        end = first + len(lines)
+        whole = None if opened else _rows_at_once(table, first, lines)
+        if whole is not None:
+            yield whole
+            continue
+        parts: list[LineBatch] = []
+        for start, some in _portions(first, lines):
+            start, some = start - len(opened), opened + some
+            batch, opened = _rows_at_once(table, start, some), []
+            if batch is None:
+                batch, opened = _rows_singly(table, start, some, at_end=False)
+            parts.append(batch)
+        yield LineBatch.joined(parts)
     if table is not None and opened:
         yield _rows_singly(table, end - len(opened), opened, at_end=True)[0]
 
 
-def _rows_at_once(table: _Table, first: int, lines: list[bytes]) -> tuple[LineBatch, list[bytes]] | None:
+def _rows_at_once(table: _Table, first: int, lines: list[bytes]) -> LineBatch | None:
     """Parse the usual case, one valid row per line. None: some line is not, or is the header."""
     if first <= table.header:
         return None
     try:
         whole = b"\n".join(lines).decode()
-        texts = whole.split("\n")
-        if table.place is not None and '"' not in whole:
-            # Without quotes the delimiter alone separates columns, and only one of them is wanted.
-            if not all(map(str.strip, texts)):
-                return None
-            rows = [text.rstrip("\r").split(table.delimiter, table.place + 1) for text in texts]
-        else:
-            rows = list(csv.reader(texts, delimiter=table.delimiter, strict=True))
+        inputs = table.contents(whole.split("\n"), whole)
     except (UnicodeDecodeError, csv.Error):
         return None
-    # As many rows as lines means one row per line, because no row takes less than a line.
-    inputs = table.contents(rows) if len(rows) == len(lines) else None
-    if inputs is None:
-        return None
-    return LineBatch(list(range(first, first + len(lines))), inputs, lines, []), []
+    return None if inputs is None else LineBatch(range(first, first + len(lines)), inputs, lines, [])
 
 
 def _rows_singly(table: _Table, first: int, lines: list[bytes], at_end: bool) -> tuple[LineBatch, list[bytes]]:
@@ -247,7 +280,8 @@ def _rows_singly(table: _Table, first: int, lines: list[bytes], at_end: bool) ->
 
     If a row of several lines is invalid, only its first line is malformed: a stray quote does not affect the others.
     """
-    batch = LineBatch([], [], [], [])
+    found: list[tuple[int, Any, bytes]] = []
+    bad: list[BadLine] = []
     place = 0
     while place < len(lines):
         line, number = lines[place], first + place
@@ -256,7 +290,7 @@ def _rows_singly(table: _Table, first: int, lines: list[bytes], at_end: bool) ->
         try:
             row = next(reader)
             if line.strip() and number != table.header:
-                batch.add(number, table.content(row), line)
+                found.append((number, table.content(row), line))
             place += reader.line_num
             continue
         except MalformedInput as error:
@@ -265,11 +299,11 @@ def _rows_singly(table: _Table, first: int, lines: list[bytes], at_end: bool) ->
             reason = f"it is not CSV: {str(error).partition(' - ')[0]}"
             if "unexpected end of data" in reason:
                 if not at_end and reader.line_num < LONGEST_RECORD:
-                    return batch, lines[place:]
+                    return LineBatch.of(found, bad), lines[place:]
                 reason = "it is not CSV: a quote is not closed"
-        batch.bad.append(bad_line(number, reason, line))
+        bad.append(bad_line(number, reason, line))
         place += 1
-    return batch, []
+    return LineBatch.of(found, bad), []
 
 
 def _table(first: int, lines: list[bytes], name: str, route: Route, no_header: bool) -> _Table | None:
@@ -280,7 +314,7 @@ def _table(first: int, lines: list[bytes], name: str, route: Route, no_header: b
     number, text = filled[0]
     if route.key_column is not None:
         return _key_table(name, number, [text for _, text in filled], route)
-    header, fields = _header(text, route), _key_fields(route)
+    header, fields = _header(text, route), list(key_fields(route.key))
     if no_header and fields and header is not None:
         raise UsageError(f"{name}, line {number} is a header with {' and '.join(map(repr, fields))}; leave out --no-header")
     if header is None and not no_header:
@@ -303,9 +337,10 @@ def _key_table(name: str, number: int, lines: list[str], route: Route) -> _Table
     """The table of which only the column with the keys is read, as the route finds it in the first lines."""
     assert route.key_column is not None
     found = route.key_column(lines)
-    fields = _key_fields(route)
+    fields = list(key_fields(route.key))
     if found is None:
-        raise UsageError(f"{name}: no column of its first {len(lines):,} lines holds {fields[0]!r} of route {route.name!r}")
+        where = "its only line" if len(lines) == 1 else f"its first {len(lines):,} lines"
+        raise UsageError(f"{name}: no column of {where} holds {fields[0]!r} of route {route.name!r}")
     column = f"{fields[0]!r} is in column {found.place + 1}"
     note = f"the list has no header: {column}" if not found.header else column
     return _Table(fields, found.delimiter, number if found.header else 0, note if found.place or not found.header else "", found.place)
@@ -334,7 +369,7 @@ def _wrong_header(name: str, number: int, text: str, fields: list[str], route: R
 
 def _header(text: str, route: Route) -> tuple[list[str], str] | None:
     """Column names and delimiter if the line is a header. Case and surrounding spaces of key fields do not matter."""
-    fields = _key_fields(route)
+    fields = list(key_fields(route.key))
     for delimiter in sorted(",;\t", key=lambda mark: -len(_cells(text, mark))):
         cells = _cells(text, delimiter)
         spelled = {field.lower(): field for field in fields if field not in cells}

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import zlib
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from itertools import chain, islice
-from tempfile import TemporaryFile
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from operator import ge
+from os import SEEK_END
+from tempfile import SpooledTemporaryFile, TemporaryFile
 from typing import IO, Self
 
 HELD = 12 << 20
 """Bytes of keys held in memory before they are written to disk as a sorted run."""
 MOST_RUNS = 64
+CHUNK = 1 << 16
+"""Bytes of a run that are read at once."""
 BLOCK = 1_000
-"""Entries of a run that are read at once."""
+"""Keys in memory that are merged at once."""
+SPARSE = 20
+"""If at most one of so many keys is out of order, these are few and are inserted into the others."""
 
 _OVERHEAD = 64
 # Sorts before every character of a key, so that "key, mark" sorts like the key alone.
 _BETWEEN = "\t"
+_END = "\n"
 
 
 class SortedKeys:
     """Any number of keys with a mark of `width` characters each; returned in order, each key once, in constant memory.
 
-    The order is by code point, which equals the order of the UTF-8 bytes.
+    The order is by code point, which equals the order of the UTF-8 bytes. A list that comes in order, as many are exported, is not
+    sorted again.
     """
 
     def __init__(self, held: int = HELD, width: int = 1) -> None:
@@ -32,7 +39,9 @@ class SortedKeys:
         self._limit = held
         self._size = 0
         self._entries: list[str] = []
-        self._runs: list[IO[str]] = []
+        self._runs: list[IO[bytes]] = []
+        self._ordered: _OrderedKeys | None = None
+        """All keys that came in order."""
 
     def __enter__(self) -> Self:
         return self
@@ -40,27 +49,40 @@ class SortedKeys:
     def __exit__(self, *_: object) -> None:
         for run in self._runs:
             run.close()
+        if self._ordered is not None:
+            self._ordered.close()
 
-    def add(self, keys: Iterable[str], marks: Iterable[str]) -> None:
-        entries = [f"{key}{_BETWEEN}{mark}\n" for key, mark in zip(keys, marks, strict=True)]
-        self.total += len(entries)
+    def add(self, keys: Sequence[str], marks: Sequence[str], *, ordered: bool = True) -> None:
+        """Add keys with the mark of each; marks of one character may be one text. `ordered=False`: other keys of the list will follow that
+        belong before these."""
+        if not keys:
+            return
+        self.total += len(keys)
+        if ordered and (self._ordered is None or keys[0] > self._ordered.last) and not any(map(ge, keys, keys[1:])):
+            if self._ordered is None:
+                self._ordered = _OrderedKeys(self._limit, self._width)
+            self._ordered.add(keys, marks)
+            return
+        entries = [f"{key}{_BETWEEN}{mark}" for key, mark in zip(keys, marks, strict=True)]
         self._entries += entries
         self._size += sum(map(len, entries)) + _OVERHEAD * len(entries)
         if self._size > self._limit:
-            self._write_run(sorted(self._entries))
+            self._write_run(self._held())
             self._entries, self._size = [], 0
             if len(self._runs) == MOST_RUNS:
-                self._write_run(chain.from_iterable(self._merged()))
-                for run in self._runs[:-1]:
+                merged, self._runs = self._runs, []
+                self._write_run(_merged([_read(run) for run in merged]))
+                for run in merged:
                     run.close()
-                del self._runs[:-1]
 
-    def distinct_blocks(self) -> Iterator[tuple[list[str], list[str]]]:
+    def distinct_blocks(self) -> Iterator[tuple[list[str], Sequence[str]]]:
         """Blocks of keys, each key once and in order, with the lowest mark of each. May be called again, but not concurrently."""
-        last, end = None, -self._width - 1
-        for entries in self._merged():
-            keys = [entry[: end - 1] for entry in entries]
-            marks = [entry[end:-1] for entry in entries]
+        if self._ordered is not None and not self._runs and len(self._entries) * SPARSE <= self.total:
+            yield from self._ordered.with_few(*self._split(sorted(self._entries)))
+            return
+        last = None
+        for entries in self._blocks():
+            keys, marks = self._split(entries)
             if keys[0] == last or len(set(keys)) < len(keys):
                 first = [place for place, key in enumerate(keys) if key != (keys[place - 1] if place else last)]
                 last = keys[-1]
@@ -70,81 +92,170 @@ class SortedKeys:
             if keys:
                 yield keys, marks
 
-    def distinct(self) -> Iterator[tuple[str, str]]:
-        """Each key once, in order, with its lowest mark."""
-        for keys, marks in self.distinct_blocks():
-            yield from zip(keys, marks, strict=True)
-
     def all(self) -> Iterator[tuple[str, str]]:
         """Each key as often as it was added, with its marks in order."""
-        end = -self._width - 1
-        return ((entry[: end - 1], entry[end:-1]) for entries in self._merged() for entry in entries)
+        for entries in self._blocks():
+            yield from zip(*self._split(entries), strict=True)
 
-    def _write_run(self, entries: Iterable[str]) -> None:
+    def _split(self, entries: list[str]) -> tuple[list[str], list[str]]:
+        end = -self._width
+        return [entry[: end - 1] for entry in entries], [entry[end:] for entry in entries]
+
+    def _write_run(self, blocks: Iterable[list[str]]) -> None:
         # The file has no name, so nothing remains even if the process dies.
-        run = TemporaryFile("w+", encoding="utf-8", newline="\n", prefix="milepost-")  # noqa: SIM115  (closed in __exit__)
-        run.writelines(entries)
+        run = TemporaryFile("w+b", prefix="milepost-")  # noqa: SIM115  (closed in __exit__)
+        for block in blocks:
+            run.write(_END.join([*block, ""]).encode())
         self._runs.append(run)
 
-    def _merged(self) -> Iterator[list[str]]:
-        """All entries in order, in blocks. Sorting what the runs have in common up to a bound is faster than merging entry by entry."""
-        for run in self._runs:
-            run.seek(0)
+    def _blocks(self) -> Iterator[list[str]]:
+        """All entries in order, in blocks."""
+        sources = [*map(_read, self._runs), self._held()]
+        return _merged(sources if self._ordered is None else [*sources, self._ordered.entries()])
+
+    def _held(self) -> Iterator[list[str]]:
+        """The entries in memory in order, in blocks."""
         self._entries.sort()
-        sources: list[Iterator[str]] = [*map(iter, self._runs), iter(self._entries)]
-        heads: list[list[str]] = [[] for _ in sources]
-        while sources:
-            for place, source in enumerate(sources):
-                if not heads[place]:
-                    heads[place] = list(islice(source, BLOCK if len(sources) > 1 else 10 * BLOCK))
-            left = [place for place, head in enumerate(heads) if head]
-            sources, heads = [sources[place] for place in left], [heads[place] for place in left]
-            if not heads:
-                return
-            # Behind the lowest of the last entries there may be lower ones that were not read yet.
-            bound = min(head[-1] for head in heads)
-            block: list[str] = []
-            for head in heads:
-                cut = bisect_right(head, bound)
-                block += head[:cut]
-                del head[:cut]
-            block.sort()
-            yield block
+        return (self._entries[start : start + BLOCK] for start in range(0, len(self._entries), BLOCK))
 
 
-def pack(keys: Iterable[str]) -> Iterator[bytes]:
-    """Keys as chunks of a blob: one key per line, compressed."""
+class _OrderedKeys:
+    """Keys that came in order, each once, and their marks of `width` characters; on disk from `held` bytes on. They are kept apart, because
+    whole blocks of them can be read and compared at once."""
+
+    def __init__(self, held: int, width: int) -> None:
+        self.last = ""
+        self._width = width
+        self._keys = SpooledTemporaryFile(held, prefix="milepost-")  # noqa: SIM115  (closed in close)
+        self._marks = SpooledTemporaryFile(held, prefix="milepost-")  # noqa: SIM115  (closed in close)
+
+    def close(self) -> None:
+        self._keys.close()
+        self._marks.close()
+
+    def add(self, keys: Sequence[str], marks: Sequence[str]) -> None:
+        self.last = keys[-1]
+        self._keys.write(_END.join([*keys, ""]).encode())
+        self._marks.write("".join(marks).encode())
+
+    def blocks(self) -> Iterator[tuple[list[str], Sequence[str]]]:
+        self._marks.seek(0)
+        for keys in _read(self._keys):
+            marks = self._marks.read(len(keys) * self._width).decode()
+            yield keys, marks if self._width == 1 else [marks[at : at + self._width] for at in range(0, len(marks), self._width)]
+        # Later keys are written behind these.
+        self._marks.seek(0, SEEK_END)
+
+    def with_few(self, others: list[str], their_marks: list[str]) -> Iterator[tuple[list[str], Sequence[str]]]:
+        """The blocks with a few other sorted keys in their places; of equal keys the lowest mark counts."""
+        at = 0
+        for keys, marks in self.blocks():
+            until = bisect_right(others, keys[-1], at)
+            if until > at:
+                marks = list(marks)
+                for other, mark in zip(others[at:until], their_marks[at:until], strict=True):
+                    place = bisect_left(keys, other)
+                    if keys[place] == other:
+                        marks[place] = min(marks[place], mark)
+                    else:
+                        keys.insert(place, other)
+                        marks.insert(place, mark)
+                at = until
+            yield keys, marks
+        rest = dict(zip(reversed(others[at:]), reversed(their_marks[at:]), strict=True))
+        if rest:
+            yield [*reversed(rest)], [*reversed(rest.values())]
+
+    def entries(self) -> Iterator[list[str]]:
+        return ([f"{key}{_BETWEEN}{mark}" for key, mark in zip(keys, marks, strict=True)] for keys, marks in self.blocks())
+
+
+def _read(run: IO[bytes]) -> Iterator[list[str]]:
+    """The lines of a run in blocks."""
+    run.seek(0)
+    while chunk := run.read(CHUNK):
+        whole = chunk if chunk[-1:] == b"\n" else chunk + run.readline()
+        yield whole[:-1].decode().split(_END)
+
+
+def _merged(sources: list[Iterator[list[str]]]) -> Iterator[list[str]]:
+    """All entries in order, in blocks. Sorting what the sources have in common up to a bound is faster than merging entry by entry."""
+    heads: list[list[str]] = [[] for _ in sources]
+    while sources:
+        for place, source in enumerate(sources):
+            if not heads[place]:
+                heads[place] = next(source, [])
+        left = [place for place, head in enumerate(heads) if head]
+        sources, heads = [sources[place] for place in left], [heads[place] for place in left]
+        if not heads:
+            return
+        # Behind the lowest of the last entries there may be lower ones that were not read yet.
+        bound = min(head[-1] for head in heads)
+        block: list[str] = []
+        for place, head in enumerate(heads):
+            cut = bisect_right(head, bound)
+            block += head[:cut]
+            heads[place] = head[cut:]
+        block.sort()
+        yield block
+
+
+def pack(blocks: Iterable[list[str]]) -> Iterator[bytes]:
+    """Blocks of keys as chunks of a blob: one key per line, compressed."""
     # Sorted keys are so similar that a higher level would hardly help.
     compressor = zlib.compressobj(1)
-    rest = iter(keys)
-    while some := list(islice(rest, 10_000)):
-        yield compressor.compress("\n".join([*some, ""]).encode())
+    for keys in blocks:
+        yield compressor.compress("\n".join([*keys, ""]).encode())
     yield compressor.flush()
 
 
-def unpack(chunks: Iterable[bytes]) -> Iterator[str]:
-    """Keys of a blob; EOFError if it is truncated, zlib.error if it is damaged."""
+def unpack(chunks: Iterable[bytes]) -> Iterator[list[str]]:
+    """Keys of a blob, in blocks; EOFError if it is truncated, zlib.error if it is damaged."""
     expander = zlib.decompressobj()
     begun = b""
     for chunk in chunks:
-        whole, end, rest = (begun + expander.decompress(chunk)).rpartition(b"\n")
-        begun = rest if end else whole + rest
-        if end:
-            yield from whole.decode().split("\n")
+        while chunk:
+            # Blocks stay small, however much a chunk expands.
+            whole, end, rest = (begun + expander.decompress(chunk, CHUNK)).rpartition(b"\n")
+            chunk = expander.unconsumed_tail
+            begun = rest if end else whole + rest
+            if end:
+                yield whole.decode().split("\n")
     if not expander.eof:
         raise EOFError("truncated")
 
 
-def missing(earlier: Iterable[str], later: Iterable[str]) -> Iterator[str]:
-    """Keys of `earlier` that are not in `later`; both are sorted and read once."""
-    before, after = iter(earlier), iter(later)
-    held: list[list[str]] = []
-    while block := list(islice(before, 10 * BLOCK)):
-        while not held or held[-1][-1] < block[-1]:
-            more = list(islice(after, 10 * BLOCK))
-            if not more:
+class MissingKeys:
+    """Finds the keys of an earlier list that a later one does not have, while the later one is read in blocks. Both are sorted."""
+
+    def __init__(self, earlier: Iterator[list[str]]) -> None:
+        self._earlier = earlier
+        self._held: list[str] = []
+        self._at = 0
+        """The keys of `_held` from here on are behind the later list so far."""
+
+    def up_to_end_of(self, later: list[str]) -> list[str]:
+        """The missing keys up to the last key of the next block of the later list."""
+        bound = later[-1]
+        while not self._held or self._held[-1] <= bound:
+            more = next(self._earlier, None)
+            if more is None:
                 break
-            held.append(more)
-        known = set().union(*held)
-        yield from (key for key in block if key not in known)
-        held = [some for some in held if some[-1] > block[-1]]
+            self._held, self._at = self._held[self._at :] + more, 0
+        cut = bisect_right(self._held, bound, self._at)
+        passed, self._at = self._held[self._at : cut], cut
+        return [] if passed == later else sorted(set(passed).difference(later))
+
+    def rest(self) -> Iterator[list[str]]:
+        """The missing keys behind the end of the later list."""
+        yield self._held[self._at :]
+        yield from self._earlier
+
+
+def missing(earlier: Iterator[list[str]], later: Iterable[list[str]]) -> Iterator[str]:
+    """Keys of `earlier` that are not in `later`; both are sorted blocks and read once."""
+    keys = MissingKeys(earlier)
+    for block in later:
+        yield from keys.up_to_end_of(block)
+    for gone in keys.rest():
+        yield from gone

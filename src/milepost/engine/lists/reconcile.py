@@ -8,10 +8,9 @@ from __future__ import annotations
 import errno
 import os
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import nullcontext
-from itertools import islice
+from typing import TypedDict, Unpack
 
 import msgspec
 from msgspec import Struct
@@ -24,16 +23,20 @@ from milepost.core.status import TERMINAL, Status
 from milepost.core.values.durations import Moment, iso
 from milepost.engine.act_log import signed
 from milepost.engine.context import Context
-from milepost.engine.intake import Receipt, check_open, start_ms, take_in
+from milepost.engine.intake import TakenBatch, check_open, start_ms, take_in_batch
 from milepost.engine.lists.changes import ChangedLine, ReplaceChanged
 from milepost.engine.lists.formats import BadLine, LineBatch, bad_line, read_batches
-from milepost.engine.lists.keys import SortedKeys, missing, pack, unpack
+from milepost.engine.lists.keys import MissingKeys, SortedKeys, missing, pack, unpack
 from milepost.engine.lists.source import Bytes, Source, open_source
-from milepost.ports.documents import LIST, ListRecord, read_as
+from milepost.engine.views.items import counted
+from milepost.ports.documents import LIST, ListRecord, read_all
+from milepost.ports.items import Same
 
 SHOWN = 1_000
 """Most malformed lines, changed lines and vanished keys in a report; the counts include all."""
 PROGRESS_MS = 100
+SPARSE = 20
+"""If at most one of so many lines is new, changed or malformed, these are few and are sorted apart."""
 NUMBER, DIGEST = 12, 16
 """Characters of the line number and of the content digest in a dry run's note of each new line."""
 MEANING = {
@@ -55,9 +58,8 @@ Progress = Callable[[int, int, int | None], None]
 # A key that occurs several times counts once, under the lowest of its marks; shown in this order.
 _CATEGORIES = {"a": "new", "A": "replaced", "c": "in_progress", "d": "finished", "e": "failed", "f": "changed"}
 _MARK_OF_STATUS = {status: "d" if status is Status.COMPLETED else "e" if status in TERMINAL else "c" for status in Status}
-
-
-_MARK_OF_ANSWER = {"new": "a", "replaced": "A"}
+_MALFORMED = "x"
+_MARK_OF_ANSWER = {"new": "a", "replaced": "A", "known": "f", "changed": "f", "malformed": _MALFORMED}
 
 
 class ListReport(Struct, frozen=True, kw_only=True):
@@ -85,76 +87,57 @@ class ListReport(Struct, frozen=True, kw_only=True):
     """Notes for the submitter, such as a missing header."""
 
 
-def submit_list(
-    ctx: Context,
-    route: str,
-    path: str | Bytes,
-    *,
-    name: str | None = None,
-    format: str | None = None,
-    no_header: bool = False,
-    full: bool = False,
-    dry_run: bool = False,
-    by: str | None = None,
-    not_before: Moment | None = None,
-    replace_changed: bool = False,
-    rerun: bool = False,
-    failed_again: bool = False,
-    reason: str = "",
-    on_progress: Progress | None = None,
-) -> ListReport:
-    """Take in the list at `path` ("-": standard input; or an open stream, with its `name`), reconcile and record it. `full`: it is the complete list, so vanished keys can be
-    reported. `no_header`: the first line of a CSV is an item. With `dry_run` nothing is written. UsageError if it cannot be read.
+class ListOptions(TypedDict, total=False):
+    """Options for a list."""
 
-    `not_before`: earliest start of new items. `replace_changed`: known items with other content get that of the list, signed by `by` with
-    a `reason`; with `rerun` also COMPLETED ones, which then run again. `failed_again`: keys that failed or were cancelled and whose rows
-    were pruned are taken in again, signed in the same way."""
+    format: str | None
+    """txt, csv or jsonl; None: by file extension, else by content."""
+    no_header: bool
+    """The first line of a CSV is an item."""
+    full: bool
+    """It is the complete list, so vanished keys can be reported."""
+    dry_run: bool
+    """Nothing is written."""
+    by: str | None
+    not_before: Moment | None
+    """Earliest start of new items."""
+    replace_changed: bool
+    """Known items with other content get that of the list, signed by `by` with a `reason`."""
+    rerun: bool
+    """With `replace_changed`: also COMPLETED items, which then run again."""
+    failed_again: bool
+    """Keys that failed or were cancelled and whose rows were pruned are taken in again, signed by `by` with a `reason`."""
+    reason: str
+    on_progress: Progress | None
+
+
+def submit_list(ctx: Context, route: str, path: str | Bytes, *, name: str | None = None, **options: Unpack[ListOptions]) -> ListReport:
+    """Take in the list at `path` ("-": standard input; or an open stream, with its `name`), reconcile and record it. UsageError if it cannot
+    be read."""
     ctx.plan(route)
     if not isinstance(path, str) and not name:
         raise UsageError("submit_list: give the name of a list that is a stream; its end, such as .csv, says the format")
     with open_source(path) if isinstance(path, str) else nullcontext(Source(path, name or "")) as source:
         title = name or ("stdin" if path == "-" else os.path.basename(source.name))
-        return take_in_list(
-            ctx,
-            route,
-            source,
-            title,
-            format=format,
-            no_header=no_header,
-            full=full,
-            dry_run=dry_run,
-            by=by,
-            not_before=not_before,
-            replace_changed=replace_changed,
-            rerun=rerun,
-            failed_again=failed_again,
-            reason=reason,
-            on_progress=on_progress,
-        )
+        return take_in_list(ctx, route, source, title, **options)
 
 
-def take_in_list(
-    ctx: Context,
-    route: str,
-    source: Source,
-    title: str,
-    *,
-    format: str | None = None,
-    no_header: bool = False,
-    full: bool = False,
-    dry_run: bool = False,
-    by: str | None = None,
-    not_before: Moment | None = None,
-    replace_changed: bool = False,
-    rerun: bool = False,
-    failed_again: bool = False,
-    reason: str = "",
-    on_progress: Progress | None = None,
-) -> ListReport:
+def take_in_list(ctx: Context, route: str, source: Source, title: str, **options: Unpack[ListOptions]) -> ListReport:
     """`submit_list` for an open source."""
+    by, reason, dry_run, on_progress = (
+        options.get("by"),
+        options.get("reason", ""),
+        options.get("dry_run", False),
+        options.get("on_progress"),
+    )
+    replace_changed, rerun, failed_again = (
+        options.get("replace_changed", False),
+        options.get("rerun", False),
+        options.get("failed_again", False),
+    )
     plan = ctx.plan(route)
     check_open(plan)
-    starts_at = start_ms(ctx, not_before)
+    starts_at = start_ms(ctx, options.get("not_before"))
     if rerun and not replace_changed:
         raise UsageError("rerun needs replace_changed")
     if (replace_changed or failed_again) and not dry_run:
@@ -163,17 +146,17 @@ def take_in_list(
     earlier = records(ctx, route)
     # Keep lists in order of time, even if two arrive within a millisecond.
     at = max(ctx.clock.now(), earlier[-1].at + 1 if earlier else 0)
-    record = ListRecord(ctx.chance.token(), route, title, "", at, full, {"replaced": 0} if replace_changed else {}, "", by or "")
+    counts = {"replaced": 0} if replace_changed else {}
+    record = ListRecord(ctx.chance.token(), route, title, "", at, options.get("full", False), counts, "", by or "")
     malformed: list[BadLine] = []
     changed: list[ChangedLine] = []
     notes: list[str] = []
-    refused = conflicts = 0
-    fresh = 0
-    told_at = 0
+    refused = conflicts = new_items = reported_at = 0
     begun = dry_run
     replacing = ReplaceChanged(ctx, plan, record, by or "", reason, rerun, dry_run) if replace_changed else None
     with SortedKeys() as keys, SortedKeys(width=NUMBER + DIGEST) as previewed:
-        for batch in read_batches(source.slices(), source.name, plan.route, format, no_header=no_header):
+        lines = source.slices()
+        for batch in read_batches(lines, source.name, plan.route, options.get("format"), no_header=options.get("no_header", False)):
             if not begun:
                 # Recorded before its first item, so that an item's list can be found even if the list is interrupted.
                 _write(ctx, record)
@@ -183,32 +166,29 @@ def take_in_list(
             bad = batch.bad
             if batch.inputs:
                 try:
-                    receipts = take_in(
+                    taken = take_in_batch(
                         ctx, plan, batch.inputs, by=by, list_id=record.id, dry_run=dry_run, not_before=starts_at, failed_again=again
                     )
                 except LedgerError as error:
-                    if fresh:
-                        error.after(f"{fresh:,} new items of this list are recorded; submit it again: recorded items are recognised")
+                    if n := new_items + error.recorded:
+                        done = f"{counted(n, 'new item')} of this list {'is' if n == 1 else 'are'} recorded"
+                        error.after(f"{done}; submit it again: recorded items are recognised")
                     raise
-                answers = [receipt.answer for receipt in receipts]
-                fresh += answers.count("new")
-                changed_lines: list[ChangedLine] = []
-                if replacing is not None:
-                    receipts, changed_lines = replacing.batch(batch, receipts)
-                    answers = [receipt.answer for receipt in receipts]
-                bad = _sorted_out(batch, receipts, keys)
-                others: list[ChangedLine] = []
-                if "changed" in answers:
-                    lines = zip(batch.numbers, receipts, strict=True)
-                    others = [ChangedLine(number, receipt.key) for number, receipt in lines if receipt.answer == "changed"]
+                new_items += taken.counts()["new"]
+                changed_lines = [] if replacing is None else replacing.batch(batch, taken)
+                bad = _add_keys(batch, taken, keys)
+                noted = _note_new(plan.route, batch, taken, previewed) if dry_run else frozenset()
+                others = [
+                    ChangedLine(batch.numbers[place], one.key)
+                    for place, one in taken.others.items()
+                    if one.answer == "changed" and place not in noted
+                ]
                 conflicts += len(others)
                 changed += (others if replacing is None else changed_lines)[: SHOWN - len(changed)]
-                if dry_run:
-                    _note_new(plan.route, batch, receipts, previewed)
             refused += len(bad)
             malformed += bad[: SHOWN - len(malformed)]
-            if on_progress is not None and (now := ctx.clock.now()) - told_at >= PROGRESS_MS:
-                told_at = now
+            if on_progress is not None and (now := ctx.clock.now()) - reported_at >= PROGRESS_MS:
+                reported_at = now
                 on_progress(source.lines_done, source.bytes_done, source.size)
         if on_progress is not None:
             on_progress(source.lines_done, source.bytes_done, source.size)
@@ -222,15 +202,15 @@ def take_in_list(
         return _finish(ctx, record, keys, malformed, changed, conflicts, refused, notes, _last_full(earlier), dry_run)
 
 
-def _note_new(route: Route, batch: LineBatch, receipts: list[Receipt], previewed: SortedKeys) -> None:
-    """Note key, line and digest of new lines: a dry run writes nothing, so the ledger cannot recognise a repeated key."""
-    new = [
-        (n, content, receipt.key)
-        for n, content, receipt in zip(batch.numbers, batch.inputs, receipts, strict=True)
-        if receipt.answer == "new"
-    ]
-    marks = [f"{n:0{NUMBER}d}{digest_of(route.read(content).content).hex()[:DIGEST]}" for n, content, _ in new]
-    previewed.add([key for _, _, key in new], marks)
+def _note_new(route: Route, batch: LineBatch, taken: TakenBatch, previewed: SortedKeys) -> Collection[int]:
+    """Note key, line and digest of each line with a new key: a dry run writes nothing, so the ledger cannot recognise a repeated key.
+    Returns their places."""
+    keys = {receipt.key for receipt in taken.others.values() if receipt.answer == "new"}
+    new = {place: receipt.key for place, receipt in taken.others.items() if receipt.key in keys}
+    digests = [digest_of(route.read(batch.inputs[place]).content).hex()[:DIGEST] for place in new]
+    marks = [f"{batch.numbers[place]:0{NUMBER}d}{digest}" for place, digest in zip(new, digests, strict=True)]
+    previewed.add(list(new.values()), marks)
+    return new.keys()
 
 
 def _previewed_conflicts(previewed: SortedKeys) -> Iterator[ChangedLine]:
@@ -245,8 +225,8 @@ def _previewed_conflicts(previewed: SortedKeys) -> Iterator[ChangedLine]:
 
 def records(ctx: Context, route: str) -> list[ListRecord]:
     """The route's lists, oldest first. One without `keys_blob` was interrupted or is in progress."""
-    found = (read_as(ListRecord, document.value) for document in ctx.ledger.read(LIST).values())
-    return sorted((record for record in found if record.route == route), key=lambda record: (record.at, record.id))
+    found = (record for record in read_all(ctx.ledger, LIST, ListRecord).values() if record.route == route)
+    return sorted(found, key=lambda record: (record.at, record.id))
 
 
 def vanished_keys(ctx: Context, route: str, list_id: str) -> Iterator[str]:
@@ -264,16 +244,42 @@ def vanished_keys(ctx: Context, route: str, list_id: str) -> Iterator[str]:
     return iter(()) if before is None else missing(_keys_of(ctx, before), _keys_of(ctx, record))
 
 
-def _sorted_out(batch: LineBatch, receipts: list[Receipt], keys: SortedKeys) -> list[BadLine]:
+def _add_keys(batch: LineBatch, taken: TakenBatch, keys: SortedKeys) -> list[BadLine]:
     """Record each key with its category; returns all malformed lines of the batch in order."""
-    sound = [receipt for receipt in receipts if receipt.answer != "malformed"]
-    marks = [_MARK_OF_STATUS[r.status] if r.answer == "known" and r.status else _MARK_OF_ANSWER.get(r.answer, "f") for r in sound]
-    keys.add([receipt.key for receipt in sound], marks)
-    if len(sound) == len(receipts):
-        return batch.bad
-    lines = zip(batch.numbers, receipts, batch.raw, strict=True)
-    bad = [bad_line(number, receipt.error, raw) for number, receipt, raw in lines if receipt.answer == "malformed"]
-    return sorted(batch.bad + bad, key=lambda bad: bad.line)
+    marks = _marks_of(taken)
+    bad = [
+        bad_line(batch.numbers[place], receipt.error, batch.raw[place])
+        for place, receipt in taken.others.items()
+        if receipt.answer == "malformed"
+    ]
+    if not taken.others:
+        keys.add(taken.keys, marks)
+    elif len(taken.others) * SPARSE > len(marks):
+        sound = [place for place, mark in enumerate(marks) if mark != _MALFORMED]
+        keys.add([taken.keys[place] for place in sound], [marks[place] for place in sound])
+    else:
+        # In a sorted list new keys are often out of order. Without them the others need no sorting.
+        apart = [place for place in taken.others if marks[place] != _MALFORMED]
+        keys.add([taken.keys[place] for place in apart], [marks[place] for place in apart], ordered=False)
+        usual = list(taken.keys)
+        for place in reversed(taken.others):
+            del usual[place], marks[place]
+        keys.add(usual, marks)
+    return sorted(batch.bad + bad, key=lambda bad: bad.line) if bad else batch.bad
+
+
+def _marks_of(taken: TakenBatch) -> list[str]:
+    """The mark of each line's category. Usually all known items of a batch are in the same one."""
+    usual = next((answer for answer in taken.answers if type(answer) is Same), None)
+    odd = sum(taken.answers[place] != usual for place in taken.others)
+    if usual is None or taken.answers.count(usual) + odd == len(taken.answers):
+        marks = [_MARK_OF_STATUS[usual.status] if usual else ""] * len(taken.answers)
+    else:
+        marks = [_MARK_OF_STATUS[answer.status] if type(answer) is Same else "" for answer in taken.answers]
+    for place, receipt in taken.others.items():
+        known = receipt.answer == "known" and receipt.status
+        marks[place] = _MARK_OF_STATUS[known] if known else _MARK_OF_ANSWER[receipt.answer]
+    return marks
 
 
 def _finish(
@@ -290,20 +296,23 @@ def _finish(
 ) -> ListReport:
     """Count keys and conflicts, store the keys, find vanished keys, and record the list."""
     tally = dict.fromkeys(_CATEGORIES, 0)
+    vanished = _Vanished(iter(()) if before is None else _keys_of(ctx, before)) if record.full else None
 
-    def counted() -> Iterator[str]:
+    def blocks() -> Iterator[list[str]]:
         for some, marks in keys.distinct_blocks():
-            for mark, count in Counter(marks).items():
-                tally[mark] += count
-            yield from some
+            for mark in tally:
+                tally[mark] += marks.count(mark)
+            if vanished is not None:
+                vanished.note(some)
+            yield some
 
     if dry_run:
-        for _ in counted():
+        for _ in blocks():
             pass
     else:
         record = replace(record, keys_blob=f"lists/{record.id}")
         try:
-            ctx.blobs.write(record.keys_blob, pack(counted()))
+            ctx.blobs.write(record.keys_blob, pack(blocks()))
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             what = f"the keys of the list {record.name!r} cannot be stored: {'the disk is full' if full else error}"
@@ -316,14 +325,12 @@ def _finish(
         del counts["replaced"]
     counts |= {"repeated": keys.total - sum(counts.values()), "malformed": refused}
     lines = sum(counts.values())
-    vanished: list[str] = []
-    if record.full:
-        try:
-            gone = iter(()) if before is None else missing(_keys_of(ctx, before), (key for key, _ in keys.distinct()))
-            vanished = list(islice(gone, SHOWN))
-            counts["vanished"] = len(vanished) + sum(1 for _ in gone)
-        except MilepostError as error:
-            notes.append(f"vanished keys are unknown: {error}")
+    if vanished is not None:
+        vanished.finish()
+        if vanished.error is None:
+            counts["vanished"] = vanished.count
+        else:
+            notes.append(f"vanished keys are unknown: {vanished.error}")
     if not dry_run:
         _write(ctx, replace(record, counts=counts))
     return ListReport(
@@ -338,10 +345,38 @@ def _finish(
         counts=counts,
         malformed=malformed,
         changed=changed,
-        vanished=vanished,
+        vanished=vanished.shown if vanished is not None else [],
         compared_with=before.id if before is not None and "vanished" in counts else "",
         notes=notes,
     )
+
+
+class _Vanished:
+    """Keys of the previous full list that are not in this one: their number, and the first ones; `error` says why they are unknown."""
+
+    def __init__(self, earlier: Iterator[list[str]]) -> None:
+        self.count = 0
+        self.shown: list[str] = []
+        self.error: MilepostError | None = None
+        self._missing = MissingKeys(earlier)
+
+    def note(self, keys: list[str]) -> None:
+        """Compare with the next block of this list."""
+        self._add(lambda: [self._missing.up_to_end_of(keys)])
+
+    def finish(self) -> None:
+        """Compare the rest of the previous list, at the end of this one."""
+        self._add(self._missing.rest)
+
+    def _add(self, find: Callable[[], Iterable[list[str]]]) -> None:
+        if self.error is not None:
+            return
+        try:
+            for gone in find():
+                self.count += len(gone)
+                self.shown += gone[: SHOWN - len(self.shown)]
+        except MilepostError as error:
+            self.error, self.shown = error, []
 
 
 def _write(ctx: Context, record: ListRecord) -> None:
@@ -352,7 +387,7 @@ def _last_full(earlier: list[ListRecord]) -> ListRecord | None:
     return next((record for record in reversed(earlier) if record.full and record.keys_blob), None)
 
 
-def _keys_of(ctx: Context, record: ListRecord) -> Iterator[str]:
+def _keys_of(ctx: Context, record: ListRecord) -> Iterator[list[str]]:
     try:
         yield from unpack(ctx.blobs.read(record.keys_blob))
     except (OSError, EOFError, zlib.error) as error:

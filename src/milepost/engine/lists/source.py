@@ -11,10 +11,11 @@ from hashlib import sha256
 from typing import Protocol
 
 from milepost.core.errors import MilepostError, UsageError
-from milepost.engine.intake import BATCH
 from milepost.engine.lists.formats import LONGEST_LINE, Slices
 
 CHUNK = 1 << 18
+BATCH = 4_000
+"""Lines that are looked up together. Of a list that is delivered again few lines are new: those of a whole batch share one write."""
 _BOM = b"\xef\xbb\xbf"
 _FOREIGN = {
     b"\xff\xfe": "UTF-16 text; save it as UTF-8",
@@ -106,7 +107,7 @@ class Source:
 
 
 def _may_be_a_mark(start: bytes) -> bool:
-    """Is this an incomplete beginning of one of the marks?"""
+    """Whether this is an incomplete beginning of one of the marks."""
     return bool(start) and any(len(start) < len(mark) and mark.startswith(start) for mark in (_BOM, *_FOREIGN))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -14,9 +14,9 @@ from milepost.ports.observer import Observer
 from milepost.ports.runner import JobResult
 
 OTHER = "other"
-"""Stands for every name that is not a known route, stage or word: labels never grow with input."""
+"""Label for every name that is not a known route, stage or word: the number of labels does not grow with input."""
 ANSWERS = ("new", "known", "changed", "malformed")
-SEEN_TO = ("resent", "offered", "lost", "overdue", "no_answer", "confirmed", "decided")
+RESENDER_ACTS = ("resent", "offered", "lost", "overdue", "no_answer", "confirmed", "decided")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 OUTCOMES = {"Done": "done", "NotYet": "not-yet", "HandedOver": "handed-over", "Retry": "retry", "Reject": "reject"}
 MOST_SERIES = 2_000
@@ -53,10 +53,9 @@ class Collector:
             }
         return MetricFigures(counters, histograms)
 
-    def submitted(self, route: str, answers: Iterable[str]) -> None:
-        found = Counter(answers)
+    def submitted(self, route: str, answers: Mapping[str, int]) -> None:
         with self._lock:
-            for answer, n in found.items():
+            for answer, n in answers.items():
                 self._count("submits", (self._route(route), _among(ANSWERS, answer)), n)
 
     def claimed(self, route: str, stage: str, items: int, lost: int) -> None:
@@ -84,14 +83,14 @@ class Collector:
         found = Counter(items)
         with self._lock:
             for (stage, what), n in found.items():
-                self._count("resender", (*self._place(route, stage), _among(SEEN_TO, what)), n)
+                self._count("resender", (*self._place(route, stage), _among(RESENDER_ACTS, what)), n)
                 if what == "lost":
                     self._count("leases_lost", self._place(route, stage), n)
 
     def delivered(self, subscriber: str, taken: int, failed: int) -> None:
         with self._lock:
-            self._count("told", (subscriber, "taken"), taken)
-            self._count("told", (subscriber, "failed"), failed)
+            self._count("event_deliveries", (subscriber, "delivered"), taken)
+            self._count("event_deliveries", (subscriber, "failed"), failed)
 
     def called(self, method: str, path: str, status: int, seconds: float) -> None:
         method = _among(METHODS, method)
@@ -128,10 +127,9 @@ class BothObservers:
     def __init__(self, first: Observer, second: Observer) -> None:
         self._observers = (first, second)
 
-    def submitted(self, route: str, answers: Iterable[str]) -> None:
-        given = list(answers)
+    def submitted(self, route: str, answers: Mapping[str, int]) -> None:
         for one in self._observers:
-            one.submitted(route, given)
+            one.submitted(route, answers)
 
     def claimed(self, route: str, stage: str, items: int, lost: int) -> None:
         for one in self._observers:

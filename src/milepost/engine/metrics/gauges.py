@@ -34,7 +34,7 @@ COUNTED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("outcomes", "Outcomes by result: written, refused because the lease was lost, or left to a newer process.", ("result",)),
     ("leases_lost", "Expired leases that this process found.", PLACE),
     ("resender", "Items whose due time had passed, by what this process's resender did.", (*PLACE, "what")),
-    ("told", "Events delivered to subscribers by this process.", ("subscriber", "result")),
+    ("event_deliveries", "Deliveries of events to subscribers by this process.", ("subscriber", "result")),
     ("http_requests", "Calls answered.", ("method", "path", "status")),
 )
 TIMED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -50,7 +50,7 @@ class Gauges:
     def __init__(self, ctx: Context, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._ctx = ctx
         self._monotonic = monotonic
-        self._keep_s = KEEP_REMOTE_S if "pulse" in ctx.ledger.missing_capabilities else KEEP_S
+        self._keep_s = KEEP_REMOTE_S if "change counter" in ctx.ledger.missing_capabilities else KEEP_S
         self._lock = threading.Lock()
         self._read_at: float | None = None
         self._found: list[Family] = []

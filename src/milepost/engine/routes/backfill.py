@@ -26,10 +26,10 @@ from milepost.core.values.refusal import Refusal, RefusalKind
 from milepost.engine.act_log import Selection, enter, finish, record, recorded, signed
 from milepost.engine.apply import OUTDATED, Decision, apply_all
 from milepost.engine.context import Context
-from milepost.engine.evidence.restore import bring_back, can_bring_back
+from milepost.engine.evidence.restore import can_restore, restore_rows
 from milepost.engine.routes.backfill_progress import finished_items, hindrance, left, sent, to_be_sent
 from milepost.engine.views.items import SIGNED
-from milepost.ports.documents import BACK_FILL, ROUTE, BackFill, Document, RouteVersion, read_as
+from milepost.ports.documents import BACK_FILL, ROUTE, BackFill, Document, RouteVersion, read_all, read_as, read_versioned
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
 
@@ -51,7 +51,7 @@ def finished_before(route: str, since: int) -> Query:
     return Query(route=route, statuses=frozenset({Status.COMPLETED}), entered_before=since + 1)
 
 
-def sender_on(ctx: Context, plan: Plan, to: str, since: int, author: dict[str, str]) -> Decision:
+def back_fill_decision(ctx: Context, plan: Plan, to: str, since: int, author: dict[str, str]) -> Decision:
     """Decision that sends an item which had finished by then, and none twice."""
 
     def decision(item: Item) -> Change | Refusal:
@@ -70,16 +70,16 @@ BEEN_THERE = Refusal(RefusalKind.UNCHANGED, "it has already completed that stage
 SENT_ON = Refusal(RefusalKind.DONE_BEFORE, "it was already sent, and has completed")
 
 
-def runner_again(ctx: Context, plan: Plan, taken: BackFill, author: dict[str, str]) -> Decision:
+def rerun_decision(ctx: Context, plan: Plan, portion: BackFill, author: dict[str, str]) -> Decision:
     """Decision that reruns an item which had finished when the rerun began, and none twice."""
 
     def decision(item: Item) -> Change | Refusal:
         row = item.row
-        if row.updated_at >= taken.since and any(written.line.act == taken.act for written in ctx.ledger.history(row.route, row.key)):
+        if row.updated_at >= portion.since and any(written.line.act == portion.act for written in ctx.ledger.history(row.route, row.key)):
             return SENT_ON
-        if row.status is Status.COMPLETED and row.entered_at > taken.since:
+        if row.status is Status.COMPLETED and row.entered_at > portion.since:
             return BEEN_THERE
-        return run_again(item, plan, ctx.clock.now(), stage=taken.stage, as_new=taken.as_new, **author)
+        return run_again(item, plan, ctx.clock.now(), stage=portion.stage, as_new=portion.as_new, **author)
 
     return decision
 
@@ -89,15 +89,14 @@ def begin(ctx: Context, plan: Plan, stage: str, pace: float, since: int, *, by: 
     """Record a paced back-fill, which the resender carries out. A repeated call for the same version changes nothing."""
     name = f"{plan.name}-v{plan.version}-back-fill"
     while True:
-        held = ctx.ledger.read_one(BACK_FILL, plan.name)
-        before = None if held is None else read_as(BackFill, held.value)
+        before, version = read_versioned(ctx.ledger, BACK_FILL, plan.name, BackFill)
         if before is not None and before.act == name:
             return before
         act = enter(ctx, "back-fill", plan.name, by, reason, {"stage": stage, "pace": pace}, name)
         now = ctx.clock.now()
         # The first item may be sent at once.
         begun = BackFill(stage, since, pace, act.id, by, reason, now, to_be_sent(ctx.ledger, plan.name), now - ceil(1000 / pace))
-        if ctx.ledger.write(BACK_FILL, plan.name, begun, expect=0 if held is None else held.version):
+        if ctx.ledger.write(BACK_FILL, plan.name, begun, expect=version):
             if before is not None and before.finished_at is None:
                 finish(ctx, recorded(ctx, before.act), before.done)  # it was stopped, and this one replaces it
             return begun
@@ -110,25 +109,24 @@ def begin_rerun(ctx: Context, plan: Plan, query: Query, stage: str | None, as_ne
     about = {**chosen.to_record(), "stage": stage, "as_new": as_new or None, "pace": pace}
     while True:
         refuse_second(ctx.ledger, plan.name)
-        held = ctx.ledger.read(BACK_FILL).get(plan.name)
+        _, version = read_versioned(ctx.ledger, BACK_FILL, plan.name, BackFill)
         act = enter(ctx, "rerun", plan.name, by, reason, {name: value for name, value in about.items() if value is not None})
         now = ctx.clock.now()
         total = chosen.expected(ctx) or finished_items(ctx.ledger, plan.name)
         # The first item may be sent at once.
         spent_to = now - ceil(1000 / pace)
         begun = BackFill(stage or plan.first.name, now, pace, act.id, by, reason, now, total, spent_to, rerun=about["query"], as_new=as_new)
-        if ctx.ledger.write(BACK_FILL, plan.name, begun, expect=0 if held is None else held.version):
+        if ctx.ledger.write(BACK_FILL, plan.name, begun, expect=version):
             return begun
         finish(ctx, act, 0)  # another one was begun concurrently
 
 
 def refuse_second(ledger: Ledger, route: str) -> None:
     """Raise if the route has an unfinished back-fill; only one may run at a time."""
-    held = ledger.read_one(BACK_FILL, route)
-    there = None if held is None else read_as(BackFill, held.value)
-    if there is not None and there.under_way:
+    back_fill, _ = read_versioned(ledger, BACK_FILL, route, BackFill)
+    if back_fill is not None and back_fill.under_way:
         raise UsageError(
-            f"finished items of route {route!r} are being {sent(there)} {there.stage!r}, {left(there):,} left: wait for its"
+            f"finished items of route {route!r} are being {sent(back_fill)} {back_fill.stage!r}, {left(back_fill):,} left: wait for its"
             f" end, or stop it: milepost routes back-fill {route} --stop {SIGNED}"
         )
 
@@ -136,48 +134,47 @@ def refuse_second(ledger: Ledger, route: str) -> None:
 def change_pace(ctx: Context, route: str, pace: float, *, by: str, reason: str) -> BackFill:
     """Change the pace; a stopped back-fill continues."""
 
-    def changed(there: BackFill) -> BackFill:
+    def changed(back_fill: BackFill) -> BackFill:
         now = ctx.clock.now()
         return replace(
-            there, pace=pace, spent_to=max(there.spent_to, now - ceil(1000 / pace)), stopped_at=None, stopped_by="", stopped_why=""
+            back_fill, pace=pace, spent_to=max(back_fill.spent_to, now - ceil(1000 / pace)), stopped_at=None, stopped_by="", stopped_why=""
         )
 
-    return _act(ctx, route, changed, "pace", by, reason, {"pace": pace})
+    return _change(ctx, route, changed, "pace", by, reason, {"pace": pace})
 
 
 def stop(ctx: Context, route: str, *, by: str, reason: str) -> BackFill:
     """Send no more items until a pace is set again; items already sent continue."""
 
-    def stopped(there: BackFill) -> BackFill:
-        if there.stopped_at is not None:
-            return there
-        return replace(there, stopped_at=ctx.clock.now(), stopped_by=by, stopped_why=reason)
+    def stopped(back_fill: BackFill) -> BackFill:
+        if back_fill.stopped_at is not None:
+            return back_fill
+        return replace(back_fill, stopped_at=ctx.clock.now(), stopped_by=by, stopped_why=reason)
 
-    return _act(ctx, route, stopped, "stop", by, reason, {})
+    return _change(ctx, route, stopped, "stop", by, reason, {})
 
 
-def _act(
+def _change(
     ctx: Context, route: str, change: Callable[[BackFill], BackFill], what: str, by: str, reason: str, about: dict[str, Any]
 ) -> BackFill:
     signed(by, reason)
     while True:
-        held = ctx.ledger.read_one(BACK_FILL, route)
-        there = None if held is None else read_as(BackFill, held.value)
-        if held is None or there is None or there.finished_at is not None:
+        back_fill, version = read_versioned(ctx.ledger, BACK_FILL, route, BackFill)
+        if back_fill is None or back_fill.finished_at is not None:
             raise UsageError(f"route {route!r} has no unfinished back-fill; see 'milepost routes'")
-        changed = change(there)
-        if changed == there:
-            return there
-        if ctx.ledger.write(BACK_FILL, route, changed, expect=held.version):
-            record(ctx, "back-fill", route, by, reason, {"what": what, "stage": there.stage, **about}, done=0)
+        changed = change(back_fill)
+        if changed == back_fill:
+            return back_fill
+        if ctx.ledger.write(BACK_FILL, route, changed, expect=version):
+            record(ctx, "back-fill", route, by, reason, {"what": what, "stage": back_fill.stage, **about}, done=0)
             return changed
 
 
 def rename(ledger: Ledger, route: str, old: str, new: str) -> None:
     """Follow the rename of a stage."""
-    while (held := ledger.read_one(BACK_FILL, route)) is not None:
-        there = read_as(BackFill, held.value)
-        if there.stage != old or ledger.write(BACK_FILL, route, replace(there, stage=new), expect=held.version):
+    while True:
+        back_fill, version = read_versioned(ledger, BACK_FILL, route, BackFill)
+        if back_fill is None or back_fill.stage != old or ledger.write(BACK_FILL, route, replace(back_fill, stage=new), expect=version):
             return
 
 
@@ -189,68 +186,72 @@ class BackfillStep(Struct, frozen=True):
     more: bool = False
 
 
-def free(there: BackFill, now: int) -> int:
+def items_allowed(back_fill: BackFill, now: int) -> int:
     """Number of items that the pace allows now."""
-    return int(min(now - there.spent_to, _saved(there)) * there.pace / 1000)
+    return int(min(now - back_fill.spent_to, _saved(back_fill)) * back_fill.pace / 1000)
 
 
-def _saved(there: BackFill) -> int:
+def _saved(back_fill: BackFill) -> int:
     """Time for which unused pace accumulates: at least long enough for one item."""
-    return max(SAVED_MS, ceil(1000 / there.pace))
+    return max(SAVED_MS, ceil(1000 / back_fill.pace))
 
 
-def can_go_on(ctx: Context, route: str, there: BackFill) -> bool:
-    """Is it unfinished and unobstructed? A process with another version of the route stands by."""
-    if not there.under_way or route not in ctx.plans or hindrance(ctx, route, there) is not None:
+def can_continue(ctx: Context, route: str, back_fill: BackFill) -> bool:
+    """Whether this process may continue the back-fill. One with another version of the route stands by."""
+    if not back_fill.under_way or route not in ctx.plans or hindrance(ctx, route, back_fill) is not None:
         return False
     return read_as(RouteVersion, ctx.ledger.read(ROUTE)[route].value).version == ctx.plan(route).version
 
 
-def waiting(ctx: Context) -> bool:
-    """Can a resender of this process continue a back-fill?"""
-    return any(can_go_on(ctx, route, read_as(BackFill, held.value)) for route, held in ctx.ledger.read(BACK_FILL).items())
+def back_fill_waits(ctx: Context) -> bool:
+    """Whether a resender of this process can continue a back-fill."""
+    return any(can_continue(ctx, route, back_fill) for route, back_fill in read_all(ctx.ledger, BACK_FILL, BackFill).items())
 
 
 def step(ctx: Context, route: str, held: Document) -> BackfillStep:
     """Send one portion, if the pace allows."""
-    there, now = read_as(BackFill, held.value), ctx.clock.now()
-    if not can_go_on(ctx, route, there) or there.held_until > now:
+    back_fill, now = read_as(BackFill, held.value), ctx.clock.now()
+    if not can_continue(ctx, route, back_fill) or back_fill.held_until > now:
         return BackfillStep()
-    room = min(PORTION, free(there, now))
+    room = min(PORTION, items_allowed(back_fill, now))
     if not room:
         return BackfillStep()
     try:
-        taken = _take(ctx, route, there, room, now)
-        if not ctx.ledger.write(BACK_FILL, route, taken, expect=held.version):
+        portion = _take(ctx, route, back_fill, room, now)
+        if not ctx.ledger.write(BACK_FILL, route, portion, expect=held.version):
             return BackfillStep()  # another resender has it
-        return _send_on(ctx, ctx.plan(route), taken)
+        return _send_on(ctx, ctx.plan(route), portion)
     except LedgerReadOnly as refused:
         # Restoring rows needs more than a resender's usual permissions: a process that has them continues the back-fill.
         log.error("this process cannot continue the back-fill of %s: %s", route, refused)
         return BackfillStep()
 
 
-def _send_on(ctx: Context, plan: Plan, taken: BackFill) -> BackfillStep:
-    author = {"by": taken.by, "why": taken.reason, "act": taken.act}
-    rule = runner_again(ctx, plan, taken, author) if taken.rerun is not None else sender_on(ctx, plan, taken.stage, taken.since, author)
-    answers = _send(ctx, _items(ctx, plan, taken), rule)
+def _send_on(ctx: Context, plan: Plan, portion: BackFill) -> BackfillStep:
+    author = {"by": portion.by, "why": portion.reason, "act": portion.act}
+    rule = (
+        rerun_decision(ctx, plan, portion, author)
+        if portion.rerun is not None
+        else back_fill_decision(ctx, plan, portion.stage, portion.since, author)
+    )
+    answers = _send(ctx, _items(ctx, plan, portion), rule)
     if OUTDATED in answers:
         return BackfillStep()  # a process with the current route takes over the portion
     # An item that is already in progress was sent by the previous holder of this portion.
     before = sum(isinstance(answer, Refusal) and answer.kind not in _LEFT_ALONE for answer in answers)
     sent = sum(isinstance(answer, Row) for answer in answers)
-    return BackfillStep(sent, _lay_down(ctx, plan.name, taken, sent + before))
+    return BackfillStep(sent, _finish_portion(ctx, plan.name, portion, sent + before))
 
 
 _LEFT_ALONE = frozenset({RefusalKind.UNCHANGED, RefusalKind.GONE, RefusalKind.UNREADABLE, RefusalKind.UNSTORABLE})
 """Refusals of items that this back-fill has not sent on, in this run or an earlier one."""
 
 
-def _items(ctx: Context, plan: Plan, taken: BackFill) -> list[Item]:
+def _items(ctx: Context, plan: Plan, portion: BackFill) -> list[Item]:
     """The items of a portion; removed rows are restored if possible."""
-    found = ctx.ledger.get([(plan.name, key) for key in taken.in_hand])
-    gone = [key for key, item in zip(taken.in_hand, found, strict=True) if item is None] if taken.seals else []
-    for key, why in bring_back(ctx, plan, gone, taken.since).items():
+    found = ctx.ledger.get([(plan.name, key) for key in portion.in_hand])
+    gone = [key for key, item in zip(portion.in_hand, found, strict=True) if item is None] if portion.seals else []
+    for key, why in restore_rows(ctx, plan, gone, portion.since).items():
         log.warning("%s/%s cannot be sent: %s", plan.name, key, why)
     found += ctx.ledger.get([(plan.name, key) for key in gone])
     return [item for item in found if isinstance(item, Item)]
@@ -264,36 +265,39 @@ def _send(ctx: Context, items: Sequence[Item], decision: Decision) -> list[Row |
         raise
     except Exception as error:
         if len(items) > 1:
+            log.warning("%s: %d items cannot be sent at once; each is sent alone", items[0].route, len(items), exc_info=True)
             return [answer for item in items for answer in _send(ctx, [item], decision)]
         log.error("%s/%s cannot be sent: %s: %s", items[0].route, items[0].key, type(error).__name__, error)
-        return [SPOILT]
+        return [CANNOT_BE_SENT]
 
 
-SPOILT = Refusal(RefusalKind.UNREADABLE, "it cannot be sent; see the log")
+CANNOT_BE_SENT = Refusal(RefusalKind.UNREADABLE, "it cannot be sent; see the log")
 
 
-def _take(ctx: Context, route: str, there: BackFill, room: int, now: int) -> BackFill:
+def _take(ctx: Context, route: str, back_fill: BackFill, room: int, now: int) -> BackFill:
     """Take over an abandoned portion, or take the next one."""
-    here = there.ledger == ctx.ledger.url
+    here = back_fill.ledger == ctx.ledger.url
     until = now + HOLD_MS
-    if there.in_hand and here:
-        return replace(there, held_until=until)
-    start, in_seals = (there.after, there.seals) if here else (None, False)
+    if back_fill.in_hand and here:
+        return replace(back_fill, held_until=until)
+    start, in_seals = (back_fill.after, back_fill.seals) if here else (None, False)
     at, keys = start, list[str]()
     for _ in range(WALK):
-        keys, at = _sealed(ctx, route, there.since, at, room) if in_seals else _rows(ctx, _wanted(route, there), at, room)
+        keys, at = _sealed(ctx, route, back_fill.since, at, room) if in_seals else _rows(ctx, _wanted(route, back_fill), at, room)
         if keys or at is None:
             break
-    spent_to = max(there.spent_to, now - _saved(there)) + ceil(len(keys) / there.pace * 1000)
-    return replace(there, in_hand=keys, seals=in_seals, after=start, then=at, ledger=ctx.ledger.url, held_until=until, spent_to=spent_to)
+    spent_to = max(back_fill.spent_to, now - _saved(back_fill)) + ceil(len(keys) / back_fill.pace * 1000)
+    return replace(
+        back_fill, in_hand=keys, seals=in_seals, after=start, then=at, ledger=ctx.ledger.url, held_until=until, spent_to=spent_to
+    )
 
 
-def _wanted(route: str, there: BackFill) -> Query:
+def _wanted(route: str, back_fill: BackFill) -> Query:
     """Query for the finished items to send."""
-    if there.rerun is None:
-        return finished_before(route, there.since)
-    query = msgspec.convert(there.rerun, Query)
-    return replace(query, entered_before=min(there.since + 1, query.entered_before or there.since + 1))
+    if back_fill.rerun is None:
+        return finished_before(route, back_fill.since)
+    query = msgspec.convert(back_fill.rerun, Query)
+    return replace(query, entered_before=min(back_fill.since + 1, query.entered_before or back_fill.since + 1))
 
 
 def _rows(ctx: Context, query: Query, after: Any, limit: int) -> tuple[list[str], Any]:
@@ -306,22 +310,19 @@ def _sealed(ctx: Context, route: str, since: int, after: Any, limit: int) -> tup
     return [known.key for known in seals if known.status is Status.COMPLETED and (known.ended_at or 0) <= since], following
 
 
-def _lay_down(ctx: Context, route: str, taken: BackFill, sent: int) -> bool:
+def _finish_portion(ctx: Context, route: str, portion: BackFill, sent: int) -> bool:
     """Finish the portion; returns whether the pace allows another. (It may have been stopped, or its pace changed, in between.)"""
     while (held := ctx.ledger.read_one(BACK_FILL, route)) is not None:
-        there, now = read_as(BackFill, held.value), ctx.clock.now()
-        if (there.act, there.in_hand, there.held_until) != (taken.act, taken.in_hand, taken.held_until):
+        back_fill, now = read_as(BackFill, held.value), ctx.clock.now()
+        if (back_fill.act, back_fill.in_hand, back_fill.held_until) != (portion.act, portion.in_hand, portion.held_until):
             return False  # another process took the portion over
-        rows_done = taken.then is None and not taken.seals
-        last = taken.then is None and not (rows_done and taken.rerun is None and can_bring_back(ctx.ledger))
-        done, passed = there.done + sent, there.passed + len(taken.in_hand) - sent
-        down = replace(there, done=done, passed=passed, after=taken.then, in_hand=[], then=None, held_until=0)
-        if rows_done:
-            down = replace(down, seals=True)
-        if last:
-            down = replace(down, finished_at=now)
-        if ctx.ledger.write(BACK_FILL, route, down, expect=held.version):
+        rows_done = portion.then is None and not portion.seals
+        last = portion.then is None and not (rows_done and portion.rerun is None and can_restore(ctx.ledger))
+        done, passed = back_fill.done + sent, back_fill.passed + len(portion.in_hand) - sent
+        saved = replace(back_fill, done=done, passed=passed, after=portion.then, in_hand=[], then=None, held_until=0)
+        saved = replace(saved, seals=saved.seals or rows_done, finished_at=now if last else saved.finished_at)
+        if ctx.ledger.write(BACK_FILL, route, saved, expect=held.version):
             if last:
-                finish(ctx, recorded(ctx, down.act), down.done)
-            return down.under_way and free(down, now) > 0
+                finish(ctx, recorded(ctx, saved.act), saved.done)
+            return saved.under_way and items_allowed(saved, now) > 0
     return False

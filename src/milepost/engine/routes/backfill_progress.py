@@ -12,8 +12,8 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
-from milepost.engine.evidence.restore import can_bring_back
-from milepost.ports.documents import BACK_FILL, HOLD, ROUTE, BackFill, RouteVersion, read_as
+from milepost.engine.evidence.restore import can_restore
+from milepost.ports.documents import BACK_FILL, HOLD, ROUTE, BackFill, RouteVersion, read_versioned
 from milepost.ports.ledger import Ledger
 
 SEALS = 500
@@ -46,7 +46,7 @@ def preview(ledger: Ledger, plan: Plan, stage: str, pace: float | None, *, with_
     items = finished_items(ledger, plan.name)
     sealed, more = _sealed(ledger, plan.name) if with_seals else (0, False)
     again = tuple(one.name for one in plan.stages[plan.position[stage] + 1 :])
-    back = can_bring_back(ledger)
+    back = can_restore(ledger)
     return Preview(stage, items, pace, None if pace is None else _takes(items + sealed * back, pace), again, sealed, more, back)
 
 
@@ -56,7 +56,7 @@ def finished_items(ledger: Ledger, route: str) -> int:
 
 def to_be_sent(ledger: Ledger, route: str) -> int:
     """Number of items that a paced back-fill has to check, as far as counted."""
-    return finished_items(ledger, route) + (_sealed(ledger, route)[0] if can_bring_back(ledger) else 0)
+    return finished_items(ledger, route) + (_sealed(ledger, route)[0] if can_restore(ledger) else 0)
 
 
 def _takes(items: int, pace: float) -> int:
@@ -64,6 +64,7 @@ def _takes(items: int, pace: float) -> int:
 
 
 def _sealed(ledger: Ledger, route: str) -> tuple[int, bool]:
+    """Number of completed keys whose rows have left, and whether there are more than were counted."""
     found, after = 0, None
     while True:
         seals, after = ledger.sealed(route, after, SEALS)
@@ -72,49 +73,49 @@ def _sealed(ledger: Ledger, route: str) -> tuple[int, bool]:
             return found, after is not None
 
 
-def sent(there: BackFill) -> str:
+def sent(back_fill: BackFill) -> str:
     """Verb in front of the stage's name."""
-    return "sent to" if there.rerun is None else "run again from"
+    return "sent to" if back_fill.rerun is None else "run again from"
 
 
-def left(there: BackFill) -> int:
+def left(back_fill: BackFill) -> int:
     """Number of items still to be checked."""
-    return 0 if there.finished_at is not None else max(0, there.total - there.done - there.passed)
+    return 0 if back_fill.finished_at is not None else max(0, back_fill.total - back_fill.done - back_fill.passed)
 
 
-def hindrance(ctx: Context, route: str, there: BackFill) -> str | None:
+def hindrance(ctx: Context, route: str, back_fill: BackFill) -> str | None:
     """Why no process can continue it, or None. A pause of the route or stage also stops it."""
-    version = ctx.ledger.read_one(ROUTE, route)
-    if version is None or all(name != there.stage for name, _ in read_as(RouteVersion, version.value).shape):
-        return f"the route no longer has the stage {there.stage!r}"
+    version, _ = read_versioned(ctx.ledger, ROUTE, route, RouteVersion)
+    if version is None or all(name != back_fill.stage for name, _ in version.shape):
+        return f"the route no longer has the stage {back_fill.stage!r}"
     holds = ctx.ledger.read(HOLD)
-    return next((f"{name} is paused" for name in (scope(route), scope(route, there.stage)) if name in holds), None)
+    return next((f"{name} is paused" for name in (scope(route), scope(route, back_fill.stage)) if name in holds), None)
 
 
 def view(ctx: Context, route: str) -> dict[str, Any] | None:
     """The route's last paced back-fill as JSON, or None."""
-    held = ctx.ledger.read_one(BACK_FILL, route)
-    if held is None:
+    back_fill, _ = read_versioned(ctx.ledger, BACK_FILL, route, BackFill)
+    if back_fill is None:
         return None
-    there, now = read_as(BackFill, held.value), ctx.clock.now()
-    state = "finished" if there.finished_at is not None else "stopped" if there.stopped_at is not None else "under way"
+    now = ctx.clock.now()
+    state = "finished" if back_fill.finished_at is not None else "stopped" if back_fill.stopped_at is not None else "under way"
     return {
         "route": route,
-        "verb": "back-fill" if there.rerun is None else "rerun",
-        "stage": there.stage,
+        "verb": "back-fill" if back_fill.rerun is None else "rerun",
+        "stage": back_fill.stage,
         "state": state,
-        "done": there.done,
-        "left": left(there),
-        "passed_over": there.passed,
-        "waits": hindrance(ctx, route, there) if there.under_way else None,
-        "pace_per_s": there.pace,
-        "eta": iso(now + _takes(left(there), there.pace)) if there.under_way else None,
-        "since": iso(there.at),
-        "by": there.by,
-        "reason": there.reason,
-        "act": there.act,
-        "stopped_at": iso(there.stopped_at),
-        "stopped_by": there.stopped_by or None,
-        "stopped_why": there.stopped_why or None,
-        "finished_at": iso(there.finished_at),
+        "done": back_fill.done,
+        "left": left(back_fill),
+        "passed_over": back_fill.passed,
+        "waits": hindrance(ctx, route, back_fill) if back_fill.under_way else None,
+        "pace_per_s": back_fill.pace,
+        "eta": iso(now + _takes(left(back_fill), back_fill.pace)) if back_fill.under_way else None,
+        "since": iso(back_fill.at),
+        "by": back_fill.by,
+        "reason": back_fill.reason,
+        "act": back_fill.act,
+        "stopped_at": iso(back_fill.stopped_at),
+        "stopped_by": back_fill.stopped_by or None,
+        "stopped_why": back_fill.stopped_why or None,
+        "finished_at": iso(back_fill.finished_at),
     }

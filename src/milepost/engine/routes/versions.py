@@ -17,10 +17,11 @@ from milepost.core.status import LIVE, Status
 from milepost.engine.act_log import enter, finish, signed
 from milepost.engine.apply import Decision, apply_all
 from milepost.engine.context import Context
-from milepost.engine.routes.backfill import begin, finished_before, refuse_second, rename, sender_on
+from milepost.engine.pages import query_pages
+from milepost.engine.routes.backfill import back_fill_decision, begin, finished_before, refuse_second, rename
 from milepost.engine.routes.backfill_progress import Preview, preview
 from milepost.engine.views.items import SIGNED, counted
-from milepost.ports.documents import ROUTE, RouteVersion, read_as
+from milepost.ports.documents import ROUTE, RouteVersion, read_all, read_as, read_versioned
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
 
@@ -83,12 +84,11 @@ def register(ledger: Ledger, plan: Plan, now: int, by: str) -> Plan:
     Raises RouteChanged if the ledger has other stages under this name.
     """
     while True:
-        held = ledger.read_one(ROUTE, plan.name)
-        if held is None:
+        stored, _ = read_versioned(ledger, ROUTE, plan.name, RouteVersion)
+        if stored is None:
             if ledger.write(ROUTE, plan.name, RouteVersion(1, plan.digest, list(map(list, plan.shape)), now, by), expect=0):
                 return plan.at_version(1)
             continue  # another process was first: read what it wrote
-        stored = read_as(RouteVersion, held.value)
         if stored.digest == plan.digest:
             return plan.at_version(stored.version)
         difference = compare(ledger, plan)
@@ -97,17 +97,16 @@ def register(ledger: Ledger, plan: Plan, now: int, by: str) -> Plan:
         )
 
 
-def compare(ledger: Ledger, plan: Plan, there: Census | None = None) -> RouteDifference:
+def compare(ledger: Ledger, plan: Plan, census: Census | None = None) -> RouteDifference:
     """Difference between the plan and the ledger's version. Items are counted by the counters, which may lag, or by the given census."""
-    held = ledger.read_one(ROUTE, plan.name)
-    if held is None:
+    stored, _ = read_versioned(ledger, ROUTE, plan.name, RouteVersion)
+    if stored is None:
         return RouteDifference(plan.name, 0, added=tuple(plan.by_name))
-    stored = read_as(RouteVersion, held.value)
     was, now = {pair[0]: pair[1] for pair in stored.shape}, dict(plan.shape)
     removed = tuple(name for name in was if name not in now)
     changed = tuple((name, was[name], now[name]) for name in now if name in was and was[name] != now[name])
     concerned = {*removed, *(name for name, _, _ in changed)}
-    there = there or by_counters(ledger, plan.name)
+    census = census or by_counters(ledger, plan.name)
     return RouteDifference(
         plan.name,
         stored.version,
@@ -116,15 +115,15 @@ def compare(ledger: Ledger, plan: Plan, there: Census | None = None) -> RouteDif
         changed=changed,
         reordered=[name for name in was if name in now] != [name for name in now if name in was],
         kinds=was,
-        items=there.at(lambda stage, status: stage in concerned and status is not Status.COMPLETED),
-        examples={stage: there.keys[stage] for stage in concerned if stage in there.keys},
+        items=census.at(lambda stage, status: stage in concerned and status is not Status.COMPLETED),
+        examples={stage: census.keys[stage] for stage in concerned if stage in census.keys},
     )
 
 
 def outdated(ctx: Context) -> list[str]:
     """Routes of which the ledger has another version than this process, which therefore stands by."""
-    held = ctx.ledger.read(ROUTE)
-    return [name for name, plan in ctx.plans.items() if name in held and read_as(RouteVersion, held[name].value).version != plan.version]
+    held = read_all(ctx.ledger, ROUTE, RouteVersion)
+    return [name for name, plan in ctx.plans.items() if name in held and held[name].version != plan.version]
 
 
 class Applied(Struct, frozen=True):
@@ -158,36 +157,35 @@ def apply_route(
 
     `mapping`: where the items of each removed stage go: to a stage of the plan (a rename if that stage is new and of the same kind), or
     None to cancel them. `back_fill`: an added stage to which finished items are sent, at once or, with a `pace` (items per second), by the
-    resender. The context uses the plan from then on. The version is raised first, so that older processes stand by; pending moves are stored with it, and the same call
-    continues them after a crash.
+    resender. The context uses the plan from then on. The version is raised first, so that older processes stand by. Pending moves are
+    stored with it, and the same call continues them after a crash.
     """
     if not dry_run:
         signed(by, reason)
     ledger = ctx.ledger
     while True:
-        there = exact_census(ledger, plan)
-        difference = compare(ledger, plan, there)
-        held = ledger.read_one(ROUTE, plan.name)
-        if held is None:
+        census = exact_census(ledger, plan)
+        difference = compare(ledger, plan, census)
+        stored, stored_at = read_versioned(ledger, ROUTE, plan.name, RouteVersion)
+        if stored is None:
             if not dry_run:
                 ctx.take(register(ledger, plan, ctx.clock.now(), by))
             return Applied(1, difference)
-        stored = read_as(RouteVersion, held.value)
         begun, begun_pace = (stored.moves, stored.pace) if difference.same else ({}, None)
-        moves = _moves(difference, plan, mapping, back_fill, begun, there)
-        renamed = _coming_along(there, moves)
+        moves = _moves(difference, plan, mapping, back_fill, begun, census)
+        renamed = _renamed_items(census, moves)
         to, at_pace = moves.get(FINISHED), pace or begun_pace
         if to is not None and FINISHED not in begun:
             refuse_second(ledger, plan.name)
         if dry_run:
             then = stored.version + (not difference.same)
             coming = None if to is None else preview(ledger, plan, to, at_pace, with_seals=True)
-            return Applied(then, difference, moves, renamed=renamed, left=stranded(there, plan), back_fill=coming)
+            return Applied(then, difference, moves, renamed=renamed, left=stranded(census, plan), back_fill=coming)
         if difference.same:
             target = replace(stored, moves=moves, pace=at_pace)
         else:
             target = RouteVersion(stored.version + 1, plan.digest, list(map(list, plan.shape)), ctx.clock.now(), by, moves, at_pace)
-        if target == stored or ledger.write(ROUTE, plan.name, target, expect=held.version):
+        if target == stored or ledger.write(ROUTE, plan.name, target, expect=stored_at):
             break
     plan = ctx.take(plan.at_version(target.version))
     if target == stored and not moves:
@@ -228,20 +226,19 @@ def by_counters(ledger: Ledger, route: str) -> Census:
 def exact_census(ledger: Ledger, plan: Plan, gone: Collection[str] = ()) -> Census:
     """Census for `routes apply`: exact, with example keys, for every stage that the plan lacks, that changes its kind, or that is in `gone`.
     If counters may lag and there is such a stage, all rows are read."""
-    held = ledger.read_one(ROUTE, plan.name)
-    stored = None if held is None else read_as(RouteVersion, held.value)
-    there = by_counters(ledger, plan.name)
+    stored, _ = read_versioned(ledger, ROUTE, plan.name, RouteVersion)
+    census = by_counters(ledger, plan.name)
     kinds = dict(plan.shape)
     was = {} if stored is None else {pair[0]: pair[1] for pair in stored.shape} | dict.fromkeys(stored.moves, "")
-    known = {*was, *gone, *(stage for stage, _ in there.n)} - {FINISHED}
+    known = {*was, *gone, *(stage for stage, _ in census.n)} - {FINISHED}
     concerned = frozenset(stage for stage in known if kinds.get(stage) is None or kinds[stage] != was.get(stage, kinds[stage]))
     if not concerned:
-        return there
+        return census
     if "exact counts" not in ledger.missing_capabilities:
-        stages = {stage for stage, _ in there.n} & concerned
-        return Census(there.n, {stage: tuple(item.key for item in _found(ledger, plan.name, {stage}, EXAMPLES)) for stage in stages})
+        stages = {stage for stage, _ in census.n} & concerned
+        return Census(census.n, {stage: tuple(item.key for item in _found(ledger, plan.name, {stage}, EXAMPLES)) for stage in stages})
     # Finished items are at no stage; for them the counters suffice.
-    n = Counter({place: count for place, count in there.n.items() if place[0] not in concerned or place[1] not in MOVABLE})
+    n = Counter({place: count for place, count in census.n.items() if place[0] not in concerned or place[1] not in MOVABLE})
     keys: dict[str, tuple[str, ...]] = {}
     for item in _found(ledger, plan.name, concerned):
         n[item.row.stage, item.row.status] += 1
@@ -252,26 +249,17 @@ def exact_census(ledger: Ledger, plan: Plan, gone: Collection[str] = ()) -> Cens
 def _found(ledger: Ledger, route: str, stages: Collection[str], most: int | None = None) -> Iterator[Item]:
     """Items at these stages that would be stranded: all, or `most` of them."""
     query = Query(route=route, stages=frozenset(stages), statuses=MOVABLE, exact=True, limit=most or PAGE)
-    return islice(_each(ledger, query), most)
+    return islice((item for page in query_pages(ledger, query) for item in page.items), most)
 
 
-def _each(ledger: Ledger, query: Query) -> Iterator[Item]:
-    while True:
-        page = ledger.find(query)
-        yield from page.items
-        if page.next is None:
-            return
-        query = replace(query, after=page.next)
-
-
-def stranded(there: Census, plan: Plan) -> dict[str, int]:
+def stranded(census: Census, plan: Plan) -> dict[str, int]:
     """Unfinished items at stages that the plan does not have, by stage."""
-    return there.at(lambda stage, status: stage not in plan.by_name and status in LIVE)
+    return census.at(lambda stage, status: stage not in plan.by_name and status in LIVE)
 
 
-def _coming_along(there: Census, moves: dict[str, str | None]) -> dict[str, int]:
+def _renamed_items(census: Census, moves: dict[str, str | None]) -> dict[str, int]:
     """Items at renamed stages, by old name."""
-    return there.at(lambda stage, status: (moves.get(stage) or "").startswith(RENAMED))
+    return census.at(lambda stage, status: (moves.get(stage) or "").startswith(RENAMED))
 
 
 def _moves(
@@ -280,10 +268,10 @@ def _moves(
     mapping: dict[str, str | None],
     back_fill: str | None,
     begun: dict[str, str | None],
-    there: Census,
+    census: Census,
 ) -> dict[str, str | None]:
     """Where items of each stage move; UsageError if a removed stage with items has no destination."""
-    strays = stranded(there, plan)
+    strays = stranded(census, plan)
     items = strays | {stage: n for stage, n in difference.items.items() if stage in difference.removed}
     gone = {*difference.removed, *strays, *(stage for stage in begun if stage not in plan.by_name)}
     for stage, to in mapping.items():
@@ -293,7 +281,7 @@ def _moves(
             raise UsageError(f"{stage!r} cannot move to {to!r}; stages of route {plan.name!r} are {', '.join(plan.by_name)}")
     open_ends = [stage for stage in items if stage not in mapping and stage not in begun]
     if open_ends:
-        counts = ", ".join(f"{items[stage]:,} at {stage!r}{_named(there.keys.get(stage, ()), items[stage])}" for stage in open_ends)
+        counts = ", ".join(f"{items[stage]:,} at {stage!r}{_named(census.keys.get(stage, ()), items[stage])}" for stage in open_ends)
         raise UsageError(
             f"route {plan.name!r} has items at removed stages: {counts}. Give a destination for each (--map OLD=NEW), or cancel them (--map OLD=)"
         )
@@ -329,7 +317,7 @@ def _carry_out(
             if target.pace is not None:
                 begin(ctx, plan, to, target.pace, target.at, by=author["by"], reason=author["why"])
                 continue
-            sending = sender_on(ctx, plan, to, target.at, author)
+            sending = back_fill_decision(ctx, plan, to, target.at, author)
             sent_on = _sweep(ctx, finished_before(plan.name, target.at), sending, moved, on_progress)
         else:
             query = Query(route=plan.name, stages=frozenset({stage}), statuses=MOVABLE)
@@ -346,14 +334,11 @@ def _mover(ctx: Context, plan: Plan, to: str | None, author: dict[str, str]) -> 
 
 def _sweep(ctx: Context, query: Query, decision: Decision, before: int, on_progress: Callable[[int], None]) -> int:
     """Apply a decision to all matching items, page by page; returns the number written."""
-    done, after = 0, None
-    while True:
-        page = ctx.ledger.find(replace(query, with_content=True, limit=PAGE, after=after))
+    done = 0
+    for page in query_pages(ctx.ledger, replace(query, with_content=True, limit=PAGE)):
         done += sum(isinstance(answer, Row) for answer in apply_all(ctx, [(item, decision) for item in page.items]))
         on_progress(before + done)
-        if page.next is None:
-            return done
-        after = page.next
+    return done
 
 
 def _settle_moves(ledger: Ledger, route: str, target: RouteVersion, again: dict[str, str | None]) -> None:

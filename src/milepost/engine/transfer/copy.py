@@ -7,7 +7,7 @@ the same call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 
 from msgspec import Struct, field
@@ -18,34 +18,19 @@ from milepost.core.routes.plan import Plan
 from milepost.engine.act_log import signed
 from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
+from milepost.engine.pages import line_pages, query_pages, seal_pages
+from milepost.engine.transfer.documents import DocumentTransfer, Translation, copy_blob
 from milepost.engine.transfer.lock import MOVER, at_rest, check, close, finish, marks
 from milepost.engine.transfer.verify import TransferDifference, compare
 from milepost.engine.views.items import counted
 from milepost.evidence.record import blob_name
-from milepost.ports.documents import (
-    ACT,
-    BACK_FILL,
-    BREAKER,
-    CURSOR,
-    HOLD,
-    LIMIT,
-    LIST,
-    MOVING,
-    PARKED,
-    ROUTE,
-    Cursor,
-    ListRecord,
-    Moving,
-    Parked,
-    read_as,
-)
+from milepost.ports.documents import CURSOR, MOVING, ROUTE, Cursor, Moving, read_all, read_as
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import Query
 
 LINES = 500
 ITEMS = 200
 SEALS = 500
-CARRIED = (HOLD, LIMIT, BREAKER, BACK_FILL, LIST, ACT, PARKED)
 HELD_MS = 7 * 86_400_000
 """Lease of the subscribers there during the transfer; it limits how long an abandoned transfer holds them."""
 
@@ -64,6 +49,8 @@ class MoveReport(Struct):
     statuses: dict[str, int] = field(default_factory=dict)
     seals: int = 0
     documents: int = 0
+    left: list[str] = field(default_factory=list)
+    """Documents that are not moved: of applications that are not named, or whose routes do not all move, and API keys."""
     blobs: int = 0
     lost: int = 0
     """Items that dead workers held; their losses were written first."""
@@ -72,7 +59,7 @@ class MoveReport(Struct):
     differences: list[TransferDifference] = field(default_factory=list)
     finished: bool = False
     before: bool = False
-    """An earlier call finished the transfer."""
+    """An earlier call had already finished the transfer."""
 
 
 def move(
@@ -84,15 +71,18 @@ def move(
     reason: str,
     dry_run: bool = False,
     on_progress: Progress | None = None,
+    applications: Mapping[str, Translation] | None = None,
 ) -> MoveReport:
-    """Move these routes. If the report has `differences`, the transfer is not finished and the routes stay closed."""
-    tell = on_progress or (lambda what, done, whole: None)
+    """Move these routes, and the documents of these applications. If the report has `differences`, the transfer is not finished and the routes stay closed."""
+    report_progress = on_progress or (lambda what, done, whole: None)
     report = MoveReport(target.ledger.url, list(routes), dry_run)
     if not dry_run:
         signed(by, reason)
     check(source, target, routes, dry_run)
+    documents = DocumentTransfer(source, routes, applications or {})
+    report.left = documents.left()
     if dry_run:
-        _count(source, report)
+        _count(source, documents, report)
         return report
     name = _name(source, routes)
     if all(route in marks(source) and marks(source)[route].finished_at is not None for route in routes):
@@ -104,10 +94,11 @@ def move(
     close(source, target, routes, by, reason)
     report.lost += at_rest(source, routes)
     moving = _begin(source, target, routes, name)
-    moving = _lines(source, target, moving, name, report, tell)
-    _rows(source, target, routes, report, tell)
-    _documents(source, target, routes, report)
-    report.differences += compare(source, target, routes, moving.since, tell)
+    moving = _lines(source, target, moving, name, report, report_progress)
+    _rows(source, target, routes, report, report_progress)
+    report.documents, blobs = documents.carry(target, moving)
+    report.blobs += blobs
+    report.differences += compare(source, target, routes, moving.since, report_progress)
     if not report.differences:
         finish(source, target, moving, name, by, reason)
         report.finished = True
@@ -129,29 +120,29 @@ def _begin(source: Context, target: Context, routes: Sequence[str], name: str) -
     if held is not None:
         return read_as(Moving, held.value)
     newest = target.ledger.last_seq()
-    ours, theirs = source.ledger.read(CURSOR), target.ledger.read(CURSOR)
+    ours, theirs = read_all(source.ledger, CURSOR, Cursor), read_all(target.ledger, CURSOR, Cursor)
     for subscriber in sorted(ours.keys() & theirs.keys()):
-        behind = newest - read_as(Cursor, theirs[subscriber].value).seq
-        if behind > 0 and not read_as(Cursor, theirs[subscriber].value).removed:
+        behind = newest - theirs[subscriber].seq
+        if behind > 0 and not theirs[subscriber].removed:
             raise LedgerError(
                 f"{subscriber} has {counted(behind, 'line')} waiting at {target.ledger.url}; run 'milepost up --until-idle' there first"
             )
     until = target.clock.now() + HELD_MS
-    for subscriber, document in ours.items():
-        cursor = replace(read_as(Cursor, document.value), seq=newest, lease=MOVER, until=until, failures=0, retry_at=0, error="")
-        target.ledger.write(CURSOR, subscriber, cursor)
+    for subscriber, cursor in ours.items():
+        held_there = replace(cursor, seq=newest, lease=MOVER, until=until, failures=0, retry_at=0, error="")
+        target.ledger.write(CURSOR, subscriber, held_there)
     moving = Moving(source.ledger.url, sorted(routes), newest, place=newest)
     target.ledger.write(MOVING, name, moving, expect=0)
     return moving
 
 
 # Copy -----------------------------------------------------------------------------------------------------------------------
-def _lines(source: Context, target: Context, moving: Moving, name: str, report: MoveReport, tell: Progress) -> Moving:
+def _lines(source: Context, target: Context, moving: Moving, name: str, report: MoveReport, report_progress: Progress) -> Moving:
     """Copy all lines in order, and translate each subscriber's cursor to positions in the target."""
     newest = source.ledger.last_seq()
-    cursors = {subscriber: read_as(Cursor, document.value) for subscriber, document in source.ledger.read(CURSOR).items()}
+    cursors = read_all(source.ledger, CURSOR, Cursor)
     reached = {subscriber: moving.cursors.get(subscriber, moving.since) for subscriber in cursors}
-    for lines in pages(source, moving.lines):
+    for lines in line_pages(source.ledger, moving.lines, LINES):
         ours = [written for written in lines if written.route in moving.routes]
         places = _take_over_lines(target, source, ours)
         for subscriber, cursor in cursors.items():
@@ -159,7 +150,7 @@ def _lines(source: Context, target: Context, moving: Moving, name: str, report: 
             reached[subscriber] = max([reached[subscriber], *passed])
         moving = replace(moving, lines=lines[-1].seq, place=max([moving.place, *places]), cursors=dict(reached))
         target.ledger.write(MOVING, name, moving)
-        tell("lines", moving.lines, newest)
+        report_progress("lines", moving.lines, newest)
     report.lines = moving.place - moving.since
     live = {subscriber: cursor for subscriber, cursor in cursors.items() if not cursor.removed}
     report.subscribers = {subscriber: moving.place - reached[subscriber] for subscriber in live}
@@ -178,101 +169,49 @@ def _take_over_lines(target: Context, source: Context, lines: Sequence[HistoryEn
     return places
 
 
-def _rows(source: Context, target: Context, routes: Sequence[str], report: MoveReport, tell: Progress) -> None:
+def _rows(source: Context, target: Context, routes: Sequence[str], report: MoveReport, report_progress: Progress) -> None:
     whole = sum(count.n for route in routes for count in source.ledger.counts(route))
     for route in routes:
         plan, query = _plan(target, source, route), Query(route=route, with_content=True, limit=ITEMS)
-        while True:
-            page = source.ledger.find(query)
+        for page in query_pages(source.ledger, query):
             taken = target.ledger.take_over(plan, page.items, (), (), target.clock.now())
             report.differences += [TransferDifference(route, key, why) for key, why in taken.refused]
             report.differences += [TransferDifference(route, one.key, f"not moved: {unreadable(one)}") for one in page.refused]
             report.items += len(page.items)
             for item in page.items:
                 report.statuses[item.row.status] = report.statuses.get(item.row.status, 0) + 1
-            tell("items", report.items, whole)
-            if page.next is None:
-                break
-            query = replace(query, after=page.next)
-        after: str | None = None
-        while True:
-            seals, after = source.ledger.sealed(route, after, SEALS)
+            report_progress("items", report.items, whole)
+        for seals in seal_pages(source.ledger, route, SEALS):
             target.ledger.take_over(plan, (), (), seals, target.clock.now())
             report.seals += len(seals)
             if plan.route.evidence:
                 report.blobs += sum(_copy_evidence(source, target, route, seal.key) for seal in seals)
-            tell("seals", report.seals, None)
-            if after is None:
-                break
-
-
-def _documents(source: Context, target: Context, routes: Sequence[str], report: MoveReport) -> None:
-    """Copy pauses, limits, back-fills, lists with their keys, acts and parked events; existing documents stay."""
-    for kind in CARRIED:
-        for name, document in source.ledger.read(kind).items():
-            if not _concerns(kind, name, document.value, routes):
-                continue
-            if kind == LIST:
-                report.blobs += _copy_blob(source, target, read_as(ListRecord, document.value).keys_blob)
-            if not (kind == HOLD and name in routes):
-                target.ledger.write(kind, name, document.value, expect=0)
-            report.documents += 1
-
-
-def _concerns(kind: str, name: str, value: object, routes: Sequence[str]) -> bool:
-    if kind in (HOLD, LIMIT, BREAKER, BACK_FILL):
-        return name.split("/", 1)[0] in routes
-    if kind == PARKED:
-        return read_as(Parked, value).route in routes
-    assert isinstance(value, dict)
-    return value["route"] in routes
-
-
-def _copy_blob(source: Context, target: Context, name: str) -> int:
-    if not name:
-        return 0
-    target.blobs.write(name, source.blobs.read(name))
-    return 1
+            report_progress("seals", report.seals, None)
 
 
 def _copy_evidence(source: Context, target: Context, route: str, key: str) -> int:
     """Copy the evidence of a removed row, if there is any."""
     try:
-        return _copy_blob(source, target, blob_name(route, key))
+        return copy_blob(source, target, blob_name(route, key))
     except FileNotFoundError:
         return 0
-
-
-def pages(ctx: Context, after: int) -> Iterator[list[HistoryEntry]]:
-    """The feed after a position, in pages."""
-    while lines := ctx.ledger.feed(after, LINES):
-        yield lines
-        after = lines[-1].seq
 
 
 def _plan(target: Context, source: Context, route: str) -> Plan:
     return target.plans.get(route) or source.plan(route)
 
 
-def _count(source: Context, report: MoveReport) -> None:
+def _count(source: Context, documents: DocumentTransfer, report: MoveReport) -> None:
     """Count what there is to transfer."""
     for route in report.routes:
         for count in source.ledger.counts(route):
             report.items += count.n
             report.statuses[count.status] = report.statuses.get(count.status, 0) + count.n
-        after: str | None = None
-        while True:
-            seals, after = source.ledger.sealed(route, after, SEALS)
-            report.seals += len(seals)
-            if after is None:
-                break
-    for lines in pages(source, 0):
+        report.seals += sum(map(len, seal_pages(source.ledger, route, SEALS)))
+    for lines in line_pages(source.ledger, 0, LINES):
         report.lines += sum(written.route in report.routes for written in lines)
     newest = source.ledger.last_seq()
-    for subscriber, document in source.ledger.read(CURSOR).items():
-        cursor = read_as(Cursor, document.value)
+    for subscriber, cursor in read_all(source.ledger, CURSOR, Cursor).items():
         if not cursor.removed:
             report.subscribers[subscriber] = max(0, newest - cursor.seq)
-    for kind in CARRIED:
-        documents = source.ledger.read(kind)
-        report.documents += sum(_concerns(kind, name, document.value, report.routes) for name, document in documents.items())
+    report.documents = sum(1 for _ in documents.carried())

@@ -1,7 +1,8 @@
-"""Lock of routes during a transfer: at no time are they open in both ledgers."""
+"""Lock of routes during a transfer: they are never open in both ledgers."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -15,7 +16,20 @@ from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
 from milepost.engine.routes.versions import compare
 from milepost.engine.views.items import clock_time, counted, each, live_processes
-from milepost.ports.documents import CURSOR, HOLD, MOVED, MOVING, ROUTE, Cursor, Moved, Moving, RouteVersion, read_as
+from milepost.ports.documents import (
+    CURSOR,
+    HOLD,
+    MOVED,
+    MOVING,
+    ROUTE,
+    Cursor,
+    Moved,
+    Moving,
+    RouteVersion,
+    read_all,
+    read_as,
+    read_versioned,
+)
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
 
@@ -25,10 +39,9 @@ MOVER = "the move"
 
 def refuse_moved(ledger: Ledger, plans: Sequence[Plan]) -> None:
     """Raise LedgerMoved if one of these routes has been moved, or is being moved, to another ledger."""
-    moved = ledger.read(MOVED)
+    moved = read_all(ledger, MOVED, Moved)
     for plan in plans:
-        if plan.name in moved:
-            mark = read_as(Moved, moved[plan.name].value)
+        if (mark := moved.get(plan.name)) is not None:
             if mark.finished_at is not None:
                 raise LedgerMoved(
                     f"route {plan.name!r} was moved to {mark.to} by {mark.by} ({mark.reason}); use that ledger: --ledger '{mark.to}'"
@@ -43,19 +56,19 @@ def check(source: Context, target: Context, routes: Sequence[str], dry_run: bool
     """Raise if something prevents the transfer; changes nothing."""
     if "take over" in target.ledger.missing_capabilities and not dry_run:
         raise UsageError(f"{target.ledger.url} cannot take over items; give a ledger on AWS: --to dynamodb://REGION/PREFIX")
-    here, there = source.ledger.read(ROUTE), target.ledger.read(ROUTE)
+    here, there = (read_all(context.ledger, ROUTE, RouteVersion) for context in (source, target))
     for route in routes:
         plan = source.plan(route)
         if route not in here:
             raise UsageError(f"this ledger has no route {route!r}; it has {', '.join(sorted(here)) or 'no routes'}")
-        version = read_as(RouteVersion, here[route].value)
+        version = here[route]
         if version.digest != plan.digest:
             difference = compare(source.ledger, plan)
             raise RouteChanged(f"route {route!r} differs from the ledger's: {difference}. First apply it: {difference.cure}")
         source.take(plan.at_version(version.version))
         if version.moves:
             raise LedgerError(f"items of {route!r} are still being moved between its stages; first run: milepost routes apply {route}")
-        if route in there and read_as(RouteVersion, there[route].value).digest != plan.digest:
+        if route in there and there[route].digest != plan.digest:
             raise LedgerError(
                 f"route {route!r} has other stages at {target.ledger.url}; move to another prefix, or apply the same route there"
             )
@@ -74,17 +87,15 @@ def check(source: Context, target: Context, routes: Sequence[str], dry_run: bool
         raise LedgerError(f"workers hold items: {', '.join(busy)}; stop them, and wait until their leases expire")
 
 
-def _held(ctx: Context, routes: Sequence[str]) -> dict[tuple[str, str], int]:
-    found: dict[tuple[str, str], int] = {}
-    for route in routes:
-        for item in each(ctx, Query(route=route, statuses=frozenset({Status.PROCESSING}))):
-            found[route, item.stage] = found.get((route, item.stage), 0) + 1
-    return found
+def _held(ctx: Context, routes: Sequence[str]) -> Counter[tuple[str, str]]:
+    """Number of items that workers hold, by route and stage."""
+    held = (each(ctx, Query(route=route, statuses=frozenset({Status.PROCESSING}))) for route in routes)
+    return Counter((item.route, item.stage) for items in held for item in items)
 
 
 def marks(ctx: Context) -> dict[str, Moved]:
     """Routes that have been moved, or are being moved, from this ledger."""
-    return {route: read_as(Moved, document.value) for route, document in ctx.ledger.read(MOVED).items()}
+    return read_all(ctx.ledger, MOVED, Moved)
 
 
 def close(source: Context, target: Context, routes: Sequence[str], by: str, reason: str) -> None:
@@ -125,11 +136,11 @@ def give_up(source: Context, routes: Sequence[str], *, by: str, reason: str) -> 
         raise LedgerMoved("the move is finished and work may have continued there: it can no longer be abandoned")
     opened = []
     for route in routes:
-        held = source.ledger.read_one(MOVED, route)
-        if held is None or read_as(Moved, held.value).finished_at is not None:
+        moved, version = read_versioned(source.ledger, MOVED, route, Moved)
+        if moved is None or moved.finished_at is not None:
             continue
-        if source.ledger.write(MOVED, route, None, expect=held.version):
-            record(source, "give up", route, by, reason, {"scope": route, "to": read_as(Moved, held.value).to})
+        if source.ledger.write(MOVED, route, None, expect=version):
+            record(source, "give up", route, by, reason, {"scope": route, "to": moved.to})
             opened.append(route)
     return opened
 
@@ -151,7 +162,7 @@ def finish(source: Context, target: Context, moving: Moving, name: str, by: str,
             target.ledger.write(CURSOR, subscriber, opened, expect=document.version)
     holds = source.ledger.read(HOLD)
     for route in moving.routes:
-        there = target.ledger.read_one(HOLD, route)
-        if there is not None and read_as(Hold, there.value).by == MOVER:
-            target.ledger.write(HOLD, route, holds[route].value if route in holds else None, expect=there.version)
+        there, version = read_versioned(target.ledger, HOLD, route, Hold)
+        if there is not None and there.by == MOVER:
+            target.ledger.write(HOLD, route, holds[route].value if route in holds else None, expect=version)
     target.ledger.write(MOVING, name, replace(moving, finished_at=now))

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from milepost.core.item import Content, Item, digest_of
 from milepost.core.status import Status
 from milepost.core.values.json import canonical_json
 from milepost.engine.context import Context
+from milepost.engine.pages import line_pages, query_pages, seal_pages
 from milepost.engine.views.items import chain_broken_at, counted
 from milepost.ports.feed import HistoryEntry
-from milepost.ports.items import Query, Refused
+from milepost.ports.items import KnownKey, Query, Refused
 
-PAGE = 200
+PAGE, LINES = 200, 500
 SHOWN = 100
 SAME = (
     "stage", "status", "version", "head", "created_at", "entered_at", "correlation_id", "input_digest", "lane", "overdue_at", "attempts",
@@ -34,28 +35,25 @@ class TransferDifference(Struct, frozen=True):
     what: str
 
 
-def compare(source: Context, target: Context, routes: Sequence[str], since: int, tell: Progress) -> list[TransferDifference]:
+def compare(source: Context, target: Context, routes: Sequence[str], since: int, report_progress: Progress) -> list[TransferDifference]:
     """Up to a hundred differences in lines and their order, rows and contents, seals, and row counts."""
-    found: list[TransferDifference] = []
-    for finding in _differences(source, target, routes, since, tell):
-        found.append(finding)
-        if len(found) == SHOWN:
-            break
-    return found
+    return list(islice(_differences(source, target, routes, since, report_progress), SHOWN))
 
 
-def _differences(source: Context, target: Context, routes: Sequence[str], since: int, tell: Progress) -> Iterator[TransferDifference]:
-    yield from _lines(source, target, routes, since, tell)
+def _differences(
+    source: Context, target: Context, routes: Sequence[str], since: int, report_progress: Progress
+) -> Iterator[TransferDifference]:
+    yield from _lines(source, target, routes, since, report_progress)
     for route in routes:
         counts: dict[Status, int] = {}
         for items in _items(source, route):
             yield from _rows(source, target, items, counts)
-            tell("compared", sum(counts.values()), None)
+            report_progress("compared", sum(counts.values()), None)
         yield from _numbers(target, route, counts)
         yield from _seals(source, target, route)
 
 
-def _lines(source: Context, target: Context, routes: Sequence[str], since: int, tell: Progress) -> Iterator[TransferDifference]:
+def _lines(source: Context, target: Context, routes: Sequence[str], since: int, report_progress: Progress) -> Iterator[TransferDifference]:
     """Every source line must be in the target, byte for byte and in order; other lines may lie in between."""
     theirs = _feed(target, since)
     done = 0
@@ -70,7 +68,7 @@ def _lines(source: Context, target: Context, routes: Sequence[str], since: int, 
             yield TransferDifference(written.route, written.key, f"its line {written.line.version} is missing or out of order")
             return
         if done % 1000 == 0:
-            tell("lines compared", done, None)
+            report_progress("lines compared", done, None)
 
 
 def _identity(written: HistoryEntry) -> tuple[object, ...]:
@@ -78,19 +76,11 @@ def _identity(written: HistoryEntry) -> tuple[object, ...]:
 
 
 def _feed(ctx: Context, after: int) -> Iterator[HistoryEntry]:
-    while lines := ctx.ledger.feed(after, 500):
-        yield from lines
-        after = lines[-1].seq
+    return chain.from_iterable(line_pages(ctx.ledger, after, LINES))
 
 
 def _items(ctx: Context, route: str) -> Iterator[list[Item]]:
-    query = Query(route=route, with_content=True, limit=PAGE)
-    while True:
-        page = ctx.ledger.find(query)
-        yield page.items
-        if page.next is None:
-            return
-        query = replace(query, after=page.next)
+    return (page.items for page in query_pages(ctx.ledger, Query(route=route, with_content=True, limit=PAGE)))
 
 
 def _rows(source: Context, target: Context, items: Sequence[Item], counts: dict[Status, int]) -> Iterator[TransferDifference]:
@@ -129,12 +119,13 @@ def _differs(item: Item, other: Item) -> str | None:
 
 
 def _carried(content: Content) -> bytes:
+    """The content as canonical JSON; a removed result counts as absent."""
     results = {stage: value for stage, value in content.results.items() if value is not None}
     return canonical_json([content.input, content.payloads, results])
 
 
 def _numbers(target: Context, route: str, counts: dict[Status, int]) -> Iterator[TransferDifference]:
-    """There must be at least as many rows. (Items may have been submitted there.)"""
+    """Compare the numbers of rows. The target may have more, because items may have been submitted there."""
     there = sum(len(items) for items in _items(target, route))
     here = sum(counts.values())
     if there < here:
@@ -142,16 +133,11 @@ def _numbers(target: Context, route: str, counts: dict[Status, int]) -> Iterator
 
 
 def _seals(source: Context, target: Context, route: str) -> Iterator[TransferDifference]:
-    after: str | None = None
-    while True:
-        seals, after = source.ledger.sealed(route, after, PAGE)
+    for seals in seal_pages(source.ledger, route, PAGE):
         for seal, known in zip(seals, target.ledger.peek(route, [seal.key for seal in seals]), strict=True):
-            facts = (
-                None
-                if known is None
-                else (known.status, known.input_digest, known.stage, known.list_id, known.ended_at, known.head, known.content_digest)
-            )
-            if facts != (seal.status, seal.input_digest, seal.stage, seal.list_id, seal.ended_at, seal.head, seal.content_digest):
+            if known is None or _facts(known) != _facts(seal):
                 yield TransferDifference(route, seal.key, "its seal is missing or different")
-        if after is None:
-            return
+
+
+def _facts(seal: KnownKey) -> tuple[object, ...]:
+    return seal.status, seal.input_digest, seal.stage, seal.list_id, seal.ended_at, seal.head, seal.content_digest

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -18,7 +19,8 @@ from milepost.core.status import Reason, Status
 from milepost.core.values.durations import iso, short_span
 from milepost.engine.breakers import breaker_views
 from milepost.engine.context import Context
-from milepost.ports.documents import LIST, PROCESS, ROUTE, ListRecord, Process, RouteVersion, read_as
+from milepost.engine.pages import query_pages
+from milepost.ports.documents import LIST, PROCESS, ROUTE, ListRecord, Process, RouteVersion, read_all, read_versioned
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Query, Refused
 
@@ -35,8 +37,8 @@ def stage_names(ctx: Context, route: str) -> list[str]:
     plan = ctx.plans.get(route)
     if plan is not None:
         return [stage.name for stage in plan.stages]
-    document = ctx.ledger.read_one(ROUTE, route)
-    return [] if document is None else [pair[0] for pair in read_as(RouteVersion, document.value).shape]
+    version, _ = read_versioned(ctx.ledger, ROUTE, route, RouteVersion)
+    return [] if version is None else [pair[0] for pair in version.shape]
 
 
 def route_names(ctx: Context) -> list[str]:
@@ -46,7 +48,7 @@ def route_names(ctx: Context) -> list[str]:
 
 
 def own_route(ctx: Context, route: str) -> bool:
-    """Is this an internal route of Milepost, to which no items are submitted?"""
+    """Whether this is an internal route of Milepost, to which no items are submitted."""
     plan = ctx.plans.get(route)
     return plan is not None and plan.route.closed is not None
 
@@ -238,20 +240,14 @@ def _damaged(route: str, key: str, refused: Refused, lines: Sequence[HistoryEntr
 
 def each(ctx: Context, query: Query, limit: int | None = None) -> Iterator[Item]:
     """The matching items, page by page, in constant memory."""
-    left = limit
-    if limit is not None:
-        query = replace(query, limit=min(query.limit, limit))
-    while left is None or left > 0:
-        page = ctx.ledger.find(query)
+    return islice(_each(ctx, query if limit is None else replace(query, limit=min(query.limit, limit))), limit)
+
+
+def _each(ctx: Context, query: Query) -> Iterator[Item]:
+    for page in query_pages(ctx.ledger, query):
         for refused in page.refused:
             log.warning("%s/%s skipped, its row cannot be read: %s", query.route, refused.key, refused.reason)
-        found = page.items[:left]
-        yield from found
-        if left is not None:
-            left -= len(found)
-        if page.next is None:
-            return
-        query = replace(query, after=page.next)
+        yield from page.items
 
 
 def groups(ctx: Context, route: str | None = None) -> list[dict[str, Any]]:
@@ -277,8 +273,8 @@ def groups(ctx: Context, route: str | None = None) -> list[dict[str, Any]]:
 
 def lists(ctx: Context, route: str | None = None) -> list[ListRecord]:
     """The submitted lists, oldest first."""
-    records = [read_as(ListRecord, document.value) for document in ctx.ledger.read(LIST).values()]
-    return sorted((record for record in records if route in (None, record.route)), key=lambda record: record.at)
+    records = (record for record in read_all(ctx.ledger, LIST, ListRecord).values() if route in (None, record.route))
+    return sorted(records, key=lambda record: record.at)
 
 
 def list_view(record: ListRecord) -> dict[str, Any]:
@@ -315,7 +311,7 @@ def chain_broken_at(ctx: Context, item: Item, lines: list[HistoryEntry] | None =
 
 
 def unreadable(line: Line) -> bool:
-    """Is this line damaged so that it cannot be read?"""
+    """Whether this line is damaged and cannot be read."""
     return isinstance(line.note, dict) and "unreadable" in line.note and line.version == 0
 
 
@@ -338,8 +334,7 @@ def live_processes(ctx: Context) -> list[Process]:
 
 def processes(ctx: Context) -> list[Process]:
     """All processes of the last week, the most recently seen first."""
-    found = [read_as(Process, document.value) for document in ctx.ledger.read(PROCESS).values()]
-    return sorted(found, key=lambda process: -process.seen_at)
+    return sorted(read_all(ctx.ledger, PROCESS, Process).values(), key=lambda process: -process.seen_at)
 
 
 def counted(n: int, word: str) -> str:

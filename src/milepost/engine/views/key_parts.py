@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.errors import UsageError
 from milepost.core.item import KeyPart
+from milepost.core.routes.parsed_input import key_fields as fields_of
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.core.values.key_text import SEPARATOR, escape_part
 from milepost.engine.context import Context
+from milepost.engine.pages import seal_pages
 from milepost.engine.views.items import each
 from milepost.ports.items import Query
 
@@ -36,7 +40,7 @@ class PartSummary(Struct, frozen=True):
 
     @property
     def whole(self) -> bool:
-        """Are all of them completed, and is there at least one?"""
+        """Whether there is at least one and all are completed."""
         return self.total > 0 and self.completed == self.total
 
 
@@ -44,8 +48,7 @@ def key_fields(ctx: Context, route: str) -> tuple[str, ...]:
     """The fields of the route's key; none if a function makes it. Only the route file knows them."""
     if route not in ctx.plans:
         raise UsageError(f"the key fields of {route!r} are only in its route file: give --routes file.py")
-    key = ctx.plan(route).route.key
-    return (key,) if isinstance(key, str) else () if callable(key) else tuple(key)
+    return tuple(fields_of(ctx.plan(route).route.key))
 
 
 def read_parts(ctx: Context, route: str, parts: Iterable[str]) -> tuple[KeyPart, ...]:
@@ -76,12 +79,12 @@ def keys_with_first_part(ctx: Context, route: str, text: str, limit: int) -> lis
 def summary(ctx: Context, query: Query, on_progress: Callable[[int], None] | None = None) -> PartSummary:
     """Progress of the matching items: rows, then the seals of removed rows."""
     plan, now = ctx.plan(query.route), ctx.clock.now()
-    statuses: dict[Status, int] = {}
+    statuses: Counter[Status] = Counter()
     stages: dict[str, dict[str, int]] = {}
     overdue = left = 0
 
     def add(status: Status, stage: str) -> None:
-        statuses[status] = statuses.get(status, 0) + 1
+        statuses[status] += 1
         if status is not Status.COMPLETED:
             here = stages.setdefault(stage, {})
             here[status.value] = here.get(status.value, 0) + 1
@@ -93,22 +96,17 @@ def summary(ctx: Context, query: Query, on_progress: Callable[[int], None] | Non
         overdue += late_ms is not None and row.status in LIVE and row.entered_at + late_ms <= now
         if on_progress is not None:
             on_progress(number)
-    after: str | None = None
-    while True:
-        seals, after = ctx.ledger.sealed(query.route, after, SEALS)
-        for seal in seals:
-            if seal.key.startswith(query.prefix or "") and all(part.matches(seal.key) for part in query.parts):
-                add(seal.status, seal.stage)
-                left += 1
-        if after is None:
-            break
+    for seal in chain.from_iterable(seal_pages(ctx.ledger, query.route, SEALS)):
+        if seal.key.startswith(query.prefix or "") and all(part.matches(seal.key) for part in query.parts):
+            add(seal.status, seal.stage)
+            left += 1
     return PartSummary(
         query.route,
-        sum(statuses.values()),
-        statuses.get(Status.COMPLETED, 0),
-        sum(statuses.get(status, 0) for status in LIVE),
-        sum(statuses.get(status, 0) for status in FAILED),
-        statuses.get(Status.CANCELLED, 0),
+        statuses.total(),
+        statuses[Status.COMPLETED],
+        sum(statuses[status] for status in LIVE),
+        sum(statuses[status] for status in FAILED),
+        statuses[Status.CANCELLED],
         overdue,
         left,
         {name: stages[name] for name in (*plan.by_name, *stages) if name in stages},

@@ -14,7 +14,7 @@ from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import iso
 from milepost.engine.breakers import BreakerView, breaker_views
 from milepost.engine.context import Context
-from milepost.ports.documents import HOLD, LIMIT, read_as
+from milepost.ports.documents import HOLD, LIMIT, read_all
 from milepost.ports.items import Query, QueryPage
 
 COUNTED = 1_000
@@ -60,7 +60,7 @@ class LaneView(Struct, frozen=True):
 
 def pauses(ctx: Context, route: str) -> list[PauseView]:
     """The pauses in force in a route, by scope."""
-    found = {name: read_as(Hold, document.value) for name, document in ctx.ledger.read(HOLD).items()}
+    found = read_all(ctx.ledger, HOLD, Hold)
     return [pause_view(name, found[name]) for name in sorted(found) if name == route or name.startswith(f"{route}/")]
 
 
@@ -71,7 +71,7 @@ def pause_view(name: str, hold: Hold) -> PauseView:
 def lane_views(ctx: Context, plan: Plan, stage: str, lanes: Iterable[str]) -> list[LaneView]:
     """The state of these lanes of a stage, and of all others that have a pause, a limit or an open breaker."""
     held = {one.scope: one for one in pauses(ctx, plan.name)}
-    limits = {name: read_as(Limit, document.value) for name, document in ctx.ledger.read(LIMIT).items()}
+    limits = read_all(ctx.ledger, LIMIT, Limit)
     breakers = {one.scope: one for one in breaker_views(ctx, plan.name)}
     above = scope(plan.name, stage, "")
     marked = {name.removeprefix(above) for name in (*held, *limits, *breakers) if name.startswith(above)}

@@ -41,8 +41,8 @@ def overdue(ctx: Context, query: Query, limit: int) -> tuple[list[LateItem], boo
     """Items past the overdue mark of their stage in the current route, the most overdue first, and whether there are more. An event was
     sent when each passed the mark; these are still there."""
     found = list(each_overdue(ctx, query, LOOK + 1))
-    more = any(n > LOOK for n in Counter(asked.item.row.stage for asked in found).values())
-    found.sort(key=lambda asked: (asked.late_since or 0, asked.item.key))
+    more = any(n > LOOK for n in Counter(late.item.row.stage for late in found).values())
+    found.sort(key=lambda late: (late.late_since or 0, late.item.key))
     return found[:limit], more or len(found) > limit
 
 
@@ -120,12 +120,12 @@ def why(row: Row, stage: Stage, holds: dict[str, Document], breakers: Mapping[st
     return "offered; not confirmed yet" if stage.external else "it waits for a worker"
 
 
-def late_item_view(asked: LateItem, now: int) -> dict[str, Any]:
+def late_item_view(item: LateItem, now: int) -> dict[str, Any]:
     """One item as JSON."""
-    row, late = asked.item.row, asked.late_since
+    row, late = item.item.row, item.late_since
     return {
-        **row_view(asked.item),
-        "why": asked.why,
+        **row_view(item.item),
+        "why": item.why,
         "note": row.note,
         "looks": row.looks,
         "next_look_at": iso(row.look_at),

@@ -114,16 +114,16 @@ def _snapshot(
 
     @cache
     def free() -> bool:
-        """Is reading the rows of a stage free? The answer is the same for all stages, and asking may cost a little."""
+        """Whether reading the rows of a stage is free. The answer is the same for all stages, and asking may cost a little."""
         return ctx.ledger.cost_of(Query(route=route, stages=frozenset(names), statuses=LIVE)) is None
 
     for name in reversed(names):
         here = by_stage[name]
         past += here.get(Status.COMPLETED, 0)
         ages = _ages(ctx, route, name, buckets[name], now, free) if name in buckets else []
-        half, most, oldest = (_within(ages, part) for part in (0.5, 0.95, 1.0))
-        late, unsure = _overdue(ctx, route, name, buckets.get(name, {}), now, free)
-        stages.append(StageView(name, here, past, oldest, f"{route}/{name}" in holds, half, most, late, unsure))
+        p50, p95, oldest = (_percentile(ages, part) for part in (0.5, 0.95, 1.0))
+        late, more = _overdue(ctx, route, name, buckets.get(name, {}), now, free)
+        stages.append(StageView(name, here, past, oldest, f"{route}/{name}" in holds, p50, p95, late, more))
         past += sum(n for status, n in here.items() if status is not Status.COMPLETED)
     stages.reverse()
     sums = {status: sum(stage.counts.get(status, 0) for stage in stages) for status in Status}
@@ -177,7 +177,7 @@ def _some(ctx: Context, route: str, stage: str) -> list[Item]:
     return ctx.ledger.find(Query(route=route, stages=frozenset({stage}), statuses=LIVE, limit=LOOK)).items
 
 
-def _within(ages: list[tuple[int, int]], part: float) -> int | None:
+def _percentile(ages: list[tuple[int, int]], part: float) -> int | None:
     """The age that this share of items does not exceed."""
     wanted = ceil(part * sum(n for _, n in ages))
     for age, n in ages:

@@ -71,7 +71,7 @@ def story(ctx: Context, route: str, key: str, form: Callable[[int, int], str] = 
     stages = stage_names(ctx, route)
     happened = [_story_line(written.line, ctx, item) for written in lines]
     why, following = _waiting(ctx, item, stages, watch)
-    can = _can(item.row, ctx, stages)
+    can = _possible_commands(item.row, ctx, stages)
     if damaged:
         # Nothing is decided on an unreadable row; only cancelling needs no more than its position.
         following = ["Nothing automatically. Correct the row, or restore it from a backup; see also 'milepost quarantine list'."]
@@ -98,7 +98,7 @@ def _waiting(ctx: Context, item: Item, stages: list[str], watch: Watch) -> tuple
     """Why the item waits, and what happens next."""
     row = item.row
     if row.terminal:
-        return _ended(row, _can(row, ctx, stages))
+        return _when_ended(row, _possible_commands(row, ctx, stages))
     if stages and row.stage not in stages:
         apply = f"milepost routes apply {row.route} --map {row.stage}=STAGE {SIGNED}"
         return [f"The route no longer has the stage '{row.stage}'."], [f"Nothing, until it is moved: {apply}"]
@@ -163,7 +163,7 @@ _DECIDED = {
 }
 
 
-def _ended(row: Row, can: list[str]) -> tuple[list[str], list[str]]:
+def _when_ended(row: Row, can: list[str]) -> tuple[list[str], list[str]]:
     why = [] if row.error is None else [f"Last error: {row.error.category}: {row.error.message}"]
     if row.status in FAILED:
         choices = [_DECIDED[verb] for verb in (command.split()[1] for command in can) if verb in _DECIDED]
@@ -249,7 +249,7 @@ def _story_line(line: Line, ctx: Context, item: Item) -> StoryLine:
     return StoryLine(line.at, text, sentence(bare, ctx, item), line)
 
 
-def _can(row: Row, ctx: Context, stages: list[str]) -> list[str]:
+def _possible_commands(row: Row, ctx: Context, stages: list[str]) -> list[str]:
     """Commands that would be accepted now."""
     subject = f"{row.route} {quote(row.key)}"
     if row.status is Status.COMPLETED:

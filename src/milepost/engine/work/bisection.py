@@ -1,4 +1,4 @@
-"""Bisection of a failed batch, to find the item that breaks it. No I/O: the caller makes the calls."""
+"""Bisection of a failed batch, to find the item that makes the call fail. The caller makes the calls."""
 
 from __future__ import annotations
 

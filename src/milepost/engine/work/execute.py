@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from msgspec import UNSET
@@ -14,6 +15,7 @@ from milepost.core.outcome import OUTCOMES, Done, Outcome, Reject, Retry, as_out
 from milepost.core.routes.route import Stage
 from milepost.core.values.json import canonical_json, check_depth
 from milepost.engine.work.bisection import halving
+from milepost.engine.work.call_limits import CallLimit
 from milepost.ports.observer import ABOUT
 from milepost.ports.runner import Job, JobResult
 
@@ -22,7 +24,7 @@ Ticks = Callable[[], int]
 
 
 def ready(stage: Stage) -> None:
-    """Check before any item is claimed that the handler is ready: a handler with a `ready` method raises if something is missing."""
+    """Call the handler's `ready` method, if it has one, before any item is claimed. It raises if something is missing."""
     check = getattr(stage.handler, "ready", None)
     if callable(check):
         check()
@@ -33,20 +35,20 @@ def run_plain(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
     assert stage.handler is not None
     ABOUT.set(job[0] if len(job) == 1 else None)
     began = ticks()
-    rans: list[JobResult] = []
+    results: list[JobResult] = []
     todo = job
     if stage.verify is not None:
-        rans, todo = _verified(job, [_probe_plain(stage, item) if item.row.unknown else None for item in job], began, ticks)
+        results, todo = _verified(job, [_probe_plain(stage, item) if item.row.unknown else None for item in job], began, ticks)
         if not todo:
-            return rans
+            return results
     if stage.batch == 1:
         item = todo[0]
         try:
             outcome = as_outcome(stage.handler(item))
         except BaseException as error:
             outcome = _raised(error)
-        rans.append(JobResult(item, _sound(outcome), ticks() - began))
-        return rans
+        results.append(JobResult(item, _sound(outcome), ticks() - began))
+        return results
     search = halving(todo)
     calls = 0
     group = next(search)
@@ -59,7 +61,7 @@ def run_plain(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
         try:
             group = search.send(answer)
         except StopIteration as end:
-            return rans + _settled(todo, end.value, calls, ticks() - began)
+            return results + _settled(todo, end.value, calls, ticks() - began)
 
 
 async def run_async(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
@@ -67,16 +69,16 @@ async def run_async(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
     assert stage.handler is not None
     ABOUT.set(job[0] if len(job) == 1 else None)
     began = ticks()
-    rans: list[JobResult] = []
+    results: list[JobResult] = []
     todo = job
     if stage.verify is not None:
-        rans, todo = _verified(job, [await _probe_async(stage, item) if item.row.unknown else None for item in job], began, ticks)
+        results, todo = _verified(job, [await _probe_async(stage, item) if item.row.unknown else None for item in job], began, ticks)
         if not todo:
-            return rans
+            return results
     if stage.batch == 1:
         answer = await _call_async(stage, todo[0])
-        rans.append(JobResult(todo[0], _sound(as_outcome(answer)), ticks() - began))
-        return rans
+        results.append(JobResult(todo[0], _sound(as_outcome(answer)), ticks() - began))
+        return results
     search = halving(todo)
     calls = 0
     group = next(search)
@@ -93,33 +95,33 @@ async def run_async(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
         if isinstance(answer, Retry) and answer.unknown:
             doubtful.update(item.key for item in left)
         elif isinstance(answer, list) and len(answer) == len(left) < len(group):
-            said = iter(answer)
-            answer = [found[item.key] if item.key in found else next(said) for item in group]
+            new_answers = iter(answer)
+            answer = [found[item.key] if item.key in found else next(new_answers) for item in group]
         try:
             group = search.send(answer)
         except StopIteration as end:
-            return rans + _settled(todo, end.value, calls, ticks() - began)
+            return results + _settled(todo, end.value, calls, ticks() - began)
 
 
 async def _call_async(stage: Stage, argument: Any) -> object:
     assert stage.handler is not None
-    limit: asyncio.Timeout | None = None
+    limit: CallLimit | None = None
     try:
         if stage.timeout_ms is None:
             return await stage.handler(argument)
-        async with asyncio.timeout(stage.timeout_ms / 1000) as limit:
+        with CallLimit(stage.timeout_ms) as limit:
             return await stage.handler(argument)
     except BaseException as error:
         if _called_off(error):
             raise
-        if limit is not None and limit.expired() and isinstance(error, TimeoutError):
+        if limit is not None and limit.expired and isinstance(error, TimeoutError):
             return Retry(f"no answer within {(stage.timeout_ms or 0) / 1000:g} s", category="TIMEOUT", unknown=True)
         outcome = _raised(error)
         return _as_retry(outcome) if stage.batch > 1 else outcome
 
 
 def _called_off(error: BaseException) -> bool:
-    """Was the call cancelled by the worker? Any other CancelledError is a failure of the handler."""
+    """Whether the worker cancelled the call. Any other CancelledError is a failure of the handler."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
@@ -144,8 +146,8 @@ def _as_retry(outcome: Retry | Reject) -> Retry:
 
 
 def _sound(outcome: Outcome) -> Outcome:
-    """The outcome if it can be stored as JSON; else a WRONG_ANSWER, so that only its own item is affected. The handler may have done the
-    work: `verify` runs before the next attempt."""
+    """The outcome if it can be stored as JSON; else a Retry (WRONG_ANSWER), so that only its own item is affected. The handler may have done
+    the work, so `verify` runs before the next attempt."""
     if type(outcome) is Done and outcome.output is None and outcome.payload is UNSET:
         return outcome
     try:
@@ -159,20 +161,20 @@ def _sound(outcome: Outcome) -> Outcome:
 
 
 def _settled(items: Job, outcomes: dict[int, tuple[Outcome, bool]], calls: int, took: int) -> list[JobResult]:
-    rans = [JobResult(items[index], _sound(outcome), took, failed_alone=alone) for index, (outcome, alone) in sorted(outcomes.items())]
-    rans[0].calls = max(0, calls - 1)
-    return rans
+    results = [JobResult(items[index], _sound(outcome), took, failed_alone=alone) for index, (outcome, alone) in sorted(outcomes.items())]
+    results[0].calls = max(0, calls - 1)
+    return results
 
 
 def _verified(job: Job, answers: list[Outcome | None], began: int, ticks: Ticks) -> tuple[list[JobResult], Job]:
     """Split a job into results settled by probes, and items still to be worked on."""
     took = ticks() - began
-    rans = [JobResult(item, _sound(answer), took) for item, answer in zip(job, answers, strict=True) if answer is not None]
-    return rans, [item for item, answer in zip(job, answers, strict=True) if answer is None]
+    results = [JobResult(item, _sound(answer), took) for item, answer in zip(job, answers, strict=True) if answer is not None]
+    return results, [item for item, answer in zip(job, answers, strict=True) if answer is None]
 
 
 def _probed(answer: object) -> Outcome | None:
-    """Result of a probe: an outcome or True settles the item; False or None means "not there, do the work"."""
+    """The outcome that a probe found: of an outcome or True; None of False or None, which mean that the work must be done."""
     if isinstance(answer, OUTCOMES):
         return answer
     if answer is True:
@@ -183,11 +185,11 @@ def _probed(answer: object) -> Outcome | None:
 
 
 def _probe_failed(error: BaseException) -> Outcome:
-    """The outcome of a probe that raised: a Retry, never "not there"."""
-    said = _raised(error)
-    after = said.after if isinstance(said, Retry) else None
-    message = f"verify failed: {said.error}"
-    return Retry(message, after=after, category="VERIFY_FAILED", details=said.details, unknown=True, traceback=said.traceback)
+    """The outcome of a probe that raised: a Retry, because it is still unknown whether the work was done."""
+    failure = _raised(error)
+    after = failure.after if isinstance(failure, Retry) else None
+    message = f"verify failed: {failure.error}"
+    return Retry(message, after=after, category="VERIFY_FAILED", details=failure.details, unknown=True, traceback=failure.traceback)
 
 
 def _probe_plain(stage: Stage, item: Item) -> Outcome | None:
@@ -202,7 +204,7 @@ def _probe_plain(stage: Stage, item: Item) -> Outcome | None:
 async def _probe_async(stage: Stage, item: Item) -> Outcome | None:
     assert stage.verify is not None
     try:
-        async with asyncio.timeout(None if stage.timeout_ms is None else stage.timeout_ms / 1000):
+        with nullcontext() if stage.timeout_ms is None else CallLimit(stage.timeout_ms):
             if inspect.iscoroutinefunction(stage.verify):
                 return _probed(await stage.verify(item))
             return _probed(await asyncio.to_thread(stage.verify, item))

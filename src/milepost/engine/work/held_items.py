@@ -1,4 +1,4 @@
-"""Life cycle of claimed items: asked for, in hand, then settled or given back; the same for every kind of worker.
+"""Life cycle of claimed items, the same for every kind of worker: requested, held, then settled or given back.
 
 A process (`worker`) and a Lambda function (`lambdas.worker_call`) run the items in their handler pools (`slots`); a remote worker runs
 them elsewhere and reports (`remote`).
@@ -7,6 +7,7 @@ them elsewhere and reports (`remote`).
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from milepost.core.admission.controls import NO_LIMIT, Limit, scope
@@ -22,7 +23,7 @@ from milepost.ports.items import ClaimRequest, Refused
 log = logging.getLogger(__name__)
 
 HeldRef = tuple[str, str | None]
-"""Key and lease: an item that was lost here and claimed again is two calls, each with its own end."""
+"""Key and lease, because an item that was lost here and claimed again is two calls, which end separately."""
 
 
 def held_ref(item: Item) -> HeldRef:
@@ -54,12 +55,18 @@ class HeldItems:
         self.width = limits.get(scope(self.plan.name, self.stage.name), NO_LIMIT).concurrency or self.stage.concurrency
         return self.width != was
 
-    def ask(self, lease: Lease, want: int, *, fragile: bool = False) -> ClaimRequest:
+    def ask(self, lease: Lease, want: int, *, fragile: bool = False, ahead: bool = False) -> ClaimRequest:
+        """A claim of up to `want` items; `ahead`: also of items that wait here until a call of their lane ends."""
         spent, self.spent = self.spent, {}
-        return ClaimRequest(self.plan, self.stage.name, want, lease, self.stage.batch, self._busy_lanes(), spent, fragile)
+        waiting = self._ahead() if ahead else {}
+        return ClaimRequest(self.plan, self.stage.name, want, lease, self.stage.batch, self._busy_lanes(), spent, fragile, waiting)
 
     def _busy_lanes(self) -> dict[str, int]:
         return dict(self.lanes)
+
+    def _ahead(self) -> dict[str, int]:
+        """Items beyond their lane's concurrency that may wait here."""
+        return {}
 
     def take(self, ctx: Context, items: Sequence[Item], lost: int = 0, refused: Sequence[Refused] = ()) -> None:
         """Take in hand the items of a claim, which has also found `lost` leases and rows that the storage refused."""
@@ -70,16 +77,17 @@ class HeldItems:
         self.hold(items)
 
     def hold(self, items: Sequence[Item]) -> None:
-        self.in_hand.update((held_ref(item), item) for item in items)
+        self.in_hand.update({held_ref(item): item for item in items})
         if self.stage.lane is not None:
-            for item in items:
-                self.lanes[item.lane] = self.lanes.get(item.lane, 0) + 1
+            for lane, count in Counter([item.row.lane for item in items]).items():
+                self.lanes[lane] = self.lanes.get(lane, 0) + count
 
     def release(self, items: Sequence[Item]) -> None:
-        """They are settled, given back or lost: this worker holds them no more."""
-        for item in items:
-            if self.in_hand.pop(held_ref(item), None) is not None and self.stage.lane is not None:
-                self.lanes[item.lane] -= 1
+        """Forget items that were settled, given back or lost."""
+        held = [item for item in items if self.in_hand.pop(held_ref(item), None) is not None]
+        if self.stage.lane is not None:
+            for lane, count in Counter([item.row.lane for item in held]).items():
+                self.lanes[lane] -= count
 
     def give_back(self, ctx: Context, items: Sequence[Item], why: str, *, unknown: bool = False) -> int:
         """Give items back unfinished, without counting an attempt; returns how many were still held. `unknown`: a call may have done the

@@ -1,7 +1,7 @@
-"""Remote workers: they claim items of a remote stage, extend leases and settle outcomes, fenced like our own workers.
+"""Remote workers: claim items of a remote stage, extend leases and settle outcomes, fenced like the workers of this process.
 
-This process remembers their items for the limits and for claim data beside the lease. The row stays authoritative: a lease from
-another process is looked up there.
+This process remembers their items, to apply limits and to keep claim data that is not in the lease. The row stays authoritative: a
+lease that another process gave is looked up there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CONTROLS_MS = 1_000
 LATE_MS = 600_000
 """How long an expired lease is remembered, so that a late outcome is noted."""
 REPEATS = 10_000
-"""Settled outcomes that are remembered, so that a worker that lost the answer can ask again."""
+"""Settled outcomes that are remembered, so that a worker that did not get the answer can report again."""
 
 Ref = tuple[str, str, str]
 """(route, key, lease)"""
@@ -64,7 +64,7 @@ class ShownLease(Struct, frozen=True):
     lease: str
 
 
-class RemoteHand(HeldItems):
+class RemoteHeldItems(HeldItems):
     """The items of one stage that a remote worker holds, each until its lease ends. A late one is remembered for a while: its lease may
     be extended if no other worker has taken the item, and its outcome is noted."""
 
@@ -88,7 +88,7 @@ class RemoteHand(HeldItems):
                 self.late[ref] = item
 
     def end(self, ref: HeldRef) -> None:
-        """It is settled, given back or forgotten."""
+        """Forget an item that was settled or given back, or whose lease ended long ago."""
         if ref in self.in_hand:
             self.release([self.in_hand[ref]])
         self.late.pop(ref, None)
@@ -101,7 +101,7 @@ class RemoteHand(HeldItems):
 class RemoteSettlement(Struct, frozen=True):
     """Digest of the outcome that was reported under a lease, and whether it was written."""
 
-    said: bytes
+    digest: bytes
     written: bool
 
 
@@ -111,37 +111,37 @@ class Remote:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._lock = threading.Lock()
-        self._hands: dict[str, dict[tuple[str, str], RemoteHand]] = {}
+        self._by_worker: dict[str, dict[tuple[str, str], RemoteHeldItems]] = {}
         """By worker, then by route and stage."""
-        self._held: dict[Ref, RemoteHand] = {}
+        self._held: dict[Ref, RemoteHeldItems] = {}
         self._settled: OrderedDict[Ref, RemoteSettlement] = OrderedDict()
         self._fragile: set[tuple[str, str]] = set()
-        """Stages with waiting items that two workers were lost with."""
+        """Stages with fragile items (see `core.due.FRAGILE`)."""
         self._limits: dict[str, Limit] = {}
         self._controls_at = 0
 
-    def claim(self, wish: RemoteClaimRequest) -> RemoteClaim:
-        """Claim items for a worker, within pauses, rates, lanes and its limit. An item that two workers were lost with is given only to a worker
-        that holds nothing else, and alone."""
-        now, place = self._ctx.clock.now(), (wish.plan.name, wish.stage.name)
+    def claim(self, request: RemoteClaimRequest) -> RemoteClaim:
+        """Claim items for a worker, within pauses, rates, lanes and its limit. A fragile item is given only to a worker that holds nothing else,
+        and alone."""
+        now, place = self._ctx.clock.now(), (request.plan.name, request.stage.name)
         self._read_controls(now)
         with self._lock:
-            hand, hands = self._hand(wish.holder, wish.plan, wish.stage), self._hands[wish.holder]
-            for each in hands.values():
-                each.expire(now)
-            in_hand = [item for each in hands.values() for item in each.in_hand.values()]
-        hand.set_width(self._limits)
-        want = min(wish.want, hand.width * wish.stage.batch - len(hand.in_hand))
+            held_items, held_by_stage = self._held_items_of(request.holder, request.plan, request.stage), self._by_worker[request.holder]
+            for one in held_by_stage.values():
+                one.expire(now)
+            in_hand = [item for one in held_by_stage.values() for item in one.in_hand.values()]
+        held_items.set_width(self._limits)
+        want = min(request.want, held_items.width * request.stage.batch - len(held_items.in_hand))
         if want <= 0 or any(item.row.losses >= FRAGILE for item in in_hand):
             return RemoteClaim([])
         answer = ClaimResult([])
         if not in_hand and place in self._fragile:
-            answer = self._ask(wish, hand, want, now, fragile=True)
+            answer = self._ask(request, held_items, want, now, fragile=True)
         if not answer.items:
-            answer = self._ask(wish, hand, want, now)
+            answer = self._ask(request, held_items, want, now)
             if not answer.items and answer.fragile and not in_hand:
-                answer = self._ask(wish, hand, want, now, fragile=True)
-        return RemoteClaim(answer.items, now + wish.lease_ms, answer.next_at, empty_handed=not in_hand)
+                answer = self._ask(request, held_items, want, now, fragile=True)
+        return RemoteClaim(answer.items, now + request.lease_ms, answer.next_at, empty_handed=not in_hand)
 
     def extend(self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], lease_ms: int) -> list[int | None]:
         """New end of each lease; None if it is no longer valid."""
@@ -153,10 +153,10 @@ class Remote:
         kept = {ref: item for (ref, item), holds in zip(found.items(), answers, strict=True) if holds}
         with self._lock:
             for ref, item in found.items():
-                hand = self._held.get(ref)
-                if hand is not None:
+                held_items = self._held.get(ref)
+                if held_items is not None:
                     # If the lease has ended, the item is late from now on.
-                    hand.hold_until([item], until if ref in kept else min(hand.until[held_ref(item)], now))
+                    held_items.hold_until([item], until if ref in kept else min(held_items.until[held_ref(item)], now))
         return [until if _ref(plan, one) in kept else None for one in shown]
 
     def settle(self, plan: Plan, stage: Stage, outcomes: Sequence[tuple[ShownLease, Outcome]]) -> list[bool]:
@@ -165,17 +165,17 @@ class Remote:
         now = self._ctx.clock.now()
         found = self._find(plan, stage, [shown for shown, _ in outcomes], now)
         reports = [(_ref(plan, shown), digest_of(outcome_to_builtins(outcome))) for shown, outcome in outcomes]
-        rans: dict[Ref, tuple[JobResult, bytes]] = {}
-        for (ref, said), (_, outcome) in zip(reports, outcomes, strict=True):
-            if ref in found and ref not in rans:
+        results: dict[Ref, tuple[JobResult, bytes]] = {}
+        for (ref, digest), (_, outcome) in zip(reports, outcomes, strict=True):
+            if ref in found and ref not in results:
                 item = found[ref]
-                rans[ref] = JobResult(item, outcome, max(0, now - (item.row.claimed_at or now))), said
-        refused = settle(self._ctx, [ran for ran, _ in rans.values()]).refused
-        written = {ref: not refused or self._written(ran) for ref, (ran, _) in rans.items()}
+                results[ref] = JobResult(item, outcome, max(0, now - (item.row.claimed_at or now))), digest
+        refused = settle(self._ctx, [result for result, _ in results.values()]).refused
+        written = {ref: not refused or self._written(result) for ref, (result, _) in results.items()}
         with self._lock:
-            for ref, (_, said) in rans.items():
-                self._end(ref, RemoteSettlement(said, written[ref]))
-            answers = [self._settled[ref] == RemoteSettlement(said, True) if ref in self._settled else None for ref, said in reports]
+            for ref, (_, digest) in results.items():
+                self._end(ref, RemoteSettlement(digest, written[ref]))
+            answers = [self._settled[ref] == RemoteSettlement(digest, True) if ref in self._settled else None for ref, digest in reports]
         # Another process may have settled it, or this one before a restart: the ledger knows.
         return [
             self._recorded(ref, outcome) if answer is None else answer
@@ -191,20 +191,20 @@ class Remote:
                 self._end(ref, RemoteSettlement(b"", False))
         return given
 
-    def _written(self, ran: JobResult) -> bool:
-        """Was this outcome written, if some of a batch were refused?"""
-        row = ran.item.row
+    def _written(self, result: JobResult) -> bool:
+        """Whether this outcome of a batch was written, although some of the batch were refused."""
+        row = result.item.row
         return row.lease is not None and self._recorded((row.route, row.key, row.lease))
 
     def _recorded(self, ref: Ref, outcome: Outcome | None = None) -> bool:
-        """Has the ledger recorded an outcome of this lease (this very one, if given)?"""
+        """Whether the ledger has recorded an outcome of this lease (the given one, if any)."""
         [there] = self._ctx.ledger.get([ref[:2]])
         return isinstance(there, Item) and recorded(self._ctx, there.row, ref[2], outcome)
 
-    def _ask(self, wish: RemoteClaimRequest, hand: RemoteHand, want: int, now: int, *, fragile: bool = False) -> ClaimResult:
-        plan, stage, ctx = wish.plan, wish.stage, self._ctx
-        lease = Lease(ctx.chance.token(), wish.holder, now + wish.lease_ms)
-        [answer] = ctx.ledger.claim([hand.ask(lease, want, fragile=fragile)], now, ctx.chance.jitter())
+    def _ask(self, request: RemoteClaimRequest, held_items: RemoteHeldItems, want: int, now: int, *, fragile: bool = False) -> ClaimResult:
+        plan, stage, ctx = request.plan, request.stage, self._ctx
+        lease = Lease(ctx.chance.token(), request.holder, now + request.lease_ms)
+        [answer] = ctx.ledger.claim([held_items.ask(lease, want, fragile=fragile)], now, ctx.chance.jitter())
         if answer.outdated:
             raise RouteChanged(f"route {plan.name!r}: {OUTDATED}; restart the server with the current route")
         with self._lock:
@@ -212,20 +212,20 @@ class Remote:
                 self._fragile.add((plan.name, stage.name))
             elif fragile:
                 self._fragile.discard((plan.name, stage.name))
-            hand = self._hand(wish.holder, plan, stage)
-            hand.take(ctx, answer.items, answer.lost, answer.refused)
-            hand.hold_until(answer.items, lease.until)
-            self._held |= {(item.route, item.key, lease.token): hand for item in answer.items}
+            held_items = self._held_items_of(request.holder, plan, stage)
+            held_items.take(ctx, answer.items, answer.lost, answer.refused)
+            held_items.hold_until(answer.items, lease.until)
+            self._held |= {(item.route, item.key, lease.token): held_items for item in answer.items}
         return answer
 
-    def _hand(self, holder: str, plan: Plan, stage: Stage) -> RemoteHand:
-        return self._hands.setdefault(holder, {}).setdefault((plan.name, stage.name), RemoteHand(plan, stage))
+    def _held_items_of(self, holder: str, plan: Plan, stage: Stage) -> RemoteHeldItems:
+        return self._by_worker.setdefault(holder, {}).setdefault((plan.name, stage.name), RemoteHeldItems(plan, stage))
 
     def _end(self, ref: Ref, settled: RemoteSettlement | None = None) -> None:
-        """The item is settled, given back, or forgotten (None)."""
-        hand = self._held.pop(ref, None)
-        if hand is not None:
-            hand.end(ref[1:])
+        """Forget an item. `settled`: the answer to a repeated report of its outcome, if any."""
+        held_items = self._held.pop(ref, None)
+        if held_items is not None:
+            held_items.end(ref[1:])
             if settled is not None:
                 self._settled[ref] = settled
         if len(self._settled) > REPEATS:
@@ -238,10 +238,12 @@ class Remote:
         self._controls_at = now
         self._limits = limits_in_force(self._ctx)
         with self._lock:
-            for ref in [ref for ref, hand in self._held.items() if hand.until[ref[1:]] < now - LATE_MS]:
+            for ref in [ref for ref, held_items in self._held.items() if held_items.until[ref[1:]] < now - LATE_MS]:
                 self._end(ref)
-            self._hands = {
-                holder: kept for holder, hands in self._hands.items() if (kept := {at: hand for at, hand in hands.items() if hand.until})
+            self._by_worker = {
+                holder: kept
+                for holder, held_by_stage in self._by_worker.items()
+                if (kept := {at: held_items for at, held_items in held_by_stage.items() if held_items.until})
             }
 
     def _find(self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], now: int) -> dict[Ref, Item]:
@@ -255,7 +257,7 @@ class Remote:
                 if not isinstance(item, Item) or item.stage != stage.name or item.row.lease is None:
                     continue
                 if compare_digest(item.row.lease.encode(), ref[2].encode()):
-                    self._held[ref] = self._hand(item.row.holder or "", plan, stage)
+                    self._held[ref] = self._held_items_of(item.row.holder or "", plan, stage)
                     self._held[ref].hold_until([item], item.row.look_at or now)
             held = {ref: self._held[ref].item(ref[1:]) for ref in refs if ref in self._held}
         return {ref: item for ref, item in held.items() if item.stage == stage.name}

@@ -1,4 +1,4 @@
-"""Settle outcomes, each fenced by its lease: one transaction per batch, then each conflict on its own."""
+"""Settle outcomes, each fenced by its lease: write the batch in one transaction, then resolve each conflict on its own."""
 
 from __future__ import annotations
 
@@ -37,74 +37,78 @@ class SettleResult(Struct):
     """Results of the claims made in the same step; empty if there were none, or if the outcomes had to be written one by one."""
 
 
-def settle(ctx: Context, rans: Sequence[JobResult], asks: Sequence[ClaimRequest] = ()) -> SettleResult:
+def settle(ctx: Context, results: Sequence[JobResult], requests: Sequence[ClaimRequest] = ()) -> SettleResult:
     """Write the outcomes, and claim more items in the same step. A kept confirmation overrides the handler's outcome; an outcome whose lease
     is lost is refused and noted.
 
     An outcome that cannot be stored affects only its own item: it becomes a failed attempt.
     """
-    answers, claims = _write(ctx, rans, asks)
+    answers, claims = _write(ctx, results, requests)
     summary, follow, ended = SettleResult(claims=claims), list[Row](), list[Any]()
-    for ran, (after, conflict) in zip(rans, answers, strict=True):
+    for result, (after, conflict) in zip(results, answers, strict=True):
         if isinstance(conflict, Refused):
-            conflict = _count_refused(ctx, ran, ran.item.row, conflict, summary)
+            conflict = _count_refused(ctx, result, result.item.row, conflict, summary)
         elif conflict is None:
             summary.written += 1
-            if after.total_attempts != ran.item.row.total_attempts:
-                _log_failed_try(ran, after)
+            if after.total_attempts != result.item.row.total_attempts:
+                _log_failed_try(result, after)
             if after.kept:
                 follow.append(after)
         if conflict is not None:
             written = summary.written
-            _settle_again(ctx, ran, conflict, summary, follow)
+            _settle_again(ctx, result, conflict, summary, follow)
             if summary.written == written:
                 continue
-        if ran.item.ticket is not None:
-            ended.append(ran.item.ticket)
+        if result.item.ticket is not None:
+            ended.append(result.item.ticket)
     if ended:
         ctx.ledger.drop_tickets(ended)
     if follow:
         follow_up(ctx, follow)
-    ctx.observer.settled(rans, ctx.clock.now(), summary.written, summary.refused, summary.undecided)
+    ctx.observer.settled(results, ctx.clock.now(), summary.written, summary.refused, summary.undecided)
     return summary
 
 
 Answers = list[tuple[Row, Conflict | Refused | None]]
 
 
-def _write(ctx: Context, rans: Sequence[JobResult], asks: Sequence[ClaimRequest] = ()) -> tuple[Answers, list[ClaimResult]]:
-    """Decide and write all at once; if one fails, each on its own, without claims."""
-    if not rans:
+def _write(ctx: Context, results: Sequence[JobResult], requests: Sequence[ClaimRequest] = ()) -> tuple[Answers, list[ClaimResult]]:
+    """Decide and write all outcomes at once. If that fails unexpectedly, log the error and write each on its own, without claims."""
+    if not results:
         return [], []
     try:
-        return _decide_and_apply(ctx, rans, asks)
+        return _decide_and_apply(ctx, results, requests)
     except LedgerError:
         raise
     except Exception as error:
-        if len(rans) > 1:
-            log.exception("cannot write %d outcomes at once; each is now written alone", len(rans))
-            return [answer for ran in rans for answer in _write(ctx, [ran])[0]], []
-        ran = rans[0]
-        log.exception("%s/%s: the outcome at %r cannot be recorded: a failed try is counted", ran.item.route, ran.item.key, ran.item.stage)
+        if len(results) > 1:
+            log.exception("cannot write %d outcomes at once; each is now written alone", len(results))
+            return [answer for result in results for answer in _write(ctx, [result])[0]], []
+        result = results[0]
+        log.exception(
+            "%s/%s: the outcome at %r cannot be recorded: a failed try is counted", result.item.route, result.item.key, result.item.stage
+        )
         wrong = Retry(f"the outcome cannot be recorded: {error}", category="WRONG_ANSWER", unknown=True)
-        return _decide_and_apply(ctx, [JobResult(ran.item, wrong, ran.response_ms, failed_alone=ran.failed_alone)])
+        return _decide_and_apply(ctx, [JobResult(result.item, wrong, result.response_ms, failed_alone=result.failed_alone)])
 
 
-def _decide_and_apply(ctx: Context, rans: Sequence[JobResult], asks: Sequence[ClaimRequest] = ()) -> tuple[Answers, list[ClaimResult]]:
+def _decide_and_apply(
+    ctx: Context, results: Sequence[JobResult], requests: Sequence[ClaimRequest] = ()
+) -> tuple[Answers, list[ClaimResult]]:
     now, jitter, plans = ctx.clock.now(), ctx.chance.jitter, ctx.plans
     changes = [
         decide(
-            ran.item if not ran.failed_alone else _alone(ran.item),
-            ran.outcome,
-            plans[ran.item.row.route],
+            result.item if not result.failed_alone else _alone(result.item),
+            result.outcome,
+            plans[result.item.row.route],
             now,
-            0.0 if type(ran.outcome) is Done else jitter(),
-            response_ms=ran.response_ms,
+            0.0 if type(result.outcome) is Done else jitter(),
+            response_ms=result.response_ms,
         )
-        for ran in rans
+        for result in results
     ]
-    if asks:
-        answers, claims = ctx.ledger.apply_and_claim(changes, now, _versions(ctx), asks, jitter())
+    if requests:
+        answers, claims = ctx.ledger.apply_and_claim(changes, now, _versions(ctx), requests, jitter())
     else:
         answers, claims = ctx.ledger.apply(changes, now, _versions(ctx)), []
     return list(zip((change.after for change in changes), answers, strict=True)), claims
@@ -119,11 +123,11 @@ def _alone(item: Item) -> Item:
     return Item(replace(item.row, alone=True), item.content)
 
 
-def _settle_again(ctx: Context, ran: JobResult, answer: Conflict, summary: SettleResult, follow: list[Row]) -> None:
+def _settle_again(ctx: Context, result: JobResult, answer: Conflict, summary: SettleResult, follow: list[Row]) -> None:
     """Settle one outcome that lost a race. While its lease is valid it is decided again on the current row."""
-    held = ran.item.row
+    held = result.item.row
     if held.lease is None:
-        _look_again(ctx, ran, answer, summary, follow)
+        _look_again(ctx, result, answer, summary, follow)
         return
     for _ in range(TRIES):
         current = answer.current
@@ -135,17 +139,17 @@ def _settle_again(ctx: Context, ran: JobResult, answer: Conflict, summary: Settl
             if recorded(ctx, current, held.lease):
                 summary.written += 1
                 return
-            noted = ctx.ledger.apply([late(current, ran.outcome, now, by=held.holder or "", lease=held.lease)], now)[0]
+            noted = ctx.ledger.apply([late(current, result.outcome, now, by=held.holder or "", lease=held.lease)], now)[0]
             if not isinstance(noted, Conflict):
                 break
             answer = noted
             continue
-        item = Item(replace(current, alone=current.alone or ran.failed_alone), ran.item.content)
+        item = Item(replace(current, alone=current.alone or result.failed_alone), result.item.content)
         versions: dict[str, int] | None = _versions(ctx)
         if answer.outdated:
-            change, versions = undecided(current, ran.outcome, now, by=held.holder or ""), None
+            change, versions = undecided(current, result.outcome, now, by=held.holder or ""), None
         else:
-            change = decide(item, ran.outcome, ctx.plans[current.route], now, ctx.chance.jitter(), response_ms=ran.response_ms)
+            change = decide(item, result.outcome, ctx.plans[current.route], now, ctx.chance.jitter(), response_ms=result.response_ms)
         again = ctx.ledger.apply([change], now, versions)[0]
         if again is None:
             if answer.outdated:
@@ -153,11 +157,11 @@ def _settle_again(ctx: Context, ran: JobResult, answer: Conflict, summary: Settl
             else:
                 summary.written += 1
                 if change.after.total_attempts != current.total_attempts:
-                    _log_failed_try(ran, change.after)
+                    _log_failed_try(result, change.after)
                 follow.append(change.after)
             return
         if isinstance(again, Refused):
-            counted = _count_refused(ctx, ran, current, again, summary)
+            counted = _count_refused(ctx, result, current, again, summary)
             if counted is None:
                 return
             again = counted
@@ -165,28 +169,28 @@ def _settle_again(ctx: Context, ran: JobResult, answer: Conflict, summary: Settl
     summary.refused += 1
 
 
-def _log_failed_try(ran: JobResult, after: Row) -> None:
-    outcome = ran.outcome
-    warn_of_failed_try(after, ran.item.stage, outcome.traceback if isinstance(outcome, (Retry, Reject)) else None)
+def _log_failed_try(result: JobResult, after: Row) -> None:
+    outcome = result.outcome
+    warn_of_failed_try(after, result.item.stage, outcome.traceback if isinstance(outcome, (Retry, Reject)) else None)
 
 
-def _count_refused(ctx: Context, ran: JobResult, row: Row, refused: Refused, summary: SettleResult) -> Conflict | None:
+def _count_refused(ctx: Context, result: JobResult, row: Row, refused: Refused, summary: SettleResult) -> Conflict | None:
     """The storage refused the outcome: count a failed attempt instead. None: settled."""
-    answer = count_refused(ctx, row, refused, ran.response_ms)
+    answer = count_refused(ctx, row, refused, result.response_ms)
     if isinstance(answer, Conflict):
         return answer
     if answer is None:
         summary.refused += 1
     else:
         summary.written += 1
-        _log_failed_try(ran, answer)
+        _log_failed_try(result, answer)
     return None
 
 
-def _look_again(ctx: Context, ran: JobResult, answer: Conflict, summary: SettleResult, follow: list[Row]) -> None:
+def _look_again(ctx: Context, result: JobResult, answer: Conflict, summary: SettleResult, follow: list[Row]) -> None:
     """Settle the outcome of a check without a lease: it is valid for the same stage and round, if the item is not held and has not ended.
     Otherwise it is dropped: nothing was done, and the next check looks again."""
-    held = ran.item.row
+    held = result.item.row
     for _ in range(TRIES):
         current = answer.current
         if current is None or answer.outdated or current.terminal or current.lease is not None:
@@ -194,15 +198,15 @@ def _look_again(ctx: Context, ran: JobResult, answer: Conflict, summary: SettleR
         if (current.stage, current.round, current.pass_no) != (held.stage, held.round, held.pass_no):
             break
         now = ctx.clock.now()
-        item = Item(replace(current, holder=held.holder, claimed_at=held.claimed_at), ran.item.content)
-        change = decide(item, ran.outcome, ctx.plans[current.route], now, ctx.chance.jitter(), response_ms=ran.response_ms)
+        item = Item(replace(current, holder=held.holder, claimed_at=held.claimed_at), result.item.content)
+        change = decide(item, result.outcome, ctx.plans[current.route], now, ctx.chance.jitter(), response_ms=result.response_ms)
         again = ctx.ledger.apply([change], now, _versions(ctx))[0]
         if again is None:
             summary.written += 1
             follow.append(change.after)
             return
         if isinstance(again, Refused):
-            counted = _count_refused(ctx, ran, item.row, again, summary)
+            counted = _count_refused(ctx, result, item.row, again, summary)
             if counted is None:
                 return
             again = counted
@@ -211,8 +215,8 @@ def _look_again(ctx: Context, ran: JobResult, answer: Conflict, summary: SettleR
 
 
 def recorded(ctx: Context, current: Row, lease: str, outcome: Outcome | None = None) -> bool:
-    """Was an outcome of this claim (this very one, if given) already written, and only the answer lost? Its history line names the claim; a
-    `NotYet` without news writes no line and is marked on the row."""
+    """Whether an outcome of this claim (the given one, if any) was already written, and only the ledger's answer was lost. Its history line
+    has the claim's digest; a repeated `NotYet` writes no line and is marked on the row."""
     claim = claim_digest(lease)
     if current.settled == claim:
         return outcome is None or isinstance(outcome, NotYet)

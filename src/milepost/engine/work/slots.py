@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from milepost.core.admission.controls import Limit
+from milepost.core.admission.controls import Controls, Limit
 from milepost.core.item import Item
 from milepost.core.outcome import Done
 from milepost.core.routes.plan import Plan
@@ -19,8 +19,11 @@ from milepost.ports.runner import HandlerPool, Job, JobResult
 MOST_IN_HAND = 1000
 PACE_MS = 100
 """The pace is measured over this span, or over as many items as may be held."""
+AHEAD_MS = 50
+"""A lane with a limit of calls holds as many more items as it completed in such a span, so that its next calls need not wait for a
+settle and a claim, and these can be large."""
 QUICK_IN_HAND = 2 * MOST_IN_HAND
-"""Most items that all quick stages of a process hold together."""
+"""Maximum items that all quick stages of a process hold together."""
 
 
 class StageSlots(HeldItems):
@@ -36,7 +39,11 @@ class StageSlots(HeldItems):
         self.pace: float | None = None
         """Items per second that this process completed here recently. Waiting calls run concurrently, but computing calls share one interpreter,
         which the mean response time alone would not show."""
+        self._lane_paces: dict[str, float] = {}
+        """The same by lane, per millisecond. A lane that has completed nothing of late has none."""
+        self._lane_counts: Counter[str] = Counter()
         self._counted, self._busy_ms, self._learned_at = 0, 0, 0
+        self._controls = Controls((), {}, {})
 
     @property
     def staying(self) -> int:
@@ -45,7 +52,7 @@ class StageSlots(HeldItems):
 
     @property
     def quick(self) -> bool:
-        """Does this process complete as many items in a second as all quick stages may hold?"""
+        """Whether this process completes as many items in a second as all quick stages may hold."""
         return self.stage.lane is None and self._done_in_a_second() >= QUICK_IN_HAND
 
     def room(self, arriving: int = 0) -> int:
@@ -68,6 +75,7 @@ class StageSlots(HeldItems):
         return int(min(beside_each_other, 8 * self._least() if self.pace is None else self.pace))
 
     def set_width(self, limits: Mapping[str, Limit]) -> bool:
+        self._controls = Controls((), limits, {})
         changed = super().set_width(limits)
         if changed:
             self.pool.resize(self.width)
@@ -77,14 +85,22 @@ class StageSlots(HeldItems):
         """Unfinished items per lane, as `staying` counts them."""
         if self.stage.lane is None:
             return {}
-        finished = Counter(ran.item.lane for ran in self.finished)
+        finished = Counter([ran.item.row.lane for ran in self.finished])
         return {lane: max(0, count - finished[lane]) for lane, count in self.lanes.items()}
+
+    def _ahead(self) -> dict[str, int]:
+        # Not where there is a rate: the claim uses it up, and waiting items would then be called later, several at once.
+        rates, route, stage = self._controls.rates, self.plan.name, self.stage
+        return {lane: int(pace * AHEAD_MS) for lane, pace in self._lane_paces.items() if not rates(route, stage, lane)}
 
     def start(self, ctx: Context, items: list[Item], lost: int = 0, refused: Sequence[Refused] = ()) -> None:
         """Take claimed items in hand, and run them in the pool."""
         self.take(ctx, items, lost, refused)
         if items:
-            self.pool.put(self.jobs(items))
+            self.pool.put(self.jobs(items), {lane: self._cap(lane) for lane in {item.lane for item in items}})
+
+    def _cap(self, lane: str) -> int | None:
+        return None if self.stage.lane is None else self._controls.cap(self.plan.name, self.stage, lane)
 
     def collect(self) -> list[JobResult]:
         """The results that are not settled yet, with those that the pool has now."""
@@ -94,6 +110,14 @@ class StageSlots(HeldItems):
     def recall(self, ctx: Context, why: str, unwanted: Callable[[Item], bool] | None = None) -> int:
         """Give back items whose calls have not started: all, or the unwanted ones."""
         return self.give_back(ctx, self.pool.recall(unwanted), why)
+
+    def recall_late(self, ctx: Context, before: int) -> int:
+        """Give back the items of a lane in which one has waited for its call since then: the calls have become slow."""
+        oldest = self.pool.oldest()
+        if oldest is None or (oldest.row.claimed_at or before) >= before:
+            return 0
+        self._lane_paces.pop(oldest.lane, None)
+        return self.recall(ctx, "it could not be started soon enough", lambda item: item.lane == oldest.lane)
 
     def cut_off(self, ctx: Context, why: str) -> int:
         """Give back all items that still run or are not settled: whether their partner has done the work is not known."""
@@ -113,9 +137,13 @@ class StageSlots(HeldItems):
         began = max(self._learned_at, min(ran.item.row.claimed_at or now for ran in rans))
         self._learned_at = now
         self._counted += len(rans)
+        if self.stage.lane is not None:
+            self._lane_counts.update([ran.item.row.lane for ran in rans])
         self._busy_ms += max(0, now - began)
         if self._busy_ms >= PACE_MS or self._counted >= MOST_IN_HAND:
             self.pace = self._counted * 1000 / max(1, self._busy_ms)
+            self._lane_paces = {lane: count / max(1, self._busy_ms) for lane, count in self._lane_counts.items()}
+            self._lane_counts.clear()
             self._counted = self._busy_ms = 0
 
     def jobs(self, items: list[Item]) -> list[Job]:

@@ -1,4 +1,4 @@
-"""The worker. In each turn it settles finished calls, extends leases, claims items and starts their handlers. It never blocks."""
+"""Worker of a process: each turn settles finished calls, extends leases, claims items and starts their handlers. It never blocks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GRACE_MS = 30_000
 """Default time that running handlers have after a stop."""
 FRAGILE_PAUSE_MS = 250
 LONGEST_FRAGILE_PAUSE_MS = 60_000
-HUNT_MS = 1_000
+FRAGILE_WAIT_MS = 1_000
 LONGEST_WAIT_MS = 2_000
 
 
@@ -64,7 +64,7 @@ class Worker:
         self._fragile: list[StageSlots] = []
         self._fragile_at = 0
         self._fragile_pause = FRAGILE_PAUSE_MS
-        self._hunting_since: int | None = None
+        self._waiting_since: int | None = None
         self._alone = False
         """A fragile item is running: nothing else is claimed beside it."""
         self._change_counter = -1
@@ -115,12 +115,12 @@ class Worker:
         return self._rest(now)
 
     def _settle(self) -> bool:
-        """Settle what has finished, and claim in the same write where the ledger can. Has it claimed?"""
+        """Settle finished calls, and claim in the same write where the ledger can. Returns whether it has claimed."""
         finished = {slots: rans for slots in self.all_slots if (rans := slots.collect())}
         if not finished:
             return False
         if any(slots.stage.has_breaker and any(type(ran.outcome) is Retry for ran in rans) for slots, rans in finished.items()):
-            self._controls_at = 0  # a breaker may have opened: what has not begun is not to be tried
+            self._controls_at = 0  # a breaker may have opened: then items that have not started are given back
         now, done = self.ctx.clock.now(), sum(map(len, finished.values()))
         asking = self._asking_with_a_settle()
         claims = settle_finished(self.ctx, self.all_slots, self._asks(asking, now), stopping=self._draining_until is not None).claims
@@ -137,9 +137,9 @@ class Worker:
         return rooms_after_a_settle(self.all_slots)
 
     def _asks(self, asking: list[tuple[StageSlots, int]], now: int, *, fragile: bool = False) -> list[ClaimRequest]:
-        """Each request has a fresh token: with an old one, a repeated settle could end the work of the next stage."""
+        """Claim requests under a fresh lease token: with an old one, a repeated settle could end the work of the next stage."""
         lease = Lease(self.ctx.chance.token(), self.holder, now + self.lease_ms)
-        return [slots.ask(lease, room, fragile=fragile) for slots, room in asking]
+        return [slots.ask(lease, room, fragile=fragile, ahead=not fragile) for slots, room in asking]
 
     def _keep_leases(self, now: int) -> None:
         """Extend all leases together, long before they expire. All have the same length."""
@@ -151,7 +151,7 @@ class Worker:
             self.ctx.ledger.extend([item.row for item in old], now + self.lease_ms, now, [item.ticket for item in old])
 
     def _read_controls(self, now: int) -> None:
-        """Read limits that were changed while running."""
+        """Read limits, pauses and breakers, and give back items that cannot start because of them."""
         if _early(self._controls_at, now, CONTROLS_MS):
             return
         self._controls_at = now + CONTROLS_MS
@@ -168,19 +168,17 @@ class Worker:
             slots.recall(self.ctx, "it is paused", lambda item: is_held(holds, item.route, item.stage, item.lane))
         if breakers:
             slots.recall(self.ctx, "the breaker of its lane has opened", lambda item: _shut_out(breakers, item))
-        oldest = slots.pool.oldest()
-        if oldest is not None and (oldest.row.claimed_at or now) < now - LONGEST_WAIT_MS:
-            slots.recall(self.ctx, "it could not be started soon enough")
+        slots.recall_late(self.ctx, now - LONGEST_WAIT_MS)
 
     def _claim(self, now: int) -> None:
         if self._alone:
             if self.in_hand:
                 return
-            # Then the other items have their turn for a while, if there are any.
+            # The fragile item has ended: other items are claimed for a while.
             self._alone = False
             self._fragile_at = now + FRAGILE_PAUSE_MS
             self._change_counter = -1
-        if self._fragile and not _early(self._fragile_at, now, LONGEST_FRAGILE_PAUSE_MS) and self._hunts_for_quiet(now):
+        if self._fragile and not _early(self._fragile_at, now, LONGEST_FRAGILE_PAUSE_MS) and self._waits_for_fragile(now):
             return
         change_counter = self.ctx.ledger.change_counter()
         changed = change_counter != self._change_counter
@@ -192,16 +190,16 @@ class Worker:
         if self._fragile and self.in_hand == 0:
             self._fragile_at = now
 
-    def _hunts_for_quiet(self, now: int) -> bool:
-        """Items that two workers were lost with run when nothing else does, one after the other. To make room, nothing new is
-        claimed for a moment; if the running calls do not end in it, the others continue and it is tried again later, less and less often.
-        """
+    def _waits_for_fragile(self, now: int) -> bool:
+        """Run fragile items, one at a time, while nothing else runs in this process. To make room, nothing new is claimed for a moment. If the
+        running calls do not end in that time, normal work continues, and this is tried again later, less and less often. Returns whether
+        nothing else may be claimed now."""
         if self.in_hand == 0:
             self._claim_fragile(now)
-        elif self._hunting_since is None:
-            self._hunting_since = now
-        elif not 0 <= now - self._hunting_since < HUNT_MS:
-            self._hunting_since = None
+        elif self._waiting_since is None:
+            self._waiting_since = now
+        elif not 0 <= now - self._waiting_since < FRAGILE_WAIT_MS:
+            self._waiting_since = None
             self._fragile_pause = min(LONGEST_FRAGILE_PAUSE_MS, self._fragile_pause * 2)
             self._fragile_at = now + self._fragile_pause
             return False
@@ -211,7 +209,7 @@ class Worker:
         slots = self._fragile.pop(0)
         self._claim_for([(slots, slots.room())], now, fragile=True)
         self._alone = True
-        self._hunting_since = None
+        self._waiting_since = None
         self._fragile_pause = FRAGILE_PAUSE_MS
 
     def _claim_for(self, asking: list[tuple[StageSlots, int]], now: int, *, fragile: bool) -> None:

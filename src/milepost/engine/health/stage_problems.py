@@ -1,4 +1,4 @@
-"""Late work: items that should have been claimed long ago, by stage. One rule for all views. It only reads."""
+"""Late work and refused answers of a stage: the queries behind two health checks. They only read."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Container, Iterator
 from msgspec import Struct
 
 from milepost.core.admission.controls import scope
+from milepost.core.confirmations import REFUSED, was_refused
 from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import short_span
 from milepost.engine.context import Context
-from milepost.ports.documents import ROUTE, RouteVersion, read_as
+from milepost.engine.views.items import counted
+from milepost.ports.documents import ROUTE, RouteVersion, read_all
 from milepost.ports.items import Query
 
 LATE_MS = 5 * 60_000
@@ -18,6 +20,8 @@ LATE_MS = 5 * 60_000
 SAMPLE = 1000
 WAITING = LIVE - {Status.PROCESSING}
 """Statuses without a worker."""
+AWAITED = frozenset({Status.WAITING, Status.QUEUED})
+"""Statuses of an external stage that awaits its answer."""
 
 
 class LateWork(Struct, frozen=True):
@@ -41,10 +45,10 @@ class LateWork(Struct, frozen=True):
 
 def worked_stages(ctx: Context, held: Container[str]) -> Iterator[tuple[str, str]]:
     """(route, stage) of all stages that have workers, ours or remote ones, and that are not paused. `held`: the pauses."""
-    for route, document in ctx.ledger.read(ROUTE).items():
+    for route, version in read_all(ctx.ledger, ROUTE, RouteVersion).items():
         if route in held:
             continue
-        for stage, kind in read_as(RouteVersion, document.value).shape:
+        for stage, kind in version.shape:
             if kind != "external" and scope(route, stage) not in held:
                 yield route, stage
 
@@ -54,15 +58,41 @@ def late_at(ctx: Context, route: str, stage: str, held: Container[str], now: int
     One query of the index of due items; while nothing is late, it finds nothing."""
     before = now - LATE_MS - 1
     found = ctx.ledger.find(Query(route=route, statuses=WAITING, stages=frozenset({stage}), due_before=before, limit=SAMPLE)).items
-    since = min(
-        (
-            row.look_at
-            for row in (item.row for item in found)
-            if row.look_at is not None and row.look_at <= before and scope(route, stage, row.lane) not in held
-        ),
-        default=None,
-    )
+    rows = [item.row for item in found if scope(route, stage, item.row.lane) not in held]
+    since = min((row.look_at for row in rows if row.look_at is not None and row.look_at <= before), default=None)
     if since is None:
         return None
     plan = ctx.plans.get(route)
     return LateWork(route, stage, since, plan is not None and stage in plan.by_name and plan.by_name[stage].remote)
+
+
+class RefusedAnswers(Struct, frozen=True):
+    """Number of items of a stage with a refused answer, and one of them with the reason. `more`: only the first items were read."""
+
+    route: str
+    stage: str
+    n: int
+    more: bool
+    key: str
+    why: str
+
+    def text(self) -> str:
+        at_least = "at least " if self.more else ""
+        return f"the answers for {at_least}{counted(self.n, 'item')} at {self.route}/{self.stage} confirm nothing, such as {self.key}: {self.why}"
+
+
+def external_stages(ctx: Context) -> Iterator[tuple[str, str]]:
+    """(route, stage) of all external stages."""
+    for route, version in sorted(read_all(ctx.ledger, ROUTE, RouteVersion).items()):
+        for stage, kind in version.shape:
+            if kind == "external":
+                yield route, stage
+
+
+def refused_at(ctx: Context, route: str, stage: str) -> RefusedAnswers | None:
+    """The refused answers of one external stage, among the first items that await an answer; None if there are none."""
+    page = ctx.ledger.find(Query(route=route, statuses=AWAITED, stages=frozenset({stage}), limit=SAMPLE))
+    found = [item.row for item in page.items if was_refused(item.row)]
+    if not found:
+        return None
+    return RefusedAnswers(route, stage, len(found), page.next is not None, found[0].key, (found[0].note or "").removeprefix(REFUSED))
