@@ -146,12 +146,12 @@ def _counted(ctx: Context, query: Query, found: int) -> int:
         steps += 1
         return 0
 
-    def read(connection: Any, names: Any) -> Any:
-        connection.set_progress_handler(step, 1)
+    def read(tx: Any) -> Any:
+        tx.connection.set_progress_handler(step, 1)
         try:
-            return find(connection, names, query)
+            return find(tx, query)
         finally:
-            connection.set_progress_handler(None, 1)
+            tx.connection.set_progress_handler(None, 1)
 
     assert len(ctx.ledger._read(read).items) == found
     return steps

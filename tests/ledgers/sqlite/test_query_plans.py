@@ -17,7 +17,7 @@ from milepost.core.status import LIVE, Status
 from milepost.engine.acts.bulk import confirm_outside
 from milepost.engine.context import Context
 from milepost.engine.health import doctor, readiness
-from milepost.engine.health.overdue import late_at
+from milepost.engine.health.stage_problems import late_at
 from milepost.engine.intake import submit
 from milepost.engine.metrics import gauges
 from milepost.engine.presence import Heartbeat
@@ -129,7 +129,7 @@ def repeated(ctx: Context) -> dict[str, Callable[[], object]]:
         "feed at its end": lambda: ledger.feed(ledger.last_seq(), 500),
         "metrics": lambda: gauges.ledger_families(ctx),
         "ready": lambda: readiness.unready(ctx),
-        "set aside": lambda: ledger.quarantine.set_aside(1),
+        "set aside": lambda: ledger.quarantine.entries(1),
         "claim": lambda: ledger.claim(
             [ClaimRequest(plan, "weigh", 1, Lease("token", "me", ctx.clock.now() + 60_000))], ctx.clock.now(), 0.0
         ),

@@ -1,6 +1,6 @@
 """Memory ledger, the test oracle: plain dicts and full scans, written to be obviously correct rather than fast.
 
-Other ledgers are compared with it, so it shares no code with them. It also serves tests of users' own routes.
+Other ledgers are compared with it, so it shares no code with them but the values of the port. It also serves tests of users' own routes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.memory.claim import claim_one
 from milepost.ledgers.memory.retention import prune
-from milepost.ledgers.memory.state import MemoryQuarantine, MemoryRecord, State, encode, matches, rename_stage
+from milepost.ledgers.memory.state import MemoryQuarantine, MemoryRecord, State, encode, rename_stage
 from milepost.ports.documents import BREAKER, Document, read_as
 from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare
@@ -37,7 +37,7 @@ class MemoryLedger:
 
     missing_capabilities = frozenset({"backup", "take over"})
     work_queues, row_expiry = False, False
-    outside = None
+    foreign_rows = None
 
     def __init__(self) -> None:
         self.timing = Timing(0, 0)
@@ -134,7 +134,9 @@ class MemoryLedger:
 
     def find(self, query: Query) -> QueryPage:
         with self._lock:
-            found = [record for record in self._state.records.values() if record.number > (query.after or 0) and matches(record.row, query)]
+            step = -1 if query.order == "newest" else 1
+            rows = sorted(self._state.records.values(), key=lambda record: step * record.number)
+            found = [one for one in rows if (query.after is None or step * one.number > step * query.after) and query.matches(one.row)]
             page = found[: query.limit]
             items = [record.read() if query.with_content or record.damage == "row" else Item(record.row, Content()) for record in page]
             return QueryPage(
@@ -240,11 +242,11 @@ class MemoryLedger:
                 default=None,
             )
 
-    def missing_calls(self, plan: Plan, now: int) -> dict[str, int]:
+    def missing_messages(self, plan: Plan, now: int) -> dict[str, int]:
         """None: the row is the queue."""
         return {}
 
-    def lost_calls(self, plan: Plan, now: int, limit: int) -> list[Item]:
+    def lost_messages(self, plan: Plan, now: int, limit: int) -> list[Item]:
         """None: the row is the queue."""
         return []
 
@@ -252,7 +254,7 @@ class MemoryLedger:
         with self._lock:
             rename_stage(self._state, route, old, new)
 
-    def rest(self) -> None: ...
+    def idle_upkeep(self) -> None: ...
 
     def reclaim(self, holders: Sequence[str], now: int) -> int:
         with self._lock:

@@ -1,4 +1,4 @@
-"""Claiming in the memory ledger: every row is looked through for every ask."""
+"""Claims in the memory ledger: a full scan for each request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from milepost.ports.items import ClaimRequest, ClaimResult, Refused
 
 
 def claim_one(state: State, ask: ClaimRequest, now: int, jitter: float) -> ClaimResult:
-    """Answer one stage's wish: due rows of open lanes, oldest first in each lane, the lanes in turn."""
+    """Answer one claim request: due rows of open lanes, oldest first in each lane, the lanes in turn."""
     route, stage = ask.plan.name, ask.plan.by_name[ask.stage]
     if state.outdated(route, ask.plan.version):
         return ClaimResult([], outdated=True)
@@ -27,18 +27,18 @@ def claim_one(state: State, ask: ClaimRequest, now: int, jitter: float) -> Claim
         left = min(left, tokens.calls * ask.batch)
     due = _due_by_lane(state, ask, now)
     lanes = {lane: [record for record in records if fragile(record.row) is ask.fragile] for lane, records in due.items()}
-    passed_over = not ask.fragile and any(len(lanes[lane]) < len(due[lane]) for lane in due)
+    skipped_fragile = not ask.fragile and any(len(lanes[lane]) < len(due[lane]) for lane in due)
     if ask.fragile:
         left = min(left, 1)
     room, lane_tokens = _room(state, ask, list(lanes), now)
-    probing, closed_until = _ask_breakers(state, ask, room, now)
+    probing, closed_until = _limit_by_breakers(state, ask, room, now)
     claimed: list[Item] = []
     taken = dict.fromkeys(lanes, 0)
     moved: list[MemoryRecord] = []
     refused: list[Refused] = []
     lost = 0
     while left > 0:
-        # The lane with the least in hand comes first, then the one that was served longest ago: none starves another.
+        # The lane with the fewest claimed items comes first, then the one that was served longest ago: none starves another.
         turn = [lane for lane in lanes if lanes[lane] and taken[lane] < room[lane]]
         if not turn:
             break
@@ -72,11 +72,11 @@ def claim_one(state: State, ask: ClaimRequest, now: int, jitter: float) -> Claim
     if tokens is not None:
         tokens.tokens -= math.ceil(len(claimed) / ask.batch)
         if any(lanes.values()) and len(claimed) < ask.want and not tokens.calls:
-            return ClaimResult(claimed, len(moved), tokens.next_at, fragile=passed_over, lost=lost, refused=refused)
+            return ClaimResult(claimed, len(moved), tokens.next_at, fragile=skipped_fragile, lost=lost, refused=refused)
     waits = [bucket.next_at for lane, bucket in lane_tokens.items() if lanes[lane] and not bucket.calls]
     waits += [at for lane, at in closed_until.items() if lanes.get(lane)]
-    waits += _coming(state, ask, now, moved, closed_until)
-    return ClaimResult(claimed, len(moved), min(waits, default=None), fragile=passed_over, lost=lost, refused=refused)
+    waits += _next_due(state, ask, now, moved, closed_until)
+    return ClaimResult(claimed, len(moved), min(waits, default=None), fragile=skipped_fragile, lost=lost, refused=refused)
 
 
 def _due_by_lane(state: State, ask: ClaimRequest, now: int) -> dict[str, list[MemoryRecord]]:
@@ -91,20 +91,20 @@ def _due_by_lane(state: State, ask: ClaimRequest, now: int) -> dict[str, list[Me
 
 
 def _room(state: State, ask: ClaimRequest, lanes: list[str], now: int) -> tuple[dict[str, float], dict[str, Bucket]]:
-    """How many items each lane may still be given, by its limit of calls in hand and by its rate."""
+    """Number of items that each lane may still get, by its limit of concurrent calls and by its rate; and its token bucket."""
     room: dict[str, float] = {}
     known = state.lanes.setdefault((ask.plan.name, ask.stage), set())
     known.update(lanes)
     half = math.inf
     if len(lanes) == 1 and len(known) > 1:
-        # The others only have no work just now; it may come any moment.
+        # The other lanes have no work now, but may get some at any moment.
         half = math.ceil((ask.want + ask.held.get(lanes[0], 0)) / 2)
     buckets: dict[str, Bucket] = {}
     for lane in lanes:
         name = scope(ask.plan.name, ask.stage, lane)
         own = ask.plan.by_name[ask.stage].lanes.get(lane, Limits())
         cap = state.limit(name).concurrency or own.concurrency
-        room[lane] = (half if cap is None else min(half, cap * ask.batch)) - ask.held.get(lane, 0)
+        room[lane] = (half if cap is None else min(half, cap * ask.batch + ask.ahead.get(lane, 0))) - ask.held.get(lane, 0)
         bucket = state.bucket(name, own.rate, now)
         if bucket is not None:
             bucket.tokens -= ask.spent.get(lane, 0)
@@ -113,9 +113,9 @@ def _room(state: State, ask: ClaimRequest, lanes: list[str], now: int) -> tuple[
     return room, buckets
 
 
-def _ask_breakers(state: State, ask: ClaimRequest, room: dict[str, float], now: int) -> tuple[set[str], dict[str, int]]:
-    """Leave each lane the room that its breaker leaves: the lanes whose breaker is not closed, and those of them that get no item,
-    each with when to ask again."""
+def _limit_by_breakers(state: State, ask: ClaimRequest, room: dict[str, float], now: int) -> tuple[set[str], dict[str, int]]:
+    """Limit each lane's room by its breaker. Returns the lanes whose breaker is not closed, and those that get no item, each with the
+    time to ask again."""
     probing: set[str] = set()
     closed: dict[str, int] = {}
     here = (ask.plan.name, ask.stage)
@@ -141,8 +141,8 @@ def _note_probe(state: State, ask: ClaimRequest, record: MemoryRecord, now: int)
         state.put_breaker(name, with_probes(kept, breaker, [record.row.key], now, ask.lease.until))
 
 
-def _coming(state: State, ask: ClaimRequest, now: int, moved: list[MemoryRecord], closed_until: dict[str, int]) -> list[int]:
-    """When rows of this stage fall due; a row that was moved and is due again already counts as now."""
+def _next_due(state: State, ask: ClaimRequest, now: int, moved: list[MemoryRecord], closed_until: dict[str, int]) -> list[int]:
+    """Times at which rows of this stage are due; a row that was moved and is due again counts as due now."""
     waits = []
     for record in state.records.values():
         row = record.row

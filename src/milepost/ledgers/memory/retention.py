@@ -23,10 +23,7 @@ def prune(state: State, asked: PruneCriteria) -> Pruned:
         asked.keep([Leaving(record.item(), list(record.lines)) for record in ended[:limit]])
     for record in ended[:limit]:
         row = record.row
-        seal = KnownKey(
-            row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head, row.content_digest, row.life
-        )
-        state.seals[row.route, row.key] = seal
+        state.seals[row.route, row.key] = KnownKey.of(row, sealed=True)
         state.departed.append(state.records.pop((row.route, row.key)))
     gone = [
         record

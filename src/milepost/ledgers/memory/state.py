@@ -1,4 +1,4 @@
-"""State of the memory ledger: plain dicts; search, renaming and quarantine on them."""
+"""State of the memory ledger in plain dicts, with search, rename and quarantine."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from milepost.core.admission.breakers import BreakerRecord, at_clock, with_leases
+from milepost.core.admission.breakers import BreakerRecord, at_clock, breaker_after, with_leases
 from milepost.core.admission.controls import Limit, is_held, scope
-from milepost.core.admission.verdicts import breaker_after
 from milepost.core.change import Change, keeps_lease
 from milepost.core.item import Content, Item, Put, Row
 from milepost.core.routes.breaker import Breaker
@@ -22,7 +21,7 @@ from milepost.core.values.durations import rate_per_second
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.foreign_rows import Adopted, QuarantineEntry
-from milepost.ports.items import KnownKey, Query, Refused
+from milepost.ports.items import KnownKey, Refused
 
 Ref = tuple[str, str]
 encode = msgspec.json.encode
@@ -99,7 +98,7 @@ class GroupSeen(msgspec.Struct):
 
 
 class State:
-    """Plain dicts."""
+    """Everything that a memory ledger stores."""
 
     def __init__(self) -> None:
         self.records: dict[Ref, MemoryRecord] = {}
@@ -124,14 +123,7 @@ class State:
         self.numbers = self.seq = self.writes = 0
 
     def known(self, ref: Ref) -> KnownKey | None:
-        record = self.records.get(ref)
-        if record is None:
-            return self.seals.get(ref)
-        row = record.row
-        ended_at = row.entered_at if row.terminal else None
-        return KnownKey(
-            row.key, row.status, row.input_digest, row.stage, row.list_id, False, ended_at, row.head, row.content_digest, row.life
-        )
+        return KnownKey.of(self.records[ref].row) if ref in self.records else self.seals.get(ref)
 
     def refuses(self, change: Change, content: Any = None) -> Refused | None:
         """Refused if the write is larger than `largest`."""
@@ -237,25 +229,6 @@ class State:
         return bucket
 
 
-def matches(row: Row, query: Query) -> bool:
-    """Whether all given conditions hold. The due time is inclusive; all other times are exclusive."""
-    return (
-        row.route == query.route
-        and (query.prefix is None or row.key.startswith(query.prefix))
-        and all(row.key.split("#")[part.position : part.position + 1] == [part.text] for part in query.parts)
-        and (query.statuses is None or row.status in query.statuses)
-        and (query.stages is None or row.stage in query.stages)
-        and (query.lane is None or row.lane == query.lane)
-        and (not query.handed_over or row.handed_over)
-        and (query.group is None or (row.error is not None and row.error.group == query.group))
-        and (query.lists is None or row.list_id in query.lists)
-        and (query.entered_before is None or row.entered_at < query.entered_before)
-        and (query.changed_before is None or row.updated_at < query.changed_before)
-        and (query.due_before is None or (row.due_at is not None and row.due_at <= query.due_before))
-        and (query.overdue_before is None or (row.overdue_at is not None and row.overdue_at <= query.overdue_before))
-    )
-
-
 def rename_stage(state: State, route: str, old: str, new: str) -> None:
     """Rename it in items with their content and waiting outcomes, error groups, seals, pauses and limits."""
     state.writes += 1
@@ -287,7 +260,7 @@ def _renamed(values: dict[str, Any], old: str, new: str) -> dict[str, Any]:
 
 
 class MemoryQuarantine:
-    """See `ports.outside.QuarantineStore`."""
+    """See `ports.foreign_rows.QuarantineStore`."""
 
     def __init__(self, state: State, lock: RLock) -> None:
         self._state, self._lock = state, lock
@@ -298,7 +271,7 @@ class MemoryQuarantine:
                 if ref in self._state.records:
                     self._state.set_aside(self._state.records[ref], reason, now)
 
-    def set_aside(self, most: int) -> tuple[list[QuarantineEntry], bool]:
+    def entries(self, most: int) -> tuple[list[QuarantineEntry], bool]:
         with self._lock:
             found = sorted(self._state.aside.values(), key=lambda aside: aside.at)
             return found[:most], len(found) > most

@@ -1,4 +1,4 @@
-"""Admission in one transaction: pauses, limits, breakers and route versions, read once; token buckets and breakers, as written."""
+"""Admission in one transaction: pauses, limits, breakers and route versions, read once; token buckets and breakers, read and written."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ import logging
 import sqlite3
 from collections.abc import Mapping, Sequence
 
-from milepost.core.admission.breakers import BreakerRecord, ask_again_at, at_clock, room_for, transition, with_leases, with_probes
+from milepost.core.admission.breakers import (
+    BreakerRecord,
+    ask_again_at,
+    at_clock,
+    breaker_after,
+    room_for,
+    transition,
+    with_leases,
+    with_probes,
+)
 from milepost.core.admission.controls import Controls, Limit, scope
 from milepost.core.admission.rates import CallRate, TokenBucket, calls_left, next_call_at, refill, spend, was_set_back
-from milepost.core.admission.verdicts import breaker_after
 from milepost.core.change import Change
 from milepost.core.routes.breaker import Breaker
 from milepost.core.routes.route import Stage
@@ -28,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class Admission:
-    """The rules by which one transaction claims, and what it writes for the next one."""
+    """Pauses, limits, breakers and rates as one transaction sees and changes them."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -67,20 +75,20 @@ class Admission:
         return calls, None if at is None else max(at, now + 1)
 
     def charge(self, route: str, stage: Stage, lane: str, calls: int, now: int) -> None:
-        """Use up so many calls of the lane's rate and of its stage's."""
+        """Spend so many calls of the lane's rate and of its stage's rate."""
         if calls > 0:
             for name, rate in self.controls.rates(route, stage, lane):
-                self._keep(name, spend(self._bucket(name, rate, now), rate, calls))
+                self._write_bucket(name, spend(self._bucket(name, rate, now), rate, calls))
 
     def _bucket(self, name: str, rate: CallRate, now: int) -> TokenBucket:
         row = self._connection.execute("SELECT tokens, at FROM rate WHERE scope = ?", (name,)).fetchone()
         kept = None if row is None else TokenBucket(row[0], row[1])
         bucket = refill(kept, rate, now)
         if kept is not None and was_set_back(kept, now):
-            self._keep(name, bucket)
+            self._write_bucket(name, bucket)
         return bucket
 
-    def _keep(self, name: str, bucket: TokenBucket) -> None:
+    def _write_bucket(self, name: str, bucket: TokenBucket) -> None:
         self._connection.execute(
             "INSERT INTO rate (scope, tokens, at) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET tokens = excluded.tokens, at = excluded.at",
             (name, bucket.tokens, bucket.at),
@@ -95,28 +103,28 @@ class Admission:
         record = self._breakers.get(name)
         if breaker is None or record is None:
             return None, None
-        record = self._at(name, record, breaker, route, now)
+        record = self._present_record(name, record, breaker, route, now)
         return room_for(record, breaker, now), ask_again_at(record, breaker, now)
 
-    def _at(self, name: str, record: BreakerRecord, breaker: Breaker, route: str, now: int) -> BreakerRecord:
-        """The record by the present clock, and with the leases of probes that seem to have run out as the rows have them."""
-        right = at_clock(record, breaker, now)
-        over = [probe.key for probe in right.probes if probe.until <= now]
-        if over:
-            right = with_leases(right, dict(self._connection.execute(LEASES, (route, json_text(over))).fetchall()))
-        if right is not record:
-            self._write(name, right)
-        return right
+    def _present_record(self, name: str, record: BreakerRecord, breaker: Breaker, route: str, now: int) -> BreakerRecord:
+        """The record by the present clock, with the present leases of probes that seem to have expired."""
+        present = at_clock(record, breaker, now)
+        expired = [probe.key for probe in present.probes if probe.until <= now]
+        if expired:
+            present = with_leases(present, dict(self._connection.execute(LEASES, (route, json_text(expired))).fetchall()))
+        if present is not record:
+            self._write(name, present)
+        return present
 
-    def let_through(self, route: str, stage: Stage, lane: str, keys: Sequence[str], now: int, until: int) -> None:
+    def note_probes(self, route: str, stage: Stage, lane: str, keys: Sequence[str], now: int, until: int) -> None:
         """Note that these items were claimed while the lane's breaker is half-open: they are its probes."""
         breaker, name = stage.breaker_of(lane), scope(route, stage.name, lane)
         record = self._breakers.get(name)
         if breaker is not None and record is not None and not record.closed:
             self._write(name, with_probes(record, breaker, keys, now, until))
 
-    def note(self, changes: Sequence[Change]) -> None:
-        """Tell the lanes' breakers of changes that are written in this transaction. Where no try has failed of late, this writes nothing."""
+    def update_breakers(self, changes: Sequence[Change]) -> None:
+        """Update the lanes' breakers for changes written in this transaction; without a recent failure this writes nothing."""
         breakers = self._breakers
         for change in changes:
             if change.breaker is None and not breakers:

@@ -5,7 +5,6 @@ The SELECT is in `rows.due_rows`, the UPDATE that writes a lease is `rows.row_gr
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,11 +16,11 @@ from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.sqlite.admission import Admission
-from milepost.ledgers.sqlite.quarantine import put_aside
+from milepost.ledgers.sqlite.quarantine import quarantine_rows
 from milepost.ledgers.sqlite.rows.changes import CounterDeltas, write_changes
 from milepost.ledgers.sqlite.rows.codec import CODES, COLUMNS, UNREADABLE, clock_of, items_of, json_text, row_of, rows_of
 from milepost.ledgers.sqlite.rows.due_rows import live_rows
-from milepost.ledgers.sqlite.rows.names import NameNumbers
+from milepost.ledgers.sqlite.rows.names import NameNumbers, Transaction
 from milepost.ledgers.sqlite.rows.row_groups import CLAIM, CLAIM_GROUP, FEW
 from milepost.ports.items import ClaimRequest, ClaimResult, Refused
 
@@ -34,7 +33,7 @@ ONE_FRAGILE = live_rows(COLUMNS, f"due_at <= ?2 AND {LOSSES} >= {FRAGILE}") + " 
 ANY_DUE = live_rows("1", "due_at <= ?2") + " LIMIT 1"
 DUE_NEXT = live_rows("due_at", "due_at > ?2") + " ORDER BY due_at LIMIT 1"
 DUE_FIRST = live_rows("due_at", "due_at IS NOT NULL") + " ORDER BY due_at LIMIT 1"
-# From each place with live items straight to the next: lanes that have none any more cost nothing.
+# Jumps from each place with live items to the next, so that lanes without live items cost nothing.
 LIVE_PLACES = (
     "WITH RECURSIVE live (place) AS (SELECT min(place) FROM item WHERE due_at IS NOT NULL UNION ALL"
     " SELECT (SELECT min(place) FROM item WHERE due_at IS NOT NULL AND place > live.place) FROM live WHERE live.place IS NOT NULL)"
@@ -43,7 +42,7 @@ LIVE_PLACES = (
 
 
 class Served:
-    """When each place was last served by this process, in claims."""
+    """Order in which this process last served each place."""
 
     def __init__(self) -> None:
         self._last: dict[int, int] = {}
@@ -58,60 +57,51 @@ class Served:
 
 
 def claim_one(
-    connection: sqlite3.Connection,
-    names: NameNumbers,
-    admission: Admission,
-    tally: CounterDeltas,
-    served: Served,
-    ask: ClaimRequest,
-    now: int,
-    jitter: float,
+    tx: Transaction, admission: Admission, tally: CounterDeltas, served: Served, ask: ClaimRequest, now: int, jitter: float
 ) -> ClaimResult:
-    """Answer one stage's wish: the wanted number is shared out among the lanes that have due work (see `core.admission`)."""
+    """Answer one claim request: the wanted number is shared among the lanes that have due items (see `core.admission`)."""
     plan, route = ask.plan, ask.plan.name
     if admission.outdated(route, plan.version):
         return ClaimResult([], outdated=True)
     for lane, calls in ask.spent.items():
         admission.charge(route, plan.by_name[ask.stage], lane, calls, now)
-    places = _open(names, admission, route, ask.stage)
-    lived_in = places
+    places = _open(tx.names, admission, route, ask.stage)
+    live_places = places
     if len(places) > MANY_LANES:
-        live = {place for (place,) in connection.execute(LIVE_PLACES)}
-        lived_in = [place for place in places if place in live]
-    lanes = list(lived_in)
+        live = {place for (place,) in tx.execute(LIVE_PLACES)}
+        live_places = [place for place in places if place in live]
+    lanes = list(live_places)
     if len(places) > 1:
-        lanes = [place for place in lanes if connection.execute(ANY_DUE, (place, now)).fetchone()]
+        lanes = [place for place in lanes if tx.execute(ANY_DUE, (place, now)).fetchone()]
         # The lane that was served longest ago comes first, so that none starves another.
         lanes.sort(key=served.last)
-    hunt = Hunt(connection, names, admission, tally, ask, now, jitter)
+    stage_claim = StageClaim(tx, admission, tally, ask, now, jitter)
 
     def take(place: int, share: int) -> int:
-        got = hunt.take(place, share)
+        got = stage_claim.take(place, share)
         if got:
             served.note(place)
         return got
 
-    share_out(hunt.left, lanes, hunt.in_hand, len(places), take)
-    if hunt.left > 0:
-        hunt.waits += [now] if hunt.moved else hunt.next_due(lived_in)
-    waits = min(hunt.waits, default=None)
-    return ClaimResult(hunt.claimed, hunt.moved, waits, fragile=hunt.passed_over, lost=hunt.lost, refused=hunt.refused)
+    share_out(stage_claim.left, lanes, stage_claim.in_hand, len(places), take)
+    if stage_claim.left > 0:
+        stage_claim.waits += [now] if stage_claim.moved else stage_claim.next_due(live_places)
+    waits = min(stage_claim.waits, default=None)
+    return ClaimResult(
+        stage_claim.claimed,
+        stage_claim.moved,
+        waits,
+        fragile=stage_claim.skipped_fragile,
+        lost=stage_claim.lost,
+        refused=stage_claim.refused,
+    )
 
 
-class Hunt:
-    """One ask being answered, lane by lane."""
+class StageClaim:
+    """The answer to one claim request, made lane by lane."""
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        names: NameNumbers,
-        admission: Admission,
-        tally: CounterDeltas,
-        ask: ClaimRequest,
-        now: int,
-        jitter: float,
-    ) -> None:
-        self.connection, self.names, self.admission, self.tally = connection, names, admission, tally
+    def __init__(self, tx: Transaction, admission: Admission, tally: CounterDeltas, ask: ClaimRequest, now: int, jitter: float) -> None:
+        self.tx, self.admission, self.tally = tx, admission, tally
         self.ask, self.now, self.jitter = ask, now, jitter
         self.stage = ask.plan.by_name[ask.stage]
         self.left = min(1, ask.want) if ask.fragile else ask.want
@@ -119,19 +109,19 @@ class Hunt:
         self.held = dict(ask.held)
         self.moved = 0
         self.lost = 0
-        self.passed_over = False
+        self.skipped_fragile = False
         self.waits: list[int] = []
         self.refused: list[Refused] = []
 
     def in_hand(self, place: int) -> int:
-        return self.held.get(self.names.by_id[place].lane, 0)
+        return self.held.get(self.tx.names.by_id[place].lane, 0)
 
     def take(self, place: int, share: int) -> int:
-        """Claim up to `share` due items of one lane, within its own limits; how many were got."""
-        ask, route, lane = self.ask, self.ask.plan.name, self.names.by_id[place].lane
+        """Claim up to `share` due items of one lane, within its own limits; returns how many."""
+        ask, route, lane = self.ask, self.ask.plan.name, self.tx.names.by_id[place].lane
         cap = self.admission.controls.cap(route, self.stage, lane)
         if cap is not None:
-            share = min(share, cap * ask.batch - self.held.get(lane, 0))
+            share = min(share, cap * ask.batch + ask.ahead.get(lane, 0) - self.held.get(lane, 0))
         room, room_at = self.admission.breaker_room(route, self.stage, lane, self.now)
         if room is not None:
             share = min(share, room)
@@ -143,26 +133,26 @@ class Hunt:
             share = calls * ask.batch
         got = self._claim(place, share, lane, probes=room is not None) if share > 0 else 0
         if limited and got == share and self._due(place):
-            # More is due than the rate allows: worth asking again when the next call is free.
+            # More is due than the rate allows: ask again when the next call is free.
             _, rate_at = self.admission.calls_left(route, self.stage, lane, self.now)
             self.waits += [] if rate_at is None else [rate_at]
         return got
 
     def next_due(self, places: list[int]) -> list[int]:
-        """When each of these lanes has something due next, if ever, that its breaker lets through."""
+        """The next due time of each of these lanes, not before its breaker lets an item through."""
         found: list[int] = []
         for place in places:
-            _, opens_at = self.admission.breaker_room(self.ask.plan.name, self.stage, self.names.by_id[place].lane, self.now)
-            found += [max(row[0], opens_at or 0) for row in self.connection.execute(DUE_NEXT, (place, self.now))]
+            _, opens_at = self.admission.breaker_room(self.ask.plan.name, self.stage, self.tx.names.by_id[place].lane, self.now)
+            found += [max(row[0], opens_at or 0) for row in self.tx.execute(DUE_NEXT, (place, self.now))]
         return found
 
     def _due(self, place: int) -> bool:
-        return self.connection.execute(ANY_DUE, (place, self.now)).fetchone() is not None
+        return self.tx.execute(ANY_DUE, (place, self.now)).fetchone() is not None
 
     def _claim(self, place: int, share: int, lane: str, *, probes: bool) -> int:
         ask, route = self.ask, self.ask.plan.name
-        rows, skipped, damaged = _due_rows(self.connection, self.names, place, self.now, share, ask.fragile)
-        self.passed_over = self.passed_over or skipped
+        rows, skipped, damaged = _due_rows(self.tx, place, self.now, share, ask.fragile)
+        self.skipped_fragile = self.skipped_fragile or skipped
         if damaged:
             self._set_aside(damaged)
         got, moved, lost = self._claim_rows(rows)
@@ -174,17 +164,17 @@ class Hunt:
             self.held[lane] = self.held.get(lane, 0) + len(got)
             self.admission.charge(route, self.stage, lane, -(-len(got) // ask.batch), self.now)
             if probes:
-                self.admission.let_through(route, self.stage, lane, [item.key for item in got], self.now, ask.lease.until)
+                self.admission.note_probes(route, self.stage, lane, [item.key for item in got], self.now, ask.lease.until)
         return len(got)
 
     def _claim_rows(self, rows: list[Row]) -> tuple[list[Item], int, int]:
-        """Claim these rows, or move them on without a worker: what was claimed, how many were moved on, how many leases were lost."""
+        """Claim these rows, or advance them without a worker. Returns the claimed items, and the numbers of advanced rows and lost leases."""
         ask, now = self.ask, self.now
         silent: list[Change] = []
         written: list[Change] = []
         claimed: list[Item] = []
         damaged: list[tuple[int, Refused]] = []
-        for row, item in zip(rows, items_of(self.connection, rows, self.names), strict=True):
+        for row, item in zip(rows, items_of(self.tx, rows), strict=True):
             if isinstance(item, Refused):
                 self.refused.append(item)
                 written.append(unreadable(row, self.stage, item.reason, now))
@@ -208,8 +198,8 @@ class Hunt:
             self._write_claims([change.after for change in silent])
             self.tally.add(silent)
         if written:
-            write_changes(self.connection, self.names, written, self.tally)
-            self.admission.note(written)
+            write_changes(self.tx, written, self.tally)
+            self.admission.update_breakers(written)
         # Only a written change can be of a lost lease: a loss makes a line.
         lost = sum(change.after.losses > change.before.losses for change in written)
         return claimed, len(rows) - len(claimed), lost
@@ -223,12 +213,12 @@ class Hunt:
         for clock, numbers in clocks.items():
             values = (PROCESSING, *clock, lease.token, lease.holder, self.now)
             if len(numbers) > FEW:
-                self.connection.execute(CLAIM_GROUP, (*values, json_text(numbers)))
+                self.tx.execute(CLAIM_GROUP, (*values, json_text(numbers)))
             else:
-                self.connection.executemany(CLAIM, [(*values, number) for number in numbers])
+                self.tx.executemany(CLAIM, [(*values, number) for number in numbers])
 
     def _set_aside(self, damaged: list[tuple[int, Refused]]) -> None:
-        put_aside(self.connection, [(number, refused.reason) for number, refused in damaged], self.now)
+        quarantine_rows(self.tx.connection, [(number, refused.reason) for number, refused in damaged], self.now)
         self.refused += [refused for _, refused in damaged]
         self.moved += len(damaged)
 
@@ -240,15 +230,13 @@ def _open(names: NameNumbers, admission: Admission, route: str, stage: str) -> l
     return [place for place, lane in lanes if not controls.held(route, stage, lane)]
 
 
-def _due_rows(
-    connection: sqlite3.Connection, names: NameNumbers, place: int, now: int, limit: int, want_fragile: bool
-) -> tuple[list[Row], bool, list[tuple[int, Refused]]]:
-    """The rows to look at, whether fragile ones were passed over, and those that cannot be read, by number. Only where fragile ones
-    turn up is a second, slower look needed."""
-    rows, damaged = _readable(connection.execute(ONE_FRAGILE if want_fragile else DUE, (place, now, limit)).fetchall(), names)
+def _due_rows(tx: Transaction, place: int, now: int, limit: int, want_fragile: bool) -> tuple[list[Row], bool, list[tuple[int, Refused]]]:
+    """Due rows of a place, whether fragile ones were skipped, and the unreadable ones by number. Only if fragile rows are due, a second,
+    slower query is needed."""
+    rows, damaged = _readable(tx.execute(ONE_FRAGILE if want_fragile else DUE, (place, now, limit)).fetchall(), tx.names)
     if want_fragile or not any(fragile(row) for row in rows):
         return rows, False, damaged
-    rows, more = _readable(connection.execute(SOUND, (place, now, limit)).fetchall(), names)
+    rows, more = _readable(tx.execute(SOUND, (place, now, limit)).fetchall(), tx.names)
     return rows, True, [*damaged, *more]
 
 
@@ -261,13 +249,13 @@ def _readable(found: list[tuple[Any, ...]], names: NameNumbers) -> tuple[list[Ro
         return [row for row in rows if isinstance(row, Row)], damaged
 
 
-def next_due(connection: sqlite3.Connection, names: NameNumbers, plans: Iterable[Plan]) -> int | None:
+def next_due(tx: Transaction, plans: Iterable[Plan]) -> int | None:
     """The earliest due time in the open lanes of handler stages."""
-    admission = Admission(connection)
+    admission = Admission(tx.connection)
     found: list[int] = []
     for plan in plans:
         for stage in plan.stages:
-            for place in _open(names, admission, plan.name, stage.name) if stage.ours else ():
-                opens_at = admission.controls.opens_at(plan.name, stage, names.by_id[place].lane)
-                found += [max(row[0], opens_at) for row in connection.execute(DUE_FIRST, (place,))]
+            for place in _open(tx.names, admission, plan.name, stage.name) if stage.ours else ():
+                opens_at = admission.controls.opens_at(plan.name, stage, tx.names.by_id[place].lane)
+                found += [max(row[0], opens_at) for row in tx.execute(DUE_FIRST, (place,))]
     return min(found, default=None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 from msgspec.structs import replace
 
 from milepost.core.change import Change
@@ -15,7 +13,7 @@ from milepost.ledgers.sqlite.claim import Served, claim_one
 from milepost.ledgers.sqlite.rows.changes import CounterDeltas, write_changes
 from milepost.ledgers.sqlite.rows.codec import items_of
 from milepost.ledgers.sqlite.rows.due_rows import live_rows
-from milepost.ledgers.sqlite.rows.names import NameNumbers
+from milepost.ledgers.sqlite.rows.names import Transaction
 from milepost.ports.items import ClaimRequest, ClaimResult, Refused
 
 DUE_BEFORE = f"SELECT count(*) FROM ({live_rows('1', 'due_at <= ?2')} LIMIT ?3)"
@@ -25,8 +23,8 @@ class Arrivals:
     """One stage's claim request, answered in the transaction that brings items to the stage. Items already due there come first; the
     remaining room is for arriving items, each of which is then written only once."""
 
-    def __init__(self, connection: sqlite3.Connection, names: NameNumbers, admission: Admission, ask: ClaimRequest, now: int) -> None:
-        self._connection, self._names, self._admission, self._ask, self._now = connection, names, admission, ask, now
+    def __init__(self, tx: Transaction, admission: Admission, ask: ClaimRequest, now: int) -> None:
+        self._tx, self._admission, self._ask, self._now = tx, admission, ask, now
         self._stage = ask.plan.by_name[ask.stage]
         self.route, self.stage = ask.plan.name, ask.stage
         self._taken: list[Row] = []
@@ -40,14 +38,14 @@ class Arrivals:
     def _room(self) -> int:
         """0 if the request needs a check that only the ordinary claim makes: then that claim runs alone."""
         ask, admission, route, stage = self._ask, self._admission, self._ask.plan.name, self._stage
-        lanes = self._names.lanes.get((route, stage.name), [])
+        lanes = self._tx.names.lanes.get((route, stage.name), [])
         if ask.fragile or stage.lane is not None or len(lanes) > 1 or admission.outdated(route, ask.plan.version):
             return 0
         if not admission.controls.unlimited(route, stage):
             return 0
         due_before = 0
         for place, _ in lanes:
-            due_before = self._connection.execute(DUE_BEFORE, (place, self._now, ask.want)).fetchone()[0]
+            due_before = self._tx.execute(DUE_BEFORE, (place, self._now, ask.want)).fetchone()[0]
         return max(0, ask.want - due_before)
 
     def take(self, change: Change) -> Change:
@@ -65,15 +63,15 @@ class Arrivals:
         rest = ClaimResult([])
         if left:
             ask = replace(self._ask, want=left)
-            rest = claim_one(self._connection, self._names, self._admission, tally, served, ask, self._now, jitter)
+            rest = claim_one(self._tx, self._admission, tally, served, ask, self._now, jitter)
         if not self._taken:
             return rest
         items: list[Item] = []
         refused: list[Refused] = []
-        for row, item in zip(self._taken, items_of(self._connection, self._taken, self._names), strict=True):
+        for row, item in zip(self._taken, items_of(self._tx, self._taken), strict=True):
             if isinstance(item, Refused):
                 refused.append(item)
-                write_changes(self._connection, self._names, [unreadable(row, self._stage, item.reason, self._now)], tally)
+                write_changes(self._tx, [unreadable(row, self._stage, item.reason, self._now)], tally)
             else:
                 items.append(item)
         return replace(rest, items=rest.items + items, moved=rest.moved + len(refused), refused=rest.refused + refused)

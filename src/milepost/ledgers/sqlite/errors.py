@@ -56,7 +56,8 @@ def translated(error: sqlite3.Error, path: str) -> LedgerError:
 
 
 @contextmanager
-def said_in_ours(path: str) -> Iterator[None]:
+def translated_errors(path: str) -> Iterator[None]:
+    """Raise SQLite's errors as those of a ledger."""
     try:
         yield
     except sqlite3.Error as error:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import sqlite3
 from typing import Any, NamedTuple, cast
+
+from msgspec.structs import replace
 
 from milepost.core.item import Content, Item, KeyPart, Row
 from milepost.core.status import LIVE, Status
 from milepost.core.values.key_text import SEPARATOR
 from milepost.ledgers.sqlite.rows.codec import CODES, COLUMNS, HANDED_OVER, items_of, rows_of
 from milepost.ledgers.sqlite.rows.due_rows import FREE, HELD
-from milepost.ledgers.sqlite.rows.names import NameNumbers
+from milepost.ledgers.sqlite.rows.names import NameNumbers, Transaction
 from milepost.ports.items import Query, QueryPage, Refused
 
 WINDOW = 200_000
 """Maximum rows of the table that one page may skip: keeps every read transaction short."""
+MOST_SORTED = 1_000
+"""Up to so many matches of an index with another order are sorted for a page."""
+NO_ID = 2**63 - 1
+"""Larger than every id."""
 LAST = "\U0010ffff"
 """Sorts after every character of a key."""
 _PLACE_OF = {name.strip(): place for place, name in enumerate(COLUMNS.split(","))}
@@ -40,40 +45,96 @@ SECOND = "substr(key, instr(key, '#') + 1)"
 FAILED = frozenset({Status.MAX_RETRIES_EXCEEDED, Status.REJECTED, Status.CANCELLED})
 
 
-def find(connection: sqlite3.Connection, names: NameNumbers, query: Query) -> QueryPage:
-    route = names.routes.get(query.route)
-    if route is None or not _places(names, query):
+def find(tx: Transaction, query: Query) -> QueryPage:
+    route = tx.names.routes.get(query.route)
+    if route is None or not _places(tx.names, query):
         return QueryPage([])  # no item was ever there
     where, values = _conditions(query)
-    live = query.statuses is not None and query.statuses <= LIVE
-    if query.prefix is not None:
-        rows, after = _by_key(connection, names, query, query.prefix, route, where, values)
-    elif (second := next((part for part in query.parts if part.position == 1), None)) is not None:
-        rows, after = _by_second_part(connection, names, query, second, route, where, values)
-    elif query.group is not None:
-        rows, after = _by_value(connection, names, query, "error_group", [query.group], route, where, values)
-    elif query.statuses is not None and query.statuses <= FAILED:
-        rows, after = _by_failure(connection, names, query, where, values)
-    elif query.handed_over:
-        rows, after = _by_time(connection, names, query, [HANDED], where, values)
-    elif query.overdue_before is not None:
-        rows, after = _by_time(connection, names, query, [OVERDUE], where, values)
-    elif live and query.entered_before is not None and query.due_before is None:
-        rows, after = _by_time(connection, names, query, [AGE], where, values)
-    elif query.lists is not None:
-        rows, after = _by_value(connection, names, query, "list_id", sorted(query.lists), route, where, values)
-    elif live or query.due_before is not None:
-        rows, after = _by_time(connection, names, query, _clocks(query), where, values)
+    if query.order is not None:
+        rows, after = _in_order(tx, query, route, where, values)
     else:
-        rows, after = _along(connection, names, query, route, where, values)
-    found = rows_of(rows, names)
+        by_index = _by_index(tx, query, route, where, values)
+        rows, after = _along(tx, query, route, where, values) if by_index is None else by_index
+    found = rows_of(rows, tx.names)
     refused = [row for row in found if isinstance(row, Refused)]
     sound = [row for row in found if isinstance(row, Row)] if refused else cast(list[Row], found)
     if not query.with_content:
         return QueryPage([Item(row, Content()) for row in sound], after, refused)
-    items = items_of(connection, sound, names)
+    items = items_of(tx, sound)
     refused += [item for item in items if isinstance(item, Refused)]
     return QueryPage([item for item in items if isinstance(item, Item)], after, refused)
+
+
+def _by_index(tx: Transaction, query: Query, route: int, where: str, values: list[Any]) -> tuple[list[Any], Any] | None:
+    """A page in the order of the index that serves the search; None: there is none."""
+    live = query.statuses is not None and query.statuses <= LIVE
+    if query.prefix is not None:
+        return _by_key(tx, query, query.prefix, route, where, values)
+    if (second := next((part for part in query.parts if part.position == 1), None)) is not None:
+        return _by_second_part(tx, query, second, route, where, values)
+    if query.group is not None:
+        return _by_value(tx, query, "error_group", [query.group], route, where, values)
+    if query.statuses is not None and query.statuses <= FAILED:
+        return _by_failure(tx, query, where, values)
+    if query.handed_over:
+        return _by_time(tx, query, [HANDED], where, values)
+    if query.overdue_before is not None:
+        return _by_time(tx, query, [OVERDUE], where, values)
+    if live and query.entered_before is not None and query.due_before is None:
+        return _by_time(tx, query, [AGE], where, values)
+    if query.lists is not None:
+        return _by_value(tx, query, "list_id", sorted(query.lists), route, where, values)
+    if live or query.due_before is not None:
+        return _by_time(tx, query, _clocks(query), where, values)
+    return None
+
+
+def _in_order(tx: Transaction, query: Query, route: int, where: str, values: list[Any]) -> tuple[list[Any], Any]:
+    """A page in the order in which the items were recorded, or from the last back. Rows with an error, of a list or of a failed status are
+    in this order in their indexes, which are merged. By another index up to `MOST_SORTED` matches are read and sorted; if there are more,
+    a walk along the table soon finds a page of them."""
+    backwards = query.order == "newest"
+    side, way = ("<", "DESC") if backwards else (">", "ASC")
+    start = (NO_ID if backwards else 0) if query.after is None else query.after
+    if query.prefix is not None:
+        where, values = f"{where} AND key >= ? AND key < ?", [*values, query.prefix, query.prefix + LAST]
+    parts = _ordered_parts(tx.names, query, route)
+    if parts is not None:
+        where += _only_places(tx.names, query)
+        rows = [
+            row
+            for index, condition, wanted in parts
+            for row in tx.execute(
+                f"SELECT {COLUMNS} FROM item INDEXED BY {index} WHERE {condition} AND id {side} ?{where} ORDER BY id {way} LIMIT ?",
+                (*wanted, start, *values, query.limit + 1),
+            ).fetchall()
+        ]
+        return _first(rows, query.limit, backwards)
+    some = replace(query, after=None, limit=MOST_SORTED + 1)
+    found = _by_index(tx, some, route, f"{where} AND id {side} ?", [*values, start])
+    if found is not None and len(found[0]) <= MOST_SORTED:
+        return _first(found[0], query.limit, backwards)
+    return _along(tx, query, route, where, values)
+
+
+def _ordered_parts(names: NameNumbers, query: Query, route: int) -> list[tuple[str, str, list[Any]]] | None:
+    """The parts of indexes in which the wanted rows are in the order of their ids, as (index, condition, values); None: there are none."""
+    if query.group is not None:
+        return [("item_error", "error_group = ? AND route = ?", [query.group, route])]
+    if query.statuses is not None and query.statuses <= FAILED:
+        codes = sorted(CODES[status] for status in query.statuses)
+        return [
+            ("item_failed", f"place = ? AND status = {code} AND status > 5", [place]) for place in _places(names, query) for code in codes
+        ]
+    if query.lists is not None:
+        return [("item_list", "list_id = ? AND route = ?", [one, route]) for one in sorted(query.lists)]
+    return None
+
+
+def _first(rows: list[Any], limit: int, backwards: bool) -> tuple[list[Any], int | None]:
+    """The first of these rows in the order of their ids, and the place after them if there are more."""
+    page = sorted(rows, key=lambda row: row[0], reverse=backwards)[:limit]
+    return page, page[-1][0] if len(rows) > limit else None
 
 
 def _conditions(query: Query) -> tuple[str, list[Any]]:
@@ -83,6 +144,8 @@ def _conditions(query: Query) -> tuple[str, list[Any]]:
         ("overdue_at <= ?", query.overdue_before),
         ("entered_at < ?", query.entered_before),
         ("updated_at < ?", query.changed_before),
+        ("created_at >= ?", query.created_from),
+        ("created_at < ?", query.created_before),
         ("error_group = ?", query.group),
     ):
         if value is not None:
@@ -119,24 +182,17 @@ def _only_places(names: NameNumbers, query: Query) -> str:
 
 
 def _by_value(
-    connection: sqlite3.Connection,
-    names: NameNumbers,
-    query: Query,
-    column: str,
-    wanted: list[str],
-    route: int,
-    where: str,
-    values: list[Any],
+    tx: Transaction, query: Query, column: str, wanted: list[str], route: int, where: str, values: list[Any]
 ) -> tuple[list[Any], Any]:
     """All items with this error, or from these lists (list by list), in order of arrival."""
-    where += _only_places(names, query)
+    where += _only_places(tx.names, query)
     start_value, start_id = query.after or ("", 0)
     rows: list[Any] = []
     for value in wanted:
         if value < start_value:
             continue
         room = query.limit - len(rows)
-        found = connection.execute(
+        found = tx.execute(
             f"SELECT {COLUMNS} FROM item INDEXED BY {BY_VALUE[column]} WHERE {column} = ? AND id > ? AND route = ?{where}"
             " ORDER BY id LIMIT ?",
             (value, start_id if value == start_value else 0, route, *values, room),
@@ -154,19 +210,17 @@ def _clocks(query: Query) -> list[Times]:
     return [*([DUE] if query.statuses - PROCESSING else []), *([IN_HAND] if query.statuses & PROCESSING else [])]
 
 
-def _by_time(
-    connection: sqlite3.Connection, names: NameNumbers, query: Query, clocks: list[Times], where: str, values: list[Any]
-) -> tuple[list[Any], Any]:
+def _by_time(tx: Transaction, query: Query, clocks: list[Times], where: str, values: list[Any]) -> tuple[list[Any], Any]:
     """Live items, place by place and index by index, each in order of its time."""
     start_place, start_clock, start_time, start_id = query.after or (0, 0, -1, 0)
     rows: list[Any] = []
-    for place in _places(names, query):
+    for place in _places(tx.names, query):
         for clock, (name, column, condition) in enumerate(clocks):
             if (place, clock) < (start_place, start_clock):
                 continue
             time, number = (start_time, start_id) if (place, clock) == (start_place, start_clock) else (-1, 0)
             room = query.limit - len(rows)
-            found = connection.execute(
+            found = tx.execute(
                 f"SELECT {COLUMNS} FROM item INDEXED BY {name} WHERE place = ? AND {condition} AND ({column}, id) > (?, ?)"
                 f" AND {column} >= ?{where} ORDER BY {column}, id LIMIT ?",
                 (place, time, number, time, *values, room),
@@ -177,17 +231,17 @@ def _by_time(
     return rows, None
 
 
-def _by_failure(connection: sqlite3.Connection, names: NameNumbers, query: Query, where: str, values: list[Any]) -> tuple[list[Any], Any]:
+def _by_failure(tx: Transaction, query: Query, where: str, values: list[Any]) -> tuple[list[Any], Any]:
     assert query.statuses is not None
     start_place, start_status, start_id = query.after or (0, 0, 0)
     rows: list[Any] = []
-    for place in _places(names, query):
+    for place in _places(tx.names, query):
         for status in sorted(CODES[status] for status in query.statuses):
             if (place, status) < (start_place, start_status):
                 continue
             number = start_id if (place, status) == (start_place, start_status) else 0
             room = query.limit - len(rows)
-            found = connection.execute(
+            found = tx.execute(
                 f"SELECT {COLUMNS} FROM item WHERE place = ? AND status = {status} AND status > 5 AND id > ?{where} ORDER BY id LIMIT ?",
                 (place, number, *values, room),
             ).fetchall()
@@ -197,31 +251,27 @@ def _by_failure(connection: sqlite3.Connection, names: NameNumbers, query: Query
     return rows, None
 
 
-def _by_key(
-    connection: sqlite3.Connection, names: NameNumbers, query: Query, prefix: str, route: int, where: str, values: list[Any]
-) -> tuple[list[Any], Any]:
+def _by_key(tx: Transaction, query: Query, prefix: str, route: int, where: str, values: list[Any]) -> tuple[list[Any], Any]:
     """Items whose key begins so, in key order."""
-    where += _only_places(names, query)
-    rows = connection.execute(
+    where += _only_places(tx.names, query)
+    rows = tx.execute(
         f"SELECT {COLUMNS} FROM item WHERE route = ? AND key >= ? AND key < ? AND key > ?{where} ORDER BY key LIMIT ?",
         (route, prefix, prefix + LAST, query.after or "", *values, query.limit),
     ).fetchall()
     return rows, rows[-1][2] if len(rows) == query.limit else None
 
 
-def _by_second_part(
-    connection: sqlite3.Connection, names: NameNumbers, query: Query, second: KeyPart, route: int, where: str, values: list[Any]
-) -> tuple[list[Any], Any]:
+def _by_second_part(tx: Transaction, query: Query, second: KeyPart, route: int, where: str, values: list[Any]) -> tuple[list[Any], Any]:
     """All items whose key has this second part (a batch, for example), ordered by the key without its first part. The index has only
     keys of several parts; in a key with more than two parts the second is followed by the separator."""
-    where += _only_places(names, query)
+    where += _only_places(tx.names, query)
     rows: list[Any] = []
     rest, number = query.after or ("", 0)
     for first, last in ((second.text, second.text), (second.text + SEPARATOR, second.text + SEPARATOR + LAST)):
         if last < rest:
             continue
         room = query.limit - len(rows)
-        rows += connection.execute(
+        rows += tx.execute(
             f"SELECT {COLUMNS} FROM item INDEXED BY item_second_part WHERE route = ? AND instr(key, '#') > 0 AND {SECOND} BETWEEN ? AND ?"
             f" AND ({SECOND}, id) > (?, ?){where} ORDER BY {SECOND}, id LIMIT ?",
             (route, first, last, rest, number, *values, room),
@@ -230,16 +280,25 @@ def _by_second_part(
     return rows, after
 
 
-def _along(
-    connection: sqlite3.Connection, names: NameNumbers, query: Query, route: int, where: str, values: list[Any]
-) -> tuple[list[Any], Any]:
-    last = query.after or 0
-    newest = connection.execute("SELECT coalesce(max(id), 0) FROM item").fetchone()[0]
-    where += _only_places(names, query)
+def _along(tx: Transaction, query: Query, route: int, where: str, values: list[Any]) -> tuple[list[Any], Any]:
+    """A page along the table, from the first row on or from the last one back."""
+    where += _only_places(tx.names, query)
+    first, newest = tx.execute("SELECT (SELECT min(id) FROM item), (SELECT max(id) FROM item)").fetchone()
+    if newest is None:
+        return [], None
+    if query.order == "newest":
+        start = newest + 1 if query.after is None else query.after
+        low = end = start - WINDOW
+        high, way = start - 1, "DESC"
+    else:
+        start = query.after or 0
+        high = end = start + WINDOW
+        low, way = start + 1, "ASC"
     # "+route" prevents SQLite from using the index on the key, which would sort the whole route for every page.
-    rows = connection.execute(
-        f"SELECT {COLUMNS} FROM item WHERE id > ? AND id <= ? AND +route = ?{where} ORDER BY id LIMIT ?",
-        (last, last + WINDOW, route, *values, query.limit),
+    rows = tx.execute(
+        f"SELECT {COLUMNS} FROM item WHERE id >= ? AND id <= ? AND +route = ?{where} ORDER BY id {way} LIMIT ?",
+        (low, high, route, *values, query.limit),
     ).fetchall()
-    after = rows[-1][0] if len(rows) == query.limit else last + WINDOW
-    return rows, after if after < newest else None
+    after = rows[-1][0] if len(rows) == query.limit else end
+    more = after > first if query.order == "newest" else after < newest
+    return rows, after if more else None

@@ -19,11 +19,11 @@ from milepost.ledgers.sqlite.claim_on_arrival import Arrivals
 from milepost.ledgers.sqlite.errors import ROW_REFUSED, free_bytes
 from milepost.ledgers.sqlite.file.liveness import Liveness
 from milepost.ledgers.sqlite.file.store import SqliteFile
-from milepost.ledgers.sqlite.quarantine import SqliteQuarantine, count_aside
+from milepost.ledgers.sqlite.quarantine import SqliteQuarantine, count_quarantined
 from milepost.ledgers.sqlite.rows.changes import CounterDeltas, one_by_one, write_changes
 from milepost.ledgers.sqlite.rows.codec import COLUMNS, LOOK_AT, rows_of
 from milepost.ledgers.sqlite.rows.fence import fenced
-from milepost.ledgers.sqlite.rows.names import NameNumbers
+from milepost.ledgers.sqlite.rows.names import NameNumbers, Transaction
 from milepost.ledgers.sqlite.rows.new_items import write_new
 from milepost.ports.documents import Document
 from milepost.ports.feed import Count, Group, HistoryEntry
@@ -53,7 +53,7 @@ class SqliteLedger:
     timing = Timing(0, 0)
     missing_capabilities = frozenset({"take over"})
     work_queues, row_expiry = False, False
-    outside = None
+    foreign_rows = None
 
     def __init__(self, path: str) -> None:
         self.url = f"sqlite:///{path}"
@@ -77,62 +77,62 @@ class SqliteLedger:
 
     # Items ------------------------------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
-        return self._read(lambda connection, names: read.known(connection, names, route, keys))
+        return self._read(lambda tx: read.known(tx, route, keys))
 
     def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[KnownKey | Same | None]:
-        return self._read(lambda connection, names: read.recognised(connection, names, route, keys, digests))
+        return self._read(lambda tx: read.recognised(tx, route, keys, digests))
 
     def invalid_keys(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         return {}
 
     def add(self, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
-        def run(connection: sqlite3.Connection, names: NameNumbers, alone: bool) -> list[KnownKey | Refused | None]:
-            if Admission(connection).outdated(plan.name, plan.version):
+        def run(tx: Transaction, alone: bool) -> list[KnownKey | Refused | None]:
+            if Admission(tx.connection).outdated(plan.name, plan.version):
                 raise RouteChanged(
                     f"route {plan.name!r} was changed in the ledger after this process started; restart it with the new route"
                 )
-            names.route(connection, plan.name)
+            tx.names.route(tx.connection, plan.name)
             keys = [new_item.change.after.key for new_item in new_items]
-            sealed = list(read.seals(connection, names, plan.name, keys))
-            found = read.known(connection, names, plan.name, sealed) if sealed else []
+            sealed = list(read.seals(tx, plan.name, keys))
+            found = read.known(tx, plan.name, sealed) if sealed else []
             known = {one.key: one for one in found if one is not None}
             tally = CounterDeltas()
 
             def write(fresh: list[NewItem]) -> list[KnownKey | Refused | None]:
-                # Whether they have a row is not looked up: the write itself shows it.
+                # No look-up before: the write itself shows which keys have a row.
                 taken: list[str] = []
                 refused: dict[int, Refused] = {}
 
                 def write_new_items(some: list[NewItem]) -> None:
-                    taken.extend(some[place].change.after.key for place in write_new(connection, names, some, tally))
+                    taken.extend(some[place].change.after.key for place in write_new(tx, some, tally))
 
                 if alone:
-                    refused = one_by_one(connection, names, fresh, write_new_items)
+                    refused = one_by_one(tx, fresh, write_new_items)
                 else:
                     write_new_items(fresh)
-                there = dict(zip(taken, read.known(connection, names, plan.name, taken), strict=True)) if taken else {}
+                there = dict(zip(taken, read.known(tx, plan.name, taken), strict=True)) if taken else {}
                 return [refused.get(place) or there.get(new_item.change.after.key) for place, new_item in enumerate(fresh)]
 
             answers = add_unknown(new_items, known, write)
-            tally.write(connection, names)
+            tally.write(tx)
             return answers
 
         return self._write_rows(run)
 
     def claim(self, asks: Sequence[ClaimRequest], now: int, jitter: float) -> list[ClaimResult]:
-        def run(connection: sqlite3.Connection, names: NameNumbers) -> list[ClaimResult]:
-            admission, tally = Admission(connection), CounterDeltas()
-            answers = [claim_one(connection, names, admission, tally, self._served, ask, now, jitter) for ask in asks]
-            tally.write(connection, names)
+        def run(tx: Transaction) -> list[ClaimResult]:
+            admission, tally = Admission(tx.connection), CounterDeltas()
+            answers = [claim_one(tx, admission, tally, self._served, ask, now, jitter) for ask in asks]
+            tally.write(tx)
             return answers
 
         return self._write(run)
 
     def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | Refused | None]:
-        def run(connection: sqlite3.Connection, names: NameNumbers, alone: bool) -> list[Conflict | Refused | None]:
-            admission, tally = Admission(connection), CounterDeltas()
-            answers = self._apply(connection, names, admission, changes, versions or {}, tally, {}, alone)
-            tally.write(connection, names)
+        def run(tx: Transaction, alone: bool) -> list[Conflict | Refused | None]:
+            admission, tally = Admission(tx.connection), CounterDeltas()
+            answers = self._apply(tx, admission, changes, versions or {}, tally, {}, alone)
+            tally.write(tx)
             return answers
 
         return self._write_rows(run)
@@ -140,23 +140,20 @@ class SqliteLedger:
     def apply_and_claim(
         self, changes: Sequence[Change], now: int, versions: dict[str, int], asks: Sequence[ClaimRequest], jitter: float
     ) -> tuple[list[Conflict | Refused | None], list[ClaimResult]]:
-        def run(
-            connection: sqlite3.Connection, names: NameNumbers, alone: bool
-        ) -> tuple[list[Conflict | Refused | None], list[ClaimResult]]:
-            admission, tally = Admission(connection), CounterDeltas()
-            arrivals = [Arrivals(connection, names, admission, ask, now) for ask in asks]
+        def run(tx: Transaction, alone: bool) -> tuple[list[Conflict | Refused | None], list[ClaimResult]]:
+            admission, tally = Admission(tx.connection), CounterDeltas()
+            arrivals = [Arrivals(tx, admission, ask, now) for ask in asks]
             at_stage = {} if alone else {(each.route, each.stage): each for each in arrivals}
-            answers = self._apply(connection, names, admission, changes, versions, tally, at_stage, alone)
+            answers = self._apply(tx, admission, changes, versions, tally, at_stage, alone)
             claims = [each.claim(tally, self._served, jitter) for each in arrivals]
-            tally.write(connection, names)
+            tally.write(tx)
             return answers, claims
 
         return self._write_rows(run)
 
     def _apply(
         self,
-        connection: sqlite3.Connection,
-        names: NameNumbers,
+        tx: Transaction,
         admission: Admission,
         changes: Sequence[Change],
         versions: Mapping[str, int],
@@ -167,18 +164,16 @@ class SqliteLedger:
         """Write the changes in this transaction; `alone`: one by one, because one of them cannot be written."""
         if len({change.before.handle for change in changes}) < len(changes):
             # A change may build on an earlier one: each is checked against the row that the earlier ones have left.
-            return [
-                answer for change in changes for answer in self._apply(connection, names, admission, [change], versions, tally, {}, alone)
-            ]
+            return [answer for change in changes for answer in self._apply(tx, admission, [change], versions, tally, {}, alone)]
         outdated = admission.outdated_of(versions)
-        may_be_written = fenced(connection, names, changes)
+        may_be_written = fenced(tx, changes)
         good: list[Change] = []
         places: list[int] = []
         answers: list[Conflict | Refused | None] = [None] * len(changes)
         for index, change in enumerate(may_be_written):
             before = changes[index].before
             if change is None or before.route in outdated:
-                current = self._row(connection, names, before)
+                current = self._row(tx, before)
                 answers[index] = current if isinstance(current, Refused) else Conflict(current, before.route in outdated)
             else:
                 good.append(change)
@@ -186,14 +181,14 @@ class SqliteLedger:
         if alone:
 
             def write(one: list[Change]) -> None:
-                write_changes(connection, names, one, tally)
-                admission.note(one)
+                write_changes(tx, one, tally)
+                admission.update_breakers(one)
 
-            for place, answer in one_by_one(connection, names, good, write).items():
+            for place, answer in one_by_one(tx, good, write).items():
                 answers[places[place]] = answer
             return answers
-        # First what the breakers learn: one that opens here keeps items from being claimed as they arrive.
-        admission.note(good)
+        # Breakers first: one that opens here keeps items from being claimed as they arrive.
+        admission.update_breakers(good)
         if arrivals:
             for each in arrivals.values():
                 each.make_room()
@@ -201,25 +196,25 @@ class SqliteLedger:
                 change if (stage := arrivals.get((change.after.route, change.after.stage))) is None else stage.take(change)
                 for change in good
             ]
-        write_changes(connection, names, good, tally)
+        write_changes(tx, good, tally)
         return answers
 
-    def _row(self, connection: sqlite3.Connection, names: NameNumbers, wanted: Row) -> Row | Refused | None:
+    def _row(self, tx: Transaction, wanted: Row) -> Row | Refused | None:
         """The item's present row; its number alone could be that of a later item."""
-        columns = connection.execute(
+        columns = tx.execute(
             f"SELECT {COLUMNS} FROM item WHERE id = ? AND route = ? AND key = ?",
-            (wanted.handle, names.routes.get(wanted.route), wanted.key),
+            (wanted.handle, tx.names.routes.get(wanted.route), wanted.key),
         ).fetchone()
-        return None if columns is None else rows_of([columns], names)[0]
+        return None if columns is None else rows_of([columns], tx.names)[0]
 
     def drop_tickets(self, tickets: Sequence[Any]) -> None:
         """No-op: the row is the queue."""
 
     def extend(self, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
-        def run(connection: sqlite3.Connection, names: NameNumbers) -> list[bool]:
+        def run(tx: Transaction) -> list[bool]:
             answers = []
             for row in rows:
-                changed = connection.execute(
+                changed = tx.execute(
                     f"UPDATE item SET {LOOK_AT} WHERE id = :id AND lease = :lease",
                     {"at": until, "id": row.handle, "lease": row.lease},
                 ).rowcount
@@ -229,63 +224,63 @@ class SqliteLedger:
         return self._write(run)
 
     def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
-        return self._read(lambda connection, names: read.get(connection, names, refs))
+        return self._read(lambda tx: read.get(tx, refs))
 
     def find(self, query: Query) -> QueryPage:
-        return self._read(lambda connection, names: find.find(connection, names, query))
+        return self._read(lambda tx: find.find(tx, query))
 
     def history(self, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
-        return self._read(lambda connection, names: read.history(connection, names, route, key, payloads=payloads))
+        return self._read(lambda tx: read.history(tx, route, key, payloads=payloads))
 
     # Feed, counters, documents ----------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[HistoryEntry]:
-        return self._read(lambda connection, names: read.feed(connection, names, after, limit))
+        return self._read(lambda tx: read.feed(tx, after, limit))
 
     def last_seq(self) -> int:
-        return self._read(lambda connection, names: int(connection.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone()[0]))
+        return self._read(lambda tx: int(tx.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone()[0]))
 
     def counts(self, route: str | None = None) -> list[Count]:
-        return self._read(lambda connection, names: read.counts(connection, names, route))
+        return self._read(lambda tx: read.counts(tx, route))
 
     def groups(self, route: str | None = None) -> list[Group]:
-        return self._read(lambda connection, names: read.groups(connection, names, route))
+        return self._read(lambda tx: read.groups(tx, route))
 
     def read(self, kind: str) -> dict[str, Document]:
-        return self._read(lambda connection, names: documents.read(connection, kind))
+        return self._read(lambda tx: documents.read(tx.connection, kind))
 
     def read_one(self, kind: str, name: str) -> Document | None:
-        return self._read(lambda connection, names: documents.read_one(connection, kind, name))
+        return self._read(lambda tx: documents.read_one(tx.connection, kind, name))
 
     def write(self, kind: str, name: str, value: Any, expect: int | None = None) -> bool:
-        return self._write(lambda connection, names: documents.write(connection, kind, name, value, expect))
+        return self._write(lambda tx: documents.write(tx.connection, kind, name, value, expect))
 
     # Upkeep -----------------------------------------------------------------------------------------------------------
     def cost_of(self, query: Query) -> None:
         """None: reading is free here."""
 
     def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
-        return self._read(lambda connection, names: read.sealed(connection, names, route, after, limit))
+        return self._read(lambda tx: read.sealed(tx, route, after, limit))
 
     def take_over(self, *_: Any) -> TransferResult:
         raise LedgerError(f"{self.url} cannot take over another ledger's items; a ledger on AWS can: dynamodb://REGION/PREFIX")
 
     def next_due(self, plans: Iterable[Plan]) -> int | None:
-        return self._read(lambda connection, names: claim.next_due(connection, names, plans))
+        return self._read(lambda tx: claim.next_due(tx, plans))
 
-    def missing_calls(self, plan: Plan, now: int) -> dict[str, int]:
+    def missing_messages(self, plan: Plan, now: int) -> dict[str, int]:
         """None: the row is the queue."""
         return {}
 
-    def lost_calls(self, plan: Plan, now: int, limit: int) -> list[Item]:
+    def lost_messages(self, plan: Plan, now: int, limit: int) -> list[Item]:
         """None: the row is the queue."""
         return []
 
     def rename_stage(self, route: str, old: str, new: str) -> None:
-        self._write(lambda connection, names: upkeep.rename_stage(connection, names, route, old, new))
+        self._write(lambda tx: upkeep.rename_stage(tx, route, old, new))
 
     def reclaim(self, holders: Sequence[str], now: int) -> int:
-        taken: int = self._write(lambda connection, names: upkeep.reclaim(connection, names, holders, now)) if holders else 0
-        self._liveness.bury(list(holders))
+        taken: int = self._write(lambda tx: upkeep.reclaim(tx, holders, now)) if holders else 0
+        self._liveness.remove_lock_files(list(holders))
         return taken
 
     def prune(self, asked: PruneCriteria) -> Pruned:
@@ -316,11 +311,11 @@ class SqliteLedger:
     def describe(self) -> dict[str, Any]:
         sizes = self._store.size()
         facts = self._read(
-            lambda connection, names: {
-                "schema": connection.execute("PRAGMA user_version").fetchone()[0],
+            lambda tx: {
+                "schema": tx.execute("PRAGMA user_version").fetchone()[0],
                 "sqlite": sqlite3.sqlite_version,
-                "set_aside": count_aside(connection),
-                "sound": connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok" if sizes["file"] < 200_000_000 else None,
+                "set_aside": count_quarantined(tx.connection),
+                "sound": tx.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok" if sizes["file"] < 200_000_000 else None,
             }
         )
         free = free_bytes(self.path)
@@ -337,7 +332,7 @@ class SqliteLedger:
             "problems": problems,
         }
 
-    def rest(self) -> None:
+    def idle_upkeep(self) -> None:
         """Move the log into the file while idle."""
         self._store.checkpoint()
 
@@ -345,7 +340,7 @@ class SqliteLedger:
         self._liveness.close()
         self._store.close()
 
-    def _read(self, run: Callable[[sqlite3.Connection, NameNumbers], T]) -> T:
+    def _read(self, run: Callable[[Transaction], T]) -> T:
         names = getattr(self._reading, "names", None)
         if names is None:
             names = self._reading.names = NameNumbers()
@@ -355,22 +350,22 @@ class SqliteLedger:
             connection.execute("BEGIN")
             try:
                 names.refresh(connection)
-                return run(connection, names)
+                return run(Transaction(connection, names))
             finally:
                 connection.execute("ROLLBACK")
 
         return self._store.read(refreshed)
 
-    def _write_rows(self, run: Callable[[sqlite3.Connection, NameNumbers, bool], T]) -> T:
+    def _write_rows(self, run: Callable[[Transaction, bool], T]) -> T:
         """Write all rows at once; if one of them cannot be written, write them one by one."""
         try:
-            return self._write(lambda connection, names: run(connection, names, False))
+            return self._write(lambda tx: run(tx, False))
         except ROW_REFUSED:
-            return self._write(lambda connection, names: run(connection, names, True))
+            return self._write(lambda tx: run(tx, True))
 
-    def _write(self, run: Callable[[sqlite3.Connection, NameNumbers], T]) -> T:
+    def _write(self, run: Callable[[Transaction], T]) -> T:
         def refreshed(connection: sqlite3.Connection) -> T:
             self._names.refresh(connection)
-            return run(connection, self._names)
+            return run(Transaction(connection, self._names))
 
         return self._store.write(refreshed)

@@ -10,7 +10,7 @@ from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.ledgers.sqlite.file.store import TransactionRunner
 from milepost.ledgers.sqlite.rows.codec import COLUMNS, LOOK_AT, items_of, rows_of
-from milepost.ledgers.sqlite.rows.names import NameNumbers
+from milepost.ledgers.sqlite.rows.names import Transaction
 from milepost.ports.foreign_rows import Adopted, QuarantineEntry
 from milepost.ports.items import Refused
 
@@ -20,13 +20,13 @@ LONGEST = 10_000
 """Characters shown of one damaged value."""
 
 
-def put_aside(connection: sqlite3.Connection, rows: Sequence[tuple[int, str]], now: int) -> None:
+def quarantine_rows(connection: sqlite3.Connection, rows: Sequence[tuple[int, str]], now: int) -> None:
     """Quarantine these rows, each given by its number, with the reason."""
     connection.executemany("INSERT OR REPLACE INTO set_aside (item, at, reason) VALUES (?, ?, ?)", [(n, now, why) for n, why in rows])
     connection.executemany("UPDATE item SET due_at = ?, look_at = NULL WHERE id = ?", [(NEVER, number) for number, _ in rows])
 
 
-def count_aside(connection: sqlite3.Connection) -> int:
+def count_quarantined(connection: sqlite3.Connection) -> int:
     """Number of rows in quarantine."""
     found: int = connection.execute(
         "SELECT count(*) FROM set_aside a CROSS JOIN item i ON i.id = a.item WHERE i.due_at = ?", (NEVER,)
@@ -35,66 +35,64 @@ def count_aside(connection: sqlite3.Connection) -> int:
 
 
 class SqliteQuarantine:
-    """See `ports.outside.QuarantineStore`."""
+    """See `ports.foreign_rows.QuarantineStore`."""
 
     def __init__(self, read: TransactionRunner, write: TransactionRunner) -> None:
         self._read, self._write = read, write
 
     def put(self, refs: Sequence[tuple[str, str]], reason: str, now: int) -> None:
-        def run(connection: sqlite3.Connection, names: NameNumbers) -> None:
+        def run(tx: Transaction) -> None:
             found = [
-                connection.execute("SELECT id FROM item WHERE route = ? AND key = ?", (names.routes.get(route), key)).fetchone()
+                tx.execute("SELECT id FROM item WHERE route = ? AND key = ?", (tx.names.routes.get(route), key)).fetchone()
                 for route, key in refs
             ]
-            put_aside(connection, [(row[0], reason) for row in found if row is not None], now)
+            quarantine_rows(tx.connection, [(row[0], reason) for row in found if row is not None], now)
 
         self._write(run)
 
-    def set_aside(self, most: int) -> tuple[list[QuarantineEntry], bool]:
-        def run(connection: sqlite3.Connection, names: NameNumbers) -> tuple[list[QuarantineEntry], bool]:
-            found = connection.execute(
+    def entries(self, most: int) -> tuple[list[QuarantineEntry], bool]:
+        def run(tx: Transaction) -> tuple[list[QuarantineEntry], bool]:
+            found = tx.execute(
                 "SELECT a.item, a.at, a.reason FROM set_aside a CROSS JOIN item i ON i.id = a.item WHERE i.due_at = ?"
                 " ORDER BY a.at, a.item LIMIT ?",
                 (NEVER, most + 1),
             ).fetchall()
-            return [QuarantineEntry(str(n), "row", why, _content(connection, names, n), at) for n, at, why in found[:most]], len(
-                found
-            ) > most
+            return [QuarantineEntry(str(n), "row", why, _content(tx, n), at) for n, at, why in found[:most]], len(found) > most
 
         return self._read(run)
 
     def replay(self, plans: dict[str, Plan], ids: Sequence[str], now: int, *, by: str, why: str) -> list[Adopted]:
-        return self._write(lambda connection, names: [_release(connection, names, id, now) for id in ids])
+        return self._write(lambda tx: [_release(tx, id, now) for id in ids])
 
     def drop(self, ids: Sequence[str]) -> list[str]:
-        def run(connection: sqlite3.Connection, names: NameNumbers) -> list[str]:
-            return [id for id in ids if connection.execute("DELETE FROM set_aside WHERE item = ?", (_number(id),)).rowcount]
+        def run(tx: Transaction) -> list[str]:
+            return [id for id in ids if tx.execute("DELETE FROM set_aside WHERE item = ?", (_number(id),)).rowcount]
 
         return self._write(run)
 
 
-def _release(connection: sqlite3.Connection, names: NameNumbers, id: str, now: int) -> Adopted:
+def _release(tx: Transaction, id: str, now: int) -> Adopted:
     """Make it due at once, if it is readable now."""
     number = _number(id)
-    there = connection.execute("SELECT 1 FROM set_aside WHERE item = ?", (number,)).fetchone()
-    columns = connection.execute(f"SELECT {COLUMNS} FROM item WHERE id = ?", (number,)).fetchone()
+    there = tx.execute("SELECT 1 FROM set_aside WHERE item = ?", (number,)).fetchone()
+    columns = tx.execute(f"SELECT {COLUMNS} FROM item WHERE id = ?", (number,)).fetchone()
     if there is None or columns is None:
         return Adopted(id, False, why="there is no quarantine entry with this id; 'milepost quarantine list' shows them")
-    [row] = rows_of([columns], names)
-    item: Item | Refused = items_of(connection, [row], names)[0] if isinstance(row, Row) else row
+    [row] = rows_of([columns], tx.names)
+    item: Item | Refused = items_of(tx, [row])[0] if isinstance(row, Row) else row
     if isinstance(item, Refused):
         return Adopted(id, False, why=f"{item.reason}; correct it in the file, or cancel the item")
-    connection.execute(f"UPDATE item SET {LOOK_AT} WHERE id = :id AND due_at = {NEVER}", {"at": now, "id": number})
-    connection.execute("DELETE FROM set_aside WHERE item = ?", (number,))
+    tx.execute(f"UPDATE item SET {LOOK_AT} WHERE id = :id AND due_at = {NEVER}", {"at": now, "id": number})
+    tx.execute("DELETE FROM set_aside WHERE item = ?", (number,))
     return Adopted(id, True, item.stage)
 
 
-def _content(connection: sqlite3.Connection, names: NameNumbers, number: int) -> dict[str, Any]:
+def _content(tx: Transaction, number: int) -> dict[str, Any]:
     """Everything stored of a row, undecoded."""
-    cursor = connection.execute("SELECT * FROM item WHERE id = ?", (number,))
+    cursor = tx.execute("SELECT * FROM item WHERE id = ?", (number,))
     row = dict(zip([column[0] for column in cursor.description], map(_shown, cursor.fetchone()), strict=True))
-    contents = connection.execute("SELECT kind, stage, body FROM content WHERE item = ? ORDER BY kind, stage", (number,)).fetchall()
-    route = next((name for name, at in names.routes.items() if at == row["route"]), "")
+    contents = tx.execute("SELECT kind, stage, body FROM content WHERE item = ? ORDER BY kind, stage", (number,)).fetchall()
+    route = next((name for name, at in tx.names.routes.items() if at == row["route"]), "")
     carried = [{"kind": kind, "stage": stage, "body": _shown(body)} for kind, stage, body in contents]
     return {"route": route, "key": row["key"], "row": row, "content": carried}
 

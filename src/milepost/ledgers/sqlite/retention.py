@@ -11,7 +11,7 @@ from milepost.core.status import Status
 from milepost.ledgers.sqlite.file.store import TransactionRunner
 from milepost.ledgers.sqlite.read import history
 from milepost.ledgers.sqlite.rows.codec import CODES, COLUMNS, STATUSES, UNREADABLE, chunks, decode_rest, items_of, rows_of
-from milepost.ledgers.sqlite.rows.names import NameNumbers
+from milepost.ledgers.sqlite.rows.names import Transaction
 from milepost.ports.retention import Leaving, PruneCriteria, Pruned
 
 Numbers = list[tuple[int]]
@@ -20,19 +20,19 @@ Numbers = list[tuple[int]]
 def prune(read: TransactionRunner, write: TransactionRunner, asked: PruneCriteria) -> Pruned:
     """Find removable rows, keep their evidence with `keep`, remove those still unchanged; then lines, then seals. The search is a
     read transaction, so that writers do not wait for it."""
-    heads = read(lambda connection, names: _ended(connection, names, asked))
+    heads = read(lambda tx: _ended(tx, asked))
     more = len(heads) == asked.limit
     if asked.keep is not None and heads:
-        going = read(lambda connection, names: _leaving(connection, names, list(heads)))
+        going = read(lambda tx: _leaving(tx, list(heads)))
         asked.keep(going)
         # An unreadable item cannot be kept as evidence: it stays.
         heads = {one.item.row.handle: heads[one.item.row.handle] for one in going}
-    left = write(lambda connection, names: _remove_rows(connection, names, asked, heads)) if heads else {}
-    spent = read(lambda connection, names: _delivered_lines(connection, names, asked))
+    left = write(lambda tx: _remove_rows(tx, asked, heads)) if heads else {}
+    spent = read(lambda tx: _delivered_lines(tx, asked))
     if spent:
-        write(lambda connection, names: _remove_lines(connection, spent))
+        write(lambda tx: _remove_lines(tx.connection, spent))
     before = asked.forget_before
-    forgotten = 0 if before is None else write(lambda connection, names: _forget(connection, names, asked.route, before))
+    forgotten = 0 if before is None else write(lambda tx: _forget(tx, asked.route, before))
     return Pruned(sum(left.values()), forgotten, (more and bool(left)) or len(spent) == asked.limit, len(spent), left)
 
 
@@ -41,76 +41,76 @@ def _search(statuses: frozenset[Status]) -> str:
     return f"SELECT i.id, i.head FROM item i WHERE i.route = ? AND i.due_at IS NULL AND i.status IN ({codes}) AND i.entered_at < ?"
 
 
-def _ended(connection: sqlite3.Connection, names: NameNumbers, asked: PruneCriteria) -> dict[int, bytes]:
+def _ended(tx: Transaction, asked: PruneCriteria) -> dict[int, bytes]:
     """The numbers and heads of rows that may leave."""
     if not asked.statuses:
         return {}
     # "+route" makes SQLite read the table itself: in the order of numbers the oldest come first.
     search = _search(asked.statuses).replace("i.route", "+i.route") + " ORDER BY i.id LIMIT ?"
-    return dict(connection.execute(search, (names.routes.get(asked.route), asked.ended_before, asked.limit)).fetchall())
+    return dict(tx.execute(search, (tx.names.routes.get(asked.route), asked.ended_before, asked.limit)).fetchall())
 
 
-def _leaving(connection: sqlite3.Connection, names: NameNumbers, numbers: Sequence[int]) -> list[Leaving]:
+def _leaving(tx: Transaction, numbers: Sequence[int]) -> list[Leaving]:
     """The readable ones of these items, with their content and lines, in one snapshot."""
     rows: list[Row] = []
     for chunk in chunks(numbers, 500):
         marks = ",".join("?" * len(chunk))
-        found = rows_of(connection.execute(f"SELECT {COLUMNS} FROM item WHERE id IN ({marks})", chunk), names)
+        found = rows_of(tx.execute(f"SELECT {COLUMNS} FROM item WHERE id IN ({marks})", chunk), tx.names)
         rows += [row for row in found if isinstance(row, Row)]
-    items = [item for item in items_of(connection, rows, names) if isinstance(item, Item)]
-    return [Leaving(item, history(connection, names, item.route, item.key)) for item in items]
+    items = [item for item in items_of(tx, rows) if isinstance(item, Item)]
+    return [Leaving(item, history(tx, item.route, item.key)) for item in items]
 
 
-def _remove_rows(connection: sqlite3.Connection, names: NameNumbers, asked: PruneCriteria, heads: Mapping[int, bytes]) -> dict[Status, int]:
+def _remove_rows(tx: Transaction, asked: PruneCriteria, heads: Mapping[int, bytes]) -> dict[Status, int]:
     """Turn these rows into seals if they are unchanged; returns how many, by status."""
     search = _search(asked.statuses) + " AND i.id = ? AND i.head = ?"
-    route_id = names.routes.get(asked.route)
+    route_id = tx.names.routes.get(asked.route)
     each: Numbers = [
-        (number,) for number, head in heads.items() if connection.execute(search, (route_id, asked.ended_before, number, head)).fetchone()
+        (number,) for number, head in heads.items() if tx.execute(search, (route_id, asked.ended_before, number, head)).fetchone()
     ]
     left = Counter(
-        STATUSES[connection.execute("SELECT status FROM item WHERE id = ?", number).fetchone()[0]] for number in each
+        STATUSES[tx.execute("SELECT status FROM item WHERE id = ?", number).fetchone()[0]] for number in each
     )  # fmt: skip
-    connection.executemany(
+    tx.executemany(
         "INSERT OR REPLACE INTO seal (route, key, status, input_digest, ended_at, head, list_id, stage, life)"
         " SELECT i.route, i.key, i.status, i.input_digest, i.entered_at, i.head, i.list_id, p.stage, i.life"
         " FROM item i JOIN place p ON p.id = i.place WHERE i.id = ?",
         each,
     )
-    connection.executemany(
+    tx.executemany(
         "UPDATE seal SET content_digest = ? WHERE (route, key) = (SELECT route, key FROM item WHERE id = ?)",
-        _replaced(connection, [number for (number,) in each]),
+        _replaced(tx.connection, [number for (number,) in each]),
     )
-    connection.executemany(
+    tx.executemany(
         "UPDATE counter SET n = n - 1 WHERE (stage, status, hour) ="
         " (SELECT p.stage, i.status, i.entered_at / 3600000 FROM item i JOIN place p ON p.id = i.place WHERE i.id = ?)",
         each,
     )
-    connection.executemany(
+    tx.executemany(
         "UPDATE error_group SET present = present - 1 WHERE (stage, name) ="
         " (SELECT p.stage, i.error_group FROM item i JOIN place p ON p.id = i.place WHERE i.id = ?)",
         each,
     )
-    connection.executemany(
+    tx.executemany(
         "INSERT INTO departed (item, route, key, correlation_id, ended_at, last_seq) SELECT i.id, i.route, i.key, i.correlation_id,"
         " i.entered_at, (SELECT coalesce(max(h.seq), 0) FROM history h WHERE h.item = i.id) FROM item i WHERE i.id = ?",
         each,
     )
-    connection.executemany("DELETE FROM set_aside WHERE item = ?", each)
-    connection.executemany("DELETE FROM item WHERE id = ?", each)
-    connection.execute("DELETE FROM counter WHERE n = 0")
+    tx.executemany("DELETE FROM set_aside WHERE item = ?", each)
+    tx.executemany("DELETE FROM item WHERE id = ?", each)
+    tx.execute("DELETE FROM counter WHERE n = 0")
     return dict(left)
 
 
-def _delivered_lines(connection: sqlite3.Connection, names: NameNumbers, asked: PruneCriteria) -> Numbers:
+def _delivered_lines(tx: Transaction, asked: PruneCriteria) -> Numbers:
     """The numbers of items without a row whose lines are all delivered."""
     route, limit, parked = asked.route, asked.limit, asked.delivered.parked
-    newest = connection.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone()[0]
+    newest = tx.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone()[0]
     # The newest line always stays: its number must never be reused, or a cursor would skip the next line.
     up_to = min(asked.delivered.up_to, newest - 1)
-    found = connection.execute(
+    found = tx.execute(
         "SELECT item, key FROM departed WHERE route = ? AND last_seq <= ? AND ended_at < ? ORDER BY last_seq LIMIT ?",
-        (names.routes.get(route), up_to, asked.ended_before, limit + sum(of == route for of, _ in parked)),
+        (tx.names.routes.get(route), up_to, asked.ended_before, limit + sum(of == route for of, _ in parked)),
     )
     return [(number,) for number, key in found if (route, key) not in parked][:limit]
 
@@ -122,12 +122,12 @@ def _remove_lines(connection: sqlite3.Connection, numbers: Numbers) -> None:
     connection.executemany("DELETE FROM departed WHERE item = ?", numbers)
 
 
-def _forget(connection: sqlite3.Connection, names: NameNumbers, route: str, before: int) -> int:
+def _forget(tx: Transaction, route: str, before: int) -> int:
     """Remove old seals whose lines have left; returns how many."""
-    return connection.execute(
+    return tx.execute(
         "DELETE FROM seal WHERE route = ? AND ended_at < ?"
         " AND NOT EXISTS (SELECT 1 FROM departed d WHERE d.route = seal.route AND d.key = seal.key)",
-        (names.routes.get(route), before),
+        (tx.names.routes.get(route), before),
     ).rowcount
 
 

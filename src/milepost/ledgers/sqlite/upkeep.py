@@ -8,64 +8,64 @@ from collections.abc import Sequence
 from milepost.core.status import Status
 from milepost.ledgers.sqlite import documents
 from milepost.ledgers.sqlite.rows.codec import CODES, LOOK_AT, UNREADABLE, Rest, decode, encode
-from milepost.ledgers.sqlite.rows.names import NameNumbers
+from milepost.ledgers.sqlite.rows.names import Transaction
 from milepost.ports.documents import BREAKER, HOLD, LIMIT
 
 PROCESSING = CODES[Status.PROCESSING]
 
 
-def reclaim(connection: sqlite3.Connection, names: NameNumbers, holders: Sequence[str], now: int) -> int:
+def reclaim(tx: Transaction, holders: Sequence[str], now: int) -> int:
     """Set the lease expiry of items claimed by dead holders to now; the next claim writes the loss."""
     dead = {f"holder{number}": holder for number, holder in enumerate(holders)}
     marks = ",".join(f":{name}" for name in dead)
     return sum(
-        connection.execute(
+        tx.execute(
             f"UPDATE item SET {LOOK_AT} WHERE place = :place AND due_at IS NOT NULL AND status = {PROCESSING} AND holder IN ({marks})",
             {"at": now, "place": place, **dead},
         ).rowcount
-        for place in names.by_id
+        for place in tx.names.by_id
     )
 
 
-def rename_stage(connection: sqlite3.Connection, names: NameNumbers, route: str, old: str, new: str) -> None:
+def rename_stage(tx: Transaction, route: str, old: str, new: str) -> None:
     """Rename one row; items' rows have to be moved only where the new name was used before."""
-    if route not in names.routes:
+    if route not in tx.names.routes:
         return
-    source = names.stages.get((route, old))
-    target = names.stages.get((route, new))
+    source = tx.names.stages.get((route, old))
+    target = tx.names.stages.get((route, new))
     if source is None:
         pass  # no item was ever there, but one may have a waiting confirmation for it
     elif target is None:
-        connection.execute("UPDATE stage SET name = ? WHERE id = ?", (new, source))
+        tx.execute("UPDATE stage SET name = ? WHERE id = ?", (new, source))
     else:
-        for place, lane in names.lanes.get((route, old), ()):
-            there = names.place(connection, route, new, lane)
-            connection.execute("UPDATE item SET place = ? WHERE place = ?", (there, place))
-            connection.execute("DELETE FROM place WHERE id = ?", (place,))
-        connection.execute("UPDATE OR REPLACE content SET stage = ? WHERE stage = ? AND kind > 0", (target, source))
-        connection.execute(
+        for place, lane in tx.names.lanes.get((route, old), ()):
+            there = tx.names.place(tx.connection, route, new, lane)
+            tx.execute("UPDATE item SET place = ? WHERE place = ?", (there, place))
+            tx.execute("DELETE FROM place WHERE id = ?", (place,))
+        tx.execute("UPDATE OR REPLACE content SET stage = ? WHERE stage = ? AND kind > 0", (target, source))
+        tx.execute(
             "INSERT INTO counter (stage, status, hour, n) SELECT ?, status, hour, n FROM counter WHERE stage = ?"
             " ON CONFLICT DO UPDATE SET n = n + excluded.n",
             (target, source),
         )
-        connection.execute("DELETE FROM counter WHERE stage = ?", (source,))
-        connection.execute(
+        tx.execute("DELETE FROM counter WHERE stage = ?", (source,))
+        tx.execute(
             "INSERT INTO error_group (stage, name, category, sample, present, total, first_at, last_at)"
             " SELECT ?, name, category, sample, present, total, first_at, last_at FROM error_group WHERE stage = ?"
             " ON CONFLICT DO UPDATE SET present = present + excluded.present, total = total + excluded.total,"
             " first_at = min(first_at, excluded.first_at), last_at = max(last_at, excluded.last_at)",
             (target, source),
         )
-        connection.execute("DELETE FROM error_group WHERE stage = ?", (source,))
-        connection.execute("UPDATE seal SET stage = ? WHERE stage = ?", (target, source))
-        connection.execute("DELETE FROM stage WHERE id = ?", (source,))
-    _rename_kept(connection, names.routes[route], old, new)
-    _rename_scopes(connection, f"{route}/{old}", f"{route}/{new}")
-    connection.execute(
+        tx.execute("DELETE FROM error_group WHERE stage = ?", (source,))
+        tx.execute("UPDATE seal SET stage = ? WHERE stage = ?", (target, source))
+        tx.execute("DELETE FROM stage WHERE id = ?", (source,))
+    _rename_kept(tx.connection, tx.names.routes[route], old, new)
+    _rename_scopes(tx.connection, f"{route}/{old}", f"{route}/{new}")
+    tx.execute(
         "INSERT INTO document (kind, name, version, value) VALUES ('names', '', 1, '{}') ON CONFLICT DO UPDATE SET version = version + 1"
     )
-    names.forget()
-    names.refresh(connection)
+    tx.names.forget()
+    tx.names.refresh(tx.connection)
 
 
 def _rename_scopes(connection: sqlite3.Connection, old: str, new: str) -> None:

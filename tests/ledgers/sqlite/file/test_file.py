@@ -17,13 +17,14 @@ from milepost.core.decide import accept
 from milepost.core.errors import LedgerDamaged, LedgerError, LedgerForeign, LedgerFull, LedgerReadOnly, LedgerTooNew
 from milepost.core.item import digest_of
 from milepost.core.outcome import Done
+from milepost.core.routes.one_field import KeyDigests
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.core.status import LIVE, TERMINAL, Status
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ledgers.sqlite.file import schema
 from milepost.ledgers.sqlite.file.store import LONGEST_PAUSE_S
-from milepost.ports.items import NewItem, Query
+from milepost.ports.items import NewItem, Query, Same
 from milepost.ports.retention import DeliveredLines, PruneCriteria
 from milepost.testing.audit import audit
 from milepost.testing.contract.world import World
@@ -215,6 +216,7 @@ def test_rows_of_before_the_migration_are_found_by_its_indexes(tmp_path: Path) -
     for name in ("item_due", "item_held", "item_overdue", "item_handed_over"):
         connection.execute(f"DROP INDEX {name}")
     connection.execute("CREATE INDEX item_due ON item (place, due_at, status) WHERE due_at IS NOT NULL")
+    connection.execute("ALTER TABLE item DROP COLUMN key_field")
     connection.execute("PRAGMA user_version = 8")
     connection.close()
     ledger = SqliteLedger.open(str(path))
@@ -227,6 +229,41 @@ def test_rows_of_before_the_migration_are_found_by_its_indexes(tmp_path: Path) -
     assert len(ledger.find(Query(route="parcels", statuses=LIVE, limit=1)).items) == 1
     world = World(ledger)
     assert world.take("p2").key == "p2"
+    ledger.close()
+
+
+def test_rows_of_before_the_column_key_field_are_recognised(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    ledger = SqliteLedger.open(str(path))
+    World(ledger).add("p1", "p2")
+    ledger.close()
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("ALTER TABLE item DROP COLUMN key_field")
+    connection.execute("PRAGMA user_version = 10")
+    connection.close()
+    ledger = SqliteLedger.open(str(path))
+    World(ledger).add("p3")
+    keys = ["p1", "p3", "p4", "p2"]
+    same = Same(Status.QUEUED, "weigh")
+    assert ledger.recognise("parcels", keys, KeyDigests("id", keys)) == [same, same, None, same]
+    assert ledger.recognise("parcels", ["p1"], KeyDigests("name", ["p1"])) == ledger.peek("parcels", ["p1"])
+    ledger.close()
+
+
+@pytest.mark.parametrize("damage", ["status = 99", "status = 'x'", "status = 12", "place = 4000", "place = 'x'"])
+def test_many_keys_are_recognised_beside_damaged_rows(tmp_path: Path, damage: str) -> None:
+    ledger = SqliteLedger.open(str(tmp_path / "m.db"))
+    keys = [f"p{number:02}" for number in range(61)]
+    World(ledger).add(*keys)
+    connection = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
+    connection.execute(f"UPDATE item SET {damage} WHERE key IN (?, ?, ?)", (keys[0], keys[30], keys[-1]))
+    connection.close()
+    for digests in (KeyDigests("id", keys), [digest_of({"id": key}) for key in keys]):
+        found = dict(zip(keys, ledger.recognise("parcels", keys, digests), strict=True))
+        assert found.pop(keys[0]) is not None
+        assert found.pop(keys[30]) is not None
+        assert found.pop(keys[-1]) is not None
+        assert set(found.values()) == {Same(Status.QUEUED, "weigh")}
     ledger.close()
 
 

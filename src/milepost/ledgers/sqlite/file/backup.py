@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from milepost.core.errors import LedgerBusy, LedgerDamaged, LedgerError, UsageError
 from milepost.core.history import link
-from milepost.ledgers.sqlite.errors import BUSY, primary_code, said_in_ours
+from milepost.ledgers.sqlite.errors import BUSY, primary_code, translated_errors
 from milepost.ledgers.sqlite.file import schema
 from milepost.ledgers.sqlite.file.liveness import Liveness
 from milepost.ledgers.sqlite.file.store import blobs_folder
@@ -50,7 +50,7 @@ def back_up(path: str, target: Path, *, overwrite: bool, on_progress: Progress) 
     _check_target(target, overwrite)
     aside, aside_blobs = _unfinished(target), _unfinished(blobs_folder(target))
     try:
-        with said_in_ours(path), closing(_connect(path)) as source:
+        with translated_errors(path), closing(_connect(path)) as source:
             # From here on this connection sees a snapshot. Blobs are written before the rows that name them, so all of them exist.
             source.execute("BEGIN")
             pages = source.execute("PRAGMA page_count").fetchone()[0] * source.execute("PRAGMA page_size").fetchone()[0]
@@ -63,7 +63,7 @@ def back_up(path: str, target: Path, *, overwrite: bool, on_progress: Progress) 
                 def report(_status: int, remaining: int, total: int) -> None:
                     on_progress(blob_bytes + (total - remaining) * pages // max(1, total), whole)
 
-                with said_in_ours(str(target)):
+                with translated_errors(str(target)):
                     source.backup(copy, pages=PAGES, progress=report)
                     copy.execute("PRAGMA journal_mode = DELETE").fetchone()
         contents = examine(aside)
@@ -123,7 +123,7 @@ def examine(path: Path) -> Contents:
     """Check a ledger file that no process uses: it must be a ledger, and SQLite must find it intact. Also checks that each item's
     history ends at the head in its row."""
     address = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
-    with said_in_ours(str(path)), closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
+    with translated_errors(str(path)), closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
         version = schema.check(connection, str(path))
         if not version:
             raise LedgerDamaged(f"{path} is empty: it is not the backup of a ledger")

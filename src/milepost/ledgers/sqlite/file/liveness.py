@@ -50,7 +50,7 @@ class Liveness:
             os.close(descriptor)
 
     def dead_workers(self) -> list[str]:
-        """Holders on this machine whose lock can be taken: they are dead. Their files stay until `bury`."""
+        """Holders on this machine whose lock can be taken: they are dead. Their files stay until `remove_lock_files`."""
         return [holder for holder, alive in self._others() if not alive]
 
     def neighbours(self) -> int:
@@ -76,7 +76,7 @@ class Liveness:
                 os.close(descriptor)
         return found
 
-    def bury(self, holders: list[str]) -> None:
+    def remove_lock_files(self, holders: list[str]) -> None:
         """Remove the files of dead holders, after their leases were taken back."""
         for holder in holders:
             self._path(holder).unlink(missing_ok=True)

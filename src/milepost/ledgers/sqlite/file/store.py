@@ -14,13 +14,13 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from milepost.core.errors import LedgerReadOnly
 from milepost.core.values.key_text import SEPARATOR
-from milepost.ledgers.sqlite.errors import BUSY, primary_code, said_in_ours, translated
+from milepost.ledgers.sqlite.errors import BUSY, primary_code, translated, translated_errors
 from milepost.ledgers.sqlite.file import schema
-from milepost.ledgers.sqlite.rows.names import NameNumbers
+from milepost.ledgers.sqlite.rows.names import Transaction
 
 T = TypeVar("T")
 
-PATIENCE = 60.0
+LOCK_TIMEOUT_S = 60.0
 LONGEST_PAUSE_S = 0.002
 """Pause between two tries to begin a write while another process writes. A worker leaves about a millisecond between two writes; a
 process with longer pauses would miss many of these gaps."""
@@ -35,7 +35,7 @@ def blobs_folder(path: str | Path) -> Path:
 class TransactionRunner(Protocol):
     """Runs a function in a read or write transaction of its own."""
 
-    def __call__(self, run: Callable[[sqlite3.Connection, NameNumbers], T], /) -> T: ...
+    def __call__(self, run: Callable[[Transaction], T], /) -> T: ...
 
 
 class CommitPart(Generic[T]):
@@ -80,7 +80,7 @@ class SqliteFile:
         folder = Path(self.path).resolve().parent
         if not folder.is_dir():
             raise LedgerReadOnly(f"{self.path}: its folder {folder} does not exist; create it with mkdir -p, or give another --ledger")
-        with said_in_ours(self.path):
+        with translated_errors(self.path):
             connection = self._connect()
             try:
                 # A foreign or newer file must stay exactly as it is, so this comes before anything that writes.
@@ -107,7 +107,7 @@ class SqliteFile:
 
     def _retry_while_locked(self, attempt: Callable[[], T]) -> T:
         """Retry, with jittered pauses, while another process has locked the file."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + LOCK_TIMEOUT_S
         pause = 0.0003
         while True:
             try:
@@ -123,13 +123,9 @@ class SqliteFile:
         work = CommitPart(run)
         self._queue.append(work)
         with self._turn:
-            if not work.done:
-                group = [self._queue.popleft() for _ in range(min(len(self._queue), GROUP))]
-                # With more than GROUP waiting, our own part may not be in the first group; continue until it is done.
-                while work not in group:
-                    self._commit(group)
-                    group = [self._queue.popleft() for _ in range(min(len(self._queue), GROUP))]
-                self._commit(group)
+            # With more than GROUP waiting, our own part may not be in the first group.
+            while not work.done:
+                self._commit([self._queue.popleft() for _ in range(min(len(self._queue), GROUP))])
         if work.error is not None:
             raise work.error
         return work.result  # type: ignore[return-value]
@@ -183,7 +179,7 @@ class SqliteFile:
     def read(self, run: Callable[[sqlite3.Connection], T]) -> T:
         """Read on this thread's own connection; never waits for a writer and never blocks one."""
         connection: sqlite3.Connection | None = getattr(self._local, "reader", None)
-        with said_in_ours(self.path):
+        with translated_errors(self.path):
             if connection is None:
                 connection = self._connect()
                 connection.execute("PRAGMA query_only = 1")
@@ -201,7 +197,7 @@ class SqliteFile:
 
     def checkpoint(self) -> None:
         """Move the log into the file as far as readers allow; called when idle."""
-        with self._turn, said_in_ours(self.path):
+        with self._turn, translated_errors(self.path):
             self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def size(self) -> dict[str, int]:

@@ -11,7 +11,7 @@ from milepost.core.counters import CounterKey, GroupKey, count_all
 from milepost.core.item import Row
 from milepost.ledgers.sqlite.errors import ROW_REFUSED, translated
 from milepost.ledgers.sqlite.rows.codec import CODES, INPUT, PAYLOAD, RESULT, UPDATE, encode, json_text, shared
-from milepost.ledgers.sqlite.rows.names import NameNumbers
+from milepost.ledgers.sqlite.rows.names import Transaction
 from milepost.ledgers.sqlite.rows.row_groups import FEW, HISTORY_GROUP, UPDATE_GROUP, digests_of
 from milepost.ports.items import Refused
 
@@ -53,35 +53,35 @@ class CounterDeltas:
                     times + (after.error is not before.error),
                 )
 
-    def write(self, connection: sqlite3.Connection, names: NameNumbers) -> None:
+    def write(self, tx: Transaction) -> None:
         counters = [
-            (names.stage(connection, route, stage), CODES[status], hour, n)
+            (tx.names.stage(tx.connection, route, stage), CODES[status], hour, n)
             for (route, stage, status, hour), n in self.counters.items()
             if n
         ]
-        connection.executemany(
+        tx.executemany(
             "INSERT INTO counter (stage, status, hour, n) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n", counters
         )
         fallen = [(stage, status, hour) for stage, status, hour, n in counters if n < 0]
         if fallen:
-            connection.executemany("DELETE FROM counter WHERE stage = ? AND status = ? AND hour = ? AND n = 0", fallen)
+            tx.executemany("DELETE FROM counter WHERE stage = ? AND status = ? AND hour = ? AND n = 0", fallen)
         for (route, stage, group), n in self.groups.items():
             category, sample, at, times = self.failures.get((route, stage, group), ("", "", 0, 0))
-            connection.execute(
+            tx.execute(
                 "INSERT INTO error_group (stage, name, category, sample, present, total, first_at, last_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
                 " ON CONFLICT DO UPDATE SET present = present + excluded.present, total = total + excluded.total,"
                 " last_at = max(last_at, excluded.last_at)",
-                (names.stage(connection, route, stage), group, category, sample, n, times, at, at),
+                (tx.names.stage(tx.connection, route, stage), group, category, sample, n, times, at, at),
             )
 
 
-def write_changes(connection: sqlite3.Connection, names: NameNumbers, changes: Sequence[Change], tally: CounterDeltas) -> None:
+def write_changes(tx: Transaction, changes: Sequence[Change], tally: CounterDeltas) -> None:
     """Write changes that have passed the fence in this transaction, at most one per item."""
-    places, place = names.places, names.place
+    places, place = tx.names.places, tx.names.place
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for change in changes:
         row = change.after
-        values = shared(row, places.get((row.route, row.stage, row.lane)) or place(connection, row.route, row.stage, row.lane))
+        values = shared(row, places.get((row.route, row.stage, row.lane)) or place(tx.connection, row.route, row.stage, row.lane))
         if values in groups:
             groups[values].append(row)
         else:
@@ -92,14 +92,14 @@ def write_changes(connection: sqlite3.Connection, names: NameNumbers, changes: S
         if heads is None:
             singles += [(*values[:6], row.head, *values[6:], row.handle) for row in rows]
         else:
-            connection.execute(UPDATE_GROUP, (*values, heads, json_text([row.handle for row in rows])))
+            tx.execute(UPDATE_GROUP, (*values, heads, json_text([row.handle for row in rows])))
     if singles:
-        connection.executemany(UPDATE, singles)
-    write_lines(connection, names, changes)
+        tx.executemany(UPDATE, singles)
+    write_lines(tx, changes)
     tally.add(changes)
 
 
-def write_lines(connection: sqlite3.Connection, names: NameNumbers, changes: Sequence[Change]) -> None:
+def write_lines(tx: Transaction, changes: Sequence[Change]) -> None:
     groups: dict[bytes, list[Change]] = {}
     for change in changes:
         body = change.body
@@ -113,58 +113,53 @@ def write_lines(connection: sqlite3.Connection, names: NameNumbers, changes: Seq
         if heads is None:
             singles += [(change.after.handle, change.before.head, body) for change in group]
         else:
-            connection.execute(HISTORY_GROUP, (heads, body, json_text([change.after.handle for change in group])))
+            tx.execute(HISTORY_GROUP, (heads, body, json_text([change.after.handle for change in group])))
     if singles:
-        connection.executemany(HISTORY, singles)
+        tx.executemany(HISTORY, singles)
     puts: list[tuple[Any, ...]] = [
-        (c.after.handle, KINDS[put.kind], names.stage(connection, c.after.route, put.stage) if put.stage else 0, encode(put.value))
+        (c.after.handle, KINDS[put.kind], tx.names.stage(tx.connection, c.after.route, put.stage) if put.stage else 0, encode(put.value))
         for c in changes
         if c.puts
         for put in c.puts
     ]
     if puts:
-        connection.executemany(CONTENT, puts)
+        tx.executemany(CONTENT, puts)
     for change in changes:
         if change.line is not None and change.line.offered is not None:
-            _write_offer(connection, names, change)
+            _write_offer(tx, change)
 
 
-def _write_offer(connection: sqlite3.Connection, names: NameNumbers, change: Change) -> None:
+def _write_offer(tx: Transaction, change: Change) -> None:
     """Store the payload that the change offered, as of this transaction, with its line."""
     line, row = change.line, change.after
     assert line is not None, "it offers something"
-    number, stage = row.handle, names.stage(connection, row.route, line.after_stage)
-    (seq,) = connection.execute("SELECT max(seq) FROM history WHERE item = ? AND previous = ?", (number, change.before.head)).fetchone()
-    own = (
-        connection.execute(CONTENT_BODY, (number, PAYLOAD, stage)).fetchone()
-        or connection.execute(CONTENT_BODY, (number, INPUT, 0)).fetchone()
-    )
+    number, stage = row.handle, tx.names.stage(tx.connection, row.route, line.after_stage)
+    (seq,) = tx.execute("SELECT max(seq) FROM history WHERE item = ? AND previous = ?", (number, change.before.head)).fetchone()
+    own = tx.execute(CONTENT_BODY, (number, PAYLOAD, stage)).fetchone() or tx.execute(CONTENT_BODY, (number, INPUT, 0)).fetchone()
     body = own[0] if own else b"null"
-    last = connection.execute(LAST_OFFER, (number,)).fetchone()
+    last = tx.execute(LAST_OFFER, (number,)).fetchone()
     same = last is not None and last[1] == body
-    connection.execute("INSERT INTO offer (seq, same, body) VALUES (?, ?, ?)", (seq, last[0] if same else None, None if same else body))
+    tx.execute("INSERT INTO offer (seq, same, body) VALUES (?, ?, ?)", (seq, last[0] if same else None, None if same else body))
 
 
 T = TypeVar("T")
 
 
-def one_by_one(
-    connection: sqlite3.Connection, names: NameNumbers, values: Sequence[T], write: Callable[[list[T]], None]
-) -> dict[int, Refused]:
+def one_by_one(tx: Transaction, values: Sequence[T], write: Callable[[list[T]], None]) -> dict[int, Refused]:
     """Write each alone; returns the refused ones by place, with the reason. The others stay written."""
     refused: dict[int, Refused] = {}
     for place, value in enumerate(values):
-        connection.execute("SAVEPOINT one")
+        tx.execute("SAVEPOINT one")
         try:
             write([value])
         except (*ROW_REFUSED, sqlite3.Error) as error:
             cause = translated(error, "") if isinstance(error, sqlite3.Error) else error
             if not isinstance(cause, ROW_REFUSED):
                 raise
-            connection.execute("ROLLBACK TO one")
+            tx.execute("ROLLBACK TO one")
             # Numbers given to new names are free again.
-            names.forget()
-            names.refresh(connection)
+            tx.names.forget()
+            tx.names.refresh(tx.connection)
             refused[place] = Refused(f"{type(error).__name__}: {error}")
-        connection.execute("RELEASE one")
+        tx.execute("RELEASE one")
     return refused

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from msgspec import Struct
 
 from milepost.core.item import Content, Failure, Item, Row
 from milepost.core.status import Status
-from milepost.ledgers.sqlite.rows.names import NameNumbers
+from milepost.ledgers.sqlite.rows.names import NameNumbers, Transaction
 from milepost.ports.items import Refused
 
 STATUSES: tuple[Status, ...] = tuple(Status)
@@ -155,10 +154,10 @@ INPUT, PAYLOAD, RESULT = 0, 1, 2
 CONTENT_OF = "SELECT item, kind, stage, body FROM content WHERE item IN (SELECT value FROM json_each(?))"
 
 
-def contents_of(connection: sqlite3.Connection, numbers: Sequence[int], names: NameNumbers) -> dict[int, Content | str]:
+def contents_of(tx: Transaction, numbers: Sequence[int]) -> dict[int, Content | str]:
     """The content of each of these items; a reason in place of an unreadable one."""
     found: dict[int, Content | str] = {}
-    for number, kind, stage, body in connection.execute(CONTENT_OF, (json_text(numbers),)):
+    for number, kind, stage, body in tx.execute(CONTENT_OF, (json_text(numbers),)):
         try:
             value = decode(body)
             content = found.get(number)
@@ -169,17 +168,17 @@ def contents_of(connection: sqlite3.Connection, numbers: Sequence[int], names: N
             if kind == INPUT:
                 content.input = value
             else:
-                (content.payloads if kind == PAYLOAD else content.results)[names.stage_names[stage][1]] = value
+                (content.payloads if kind == PAYLOAD else content.results)[tx.names.stage_names[stage][1]] = value
         except UNREADABLE as error:
             what = ("input", "payload", "result")[kind] if kind in (INPUT, PAYLOAD, RESULT) else f"content of kind {kind!r}"
             found[number] = f"its {what} is damaged: {type(error).__name__}: {error}"
     return found
 
 
-def items_of(connection: sqlite3.Connection, rows: Iterable[Row], names: NameNumbers) -> list[Item | Refused]:
+def items_of(tx: Transaction, rows: Iterable[Row]) -> list[Item | Refused]:
     """These rows with their content; Refused in place of one whose content is unreadable."""
     rows = list(rows)
-    contents = contents_of(connection, [row.handle for row in rows], names)
+    contents = contents_of(tx, [row.handle for row in rows])
     items: list[Item | Refused] = []
     for row in rows:
         content = contents.get(row.handle)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from msgspec.structs import replace
 
 from milepost.core.change import Change, keeps_lease
 from milepost.ledgers.sqlite.rows.codec import CODES, UNREADABLE, json_text, look_at_of
-from milepost.ledgers.sqlite.rows.names import NameNumbers
+from milepost.ledgers.sqlite.rows.names import NameNumbers, Transaction
 from milepost.ledgers.sqlite.rows.row_groups import FEW, OWN_DIGEST, digests_of
 
 LOST = (
@@ -21,7 +20,7 @@ LOST = (
 NOW = "SELECT id, head, lease, status, place, due_at, look_at FROM item WHERE id IN (SELECT value FROM json_each(?))"
 
 
-def fenced(connection: sqlite3.Connection, names: NameNumbers, changes: Sequence[Change]) -> list[Change | None]:
+def fenced(tx: Transaction, changes: Sequence[Change]) -> list[Change | None]:
     """The changes as they may be written now, with None for each one that lost its race (see `core.change.holds`). At most one change
     per item. The head covers the version too: it is the digest of a line that contains it."""
     answers: list[Change | None] = list(changes)
@@ -43,12 +42,12 @@ def fenced(connection: sqlite3.Connection, names: NameNumbers, changes: Sequence
             singles += group
             continue
         numbers = json_text([changes[index].before.handle for index in group])
-        for (place_in_group,) in connection.execute(LOST, (numbers, heads, lease, CODES[status], names.places.get(tuple(place)))):
+        for (place_in_group,) in tx.execute(LOST, (numbers, heads, lease, CODES[status], tx.names.places.get(tuple(place)))):
             answers[group[place_in_group]] = None
     if singles:
-        now = {row[0]: row[1:] for row in connection.execute(NOW, (json_text([changes[index].before.handle for index in singles]),))}
+        now = {row[0]: row[1:] for row in tx.execute(NOW, (json_text([changes[index].before.handle for index in singles]),))}
         for index in singles:
-            answers[index] = _fenced_alone(changes[index], now.get(changes[index].before.handle), names)
+            answers[index] = _fenced_alone(changes[index], now.get(changes[index].before.handle), tx.names)
     return answers
 
 

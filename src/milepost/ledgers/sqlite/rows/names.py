@@ -6,12 +6,12 @@ import sqlite3
 from typing import Any, NamedTuple
 
 
-class StageNumbers(NamedTuple):
+class Place(NamedTuple):
+    """A lane of a stage of a route: where an item can be."""
+
     route: str
     stage: str
     lane: str
-    route_id: int
-    stage_id: int
 
 
 class NameNumbers:
@@ -25,7 +25,7 @@ class NameNumbers:
         self.stages: dict[tuple[str, str], int] = {}
         self.stage_names: dict[int, tuple[str, str]] = {}
         self.places: dict[tuple[str, str, str], int] = {}
-        self.by_id: dict[int, StageNumbers] = {}
+        self.by_id: dict[int, Place] = {}
         self.lanes: dict[tuple[str, str], list[tuple[int, str]]] = {}
         """The lanes of a stage that were ever used, as (place, lane)."""
         self._seen: tuple[Any, ...] = ()
@@ -52,7 +52,7 @@ class NameNumbers:
         for number, stage, lane in connection.execute("SELECT id, stage, lane FROM place WHERE id > ?", (known[1],)):
             route, name = self.stage_names[stage]
             if number not in self.by_id:
-                self._remember(number, StageNumbers(route, name, lane, self.routes[route], stage))
+                self._remember(number, Place(route, name, lane))
         self._seen = seen
 
     def route(self, connection: sqlite3.Connection, name: str) -> int:
@@ -80,10 +80,20 @@ class NameNumbers:
             pair = (self.stage(connection, route, stage), lane)
             connection.execute("INSERT INTO place (stage, lane) VALUES (?, ?) ON CONFLICT DO NOTHING", pair)
             number = connection.execute("SELECT id FROM place WHERE stage = ? AND lane = ?", pair).fetchone()[0]
-            self._remember(number, StageNumbers(route, stage, lane, self.routes[route], pair[0]))
+            self._remember(number, Place(route, stage, lane))
         return number
 
-    def _remember(self, number: int, place: StageNumbers) -> None:
+    def _remember(self, number: int, place: Place) -> None:
         self.places[place.route, place.stage, place.lane] = number
         self.by_id[number] = place
         self.lanes.setdefault((place.route, place.stage), []).append((number, place.lane))
+
+
+class Transaction:
+    """One read or write transaction: SQLite's connection, and the numbers of names that are valid in it."""
+
+    __slots__ = ("connection", "execute", "executemany", "names")
+
+    def __init__(self, connection: sqlite3.Connection, names: NameNumbers) -> None:
+        self.connection, self.names = connection, names
+        self.execute, self.executemany = connection.execute, connection.executemany

@@ -6,7 +6,6 @@ statement cuts into pieces, and common values are bound once.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 from milepost.core.item import Row
 from milepost.ledgers.sqlite.rows.changes import HISTORY, CounterDeltas
 from milepost.ledgers.sqlite.rows.codec import INPUT, encode, json_text, shared
-from milepost.ledgers.sqlite.rows.names import NameNumbers
+from milepost.ledgers.sqlite.rows.names import Transaction
 from milepost.ledgers.sqlite.rows.row_groups import DIGEST, FEW
 from milepost.ports.items import NewItem
 
@@ -28,15 +27,15 @@ LONGEST = 65_535
 NEXT_NUMBER = "SELECT max(coalesce((SELECT max(id) FROM item), 0), coalesce((SELECT max(item) FROM departed), 0)) + 1"
 UNLESS_THERE = "ON CONFLICT (route, key) DO NOTHING"
 COLUMNS = (
-    "route, created_at, list_id, life, place, status, due_at, look_at, overdue_at, version, updated_at, entered_at, attempts,"
+    "route, created_at, list_id, life, key_field, place, status, due_at, look_at, overdue_at, version, updated_at, entered_at, attempts,"
     " total_attempts, looks, losses, round, pass_no, flags, lease, holder, claimed_at, error_group, rest,"
     " id, head, input_digest, key, correlation_id"
 )
-"""First the columns that rows may have in common (see `_alike`), then those that differ."""
-INSERT = f"INSERT INTO item ({COLUMNS}) VALUES ({', '.join('?' * 29)}) {UNLESS_THERE}"
+"""First the columns that rows may have in common (see `_similar`), then those that differ."""
+INSERT = f"INSERT INTO item ({COLUMNS}) VALUES ({', '.join('?' * 30)}) {UNLESS_THERE}"
 # ?1: the first number; ?2: the packed pieces; ?3: for each row, where its piece begins and how long its texts are.
 INSERT_GROUP = (
-    f"INSERT INTO item ({COLUMNS}) SELECT {', '.join(f'?{number}' for number in range(4, 28))},"
+    f"INSERT INTO item ({COLUMNS}) SELECT {', '.join(f'?{number}' for number in range(4, 29))},"
     " ?1 + json_each.key, substr(?2, value >> 32, 32), substr(?2, (value >> 32) + 32, 32),"
     " CAST(substr(?2, (value >> 32) + 64, (value >> 16) & 65535) AS TEXT),"
     " CAST(substr(?2, (value >> 32) + 64 + ((value >> 16) & 65535), value & 65535) AS TEXT)"
@@ -57,59 +56,70 @@ NEW_OFFER = (
 )
 
 
-def write_new(connection: sqlite3.Connection, names: NameNumbers, new_items: Sequence[NewItem], tally: CounterDeltas) -> list[int]:
+def write_new(tx: Transaction, new_items: Sequence[NewItem], tally: CounterDeltas) -> list[int]:
     """Write new items with different keys. Returns the places of those whose key already has a row; nothing is written for these. The
     unique index on keys finds them in the caller's transaction, so no look-up is needed before."""
-    first: int = connection.execute(NEXT_NUMBER).fetchone()[0]
-    written = _write_rows(connection, names, first, [new_item.change.after for new_item in new_items])
+    first: int = tx.execute(NEXT_NUMBER).fetchone()[0]
+    written = _write_rows(tx, first, new_items)
     there: list[int] = []
     places: Sequence[int] = range(len(new_items))
     if written < len(new_items):
-        taken = {number - first for (number,) in connection.execute("SELECT id FROM item WHERE id >= ?", (first,))}
+        taken = {number - first for (number,) in tx.execute("SELECT id FROM item WHERE id >= ?", (first,))}
         there = [place for place in places if place not in taken]
         places = [place for place in places if place in taken]
         new_items = [new_items[place] for place in places]
     changes = [new_item.change for new_item in new_items]
     if len(changes) <= FEW or any(len(change.before.head) != DIGEST for change in changes):
-        connection.executemany(NEW_CONTENT, [(first + place, encode(n.input)) for place, n in zip(places, new_items, strict=True)])
-        connection.executemany(HISTORY, [(first + place, c.before.head, c.body) for place, c in zip(places, changes, strict=True)])
+        tx.executemany(NEW_CONTENT, [(first + place, encode(n.input)) for place, n in zip(places, new_items, strict=True)])
+        tx.executemany(HISTORY, [(first + place, c.before.head, c.body) for place, c in zip(places, changes, strict=True)])
     else:
         for portion in _portions(places, (encode(new_item.input) for new_item in new_items)):
-            connection.execute(CONTENTS, (first, *portion))
+            tx.execute(CONTENTS, (first, *portion))
         for portion in _portions(places, (change.before.head + change.body for change in changes)):
-            connection.execute(LINES, (first, *portion))
+            tx.execute(LINES, (first, *portion))
     offering = [(first + place,) for place, change in zip(places, changes, strict=True) if change.line and change.line.offered]
     if offering:
-        connection.executemany(NEW_OFFER, offering)
+        tx.executemany(NEW_OFFER, offering)
     tally.add(changes)
     return there
 
 
-def _write_rows(connection: sqlite3.Connection, names: NameNumbers, first: int, rows: Sequence[Row]) -> int:
+def _write_rows(tx: Transaction, first: int, new_items: Sequence[NewItem]) -> int:
     """Write the rows whose key has none yet, each under the number of its place; returns how many."""
     written = 0
     single: list[tuple[Any, ...]] = []
-    for common, places in _alike(connection, names, rows):
+    rows = [new_item.change.after for new_item in new_items]
+    for common, places in _similar(tx, rows, [_key_field(row.key, one.input) for row, one in zip(rows, new_items, strict=True)]):
         if len(places) > FEW and (packed := _pack(rows, places)) is not None:
-            written += connection.execute(INSERT_GROUP, (first, *packed, *common)).rowcount
+            written += tx.execute(INSERT_GROUP, (first, *packed, *common)).rowcount
         else:
             for place in places:
                 row = rows[place]
                 single.append((*common, first + place, row.head, row.input_digest, row.key, row.correlation_id))
-    return written + connection.executemany(INSERT, single).rowcount if single else written
+    return written + tx.executemany(INSERT, single).rowcount if single else written
 
 
-def _alike(connection: sqlite3.Connection, names: NameNumbers, rows: Sequence[Row]) -> Iterable[tuple[tuple[Any, ...], list[int]]]:
+def _key_field(key: str, content: Any) -> str | None:
+    """The field of an input that is the key and nothing else."""
+    if type(content) is dict and len(content) == 1:
+        [(field, value)] = content.items()
+        if type(field) is str and type(value) is str and value == key:
+            return field
+    return None
+
+
+def _similar(tx: Transaction, rows: Sequence[Row], key_fields: Sequence[str | None]) -> Iterable[tuple[tuple[Any, ...], list[int]]]:
     """The columns that rows have in common, with the places of those rows."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     last: Row | None = None
+    last_field: str | None = None
     places: list[int] = []
-    for place, row in enumerate(rows):
+    for place, (row, key_field) in enumerate(zip(rows, key_fields, strict=True)):
         bare = replace(row, key="", head=b"", correlation_id="", input_digest=b"")
-        if bare != last:
-            last = bare
-            at = names.place(connection, row.route, row.stage, row.lane)
-            common = (names.routes[row.route], row.created_at, row.list_id, row.life, *shared(row, at))
+        if key_field != last_field or bare != last:
+            last, last_field = bare, key_field
+            at = tx.names.place(tx.connection, row.route, row.stage, row.lane)
+            common = (tx.names.routes[row.route], row.created_at, row.list_id, row.life, key_field, *shared(row, at))
             places = groups.setdefault(common, [])
         places.append(place)
     return groups.items()
