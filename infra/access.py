@@ -15,14 +15,14 @@ from aws_cdk import aws_logs as logs
 
 from infra.parts import Parts, Place
 from infra.settings import object_place, queue_arn
+from milepost.ledgers.aws.claim.admission import BUCKET
 from milepost.ledgers.aws.claim.paused_lanes import HOLDING
-from milepost.ledgers.aws.claim.tokens import BUCKET
-from milepost.ledgers.aws.foreign_rows.aside import ASIDE
-from milepost.ledgers.aws.journal.blocks import JOURNAL
+from milepost.ledgers.aws.journal.journal import JOURNAL
+from milepost.ledgers.aws.refused_rows import QUARANTINED
 from milepost.ledgers.aws.repair.repair import REPAIR
 from milepost.ledgers.aws.store import LAYOUT
 from milepost.ledgers.aws.stream.shards import GAP, POLLER, SHARD
-from milepost.ledgers.aws.tables.counter_cells import COUNT, COUNTED, GROUP
+from milepost.ledgers.aws.tables.counters import COUNT, COUNTED, GROUP
 from milepost.ports import documents as kinds
 
 # If one action allows no more than another, both are granted: the choice between them is a matter of speed.
@@ -46,8 +46,8 @@ TELLING = (kinds.CURSOR, kinds.PARKED)
 REPAIRS = (REPAIR, GAP, kinds.HEAD, kinds.BACK_FILL, kinds.HOLD, kinds.LIMIT, kinds.ACT)
 STREAM_READERS = (SHARD, POLLER, GAP)
 """Positions of processes in the streams. Lambda keeps the relay function's position itself."""
-APPLICATIONS = (kinds.APPLICATION, kinds.ALERT)
-"""The applications' own documents, and their alerts."""
+APPLICATIONS = (kinds.APPLICATION, kinds.TALLY, kinds.ALERT)
+"""The applications' own documents, their counts, and their alerts."""
 SECRETS = (kinds.KEY, kinds.KEY_USE, kinds.SESSION)
 """Digests of API keys and sessions: for processes that serve the API, and for operators who make keys."""
 ACTS = (
@@ -61,11 +61,13 @@ def worker(parts: Parts, place: Place) -> list[iam.PolicyStatement]:
     """Claims and settles rows of its own route, called by its own queue."""
     route = place[0]
     pauses = any(stage.pauses for of, stage in parts.stages() if (of.name, stage.name) == place)
-    own = (*(PAUSING if pauses else ()), *_of_routes(ASIDE, [route]))
+    own = (*(PAUSING if pauses else ()), *_of_routes(QUARANTINED, [route]))
+    # A handler of an application may read what the application keeps, such as destinations that were added at run time.
+    kept = (kinds.APPLICATION,) if parts.settings.applications_in_code else ()
     return [
         *_working(parts, [place]),
         _history_of(parts, [route]),
-        *_control(parts, (*EVERYONE_READS, *own), (*EVERYONE_WRITES, *WORKER_WRITES, *own)),
+        *_control(parts, (*EVERYONE_READS, *own, *kept), (*EVERYONE_WRITES, *WORKER_WRITES, *own)),
         _retention(parts, [route]),
         _quarantine(parts),
         *_blobs(parts, "GetObject", under=[route, f"history/{route}", "confirmed"]),
@@ -103,7 +105,7 @@ def resender(parts: Parts) -> list[iam.PolicyStatement]:
 def lists(parts: Parts) -> list[iam.PolicyStatement]:
     """Accepts delivered lists: reads the list, looks up known keys, adds new items."""
     routes = [route.name for route in parts.settings.routes]
-    aside = _of_routes(ASIDE, routes)
+    aside = _of_routes(QUARANTINED, routes)
     return [
         _rows(parts, "Rows", (*LOOK_UP, "PutItem"), routes),
         _shared(parts, "history", READ),
@@ -120,8 +122,9 @@ def lists(parts: Parts) -> list[iam.PolicyStatement]:
 
 def services(parts: Parts) -> list[iam.PolicyStatement]:
     """Runs the services of applications: looks up items, adds new ones, applies answers, stores the applications' documents; checks
-    alerts; and uses the resources that the applications declare."""
+    alerts; ends pauses that a handler has made; and uses the resources that the applications declare."""
     routes = [route.name for route in parts.settings.routes]
+    resuming = PAUSING if any(stage.pauses for _, stage in parts.stages()) else ()
     return [
         _rows(parts, "Rows", (*READ, "PutItem", "UpdateItem"), routes),
         _due(parts),
@@ -130,7 +133,7 @@ def services(parts: Parts) -> list[iam.PolicyStatement]:
         *_control(
             parts,
             (*EVERYONE_READS, COUNTED, *_of_routes((COUNT, GROUP), routes)),
-            (*EVERYONE_WRITES, *FIRST, *APPLICATIONS, *TELLING, kinds.LIST, kinds.ACT),
+            (*EVERYONE_WRITES, *FIRST, *APPLICATIONS, *TELLING, kinds.LIST, kinds.ACT, *resuming),
         ),
         _retention(parts, routes),
         _quarantine(parts),
@@ -180,7 +183,9 @@ def accept(parts: Parts) -> list[iam.PolicyStatement]:
         _rows(parts, "Rows", (*LOOK_UP, "PutItem"), routes),
         _shared(parts, "history", READ),
         _shared(parts, "seen", LOOK_UP),
-        *_control(parts, (*EVERYONE_READS, *SECRETS, kinds.APPLICATION), (*EVERYONE_WRITES, *FIRST, kinds.KEY_USE)),
+        *_control(
+            parts, (*EVERYONE_READS, *SECRETS, kinds.APPLICATION, kinds.TALLY), (*EVERYONE_WRITES, *FIRST, kinds.KEY_USE, kinds.TALLY)
+        ),
         _retention(parts, routes),
         _quarantine(parts),
         *_blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload", under=routes),
@@ -211,7 +216,7 @@ def operator(parts: Parts) -> list[iam.PolicyStatement]:
     """Operators with the command line: everything that `milepost --help` lists except running the work. Only the relay writes counters: an
     act is a write of the item's row, and the relay derives the rest."""
     routes = [route.name for route in parts.settings.routes]
-    aside = _of_routes(ASIDE, routes)
+    aside = _of_routes(QUARANTINED, routes)
     reads = (*_relay_reads(parts), *REPAIRS, *STREAM_READERS, *SECRETS, *ACTS)
     return [
         _rows(parts, "Rows", (*READ, "Scan", "PutItem", "UpdateItem", "DeleteItem", "DescribeTable")),
@@ -331,11 +336,11 @@ def _telling(parts: Parts) -> list[iam.PolicyStatement]:
 
 
 def _relay_reads(parts: Parts) -> tuple[str, ...]:
-    return (*EVERYONE_READS, *TELLING, kinds.PROCESS, COUNTED, GAP, *_of_routes((COUNT, GROUP, ASIDE), parts.rows))
+    return (*EVERYONE_READS, *TELLING, kinds.PROCESS, COUNTED, GAP, *_of_routes((COUNT, GROUP, QUARANTINED), parts.rows))
 
 
 def _relay_writes(parts: Parts) -> tuple[str, ...]:
-    return (*EVERYONE_WRITES, *WORKER_WRITES, *FIRST, *TELLING, JOURNAL, COUNTED, *_of_routes((COUNT, GROUP, ASIDE), parts.rows))
+    return (*EVERYONE_WRITES, *WORKER_WRITES, *FIRST, *TELLING, JOURNAL, COUNTED, *_of_routes((COUNT, GROUP, QUARANTINED), parts.rows))
 
 
 def _of_routes(beginnings: str | Iterable[str], routes: Iterable[str]) -> tuple[str, ...]:

@@ -49,10 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def services_of(applications: Iterable[ConfiguredApplication[Any]]) -> dict[str, int]:
-    """The services of applications and the watches for their alerts, with the milliseconds between two calls."""
+    """The services of applications that a schedule calls, and the watches for their alerts, with the milliseconds between two calls."""
     found: dict[str, int] = {}
     for one in applications:
-        found |= {f"{one.name}-{part.name}": part.every_ms for part in one.application.services}
+        found |= {f"{one.name}-{part.name}": part.every_ms for part in one.application.services if not part.per_process}
         found |= {rule.watch_name: ALERTS_MS for rule in one.alert_rules}
     return found
 

@@ -141,7 +141,7 @@ def test_items_go_through_the_deployed_functions(ministack: standins.Server, cli
     assert len(kept) == len(keys)
 
     done = world.invoke("test-resender", {})
-    assert (done["resent"], done["summed up"]) == ({}, "up to date")
+    assert (done["resent"], done["daily head"]) == ({}, "up to date")
     world.invoke("test-resender", {"repair": True})
     processes = world.ledger.read(PROCESS)
     assert {"test-resender", "test-relay", "test-parcels-weigh", "test-parcels-send"} <= set(processes)

@@ -145,11 +145,13 @@ def test_the_function_does_only_what_its_role_allows(endpoint: str, tmp_path: Pa
     watch = Watch(monkeypatch, WallClock())
     handler = watch.over("test-accept", accept.handler)
     large = {**MESSAGE, "messageId": "m-2", "body": "x" * 20_000}
-    for body in (MESSAGE, MESSAGE, large, {**MESSAGE, "body": "other"}):
+    for body in (MESSAGE, MESSAGE, large, {**MESSAGE, "body": "other"}, {"messageId": "malformed"}):
         handler(request(body=body, key=key), named(LambdaCall(), "test-accept"))
     for container in watch.containers.values():
         container.ledger.close()
     used = watch.uses["test-accept"]
     assert ("dynamodb:PutItem", "table test-notifications") in {(use.action, use.place) for use in used}
+    assert ("dynamodb:UpdateItem", frozenset({"tally"})) in {(use.action, use.leading) for use in used}
+    assert not any("application" in use.leading for use in used if use.action != "dynamodb:Query"), "destinations are read alone"
     refused = denied(used, allowed_of(template, template.statements("test-accept").values()))
     assert not refused, f"the accept function may not: {refused}"

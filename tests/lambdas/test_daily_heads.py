@@ -59,7 +59,7 @@ def test_the_resender_publishes_one_a_day_and_the_topic_is_told(deploy: Deploy) 
     assert all_heads(one.opened.ctx) == [] or datetime.now(UTC).date() > today, "the day is not over"
     for day in range(2):
         next_day(one)
-        assert one.resend()["summed up"] == "up to date"
+        assert one.resend()["daily head"] == "up to date"
         one.resend()
         through(one, f"on day {day}")
     first, second = all_heads(one.opened.ctx)
@@ -80,7 +80,7 @@ def test_a_run_sums_up_so_many_lines_and_the_next_goes_on_whoever_makes_it(deplo
     lines = one.opened.ledger.last_seq()
     next_day(one)
     runs = 0
-    while one.resend()["summed up"] != "up to date":
+    while one.resend()["daily head"] != "up to date":
         runs += 1
         assert all_heads(one.opened.ctx) == []
         start.forget()  # a container of its own

@@ -214,14 +214,14 @@ def test_a_relay_without_dynamodb_ends_in_time_and_gives_the_batch_back(deploy: 
 def test_a_relay_waits_for_a_changed_route_and_burns_no_retry(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
     one = deploy()
     one.submit("a")
-    carry_out, waits = relay._carry_out, list[float]()
+    carry_out, waits = relay._handle, list[float]()
 
     def announced(*args: Any) -> Any:
         if len(waits) < 3:
             raise RouteChanged("announced")
         return carry_out(*args)
 
-    monkeypatch.setattr(relay, "_carry_out", announced)
+    monkeypatch.setattr(relay, "_handle", announced)
     monkeypatch.setattr(relay.time, "sleep", waits.append)
     one.stream.retries = 0
     one.stream.drain()
@@ -238,7 +238,7 @@ def test_a_relay_that_waited_long_enough_gives_the_batch_back(deploy: Deploy, mo
     def newer(*_: Any) -> Any:
         raise RouteChanged("newer than here")
 
-    monkeypatch.setattr(relay, "_carry_out", newer)
+    monkeypatch.setattr(relay, "_handle", newer)
     monkeypatch.setattr(relay, "STAND_BY_S", 0.0)
     assert one.stream.poll() == 0
     assert (one.stream.waiting, one.stream.errors) == (1, [])

@@ -17,7 +17,7 @@ from tests.lambdas.deployment import Deploy, Deployment, deployments
 from tests.lambdas.event_source_mapping import QueueMapping, StreamMapping, sqs_event
 from tests.standins import REGION
 
-from milepost.lambdas.traces import MOST, chosen
+from milepost.lambdas.traces import MOST, is_sampled
 
 pytestmark = pytest.mark.wire
 
@@ -206,4 +206,4 @@ def test_no_daemon_is_no_trouble(one: Deployment, daemon: Daemon) -> None:
     [(SAMPLED, True), (f"Sampled=1;{SAMPLED}", True), ("", False), (f"Root={ROOT};Sampled=0", False), (f"Root={ROOT};Sampled=10", False)],
 )
 def test_which_calls_are_traced(header: str, is_chosen: bool) -> None:
-    assert chosen(header) is is_chosen
+    assert is_sampled(header) is is_chosen

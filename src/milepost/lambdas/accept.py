@@ -24,10 +24,10 @@ from milepost.net.background import new_event_loop
 
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """A request in API Gateway's format 2.0; the answer in the same format. Items are durable in the ledger before the answer."""
+    """Answer a request in API Gateway's format 2.0, in the same format. Items are durable in the ledger before the answer."""
     with logged(context), traced(context):
         ready = opened()
-        answer = _container(ready).answer(event)
+        answer = ready.part(AcceptContainer).answer(event)
         ready.beat(context, "accept")
         return answer
 
@@ -47,7 +47,6 @@ class AcceptContainer:
         endpoints = accepting_endpoints(ready.applications)
         if not endpoints:
             raise ConfigMistake("no application of MILEPOST_APPLICATIONS has an endpoint with the scope 'submit'")
-        self.ready = ready
         self._app = make_app(ServerState(ready.ctx, applications=ready.applications), endpoints)
         self._loop = asyncio.Runner(loop_factory=new_event_loop)
 
@@ -77,17 +76,6 @@ class AcceptContainer:
 
         await self._app(scope_of(event), receive, send)
         return response_of(status, headers, bytes(sent))
-
-
-_made: AcceptContainer | None = None
-
-
-def _container(ready: Opened) -> AcceptContainer:
-    """The container of the ledger that is open now."""
-    global _made
-    if _made is None or _made.ready is not ready:
-        _made = AcceptContainer(ready)
-    return _made
 
 
 def scope_of(event: Mapping[str, Any]) -> dict[str, Any]:

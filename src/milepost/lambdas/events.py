@@ -15,7 +15,7 @@ def deliver(ready: Opened, call: LambdaContext, reserve_ms: int) -> str | None:
 
 
 def _deliver(relay: EventRelay, call: LambdaContext, reserve_ms: int) -> str | None:
-    """A subscriber that accepts nothing, or that another function delivers to, is no error here: the rest is delivered later."""
+    """Deliver to one subscriber. It is no error if it accepts nothing, or if another function delivers to it: the rest follows later."""
     while call.get_remaining_time_in_millis() > reserve_ms:
         try:
             summary = relay.run_once()

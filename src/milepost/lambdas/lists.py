@@ -34,7 +34,7 @@ class ListObject(Struct, frozen=True):
 
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, str]:
-    """An event of S3: objects put under `lists/`. Returns the result by key.
+    """Handle an event of S3: objects put under `lists/`. Returns the result by key.
 
     A list that can never be taken in goes into quarantine with the reason. A temporary error is raised: Lambda calls again, twice, and
     the items taken in so far are known keys by then."""
@@ -50,7 +50,7 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, str]:
 
 
 def place_of(key: str) -> ListObject:
-    """Raises UsageError for a key that names no route."""
+    """Route and options from an object's key; UsageError for a key that names no route."""
     parts = key.removeprefix(LISTS).split("/")
     route, rest = parts[0], parts[1:]
     if not key.startswith(LISTS) or not route or not rest or not rest[-1]:
@@ -97,7 +97,7 @@ def _submit(ready: Opened, call: LambdaContext, place: ListObject, body: Object)
     def in_time(lines: int, done: int, size: int | None) -> None:
         if call.get_remaining_time_in_millis() < reserve:
             raise MilepostError(
-                f"{body.name} is too long for one call: {lines:,} lines were taken in; the next call continues, and "
+                f"{body.name} is too long for one call (lines taken in so far: {lines:,}); the next call continues, and "
                 f"'milepost submit {place.route} FILE' takes lists of any length"
             )
 

@@ -14,20 +14,20 @@ NAMESPACE = "Milepost"
 HOUR_MS = 3_600_000
 
 
-def standing(plan: Plan, counts: list[Count], now: int) -> dict[str, tuple[int, int]]:
-    """By stage: the number of items, and a minimum for the age of the oldest in seconds. Counters know only the hour, so an alarm may be
-    an hour late but is never false."""
-    here: dict[str, tuple[int, int]] = {}
+def stage_figures(plan: Plan, counts: list[Count], now: int) -> dict[str, tuple[int, int]]:
+    """The number of items at each stage, and the least possible age of the oldest in seconds. Counters know only the hour, so an alarm
+    may be an hour late but is never false."""
+    figures: dict[str, tuple[int, int]] = {}
     for stage in plan.stages:
         live = [count for count in counts if count.stage == stage.name and count.status in LIVE and count.n > 0]
         ages = [now - min(now, (count.hour + 1) * HOUR_MS) for count in live]
-        here[stage.name] = sum(count.n for count in live), max(ages, default=0) // 1000
-    return here
+        figures[stage.name] = sum(count.n for count in live), max(ages, default=0) // 1000
+    return figures
 
 
 def report_stages(prefix: str, plan: Plan, counts: list[Count], missing: Mapping[str, int], now: int) -> None:
     """Report, by stage, its items, the age of the oldest, and the number of items without a message in their queue (`missing`)."""
-    for stage, (items, age_s) in standing(plan, counts, now).items():
+    for stage, (items, age_s) in stage_figures(plan, counts, now).items():
         metrics = EphemeralMetrics(namespace=NAMESPACE)
         for name, value in (("Prefix", prefix), ("Route", plan.name), ("Stage", stage)):
             metrics.add_dimension(name, value)

@@ -20,15 +20,13 @@ RESERVE_MS = 30_000
 STAND_BY_S, LOOK_AGAIN_S = 120.0, 5.0
 """How long one call waits for a changed route, at most half of its time, and how often it checks."""
 
-_relay: tuple[Opened, StreamRelay] | None = None
-
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """An event of one table's stream. After a problem with AWS or a route change the whole batch is delivered again; none is skipped."""
+    """Handle an event of one table's stream. After a problem with AWS or a route change the stream delivers the whole batch again."""
     until = time.monotonic() + min(STAND_BY_S, context.get_remaining_time_in_millis() / 2000)
     with logged(context), traced(context) as trace:
         try:
-            records, ended = _when_it_may(event, context, trace, until)
+            records, ended = _handle_in_time(event, context, trace, until)
         except RouteChanged as error:
             log.warning("the stream delivers the whole batch again: %s", error)
         except LedgerError as error:
@@ -41,12 +39,12 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
         return {"batchItemFailures": [{"itemIdentifier": event["Records"][0]["dynamodb"]["SequenceNumber"]}]}
 
 
-def _when_it_may(event: Mapping[str, Any], call: LambdaContext, trace: Trace, until: float) -> tuple[list[StreamRecord], list[EndedRow]]:
+def _handle_in_time(event: Mapping[str, Any], call: LambdaContext, trace: Trace, until: float) -> tuple[list[StreamRecord], list[EndedRow]]:
     """Handle the batch. While a changed route is only announced, or newer than in this container, wait: a stream repeats a batch at once
     and only a limited number of times, and then gives it up."""
     while True:
         try:
-            return _carry_out(event, call, trace)
+            return _handle(event, call, trace)
         except RouteChanged as error:
             forget()
             if time.monotonic() + LOOK_AGAIN_S > until:
@@ -55,8 +53,9 @@ def _when_it_may(event: Mapping[str, Any], call: LambdaContext, trace: Trace, un
             time.sleep(LOOK_AGAIN_S)
 
 
-def _carry_out(event: Mapping[str, Any], call: LambdaContext, trace: Trace) -> tuple[list[StreamRecord], list[EndedRow]]:
-    ready, relay = _at_hand()
+def _handle(event: Mapping[str, Any], call: LambdaContext, trace: Trace) -> tuple[list[StreamRecord], list[EndedRow]]:
+    ready = opened()
+    relay = ready.part(_stream_relay)
     tables = {ready.store.names.rows(route): route for route in ready.ctx.plans}
     records = from_event(event, tables)
     if records:
@@ -71,9 +70,5 @@ def _carry_out(event: Mapping[str, Any], call: LambdaContext, trace: Trace) -> t
     return records, ended
 
 
-def _at_hand() -> tuple[Opened, StreamRelay]:
-    global _relay
-    ready = opened()
-    if _relay is None or _relay[0] is not ready:
-        _relay = ready, StreamRelay(ready.store, ready.ctx.plans, ready.ctx.chance.jitter)
-    return _relay
+def _stream_relay(ready: Opened) -> StreamRelay:
+    return StreamRelay(ready.store, ready.ctx.plans, ready.ctx.chance.jitter)

@@ -32,8 +32,8 @@ LONGEST_PAUSE_MS = 5_000
 """A repair whose next step is later than this is left to another run."""
 
 
-class Kept:
-    """State of the container: positions of interrupted scans, and the repair runs it holds."""
+class ResenderParts:
+    """Parts that keep state between calls: positions of interrupted scans, and the repair runs that this container holds."""
 
     def __init__(self, ready: Opened) -> None:
         self.opened = ready
@@ -43,22 +43,16 @@ class Kept:
         self.repairs = {name: Repair(ready.store, name, plan, ready.ctx.chance.jitter) for name, plan in ready.ctx.plans.items()}
 
 
-_kept: Kept | None = None
-
-
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Every minute: {}. Once a day, or by hand: {"repair": true}. An error in one step stops no other; the first one is raised at the
     end, and the run does not count as successful."""
-    global _kept
     with logged(context), traced(context) as trace:
         trace.annotate(repair=bool(event.get("repair")))
         ready = opened()
-        if _kept is None or _kept.opened is not ready:
-            _kept = Kept(ready)
         done: dict[str, Any] = {}
         errors: list[LedgerError] = []
         changed = False
-        for name, step in _steps(_kept, context, bool(event.get("repair"))).items():
+        for name, step in _steps(ready.part(ResenderParts), context, bool(event.get("repair"))).items():
             try:
                 done[name] = step()
             except RouteChanged as error:
@@ -78,9 +72,9 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
         return done
 
 
-def _steps(kept: Kept, call: LambdaContext, repair: bool) -> dict[str, Callable[[], Any]]:
+def _steps(parts: ResenderParts, call: LambdaContext, repair: bool) -> dict[str, Callable[[], Any]]:
     """In order. The repair comes last: it uses the remaining time."""
-    ready = kept.opened
+    ready = parts.opened
     total = call.get_remaining_time_in_millis()
     reserve = min(RESERVE_MS, total // 4)
     # All runs except the daily one end before the next begins.
@@ -90,13 +84,13 @@ def _steps(kept: Kept, call: LambdaContext, repair: bool) -> dict[str, Callable[
         return call.get_remaining_time_in_millis() - ends
 
     return {
-        "resent": lambda: _resend(kept.resender, left),
+        "resent": lambda: _resend(parts.resender, left),
         "resumed": lambda: resume(ready.store, ready.ctx.clock.now()),
-        "untold": lambda: deliver(ready, call, ends),
-        "summed up": lambda: _sum_up(kept.heads, left),
+        "undelivered": lambda: deliver(ready, call, ends),
+        "daily head": lambda: _continue_head(parts.heads, left),
         "measured": lambda: _measure(ready),
         "alive": lambda: ready.beat(call, "resender", "sweeper", *(relay.name for relay in ready.event_relays())),
-        "repaired": lambda: {name: str(_repair(one, ready, left, repair) or "not due") for name, one in kept.repairs.items()},
+        "repaired": lambda: {name: str(_repair(one, ready, left, repair) or "not due") for name, one in parts.repairs.items()},
     }
 
 
@@ -111,7 +105,7 @@ def _resend(resender: Resender, left: Callable[[], int]) -> dict[str, int]:
             return {name: n for name, n in total.items() if n}
 
 
-def _sum_up(heads: HeadKeeper | None, left: Callable[[], int]) -> str:
+def _continue_head(heads: HeadKeeper | None, left: Callable[[], int]) -> str:
     """Continue with the daily head, if one is due."""
     if heads is None:
         return "no route keeps evidence"
@@ -123,7 +117,7 @@ def _sum_up(heads: HeadKeeper | None, left: Callable[[], int]) -> str:
                 return "up to date"
     except OSError as error:
         raise LedgerError(f"cannot store the daily head; next try in a minute: {error}") from error
-    return "to be gone on with"
+    return "continued in the next run"
 
 
 def _measure(ready: Opened) -> None:
@@ -134,7 +128,7 @@ def _measure(ready: Opened) -> None:
         if plan.name == HEADS:
             continue  # they come in at their end
         try:
-            missing = ready.ledger.missing_calls(plan, now)
+            missing = ready.ledger.missing_messages(plan, now)
             report_stages(ready.store.names.prefix, plan, ready.ledger.counts(plan.name), missing, now)
         except LedgerError as error:
             errors.append(error)

@@ -13,12 +13,12 @@ from milepost.lambdas.traces import traced
 
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """{} runs all services, {"service": "APPLICATION-NAME"} one of them. A service that fails stops no other; the run then fails at the
-    end, which triggers the function's error alarm."""
+    """Run all services for {}, one of them for {"service": "APPLICATION-NAME"}. A failing service stops no other; the call then fails
+    at the end, which triggers the function's error alarm."""
     with logged(context), traced(context):
         ready = opened()
         wanted = event.get("service")
-        found = [one for one in services(ready.ctx, ready.applications) if wanted in (None, one.name)]
+        found = [one for one in services(ready.ctx, ready.applications, per_process=False) if wanted in (None, one.name)]
         failed = run_once(found)
         ready.beat(context, *(one.name for one in found if one.name not in failed))
         if failed:

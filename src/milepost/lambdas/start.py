@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from aws_lambda_powertools import Logger
@@ -27,6 +27,8 @@ from milepost.ledgers.aws.store import AwsStore
 from milepost.ports.documents import PROCESS, Process
 from milepost.ports.subscriber import Subscriber
 from milepost.route_files import load_application, load_routes
+
+T = TypeVar("T")
 
 BEAT_MS = 20_000
 """Heartbeat interval of a function that is called all the time."""
@@ -58,10 +60,18 @@ class Opened:
         self._started_at = ctx.clock.now()
         self._beaten_at: dict[str, int] = {}
         self._event_relays: list[EventRelay] = []
+        self._parts: dict[Callable[[Opened], Any], Any] = {}
 
     @property
     def store(self) -> AwsStore:
         return self.ledger.store
+
+    def part(self, make: Callable[[Opened], T]) -> T:
+        """A part of a function that lives as long as this ledger is open; made by the first call."""
+        if make not in self._parts:
+            self._parts[make] = make(self)
+        made: T = self._parts[make]
+        return made
 
     def event_relays(self) -> list[EventRelay]:
         """One relay for the deployment's topic, and one for each route whose completed items have follow-up items."""
@@ -74,15 +84,15 @@ class Opened:
         from milepost.subscribers.topic import Topic
 
         # External stages get their offers by their queues.
-        return Topic(_needed("MILEPOST_TOPIC"), endpoint=self.store.requests.endpoint, offers=False)
+        return Topic(_required("MILEPOST_TOPIC"), endpoint=self.store.requests.endpoint, offers=False)
 
     def beat(self, call: LambdaContext, *roles: str) -> None:
-        """Heartbeat under the function's name, for `milepost doctor`: it has just done its work. All its containers share the document."""
+        """Write a heartbeat under the function's name, for `milepost doctor`, after its work. All its containers share the document."""
         now = self.ctx.clock.now()
         if 0 <= now - self._beaten_at.get(call.function_name, 0) < BEAT_MS:
             return
-        sheet = Process(call.function_name, self.holder, os.getpid(), self._started_at, now, dict.fromkeys(roles, now))
-        self.ledger.write(PROCESS, call.function_name, msgspec.to_builtins(sheet))
+        process = Process(call.function_name, self.holder, os.getpid(), self._started_at, now, dict.fromkeys(roles, now))
+        self.ledger.write(PROCESS, call.function_name, msgspec.to_builtins(process))
         self._beaten_at[call.function_name] = now
 
 
@@ -95,13 +105,13 @@ def opened(only: str | None = None) -> Opened:
     global _opened
     if _opened is None:
         applications = [load_application(spec).configured() for spec in os.environ.get("MILEPOST_APPLICATIONS", "").split(",") if spec]
-        named = os.environ.get("MILEPOST_ROUTES", "") if applications else _needed("MILEPOST_ROUTES")
+        named = os.environ.get("MILEPOST_ROUTES", "") if applications else _required("MILEPOST_ROUTES")
         specs = [spec for spec in named.split(",") if spec]
         found = load_routes(specs, [route for one in applications for route in one.routes])
         routes = [route for route in found if only is None or route.name == only]
         if not routes:
             raise ConfigMistake(f"MILEPOST_ROUTES is {','.join(specs)!r}, which has no route {only or 'at all'!r}")
-        ctx = open_context(_needed("MILEPOST_LEDGER"), routes)
+        ctx = open_context(_required("MILEPOST_LEDGER"), routes)
         if not isinstance(ctx.ledger, AwsLedger):
             raise ConfigMistake(f"MILEPOST_LEDGER is {ctx.ledger.url!r}; functions need a ledger on AWS: dynamodb://REGION/PREFIX")
         install(ctx, applications)
@@ -119,7 +129,7 @@ def forget() -> None:
 
 def hide(event: Mapping[str, Any], seconds: int) -> None:
     """Make the messages of an SQS event visible again after so many seconds. Needs only SQS, not the ledger."""
-    address = parse(_needed("MILEPOST_LEDGER"))
+    address = parse(_required("MILEPOST_LEDGER"))
     requests = Requests(address.region, address.endpoint)
     try:
         queues = Queues(requests, ResourceNames(address.prefix))
@@ -152,7 +162,7 @@ def logged(call: LambdaContext) -> Iterator[None]:
         raise
 
 
-def _needed(name: str) -> str:
+def _required(name: str) -> str:
     value = os.environ.get(name)
     if not value:
         raise ConfigMistake(f"{name} is not set; the stack sets it (see infra/README.md)")

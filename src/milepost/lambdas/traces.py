@@ -40,7 +40,7 @@ class Trace:
             self.note(correlation_ids=list(correlation_ids[:MOST]))
 
 
-def chosen(header: str) -> bool:
+def is_sampled(header: str) -> bool:
     """Whether a call is sampled. `header` is Lambda's trace header: Root=…;Parent=…;Sampled=1."""
     return "Sampled=1" in header.split(";")
 
@@ -49,7 +49,7 @@ def chosen(header: str) -> bool:
 def traced(call: LambdaContext) -> Iterator[Trace]:
     """A segment for the duration of the call, under the one that Lambda makes itself. It is sent as a datagram: a call is never slower
     and never fails because its trace cannot be sent."""
-    if not chosen(os.environ.get("_X_AMZN_TRACE_ID", "")):
+    if not is_sampled(os.environ.get("_X_AMZN_TRACE_ID", "")):
         yield Trace()
         return
     from aws_lambda_powertools import Tracer

@@ -20,11 +20,11 @@ _station: StageContainer | None = None
 
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """An SQS event of the queue of MILEPOST_STAGE. A batch item failure is a message to be delivered again. Only a wrong setting is
-    raised: after any other error, unhandled messages come again soon rather than after the queue's visibility timeout."""
+    """Handle an SQS event of the queue of MILEPOST_STAGE; the batch item failures are the messages to be delivered again. Only a wrong
+    setting is raised: after any other error the messages come again soon, not after the queue's visibility timeout."""
     with logged(context), traced(context) as trace:
         try:
-            return _called(event, context, trace)
+            return _handle(event, context, trace)
         except ConfigMistake:
             raise
         except RouteChanged as error:
@@ -35,27 +35,27 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
             return _all_again(event, TROUBLE_S)
 
 
-def _called(event: Mapping[str, Any], context: LambdaContext, trace: Trace) -> dict[str, Any]:
-    station = _at_work()
+def _handle(event: Mapping[str, Any], context: LambdaContext, trace: Trace) -> dict[str, Any]:
+    station = _stage_container()
     trace.annotate(route=station.slots.plan.name, stage=station.slots.stage.name)
     store = station.opened.store
     messages = from_event(event, store, station.url)
-    shift = WorkerCall(station, context)
-    again = shift.run(messages)
-    # Otherwise they would be hidden for the queue's visibility timeout, as after a lost worker.
+    call = WorkerCall(station, context)
+    again = call.run(messages)
+    # Without this they would be hidden for the queue's visibility timeout, as after a lost worker.
     for delay_s, wanted in again.items():
         with suppress(LedgerError):
             store.queues.extend(wanted, delay_s)
-    if shift.outdated:
+    if call.outdated:
         forget()
     else:
         with suppress(LedgerError):
             station.opened.beat(context, "worker")
     failed = [message.id for wanted in again.values() for message in wanted]
-    done = {"messages": len(messages), "again": len(failed), **shift.counts}
+    done = {"messages": len(messages), "again": len(failed), **call.counts}
     log.info("called", extra={"stage": station.name, **done})
     trace.note(done=done)
-    trace.items(shift.correlation_ids)
+    trace.items(call.correlation_ids)
     return {"batchItemFailures": [{"itemIdentifier": id} for id in failed]}
 
 
@@ -70,7 +70,7 @@ def _all_again(event: Mapping[str, Any], hidden_s: int) -> dict[str, Any]:
     return {"batchItemFailures": [{"itemIdentifier": record["messageId"]} for record in event["Records"]]}
 
 
-def _at_work() -> StageContainer:
+def _stage_container() -> StageContainer:
     """The stage's handler pool, which lives as long as the container, like the ledger."""
     global _station
     place = os.environ.get("MILEPOST_STAGE", "")

@@ -58,7 +58,7 @@ class StageContainer:
 
 
 class WorkerCall:
-    """One call."""
+    """One call of the function, until its messages are settled or its time is over."""
 
     def __init__(self, station: StageContainer, call: LambdaContext) -> None:
         self._station, self._call = station, call
@@ -71,7 +71,7 @@ class WorkerCall:
         self._again: Again = {}
         self.counts: Counter[str] = Counter()
         self.correlation_ids: list[str] = []
-        """Number of claimed items."""
+        """Correlation ids of the claimed items."""
         self.outdated = False
 
     def run(self, messages: Sequence[SqsMessage]) -> Again:
@@ -84,14 +84,14 @@ class WorkerCall:
             fragile += answered.fragile
             todo = answered.waiting
             if todo and not self._wait_for(answered):
-                self._put_off(todo, answered)
+                self._delay(todo, answered)
                 break
         self._work()
         for message in fragile:
             # Alone: if this item kills the container, the others are already settled.
             answered = self._claim([message], fragile=True)
             if answered.waiting:
-                self._put_off(answered.waiting, answered)
+                self._delay(answered.waiting, answered)
             self._work()
         return self._again
 
@@ -130,7 +130,7 @@ class WorkerCall:
         self._work(max(1, wait_ms))
         return True
 
-    def _put_off(self, messages: Sequence[SqsMessage], answered: MessageResults) -> None:
+    def _delay(self, messages: Sequence[SqsMessage], answered: MessageResults) -> None:
         """Delay messages that wait for rate tokens, spread over the time at which tokens come; repeatedly delayed ones come less often."""
         wait_ms = max(WAIT_MS, (answered.next_at or 0) - self._ctx.clock.now())
         later = []
@@ -138,7 +138,7 @@ class WorkerCall:
             turns = 1 if answered.announced else place * (1 + int(message.body.get("copies", 0)))
             later.append((message, wait_ms * turns))
         self.counts["put_off"] += len(later)
-        self._come_again(self._station.calls.put_off(later), TROUBLE_S)
+        self._come_again(self._station.calls.delay(later), TROUBLE_S)
 
     # Claimed items ------------------------------------------------------------------------------------------------------
     def _work(self, wait_ms: int | None = None, *, first: bool = False) -> None:

@@ -40,7 +40,7 @@ class Follower:
         self._relay = StreamRelay(ledger.store, self.plans, lambda: 0.0)
         self._streams: dict[str, Stream] = {}
 
-    def know(self, plan: Plan) -> None:
+    def load_route(self, plan: Plan) -> None:
         with self.lock:
             self.plans[plan.name] = plan
 
@@ -112,7 +112,7 @@ class SynchronousLedger:
         return SynchronousLedger(AwsLedger(requests, self.store.names.prefix, MemoryBlobs(), settings=PROMPT, make=True), self.follower)
 
     def add(self, plan: Plan, new_items: Sequence[Any], now: int) -> Any:
-        self.follower.know(plan)
+        self.follower.load_route(plan)
         answer = self.ledger.add(plan, new_items, now)
         self.follower.follow(now)
         return answer
@@ -120,7 +120,7 @@ class SynchronousLedger:
     def claim(self, asks: Sequence[ClaimRequest], now: int, jitter: float) -> list[ClaimResult]:
         for ask in asks:
             self.ledger.prepare(ask.plan)
-            self.follower.know(ask.plan)
+            self.follower.load_route(ask.plan)
         self.follower.resend(now)
         answer = self.ledger.claim(asks, now, jitter)
         self.follower.follow(now)

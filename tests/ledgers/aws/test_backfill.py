@@ -112,7 +112,7 @@ def test_rows_that_have_left_are_brought_back_and_their_history_goes_on(ledger: 
     assert (preview.items, preview.sealed, preview.brings_back, preview.takes_ms) == (1, 2, True, 3000)
     apply_route(ctx, newer.plan, mapping={}, back_fill="Offsite", pace=1.0, **SIGNED)
     newer.plan = ctx.plan("parcels")
-    ledger.follower.know(newer.plan)
+    ledger.follower.load_route(newer.plan)
     assert run(ctx, newer.clock, 5) == [1, 1, 1, 0, 0]
     told = view(ctx, "parcels")
     assert told is not None

@@ -42,7 +42,7 @@ def test_a_damaged_blob_sets_aside_its_row_alone(ledger: SynchronousLedger) -> N
     ledger.ledger.add(world.plan, new_items, world.now)
     image = ledger.store.images("parcels", ["bad"])["bad"]
     ledger.store.values._blobs.write(image["input"]["M"]["blob"]["S"], [b'"something else"'])
-    ledger.follower.know(world.plan)
+    ledger.follower.load_route(world.plan)
     ledger.follower.follow(world.now)
     assert {key: world.ledger.peek("parcels", [key])[0].status.value for key in ("a", "bad", "c")} == {
         "a": "QUEUED",

@@ -7,28 +7,23 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from milepost.core.change import Change
 from milepost.core.errors import LedgerDamaged, LedgerError, LedgerMissing, UsageError
 from milepost.core.item import Content, Item, Row
 from milepost.core.status import Status
-from milepost.ledgers.aws.breakers import note
+from milepost.ledgers.aws.breakers import update_breakers
 from milepost.ledgers.aws.names import iso
-from milepost.ledgers.aws.offers import call_of, stage_of
+from milepost.ledgers.aws.offers import message_for, stage_of
 from milepost.ledgers.aws.queues.messages import Outgoing, SqsMessage
+from milepost.ledgers.aws.refused_rows import UNREADABLE, UNWRITABLE, concerns_one_row, readable, why_unreadable
 from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
 from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.tables.conditional_write import Update, offers, update_of, was_ours
+from milepost.ledgers.aws.tables.conditional_write import Update, records_offer, update_of, was_written_before
 from milepost.ledgers.aws.tables.item_rows import content_of, is_ours
 from milepost.ledgers.aws.tables.keys import Image
-from milepost.ledgers.aws.tables.readable_rows import SPOILT, readable
-from milepost.ledgers.aws.tables.row_faults import why_unreadable
 from milepost.ports.items import Conflict, Refused
 
 Ref = tuple[str, str]
-UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
-"""Exceptions raised while a row's write is built, if a value in it cannot be stored."""
 
 log = logging.getLogger(__name__)
 
@@ -44,12 +39,12 @@ def apply(
     """Write each change if its precondition holds: changes of one row in sequence, different rows in parallel. `contents`: items'
     content that the caller already has, used to build offers. `copied`: only for the relay (see `update_of`)."""
     answers: list[Conflict | Refused | None] = [None] * len(changes)
-    old = {route for route, version in (versions or {}).items() if store.outdated(route, version, now)}
+    outdated_routes = {route for route, version in (versions or {}).items() if store.outdated(route, version, now)}
     rows: dict[Ref, list[int]] = {}
     for place, change in enumerate(changes):
         row = change.before
-        if row.route in old or (
-            versions is not None and change.after.status is Status.COMPLETED and store.notice(row.route, now) is not None
+        if row.route in outdated_routes or (
+            versions is not None and change.after.status is Status.COMPLETED and store.takes_effect_at(row.route, now) is not None
         ):
             answers[place] = _outdated(store, row)
         elif store.layout(row.route) is None:
@@ -67,12 +62,12 @@ def apply(
                 answers[place] = _write(store, changes[place], (copied or {}).get((row.route, row.key)))
 
     store.requests.each([partial(write, places) for places in rows.values()])
-    note(store, [changes[place] for place in to_write if answers[place] is None], now)
+    update_breakers(store, [changes[place] for place in to_write if answers[place] is None], now)
     return answers
 
 
 def _write(store: AwsStore, change: Change, copied: int | None) -> Conflict | Refused | None:
-    """One conditional update. A condition that failed because this same write had succeeded before is no conflict."""
+    """One conditional update. If its condition fails because this same write succeeded before, there is no conflict."""
     layout = store.layout(change.before.route)
     assert layout is not None, "checked by apply"
     try:
@@ -84,10 +79,10 @@ def _write(store: AwsStore, change: Change, copied: int | None) -> Conflict | Re
         if not is_ours(image):
             return Conflict(change.before)
         try:
-            ours = was_ours(change, image, store.values)
+            ours = was_written_before(change, image, store.values)
             if ours is None:
                 ours = _in_history(store, change)
-        except SPOILT:
+        except UNREADABLE:
             ours = False  # unknown; the quarantine entry of the row has the reason
         return None if ours else Conflict(readable(store, layout, image))
     except LedgerMissing:
@@ -107,7 +102,7 @@ def extend(store: AwsStore, rows: Sequence[Row], until: int, now: int, tickets: 
         if layout is None:
             return False
         if row.lease is None:
-            return True  # only looked at: there is no lease to extend, but its message must not be delivered again now
+            return True  # a check without a claim has no lease to extend, but its message must not be delivered again now
         update = Update(layout, row.key)
         update.set("leaseUntil", {"S": iso(until)})
         if row.overdue_at is not None and row.overdue_at < until:
@@ -119,10 +114,9 @@ def extend(store: AwsStore, rows: Sequence[Row], until: int, now: int, tickets: 
             update.remove("lookAt")
         update.equal("lease", {"S": row.lease})
         try:
-            store.requests.call("dynamodb", "update_item", **update.params())
-        except (ConditionFailed, RowRefused):
+            return update.written(store.requests)
+        except RowRefused:
             return False
-        return True
 
     answers = store.requests.each([partial(one, row) for row in rows])
     held = [ticket for ticket, answer in zip(tickets, answers, strict=False) if answer and isinstance(ticket, SqsMessage)]
@@ -142,7 +136,7 @@ def _send_offers(store: AwsStore, changes: Sequence[Change], contents: Mapping[R
     """Send the messages of offers before the writes that record them. If a write then fails, the claim fences the extra message.
     Refused: the message cannot be built or sent, so the change must not be written."""
     answers: list[Refused | None] = [None] * len(changes)
-    offered = [change for change in changes if offers(change)]
+    offered = [change for change in changes if records_offer(change)]
     if not offered:
         return answers
     wanted: dict[str, list[str]] = {}
@@ -154,7 +148,7 @@ def _send_offers(store: AwsStore, changes: Sequence[Change], contents: Mapping[R
     images = {(route, key): image for route, keys in wanted.items() for key, image in store.images(route, keys).items()}
     outgoing: dict[int, Outgoing] = {}
     for place, change in enumerate(changes):
-        if not offers(change):
+        if not records_offer(change):
             continue
         row = change.after
         stage = stage_of(store.plans, row.route, row.stage)
@@ -164,9 +158,9 @@ def _send_offers(store: AwsStore, changes: Sequence[Change], contents: Mapping[R
             raise UsageError(f"cannot offer the item: this process does not know stage {row.stage!r} of route {row.route!r}; give --routes")
         try:
             content = _content(store, change, contents.get((row.route, row.key)), images.get((row.route, row.key)))
-            outgoing[place] = call_of(store, Item(row, content), stage, ahead=row.version > change.before.version)
+            outgoing[place] = message_for(store, Item(row, content), stage, ahead=row.version > change.before.version)
         except Exception as error:
-            if isinstance(error, LedgerError) and not isinstance(error, LedgerDamaged):
+            if not concerns_one_row(error):
                 raise
             why = str(error) if isinstance(error, LedgerDamaged) else f"{type(error).__name__}: {error}"
             answers[place] = Refused(f"cannot build its offer: {why}", row.key)
@@ -182,7 +176,7 @@ def _content(store: AwsStore, change: Change, given: Content | None, image: Imag
     if given is None and image is not None and layout is not None:
         try:
             given = content_of(image, layout, store.values)
-        except SPOILT as error:
+        except UNREADABLE as error:
             raise LedgerDamaged(f"its content cannot be read: {why_unreadable(error, image, layout)}") from error
     content = Content(given.input, dict(given.payloads), dict(given.results)) if given is not None else Content()
     for put in change.puts:
@@ -201,7 +195,7 @@ def _outdated(store: AwsStore, row: Row) -> Conflict:
 
 
 def _in_history(store: AwsStore, change: Change) -> bool:
-    """For a row that has changed since: is our line the one with its version?"""
+    """Whether the history has our line, for a row that has changed since."""
     assert change.line is not None
     written = store.journal.history(change.before.route, change.before.key, change.before.life)
     return any(one.line.version == change.line.version and one.body == change.body for one in written)

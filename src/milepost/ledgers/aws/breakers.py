@@ -1,8 +1,8 @@
 """Circuit breakers on AWS: one control document for each lane with recent failures, written conditionally.
 
-A process believes the documents that it read for a few seconds (`Settings.fresh_ms`), as it does with pauses: a breaker that another
-process has opened holds here that much later. Slots of probes are taken by a conditional write, so there are never too many.
-A failure is noted after its row was written: if the process dies in between, that failure is not counted.
+Each process caches the documents for a few seconds (`StoreSettings.fresh_ms`), as it does with pauses: a breaker that another process
+has opened takes effect here with that delay. Probes are counted by a conditional write, so there are never too many. A failure is
+counted after its row was written: if the process dies in between, it is not counted.
 """
 
 from __future__ import annotations
@@ -10,15 +10,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from milepost.core.admission.breakers import BreakerRecord, after_silence, at_clock, room_for, transition, with_leases, with_probes
+from milepost.core.admission.breakers import (
+    BreakerRecord,
+    after_silence,
+    at_clock,
+    breaker_after,
+    room_for,
+    transition,
+    verdict_of,
+    with_leases,
+    with_probes,
+)
 from milepost.core.admission.controls import scope
-from milepost.core.admission.verdicts import breaker_after, verdict_of
 from milepost.core.change import Change
 from milepost.core.errors import LedgerError
 from milepost.core.routes.route import Stage
 from milepost.core.status import Status
+from milepost.ledgers.aws.refused_rows import readable
 from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.tables.readable_rows import readable
 from milepost.ports.documents import BREAKER, read_as
 
 log = logging.getLogger(__name__)
@@ -40,7 +49,7 @@ def record_of(store: AwsStore, route: str, stage: Stage, lane: str, now: int) ->
 
 
 def take_probes(store: AwsStore, route: str, stage: Stage, lane: str, keys: Sequence[str], now: int, until: int) -> list[str]:
-    """Let as many of these items through the lane's half-open breaker as it has room for: which."""
+    """Take probe slots of the lane's half-open breaker for these items; returns the keys that got one."""
     breaker, name = stage.breaker_of(lane), scope(route, stage.name, lane)
     assert breaker is not None, "it has a record that is open"
     taken: list[str] = []
@@ -71,9 +80,9 @@ def release_probes(store: AwsStore, route: str, stage: str, lane: str, keys: Seq
     _change(store, scope(route, stage, lane), without)
 
 
-def note(store: AwsStore, changes: Sequence[Change], now: int) -> None:
-    """Tell the lanes' breakers of changes that were written. Where no try has failed of late, this writes nothing. Never raises: the
-    rows are written, and a breaker that learns of a failure less opens a little later."""
+def update_breakers(store: AwsStore, changes: Sequence[Change], now: int) -> None:
+    """Update the lanes' breakers after changes were written; without a recent failure in the lane this writes nothing. Never raises: the
+    rows are written, and a breaker that misses a failure only opens a little later."""
     for change in changes:
         before = change.before
         plan = store.plans.get(before.route)
@@ -89,7 +98,7 @@ def note(store: AwsStore, changes: Sequence[Change], now: int) -> None:
 
 
 def _with_leases(store: AwsStore, route: str, record: BreakerRecord, now: int) -> BreakerRecord:
-    """The record with the leases of probes that seem to have run out as the rows have them: workers extend leases."""
+    """The record with the present leases of probes that seem to have expired: workers may have extended them."""
     over = [probe.key for probe in record.probes if probe.until <= now]
     layout = store.layout(route) if over else None
     if layout is None:
@@ -99,7 +108,7 @@ def _with_leases(store: AwsStore, route: str, record: BreakerRecord, now: int) -
 
 
 def _change(store: AwsStore, name: str, decide: Callable[[BreakerRecord | None], BreakerRecord | None]) -> BreakerRecord | None:
-    """Write what a breaker's record becomes, unless it stays the same. A lost race is decided again on the record as it is then."""
+    """Write the record that `decide` makes of the present one, if it differs. After a lost race, decide again on the new record."""
     while True:
         document = store.control.get(BREAKER, name)
         record = None if document is None else read_as(BreakerRecord, document.value)

@@ -9,25 +9,41 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from milepost.core.errors import LedgerMissing
 from milepost.core.item import Content, Item, Row
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.aws.names import FAILED_SHARD, MARKED_SHARD, QUEUED_SHARD, SHARDS, iso
+from milepost.ledgers.aws.refused_rows import item_or_refused, row_or_refused
 from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.tables.keys import Image, Layout
-from milepost.ledgers.aws.tables.readable_rows import row_or_refused, whole
+from milepost.ledgers.aws.tables.keys import Image, Layout, due_query
 from milepost.ports.documents import ROUTE
 from milepost.ports.items import Query, QueryPage, Refused
 from milepost.ports.upkeep import ScanCost
 
 PAGE = 1000
+MOST_ORDERED = 1_000
+"""Up to so many matching rows are sorted by their time of acceptance."""
+ORDERED = "ordered"
+"""Marks a position in the order of acceptance."""
 
 
 def find(store: AwsStore, query: Query) -> QueryPage:
-    """A page of matching rows. `after` is a position in the index or the table, as plain JSON values."""
+    """A page of matching rows. `after` is a position in the index, the table or the order of acceptance, as plain JSON values."""
     layout = store.layout(query.route)
     if layout is None:
         return QueryPage([])
+    if query.order is not None and (query.after is None or (isinstance(query.after, list) and query.after[:1] == [ORDERED])):
+        found = _in_order(store, layout, query)
+        if found is not None:
+            return found
+    page = _page(store, layout, query)
+    return page if query.order is None else replace(page, ordered=False)
+
+
+def _page(store: AwsStore, layout: Layout, query: Query) -> QueryPage:
+    """A page in the order of the index or the table."""
     if query.prefix is not None and (start := layout.partition(query.prefix)) is not None:
         walk = _by_partition(store, layout, query, start)
     else:
@@ -52,6 +68,22 @@ def find(store: AwsStore, query: Query) -> QueryPage:
     return QueryPage(items, refused=refused)
 
 
+def _in_order(store: AwsStore, layout: Layout, query: Query) -> QueryPage | None:
+    """A page in the order of acceptance; None: no index serves that order, and more rows match than are read and sorted for a page."""
+    # Rows that came since the first page must not end the list: a later page may read more of them.
+    most = MOST_ORDERED if query.after is None else 10 * MOST_ORDERED
+    whole = _page(store, layout, replace(query, after=None, limit=most))
+    if whole.next is not None and query.after is None:
+        return None
+    step = -1 if query.order == "newest" else 1
+    start = None if query.after is None else (step * query.after[1], query.after[2])
+    ordered = sorted((((step * item.row.created_at, item.key), item) for item in whole.items), key=lambda pair: pair[0])
+    left = [(place, item) for place, item in ordered if start is None or place > start]
+    page = left[: query.limit]
+    following = [ORDERED, step * page[-1][0][0], page[-1][0][1]] if len(left) > len(page) else None
+    return QueryPage([item for _, item in page], following, whole.refused if query.after is None else [])
+
+
 def by_index(query: Query) -> bool:
     """Whether an index serves this query; otherwise the whole table is read."""
     return not query.exact and (query.due_before is not None or (query.statuses is not None and query.statuses <= FAILED))
@@ -74,9 +106,9 @@ def _matching(store: AwsStore, layout: Layout, image: Image, query: Query) -> It
     row = row_or_refused(store, layout, image)
     if not isinstance(row, Row):
         return row
-    if not matches(row, query):
+    if not query.matches(row):
         return None
-    return whole(store, layout, image) if query.with_content else Item(row, Content())
+    return item_or_refused(store, layout, image) if query.with_content else Item(row, Content())
 
 
 def _by_index(store: AwsStore, layout: Layout, query: Query) -> Iterator[tuple[Image, Any]]:
@@ -89,7 +121,8 @@ def _by_index(store: AwsStore, layout: Layout, query: Query) -> Iterator[tuple[I
     at, start = query.after if query.after is not None else (0, None)
     for number in range(at, len(partitions)):
         page: list[Image] = []
-        for entry in _entries(store, layout, *partitions[number], start):
+        more = {} if start is None else {"ExclusiveStartKey": start}
+        for entry in store.requests.query(layout.table, **due_query(*partitions[number]), **more):
             page.append(entry)
             if len(page) == 100:
                 yield from _rows(store, layout, page, number)
@@ -111,18 +144,6 @@ def _due_partitions(layout: Layout, query: Query, stages: Sequence[str], before:
                 kinds.append((f"{MARKED_SHARD}#", before))
         partitions += [(f"{kind}{stage}#{shard}", until) for kind, until in kinds for shard in range(SHARDS)]
     return partitions
-
-
-def _entries(store: AwsStore, layout: Layout, partition: str, before: str, start: Image | None) -> Iterator[Image]:
-    more = {} if start is None else {"ExclusiveStartKey": start}
-    return store.requests.query(
-        layout.table,
-        IndexName="due",
-        KeyConditionExpression="#shard = :shard AND #due <= :before",
-        ExpressionAttributeNames={"#shard": "dueShard", "#due": "dueAt"},
-        ExpressionAttributeValues={":shard": {"S": partition}, ":before": {"S": before}},
-        **more,
-    )
 
 
 def _rows(store: AwsStore, layout: Layout, entries: list[Image], number: int) -> Iterator[tuple[Image, Any]]:
@@ -186,21 +207,3 @@ def stages_of(store: AwsStore, route: str) -> list[str]:
         return list(store.plans[route].by_name)
     held = store.control.get(ROUTE, route)
     return [] if held is None else [name for name, _ in held.value["shape"]]
-
-
-def matches(row: Row, query: Query) -> bool:
-    """Whether all given conditions hold. The due time is inclusive; all other times are exclusive."""
-    return (
-        (query.prefix is None or row.key.startswith(query.prefix))
-        and all(part.matches(row.key) for part in query.parts)
-        and (query.statuses is None or row.status in query.statuses)
-        and (query.stages is None or row.stage in query.stages)
-        and (query.lane is None or row.lane == query.lane)
-        and (not query.handed_over or row.handed_over)
-        and (query.group is None or (row.error is not None and row.error.group == query.group))
-        and (query.lists is None or row.list_id in query.lists)
-        and (query.entered_before is None or row.entered_at < query.entered_before)
-        and (query.changed_before is None or row.updated_at < query.changed_before)
-        and (query.due_before is None or (row.due_at is not None and row.due_at <= query.due_before))
-        and (query.overdue_before is None or (row.overdue_at is not None and row.overdue_at <= query.overdue_before))
-    )

@@ -9,25 +9,30 @@ from functools import partial
 from milepost.core.item import digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
-from milepost.ledgers.aws.apply import UNWRITABLE
+from milepost.ledgers.aws.refused_rows import UNREADABLE, UNWRITABLE
 from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
 from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.tables.conditional_write import put_of
+from milepost.ledgers.aws.tables.conditional_write import put_new, put_of
 from milepost.ledgers.aws.tables.item_rows import entered_at, is_ours
 from milepost.ledgers.aws.tables.keys import Image, Layout
-from milepost.ledgers.aws.tables.readable_rows import SPOILT
 from milepost.ports.items import KnownKey, NewItem, Refused, add_unknown
 
 LOOKED_UP_S = 60.0
 """How long a key is assumed to have no seal; much shorter than the time between seal and removal (`store.SEALED_FOR_MS`)."""
 REMEMBERED = 10_000
+HELD = 1_000
+"""Rows that are looked up together."""
 
 
 def peek(store: AwsStore, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
-    """Looks at rows first, then at seals, which outlive rows; seals are read only for keys without a row."""
+    """Read the rows, then the seals of keys without a row. Few rows are held at a time, since each is read whole."""
     layout = store.layout(route)
     if layout is None:
         return [None] * len(keys)
+    return [one for start in range(0, len(keys), HELD) for one in _peek(store, layout, route, keys[start : start + HELD])]
+
+
+def _peek(store: AwsStore, layout: Layout, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
     found = {key: known_of(image, layout, store) for key, image in store.images(route, keys).items()}
     found |= store.seals(route, [key for key in keys if key not in found])
     if len(store.unsealed) > REMEMBERED:
@@ -39,12 +44,12 @@ def peek(store: AwsStore, route: str, keys: Sequence[str]) -> list[KnownKey | No
 
 def add(store: AwsStore, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
     """Put each row if its key has neither a row nor a seal."""
-    layout = store.know(plan)
-    seals = store.seals(plan.name, _doubtful(store, plan.name, [new_item.change.after.key for new_item in new_items]))
+    layout = store.load_route(plan)
+    seals = store.seals(plan.name, _keys_to_check(store, plan.name, [new_item.change.after.key for new_item in new_items]))
     return add_unknown(new_items, seals, lambda fresh: store.requests.each([partial(_put, store, layout, new_item) for new_item in fresh]))
 
 
-def _doubtful(store: AwsStore, route: str, keys: Sequence[str]) -> list[str]:
+def _keys_to_check(store: AwsStore, route: str, keys: Sequence[str]) -> list[str]:
     """The keys whose seals must be read before the put. A key just found without row and seal is skipped: an item that is added,
     ends and is sealed in between keeps its row for another hour, and the put finds that row."""
     since = store.requests.clock() - LOOKED_UP_S
@@ -55,15 +60,7 @@ def _put(store: AwsStore, layout: Layout, new_item: NewItem) -> KnownKey | Refus
     key = new_item.change.after.key
     try:
         image = put_of(new_item.change, new_item.input, layout, store.values, secrets.token_hex(8))
-        store.requests.call(
-            "dynamodb",
-            "put_item",
-            TableName=layout.table,
-            Item=image,
-            ConditionExpression="attribute_not_exists(#key)",
-            ExpressionAttributeNames={"#key": layout.key[0]},
-            ReturnValuesOnConditionCheckFailure="ALL_OLD",
-        )
+        put_new(store.requests, layout, image)
     except RowRefused as refused:
         return Refused(str(refused), key)
     except UNWRITABLE as error:
@@ -88,7 +85,7 @@ def known_of(image: Image, layout: Layout, store: AwsStore) -> KnownKey:
     key = layout.key_of(image)
     try:
         return _known(key, image, store)
-    except SPOILT:
+    except UNREADABLE:
         return KnownKey(key, Status.PENDING, b"")  # it exists, but its content is unreadable
 
 

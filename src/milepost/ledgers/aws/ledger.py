@@ -16,19 +16,19 @@ from milepost.core.routes.plan import Plan
 from milepost.ledgers.aws import apply, intake, upkeep
 from milepost.ledgers.aws.claim.claim import MessageClaims
 from milepost.ledgers.aws.find import cost_of, find
+from milepost.ledgers.aws.foreign_rows.manual_adoption import AwsForeignRows
 from milepost.ledgers.aws.journal import kept_evidence
 from milepost.ledgers.aws.names import ResourceNames
-from milepost.ledgers.aws.quarantine.port import Outsiders
+from milepost.ledgers.aws.quarantine.quarantine import AwsQuarantine
 from milepost.ledgers.aws.queues.messages import LONGEST_WAIT_S
-from milepost.ledgers.aws.rename import rename_stage
-from milepost.ledgers.aws.repair.lost_calls import LostCalls
+from milepost.ledgers.aws.refused_rows import item_or_refused
+from milepost.ledgers.aws.repair.lost_messages import LostMessages
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.retention.prune import prune
 from milepost.ledgers.aws.services import StreamReader, Sweeper
 from milepost.ledgers.aws.store import SEALED_FOR_MS, AwsStore, StoreSettings
 from milepost.ledgers.aws.tables.create import make_common, make_route
 from milepost.ledgers.aws.tables.keys import Layout
-from milepost.ledgers.aws.tables.readable_rows import whole
 from milepost.ledgers.aws.transfer import take_over
 from milepost.ports.blobs import Blobs
 from milepost.ports.documents import Document
@@ -59,7 +59,7 @@ PITR = (
 class AwsLedger:
     """One deployment (a region and a prefix) as used by one process."""
 
-    missing_capabilities = frozenset({"backup", "pulse", "proof of death", "fair lanes", "exact counts", "one step"})
+    missing_capabilities = frozenset({"backup", "change counter", "proof of death", "fair lanes", "exact counts", "one step"})
     work_queues, row_expiry = True, True
 
     def __init__(self, requests: Requests, prefix: str, blobs: Blobs, *, settings: StoreSettings | None = None, make: bool = False) -> None:
@@ -68,9 +68,9 @@ class AwsLedger:
         self.timing = Timing(settings.grace_ms, settings.offer_life_ms, settings.resend_delay_ms, SEALED_FOR_MS)
         self.url = f"dynamodb://{requests.region}/{prefix}" + (f"?endpoint={requests.endpoint}" if requests.endpoint else "")
         self.store = AwsStore(requests, names, blobs, settings)
-        self.outside = self.quarantine = Outsiders(self.store)
+        self.foreign_rows, self.quarantine = AwsForeignRows(self.store), AwsQuarantine(self.store)
         self._claims = MessageClaims(self.store)
-        self._lost_calls = LostCalls(self.store)
+        self._lost_messages = LostMessages(self.store)
         self._make = make
         self._made: set[tuple[str, str]] = set()
         if make:
@@ -95,7 +95,7 @@ class AwsLedger:
         if self._make and (plan.name, plan.digest) not in self._made:
             make_route(self.store.requests, self.store.names, plan)
             self._made.add((plan.name, plan.digest))
-        self.store.know(plan)
+        self.store.load_route(plan)
         return self.store.plans[plan.name]
 
     # Items ------------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class AwsLedger:
 
     def invalid_keys(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         layout = Layout.of(plan, self.store.names.rows(plan.name))
-        return {key: why for key in keys if (why := layout.misfit(key)) is not None}
+        return {key: why for key in keys if (why := layout.key_fault(key)) is not None}
 
     def add(self, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
         self.prepare(plan)
@@ -144,7 +144,7 @@ class AwsLedger:
         for route, keys in wanted.items():
             layout = self.store.layout(route)
             for key, image in self.store.images(route, keys).items():
-                item = None if layout is None else whole(self.store, layout, image)
+                item = None if layout is None else item_or_refused(self.store, layout, image)
                 if item is not None:
                     found[route, key] = item
         return [found.get((route, key)) for route, key in refs]
@@ -196,16 +196,16 @@ class AwsLedger:
             self.prepare(plan)
         return upkeep.next_due(self.store, known)
 
-    def missing_calls(self, plan: Plan, now: int) -> dict[str, int]:
+    def missing_messages(self, plan: Plan, now: int) -> dict[str, int]:
         self.prepare(plan)
-        return self._lost_calls.missing(plan, now)
+        return self._lost_messages.missing(plan, now)
 
-    def lost_calls(self, plan: Plan, now: int, limit: int) -> list[Item]:
+    def lost_messages(self, plan: Plan, now: int, limit: int) -> list[Item]:
         self.prepare(plan)
-        return self._lost_calls.find(plan, now, limit)
+        return self._lost_messages.find(plan, now, limit)
 
     def rename_stage(self, route: str, old: str, new: str) -> None:
-        rename_stage(self.store, route, old, new)
+        upkeep.rename_stage(self.store, route, old, new)
 
     def reclaim(self, holders: Sequence[str], now: int) -> int:
         return upkeep.reclaim(self.store, holders, now)
@@ -225,7 +225,7 @@ class AwsLedger:
         """Constant: workers claim again at `ClaimResult.next_at`."""
         return 0
 
-    def rest(self) -> None: ...
+    def idle_upkeep(self) -> None: ...
 
     def services(self, plans: Mapping[str, Plan], clock: Clock, chance: Chance, holder: str) -> list[tuple[str, Service]]:
         for plan in plans.values():

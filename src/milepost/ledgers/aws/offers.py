@@ -21,21 +21,21 @@ LARGEST_PAYLOAD = 200_000
 _encode = msgspec.json.Encoder().encode
 
 
-def call_of(store: AwsStore, item: Item, stage: Stage, delay_ms: int = 0, *, ahead: bool = False) -> Outgoing:
-    """The message for an item at a stage: a call for a worker of ours, or an offer with everything that a confirmer needs. `ahead`:
-    the call is sent before the write that makes the item ready for it."""
+def message_for(store: AwsStore, item: Item, stage: Stage, delay_ms: int = 0, *, ahead: bool = False) -> Outgoing:
+    """The message for an item at a stage: for a worker of ours the item's name, for an external stage an offer with everything that a
+    confirmer needs. `ahead`: the message is sent before the write that makes the item ready for it."""
     delay_s = min(-(-max(0, delay_ms) // 1000), store.settings.longest_delay_s)
     url = store.queues.url(item.route, stage.name, stage.queue)
     if stage.external:
         offer = _offer(store, item, stage)
         return Outgoing(url, _message_text(offer, stage), delay_s, item.lane, _labels(offer) if stage.message is not None else {})
-    body = call_body(item.route, item.key, stage.name, item.lane, version=item.row.version if ahead else 0)
+    body = message_body(item.route, item.key, stage.name, item.lane, version=item.row.version if ahead else 0)
     return Outgoing(url, sendable(_encode(body).decode()), delay_s, item.lane)
 
 
-def call_body(route: str, key: str, stage: str, lane: str, copies: int = 0, version: int = 0) -> dict[str, Any]:
+def message_body(route: str, key: str, stage: str, lane: str, copies: int = 0, version: int = 0) -> dict[str, Any]:
     """The item to claim; everything else is in the row. `copies` counts how often the message was delayed. With a `version`, the
-    call is for the row as of that version: a worker that receives it earlier still finds the item claimed or waiting."""
+    message is for the row as of that version: a worker that receives it earlier finds the item still claimed or waiting."""
     body: dict[str, Any] = {"route": route, "key": key, "stage": stage}
     if lane:
         body["lane"] = lane

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -15,26 +16,25 @@ from msgspec import Struct
 from milepost.core.change import Change
 from milepost.core.decide import NOTHING
 from milepost.core.due import has_new_look, offered
-from milepost.core.errors import LedgerDamaged, LedgerError, RouteChanged
+from milepost.core.errors import RouteChanged
 from milepost.core.item import Content, Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
 from milepost.ledgers.aws.apply import Ref, apply
 from milepost.ledgers.aws.foreign_rows.adoption import Adoption, adopt, carry_out
-from milepost.ledgers.aws.foreign_rows.confirmations import disputed, has_refused, keep_input, still_waiting, take_off
-from milepost.ledgers.aws.journal.journal import JournalEntry
-from milepost.ledgers.aws.journal.lines import named
-from milepost.ledgers.aws.offers import call_of, send
+from milepost.ledgers.aws.foreign_rows.confirmations import disputed, has_refused_answer, keep_input, remove_refused_answer, still_waiting
+from milepost.ledgers.aws.journal.lines import JournalEntry, named
+from milepost.ledgers.aws.offers import message_for, send
 from milepost.ledgers.aws.queues.messages import Outgoing
-from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
+from milepost.ledgers.aws.refused_rows import concerns_one_row, fault_in, why_unreadable
+from milepost.ledgers.aws.requests.client import RowRefused
 from milepost.ledgers.aws.retention.row_end import EndedRow
-from milepost.ledgers.aws.row_duties import answered, deciding, seal_for, uncopied
+from milepost.ledgers.aws.row_duties import confirmed_change, plan_with_offers, seal_for, uncopied
 from milepost.ledgers.aws.store import AwsStore, Sealing
 from milepost.ledgers.aws.stream.records import StreamRecord
 from milepost.ledgers.aws.tables.conditional_write import LONG_TRAIL, Update
 from milepost.ledgers.aws.tables.item_rows import content_of, is_ours, links_of, row_of
 from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
-from milepost.ledgers.aws.tables.row_faults import row_fault, why_unreadable
 from milepost.ledgers.aws.tables.values import has_blobs, plain
 from milepost.ports.items import Refused
 
@@ -48,8 +48,8 @@ LATER = (Status.WAITING, Status.RETRY_SCHEDULED)
 log = logging.getLogger(__name__)
 
 
-class _Seen(Struct):
-    """One item in a batch of records: everything its records say, and its row as of the last of them."""
+class _ItemRecords(Struct):
+    """The records of one item in a batch, and what they contain: lines, changes and removed rows."""
 
     layout: Layout
     plan: Plan
@@ -91,15 +91,15 @@ class StreamRelay:
         record into quarantine with its images and the reason; the other records are not affected.
         """
         for route in {record.route for record in records} & self._plans.keys():
-            if self._store.outdated(route, self._plans[route].version, now) or self._store.notice(route, now) is not None:
+            if self._store.outdated(route, self._plans[route].version, now) or self._store.takes_effect_at(route, now) is not None:
                 raise RouteChanged(f"route {route!r} was just changed or is newer in the ledger; this process stands by")
-        seen = self._fold(records)
-        self._look_back(seen)
+        seen = self._by_item(records)
+        self._add_missed_lines(seen)
         entries = [entry for one in seen.values() for entry in one.entries]
         # Lines may have a place already: in repeated records, and on a row that was removed or overwritten.
         again = any(record.again for record in records) or any(one.gone or one.restored for one in seen.values())
         places = dict(zip([entry.ref for entry in entries], self._store.journal.append(entries, again=again), strict=True))
-        ended = self._act(seen, places, now)
+        ended = self._carry_out(seen, places, now)
         self._cut_trails(seen)
         # Last, because a repeat of these cannot be recognised; the repair scan corrects what a crash here leaves.
         self._store.counters.add([pair for one in seen.values() for pair in one.pairs])
@@ -107,7 +107,7 @@ class StreamRelay:
         self._remove_blobs(seen)
         return ended
 
-    def _remove_blobs(self, seen: dict[Ref, _Seen]) -> None:
+    def _remove_blobs(self, seen: dict[Ref, _ItemRecords]) -> None:
         """Remove the blobs of rows that ended and left; those of an unfinished row are kept with its quarantine entry."""
         for (route, key), one in seen.items():
             left = [record.old for record in one.records if record.new is None and record.old is not None]
@@ -122,31 +122,31 @@ class StreamRelay:
                         log.error("cannot remove a blob of %s/%s, whose row is gone: %s", route, key, error)
 
     # Reading the records ------------------------------------------------------------------------------------------------
-    def _fold(self, records: Sequence[StreamRecord]) -> dict[Ref, _Seen]:
-        seen: dict[Ref, _Seen] = {}
+    def _by_item(self, records: Sequence[StreamRecord]) -> dict[Ref, _ItemRecords]:
+        seen: dict[Ref, _ItemRecords] = {}
         for record in records:
             plan = self._plans.get(record.route)
             if plan is None:
                 continue
             try:
-                self._see(record, deciding(self._store, plan), seen)
+                self._add_record(record, plan_with_offers(self._store, plan), seen)
             except Exception as error:
-                if isinstance(error, LedgerError) and not isinstance(error, (LedgerDamaged, RowRefused)):
+                if not concerns_one_row(error):
                     raise
-                self._set_aside(record, f"it cannot be read: {self._why(error, record, record.route)}")
+                self._quarantine(record, f"it cannot be read: {self._fault(error, record, record.route)}")
         return seen
 
-    def _why(self, error: Exception, record: StreamRecord, route: str) -> str:
-        """The fault in a record's images: which one, and why."""
-        layout = self._store.know(self._plans[route])
+    def _fault(self, error: Exception, record: StreamRecord, route: str) -> str:
+        """The wrong attribute in the record's images, or else the error itself."""
+        layout = self._store.load_route(self._plans[route])
         for image in (record.new, record.old):
-            if image is not None and (fault := row_fault(image, layout)):
+            if image is not None and (fault := fault_in(image, layout)):
                 return fault
         return why_unreadable(error, None, layout)
 
-    def _see(self, record: StreamRecord, plan: Plan, seen: dict[Ref, _Seen]) -> None:
+    def _add_record(self, record: StreamRecord, plan: Plan, seen: dict[Ref, _ItemRecords]) -> None:
         store = self._store
-        layout = store.know(self._plans[plan.name])
+        layout = store.load_route(self._plans[plan.name])
         # A program that overwrites our row may leave out the complete long key: then take it from the row before.
         key = layout.key_of(next((image for image in (record.new, record.old) if image is not None and FULL_KEY in image), record.keys))
         old = record.old if record.old is not None and is_ours(record.old) else None
@@ -158,12 +158,12 @@ class StreamRelay:
         shown = new or (old if record.new is None else None)
         on_old = {link.version for link in links_of(old, store.values)} if old is not None and old is not shown else set()
         lines = uncopied(store, layout, key, shown) if shown is not None else []
-        one = seen.setdefault((plan.name, key), _Seen(layout, plan, [], [], [], []))
+        one = seen.setdefault((plan.name, key), _ItemRecords(layout, plan, [], [], [], []))
         one.records.append(record)
         one.restored = one.restored or (old is None and after is not None and after.version > 1)
         known = {entry.version for entry in one.entries}
         one.entries += [entry for entry in lines if entry.version not in known | on_old]
-        leaving = after is not None and (after.terminal or after.kept or after.status is Status.PENDING or _is_to_cut(record.new))
+        leaving = after is not None and (after.terminal or after.kept or after.status is Status.PENDING or _has_long_trail(record.new))
         one.older = [entry for entry in lines if entry.version in on_old] if leaving else []
         if after is not None:
             # Only the rename of a stage moves a row without a line, and the rename counts it itself.
@@ -172,11 +172,11 @@ class StreamRelay:
         elif record.new is None and old is not None:
             one.gone.append(before)
             if not before.terminal:
-                self._set_aside(record, f"another program removed the row of an unfinished item ({before.status} at {before.stage!r})")
+                self._quarantine(record, f"another program removed the row of an unfinished item ({before.status} at {before.stage!r})")
 
-    def _look_back(self, seen: dict[Ref, _Seen]) -> None:
-        """A line leaves its row only after it is in the journal. It is missing there if its stream record was lost: then it is added
-        now, with the later lines behind it."""
+    def _add_missed_lines(self, seen: dict[Ref, _ItemRecords]) -> None:
+        """Add lines that are missing in the journal because their stream record was lost, with the later lines behind them: a line may
+        leave its row only after it is in the journal."""
         older = [entry for one in seen.values() for entry in one.older]
         if not older:
             return
@@ -188,16 +188,16 @@ class StreamRelay:
                 one.entries = [entry for entry in one.older if entry.version >= missing[0] and entry.version not in known] + one.entries
 
     # Consequences -------------------------------------------------------------------------------------------------------
-    def _act(self, seen: dict[Ref, _Seen], places: dict[tuple[str, str, int], int], now: int) -> list[EndedRow]:
+    def _carry_out(self, seen: dict[Ref, _ItemRecords], places: dict[tuple[str, str, int], int], now: int) -> list[EndedRow]:
         changes: list[Change] = []
         contents: dict[Ref, Content] = {}
         copied: dict[Ref, int] = {}
-        calls: list[Outgoing] = []
+        messages: list[Outgoing] = []
         adoptions: list[Adoption] = []
         ended: list[EndedRow] = []
         seals: list[Sealing] = []
-        at_hand: dict[Ref, tuple[Image, int]] = {}
-        images = self._newest(seen, now)
+        rows_read: dict[Ref, tuple[Image, int]] = {}
+        images = self._present_rows(seen, now)
         for ref, one in seen.items():
             image = images.get(ref)
             if image is None:
@@ -211,48 +211,50 @@ class StreamRelay:
                 if place is not None:
                     ended.append(EndedRow(*ref, row.version, row.status, row.entered_at))
                     seals.append(seal_for(row, place))
-                    at_hand[ref] = image, place
-                wanted = row.kept or row.status is Status.PENDING or has_refused(row)
-                item = Item(row, content_of(image, one.layout, self._store.values) if wanted else Content())
-                change = self._next(one, item, image, now)
+                    rows_read[ref] = image, place
+                needs_content = row.kept or row.status is Status.PENDING or has_refused_answer(row)
+                item = Item(row, content_of(image, one.layout, self._store.values) if needs_content else Content())
+                change = self._next_change(one, item, image, now)
             except Exception as error:
-                if isinstance(error, LedgerError) and not isinstance(error, (LedgerDamaged, RowRefused)):
+                if not concerns_one_row(error):
                     raise
-                self._set_aside(one.last, f"its next change cannot be decided: {why_unreadable(error, image, one.layout)}")
+                self._quarantine(one.last, f"its next change cannot be decided: {why_unreadable(error, image, one.layout)}")
                 continue
             if change is not None:
                 changes.append(change)
-                if wanted:
+                if needs_content:
                     contents[ref] = item.content
-                if wanted and image is one.last.new:
+                if needs_content and image is one.last.new:
                     copied[ref] = row.version
             elif not row.terminal:
-                calls += self._calls(one, item, now)
+                messages += self._delayed_messages(one, item, now)
         if seals:
-            self._store.write_seals(seals, now, at_hand)
-        if calls:
-            send(self._store, calls)
+            self._store.write_seals(seals, now, rows_read)
+        if messages:
+            send(self._store, messages)
         if adoptions:
             carry_out(self._store, adoptions)
         if changes:
             self._write(changes, seen, now, contents, copied)
         return ended
 
-    def _write(self, changes: list[Change], seen: dict[Ref, _Seen], now: int, contents: dict[Ref, Content], copied: dict[Ref, int]) -> None:
+    def _write(
+        self, changes: list[Change], seen: dict[Ref, _ItemRecords], now: int, contents: dict[Ref, Content], copied: dict[Ref, int]
+    ) -> None:
         """On a conflict another writer was first, and the stream delivers its change too. A refused change goes into quarantine."""
         versions = {plan.name: plan.version for plan in self._plans.values()}
         for change, answer in zip(changes, apply(self._store, changes, now, versions, contents, copied), strict=True):
             if isinstance(answer, Refused):
                 row = change.before
-                self._set_aside(seen[row.route, row.key].last, f"it cannot be written: {answer.reason}")
+                self._quarantine(seen[row.route, row.key].last, f"it cannot be written: {answer.reason}")
 
-    def _cut_trails(self, seen: dict[Ref, _Seen]) -> None:
+    def _cut_trails(self, seen: dict[Ref, _ItemRecords]) -> None:
         """Remove lines that are in the journal from rows with long trails; otherwise an item with a new answer at every look would keep
         growing. Lines are only appended, so this stays correct whatever was written since."""
-        jobs = [partial(self._cut_trail, one) for one in seen.values() if _is_to_cut(one.last.new)]
+        jobs = [partial(self._cut_trail, one) for one in seen.values() if _has_long_trail(one.last.new)]
         self._store.requests.each(jobs)
 
-    def _cut_trail(self, one: _Seen) -> None:
+    def _cut_trail(self, one: _ItemRecords) -> None:
         image = one.last.new
         assert image is not None
         trail = image["trail"]["L"][:MOST_CUT]
@@ -265,34 +267,32 @@ class StreamRelay:
         update.only_if(f"{name}[{len(trail) - 1}] = {update.value(trail[-1])}")
         update.equal("copied", image.get("copied"))
         update.set("copied", {"N": str(last)})
-        try:
-            self._store.requests.call("dynamodb", "update_item", **update.params())
-        except (ConditionFailed, RowRefused):
-            return  # another writer has cut or packed it; the stream delivers that change too
+        with suppress(RowRefused):
+            update.written(self._store.requests)  # False: another writer has cut or packed it; the stream delivers that change too
 
-    def _newest(self, seen: dict[Ref, _Seen], now: int) -> dict[Ref, Image | None]:
+    def _present_rows(self, seen: dict[Ref, _ItemRecords], now: int) -> dict[Ref, Image | None]:
         """The rows as in the records, or read again where a record is old."""
         stale: dict[str, list[str]] = {}
         for (route, key), one in seen.items():
             old = one.last.new is not None and not 0 <= now - one.last.at <= STALE_MS
-            if old and one.layout.stands_at(key, one.last.keys):
+            if old and one.layout.has_key(key, one.last.keys):
                 stale.setdefault(route, []).append(key)
         again = {(route, key): image for route, keys in stale.items() for key, image in self._store.images(route, keys).items()}
         return {ref: again.get(ref) if ref[1] in stale.get(ref[0], ()) else one.last.new for ref, one in seen.items()}
 
-    def _next(self, one: _Seen, item: Item, image: Image, now: int) -> Change | None:
+    def _next_change(self, one: _ItemRecords, item: Item, image: Image, now: int) -> Change | None:
         """The one write that follows from the row's present state."""
         row, plan = item.row, one.plan
         stage = plan.by_name.get(row.stage)
         if stage is None:
             return None  # `routes apply` moves it
-        change = answered(item, plan, now, self._jitter) or disputed(row, image, one.layout, one.records, self._store.values, now)
-        change = change or take_off(self._store, item, plan, now, self._jitter) or still_waiting(row, image, plan, now)
+        change = confirmed_change(item, plan, now, self._jitter) or disputed(row, image, one.layout, one.records, self._store.values, now)
+        change = change or remove_refused_answer(self._store, item, plan, now, self._jitter) or still_waiting(row, image, plan, now)
         if change is None and row.status is Status.PENDING and not row.later_than(now):
             return offered(row, stage, now)
         return change
 
-    def _calls(self, one: _Seen, item: Item, now: int) -> list[Outgoing]:
+    def _delayed_messages(self, one: _ItemRecords, item: Item, now: int) -> list[Outgoing]:
         """Delayed messages for looks in the near future; later looks are left to the resender."""
         row = item.row
         stage = one.plan.by_name.get(row.stage)
@@ -301,16 +301,16 @@ class StreamRelay:
         wait_ms = row.look_at - now
         if not one.pairs or wait_ms > self._store.settings.longest_delay_s * 1000 or not (row.status in LATER or row.later_than(now)):
             return []
-        return [call_of(self._store, item, stage, wait_ms)] if has_new_look(one.pairs[0][0], row) else []
+        return [message_for(self._store, item, stage, wait_ms)] if has_new_look(one.pairs[0][0], row) else []
 
-    def _set_aside(self, record: StreamRecord, reason: str) -> None:
+    def _quarantine(self, record: StreamRecord, reason: str) -> None:
         """Put a record that cannot be handled into quarantine, with its images and the reason."""
         log.warning("quarantined a stream record of route %s: %s", record.route, reason)
         images = {name: _shown(image) for name, image in (("keys", record.keys), ("old", record.old), ("new", record.new))}
         self._store.queues.set_aside("record", {"route": record.route, "name": record.name, "seq": record.seq, **images}, reason)
 
 
-def _is_to_cut(image: Image | None) -> bool:
+def _has_long_trail(image: Image | None) -> bool:
     """Whether a row has so many lines that those in the journal should leave it. (An ended row loses all when they are delivered.)"""
     return image is not None and len(image.get("trail", {}).get("L", ())) > LONG_TRAIL and image.get("status", {}).get("S") not in ENDED
 

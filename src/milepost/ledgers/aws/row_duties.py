@@ -13,7 +13,7 @@ from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, outcome_from_builtins
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, Reason, Status
-from milepost.ledgers.aws.journal.journal import JournalEntry
+from milepost.ledgers.aws.journal.lines import JournalEntry
 from milepost.ledgers.aws.store import AwsStore, Sealing
 from milepost.ledgers.aws.tables.item_rows import copied_of, correlation_of, life_of, links_of, offered_by
 from milepost.ledgers.aws.tables.keys import Image, Layout
@@ -22,9 +22,9 @@ from milepost.ports.items import KnownKey
 OUTSIDE = Author("outside")
 
 
-def deciding(store: AwsStore, plan: Plan) -> Plan:
-    """The route with offers in the same write: an item that reaches an external stage is offered at once."""
-    store.know(plan)
+def plan_with_offers(store: AwsStore, plan: Plan) -> Plan:
+    """The plan for decisions of the relay and the repair: an item that reaches an external stage is offered in the same write."""
+    store.load_route(plan)
     own = Plan(plan.route, grace_ms=store.settings.grace_ms, external_grace_ms=0, version=plan.version)
     return own.with_offer_lives({stage.name: stage.offer_life_ms for stage in plan.stages})
 
@@ -44,10 +44,12 @@ def uncopied(store: AwsStore, layout: Layout, key: str, image: Image) -> list[Jo
     ]
 
 
-def answered(item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> Change | None:
-    """The write for confirmations found on the row. One for its stage is applied, unless a worker has claimed the item: then it
-    takes precedence when the worker settles. One for the stage at which the item failed still moves it. After an operator's
-    cancellation it does not, since it may be older. One for an earlier stage came too late and is noted."""
+def confirmed_change(item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> Change | None:
+    """The change for confirmations found on the row; None: there is nothing to do.
+
+    A confirmation of the row's stage is applied, unless a worker has claimed the item: then it takes precedence when the worker
+    settles. A confirmation of the stage at which the item failed still moves it. It does not move a cancelled item, since it may be
+    older than the cancellation. A confirmation of an earlier stage came too late and is noted."""
     row = item.row
     here = plan.position.get(row.stage)
     if here is None:
@@ -68,7 +70,4 @@ def answered(item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> C
 
 def seal_for(row: Row, place: int | None) -> Sealing:
     """The seal of an ended row; `place` is the journal place of its last line."""
-    seal = KnownKey(
-        row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head, row.content_digest, row.life
-    )
-    return Sealing(row.route, seal, place, row.version, row.created_at)
+    return Sealing(row.route, KnownKey.of(row, sealed=True), place, row.version, row.created_at)

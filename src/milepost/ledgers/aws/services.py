@@ -40,7 +40,7 @@ class StreamReader:
             try:
                 done += stream.poll(self._handle, self._clock.now())
             except (LedgerBusy, LedgerMissing, RouteChanged):
-                # Its records stay in the stream; the other routes' streams are still read.
+                # The records stay in that stream; the streams of the other routes are still read.
                 trouble = True
         self._finish()
         self._quiet_turns = 0 if done or trouble else self._quiet_turns + 1
@@ -49,7 +49,7 @@ class StreamReader:
     @property
     def quiet(self) -> bool:
         """True after several turns without records, if no row waits to be finished and no dead reader has left a shard unread."""
-        return self._quiet_turns > 2 and not self._ended and not any(stream.doubtful for stream in self.streams.values())
+        return self._quiet_turns > 2 and not self._ended and not any(stream.maybe_unread for stream in self.streams.values())
 
     def stop(self) -> None:
         """Release the shards to other readers."""

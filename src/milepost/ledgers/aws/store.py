@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import islice
 
 from msgspec import Struct
 
@@ -14,11 +13,11 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.core.status import Status
 from milepost.ledgers.aws.journal.journal import Journal
-from milepost.ledgers.aws.journal.kept_evidence import AtHand, keep_evidence
+from milepost.ledgers.aws.journal.kept_evidence import RowsRead, keep_evidence
 from milepost.ledgers.aws.journal.lines import item_name
 from milepost.ledgers.aws.names import ResourceNames, b64, iso, ms, unb64
 from milepost.ledgers.aws.queues.messages import Queues
-from milepost.ledgers.aws.requests.client import ConditionFailed, Requests
+from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.tables.counters import Counters
 from milepost.ledgers.aws.tables.documents import Control
 from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
@@ -87,9 +86,9 @@ class AwsStore:
         self._read: dict[str, tuple[int, dict[str, Document]]] = {}
 
     # Routes -----------------------------------------------------------------------------------------------------------
-    def know(self, plan: Plan) -> Layout:
-        """Load a route: from now on its own rules are used for reading rows. An offer to an external stage lives as long as the stage's
-        queue keeps messages; that time is read from the queue, and `plans` holds the plan with these times."""
+    def load_route(self, plan: Plan) -> Layout:
+        """Load a route: from now on rows are read by its rules. An offer to an external stage lives as long as the stage's queue keeps
+        messages: that time is read from the queue, and `plans` has the plan with these times."""
         layout, known = self._layouts.get(plan.name), self.plans.get(plan.name)
         if layout is not None and known is plan:
             return layout
@@ -145,14 +144,14 @@ class AwsStore:
         held = self.documents(ROUTE, now).get(route)
         return held is not None and held.value["version"] != version
 
-    def notice(self, route: str, now: int) -> int | None:
+    def takes_effect_at(self, route: str, now: int) -> int | None:
         """When an announced version of the route takes effect; None: it is in effect. It is announced before, so that every process has
         read it by then. (The first version of a route replaces none and takes effect at once.)"""
         held = self.documents(ROUTE, now).get(route)
         if held is None or held.value["version"] == 1:
             return None
-        from_when = int(held.value["at"]) + self.settings.notice_ms
-        return from_when if 0 <= from_when - now <= self.settings.notice_ms and from_when != now else None
+        starts_at = int(held.value["at"]) + self.settings.notice_ms
+        return starts_at if 0 <= starts_at - now <= self.settings.notice_ms and starts_at != now else None
 
     def holds(self, now: int) -> set[str]:
         return set(self.documents(HOLD, now))
@@ -171,7 +170,7 @@ class AwsStore:
         if layout is None:
             return {}
         # No row can have an invalid key.
-        wanted = {key: layout.key_image(key) for key in dict.fromkeys(keys) if layout.misfit(key) is None}
+        wanted = {key: layout.key_image(key) for key in dict.fromkeys(keys) if layout.key_fault(key) is None}
         if not wanted:
             return {}
         try:
@@ -180,18 +179,6 @@ class AwsStore:
             return {}
         rows = {_place(image, layout): image for image in found}
         return {key: rows[place] for key, image in wanted.items() if (place := _place(image, layout)) in rows}
-
-    def due(self, layout: Layout, shard: str, before: int, limit: int) -> list[str]:
-        """Keys in one partition of the index that are due before then, the oldest first."""
-        found = self.requests.query(
-            layout.table,
-            IndexName="due",
-            KeyConditionExpression="#shard = :shard AND #due <= :before",
-            ExpressionAttributeNames={"#shard": "dueShard", "#due": "dueAt"},
-            ExpressionAttributeValues={":shard": {"S": shard}, ":before": {"S": iso(before)}},
-            Limit=max(1, limit),
-        )
-        return [layout.key_of(image) for image in islice(found, max(0, limit))]
 
     def seals(self, route: str, keys: Iterable[str]) -> dict[str, KnownKey]:
         """Seals by key."""
@@ -207,10 +194,10 @@ class AwsStore:
         found = self.requests.batch_get(self.names.seen, [{"key": {"S": item_name(route, key)}}])
         return found[0] if found else None
 
-    def write_seals(self, seals: Sequence[Sealing], now: int, at_hand: AtHand | None = None) -> None:
+    def write_seals(self, seals: Sequence[Sealing], now: int, rows_read: RowsRead | None = None) -> None:
         """Seal ended items after their evidence is kept, where a route wants that. A seal never replaces a newer one: a stream relay
         that is late may still have an end that the item has left since."""
-        keep_evidence(self, seals, at_hand or {})
+        keep_evidence(self, seals, rows_read or {})
         written = self.requests.each([partial(self._seal, seal, now) for seal in seals])
         late = [seal for seal, done in zip(seals, written, strict=True) if not done]
         if late:
@@ -225,19 +212,14 @@ class AwsStore:
             older += " OR #created < :created OR (#created = :created AND #version <= :version)"
             values = {":created": {"S": iso(sealing.created_at)}, ":version": {"N": str(sealing.version)}}
         names = {"#key": "key", "#version": "version", "#created": "createdAt"}
-        try:
-            self.requests.call(
-                "dynamodb",
-                "put_item",
-                TableName=self.names.seen,
-                Item=_seal_image(sealing, now),
-                ConditionExpression=older,
-                ExpressionAttributeNames=names if values else {name: names[name] for name in ("#key", "#version")},
-                **({"ExpressionAttributeValues": values} if values else {}),
-            )
-        except ConditionFailed:
-            return False
-        return True
+        return self.requests.write_if(
+            "put_item",
+            TableName=self.names.seen,
+            Item=_seal_image(sealing, now),
+            ConditionExpression=older,
+            ExpressionAttributeNames=names if values else {name: names[name] for name in ("#key", "#version")},
+            **({"ExpressionAttributeValues": values} if values else {}),
+        )
 
 
 def _seal_image(sealing: Sealing, now: int) -> Image:

@@ -12,14 +12,14 @@ from milepost.core.errors import LedgerError
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
-from milepost.ledgers.aws.journal.journal import JournalEntry
+from milepost.ledgers.aws.journal.lines import JournalEntry
+from milepost.ledgers.aws.refused_rows import readable
 from milepost.ledgers.aws.requests.client import AwsRefused, ConditionFailed
 from milepost.ledgers.aws.row_duties import seal_for
 from milepost.ledgers.aws.store import AwsStore, Sealing
-from milepost.ledgers.aws.tables.conditional_write import is_plain, place_of
+from milepost.ledgers.aws.tables.conditional_write import is_plain, place_of, put_new
 from milepost.ledgers.aws.tables.item_rows import attributes, input_of, is_ours, links_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
-from milepost.ledgers.aws.tables.readable_rows import readable
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey
 from milepost.ports.upkeep import TransferResult
@@ -32,7 +32,7 @@ def take_over(
     store: AwsStore, plan: Plan, items: Sequence[Item], lines: Sequence[HistoryEntry], seals: Sequence[KnownKey], now: int
 ) -> TransferResult:
     """Lines first, then rows marked as copied, then seals of ended rows, then the other seals."""
-    layout = store.know(plan)
+    layout = store.load_route(plan)
     places = store.journal.append([_entry(written) for written in lines], again=True) if lines else []
     # An item that ended here after its transfer may have left its row.
     gone = store.seals(plan.name, [item.key for item in items if not item.row.terminal])
@@ -67,15 +67,7 @@ def _entry(written: HistoryEntry) -> JournalEntry:
 def _put(store: AwsStore, layout: Layout, plan: Plan, item: Item, now: int) -> str | None:
     """None: the row exists, by this call or an earlier one. Else why it was not written. A fault in one row affects no other."""
     try:
-        store.requests.call(
-            "dynamodb",
-            "put_item",
-            TableName=layout.table,
-            Item=image_of(store, layout, plan, item, now),
-            ConditionExpression="attribute_not_exists(#key)",
-            ExpressionAttributeNames={"#key": layout.key[0]},
-            ReturnValuesOnConditionCheckFailure="ALL_OLD",
-        )
+        put_new(store.requests, layout, image_of(store, layout, plan, item, now))
     except ConditionFailed as failed:
         there = failed.image or store.images(layout.route, [item.key]).get(item.key)
         if there is None:

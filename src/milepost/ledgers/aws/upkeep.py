@@ -1,4 +1,4 @@
-"""Upkeep of the AWS ledger: rare operations that may read whole tables; those that cost much say so first."""
+"""Upkeep of the AWS ledger: rare operations, some of which read whole tables: next due time, reclaim, list of seals, rename of a stage."""
 
 from __future__ import annotations
 
@@ -6,40 +6,44 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
+
 from milepost.core.admission.breakers import BreakerRecord
 from milepost.core.admission.controls import Controls, scope
 from milepost.core.errors import LedgerError, LedgerMissing
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
+from milepost.ledgers.aws.claim.paused_lanes import HOLDING, held_partition
 from milepost.ledgers.aws.journal.lines import item_name
-from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, ResourceNames, iso
-from milepost.ledgers.aws.requests.client import ConditionFailed, Requests
+from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, ResourceNames, due_shard, iso
+from milepost.ledgers.aws.refused_rows import readable
+from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.store import AwsStore, seal_of
 from milepost.ledgers.aws.tables.conditional_write import Update
-from milepost.ledgers.aws.tables.keys import Image, Layout
-from milepost.ledgers.aws.tables.readable_rows import readable
-from milepost.ports.documents import BREAKER, HOLD, read_as
+from milepost.ledgers.aws.tables.keys import Image, Layout, due_query
+from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_as
 from milepost.ports.items import KnownKey
 
 SAMPLE = 100
+WAITING = (f"{QUEUED_SHARD}#", f"{MARKED_SHARD}#")
 
 log = logging.getLogger(__name__)
 
 
 def next_due(store: AwsStore, plans: Iterable[Plan]) -> int | None:
-    """Looks at both ends of each partition: an offered item is ready now, though it is due for a resend only much later."""
+    """Read both ends of each partition: an offered item is ready now, though it is due for a resend only much later."""
     holds = set(store.control.read(HOLD))
     breakers = {name: read_as(BreakerRecord, document.value) for name, document in store.control.read(BREAKER).items()}
     controls = Controls(holds, {}, breakers)
     times: list[int] = []
     for plan in plans:
-        layout = store.know(plan)
+        layout = store.load_route(plan)
         for stage in plan.stages:
             if not stage.ours or plan.name in holds or scope(plan.name, stage.name) in holds:
                 continue
             places = [f"{kind}{stage.name}#{shard}" for kind in ("", f"{QUEUED_SHARD}#", f"{MARKED_SHARD}#") for shard in range(SHARDS)]
             for place in places:
-                keys = {key for forward in (True, False) for key in _some(store, layout, place, forward)}
+                keys = {key for forward in (True, False) for key in _sample(store, layout, place, forward)}
                 for image in store.images(plan.name, keys).values():
                     row = readable(store, layout, image)
                     if row is None or row.terminal or row.stage != stage.name or controls.held(row.route, row.stage, row.lane):
@@ -50,19 +54,9 @@ def next_due(store: AwsStore, plans: Iterable[Plan]) -> int | None:
     return min(times, default=None)
 
 
-def _some(store: AwsStore, layout: Layout, shard: str, forward: bool) -> list[str]:
+def _sample(store: AwsStore, layout: Layout, shard: str, forward: bool) -> list[str]:
     try:
-        page = store.requests.call(
-            "dynamodb",
-            "query",
-            TableName=layout.table,
-            IndexName="due",
-            KeyConditionExpression="#shard = :shard",
-            ExpressionAttributeNames={"#shard": "dueShard"},
-            ExpressionAttributeValues={":shard": {"S": shard}},
-            ScanIndexForward=forward,
-            Limit=SAMPLE,
-        )
+        page = store.requests.call("dynamodb", "query", TableName=layout.table, **due_query(shard), ScanIndexForward=forward, Limit=SAMPLE)
     except LedgerMissing:
         return []
     return [layout.key_of(image) for image in page["Items"]]
@@ -80,7 +74,7 @@ def reclaim(store: AwsStore, holders: Sequence[str], now: int) -> int:
             update.set("dueAt", {"S": iso(now)})
             update.remove("lookAt")
             update.equal("lease", image["lease"])
-            found += _written(store, update)
+            found += update.written(store.requests)
     return found
 
 
@@ -106,27 +100,19 @@ def _scan(store: AwsStore, table: str | None) -> Iterable[Image]:
         return
 
 
-def _written(store: AwsStore, update: Update) -> bool:
-    try:
-        store.requests.call("dynamodb", "update_item", **update.params())
-    except ConditionFailed:
-        return False
-    return True
-
-
 def check_there(requests: Requests, prefix: str) -> None:
     """Raise LedgerMissing, with advice, if this ledger does not exist."""
     table = ResourceNames(prefix).control
     try:
         requests.call("dynamodb", "describe_table", TableName=table)
     except LedgerMissing:
-        cure = (
+        advice = (
             "on a stand-in 'milepost submit' and 'milepost up' make one"
             if requests.endpoint
             else "deploy its stack first (see infra/), and check region, prefix and account"
         )
         where = f"dynamodb://{requests.region}/{prefix}"
-        raise LedgerMissing(f"there is no ledger at {where}: it has no table {table}; {cure}; --ledger names another") from None
+        raise LedgerMissing(f"there is no ledger at {where}: it has no table {table}; {advice}; --ledger names another") from None
 
 
 def describe(store: AwsStore, url: str) -> dict[str, Any]:
@@ -143,3 +129,96 @@ def describe(store: AwsStore, url: str) -> dict[str, Any]:
     except LedgerError as error:
         facts["problems"].append(str(error))
     return facts
+
+
+# Rename of a stage ------------------------------------------------------------------------------------------------------
+def rename_stage(store: AwsStore, route: str, old: str, new: str) -> None:
+    """One conditional write for every row that names the stage, then seals, counters, pauses and limits."""
+    layout = store.layout(route)
+    if layout is None:
+        return
+    for image in list(store.requests.scan(layout.table, ConsistentRead=True)):
+        # An unreadable row is left as it is; after it is corrected, renaming again includes it.
+        while readable(store, layout, image) is not None and not _rename(store, layout, image, old, new):
+            image = store.images(route, [layout.key_of(image)]).get(layout.key_of(image), {})
+    for seal in list(store.requests.scan(store.names.seen, ConsistentRead=True)):
+        if seal["route"]["S"] == route and seal["queue"]["S"] == old:
+            _rename_seal(store, seal, old, new)
+    store.counters.rename(route, old, new)
+    for kind in (HOLD, LIMIT, BREAKER):
+        for name, document in store.control.read(kind).items():
+            if (name + "/").startswith(f"{route}/{old}/"):
+                store.control.write(kind, f"{route}/{new}" + name.removeprefix(f"{route}/{old}"), document.value)
+                store.control.write(kind, name, None)
+    # After the pauses: a process that finds a row in the paused partition must find its lane paused too.
+    _rename_holding(store, route, old, new)
+
+
+def _rename_seal(store: AwsStore, seal: Image, old: str, new: str) -> None:
+    """Writes the stage only: the seal may have been rewritten since it was read."""
+    store.requests.write_if(
+        "update_item",
+        TableName=store.names.seen,
+        Key={"key": seal["key"]},
+        UpdateExpression="SET #queue = :new",
+        ConditionExpression="#queue = :old",
+        ExpressionAttributeNames={"#queue": "queue"},
+        ExpressionAttributeValues={":old": {"S": old}, ":new": {"S": new}},
+    )
+
+
+def _rename(store: AwsStore, layout: Layout, image: Image, old: str, new: str) -> bool:
+    """Rename in one row; False: another process wrote the row in the meantime."""
+    key = layout.key_of(image)
+    update = Update(layout, key)
+    touched = False
+    for prefix in (layout.prefix, "payload_"):
+        if prefix + old in image:
+            update.set(prefix + new, _renamed_reference(image[prefix + old], old, new))
+            update.remove(prefix + old)
+            touched = True
+    for name, value in image.items():
+        if name.startswith("payload_") and name != "payload_" + old and value.get("M", {}).get("of") == {"S": old}:
+            update.set(name, _renamed_reference(value, old, new))
+            touched = True
+    if old in image.get("through", {}).get("SS", ()):
+        update.set("through", {"SS": sorted({new if stage == old else stage for stage in image["through"]["SS"]})})
+        touched = True
+    if "kept" in image:
+        kept: dict[str, Any] = msgspec.json.decode(image["kept"]["S"])
+        if old in kept:
+            renamed = {new if stage == old else stage: outcome for stage, outcome in kept.items()}
+            update.set("kept", {"S": msgspec.json.encode(renamed).decode()})
+            touched = True
+    if image["queue"]["S"] == old:
+        update.set("queue", {"S": new})
+        if "dueShard" in image and image["dueShard"]["S"] in {due_shard(kind + old, key) for kind in ("", *WAITING)}:
+            update.set("dueShard", {"S": due_shard(new, key)})
+            if image["status"]["S"] in (Status.PENDING.value, Status.QUEUED.value) and "notBefore" not in image:
+                # Its message went to the old stage's queue: the resender must send another.
+                update.set("dueAt", image["enteredAt" if "enteredAt" in image else "lastUpdatedAt"])
+                update.remove("lookAt")
+        lane = image.get("lane", {}).get("S", "")
+        if image.get("dueShard") == {"S": held_partition(old, lane, key)}:
+            update.set("dueShard", {"S": held_partition(new, lane, key)})
+        touched = True
+    if not touched:
+        return True
+    update.equal("version", image["version"])
+    update.equal("queue", image["queue"])
+    update.equal("lease", image.get("lease"))
+    update.equal("status", image["status"])
+    return update.written(store.requests)
+
+
+def _rename_holding(store: AwsStore, route: str, old: str, new: str) -> None:
+    """Record the paused partitions under the stage's new name, before the old record is removed."""
+    for name, document in store.control.read(HOLDING).items():
+        if document.value["route"] == route and document.value["stage"] == old:
+            renamed = {**document.value, "stage": new}
+            store.control.write(HOLDING, scope(route, new, renamed["lane"]), renamed)
+            store.control.write(HOLDING, name, None)
+
+
+def _renamed_reference(value: dict[str, Any], old: str, new: str) -> dict[str, Any]:
+    return {"M": {"of": {"S": new}}} if value.get("M", {}).get("of") == {"S": old} else value

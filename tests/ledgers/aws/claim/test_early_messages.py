@@ -36,7 +36,7 @@ def test_a_call_that_overtakes_its_write_is_kept(endpoint: str, prefix: str, end
     ledger = AwsLedger(Requests(REGION, endpoint), prefix, MemoryBlobs(), settings=PROMPT, make=True)
     world = World(ledger)
     world.add("p1")
-    call = apply.call_of(ledger.store, world.item("p1"), world.plan.first)
+    call = apply.message_for(ledger.store, world.item("p1"), world.plan.first)
     ledger.store.queues.send([call])
     world.take("p1")
     change = end(world)

@@ -8,8 +8,8 @@ import pytest
 from tests.ledgers.aws.table_scene import Process, Scene, writes
 
 from milepost.core.admission.rates import claim_rate
-from milepost.ledgers.aws.claim import tokens
-from milepost.ledgers.aws.claim.tokens import Grant
+from milepost.ledgers.aws.claim import admission
+from milepost.ledgers.aws.claim.admission import Grant
 from milepost.ledgers.aws.tables.documents import Control
 
 NOW = 1_700_000_000_000
@@ -17,7 +17,7 @@ SCOPE = "parcels/weigh"
 
 
 def take(control: Control, name: str, per_second: float, now: int, wanted: int, spent: int = 0) -> Grant:
-    return tokens.take(control, name, claim_rate(per_second), now, wanted, spent)
+    return admission.take_tokens(control, name, claim_rate(per_second), now, wanted, spent)
 
 
 def test_a_rate_is_kept_over_time_and_next_at_says_when_there_is_a_token(control: Control) -> None:

@@ -19,7 +19,7 @@ from milepost.engine.resend import Resender
 from milepost.ledgers.aws import apply
 from milepost.ledgers.aws.claim.received_messages import FunctionMessages
 from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.offers import call_of
+from milepost.ledgers.aws.offers import message_for
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.store import StoreSettings
 from milepost.testing.clock import SeededChance
@@ -40,7 +40,7 @@ def ledger(endpoint: str, prefix: str) -> Iterator[AwsLedger]:
 def call(world: World, *keys: str) -> None:
     """Send each item's first call, as the relay does."""
     store = world.ledger.store  # type: ignore[attr-defined]
-    store.queues.send([call_of(store, world.item(key), world.plan.first) for key in keys])
+    store.queues.send([message_for(store, world.item(key), world.plan.first) for key in keys])
 
 
 @pytest.mark.parametrize("way", ["process", "function"])

@@ -231,3 +231,15 @@ def test_every_region_has_every_price_and_an_unknown_one_says_which_there_are() 
 def test_every_step_has_its_reason(make: Callable[[], mp.Route]) -> None:
     assert predicted(make(), Usage(retries=0.1, checks=3)).steps.keys() <= STEPS.keys()
     assert all(step.why for step in STEPS.values())
+
+
+def test_an_item_that_comes_by_a_request_costs_the_gateway_its_function_and_the_answer() -> None:
+    route = mp.Route("messages", key="id")
+    route.stage("deliver")(lambda item: mp.Done())
+    plain, asked = predicted(route), predicted(route, Usage(endpoint=True, sends=1_000))
+    large = predicted(route, Usage(endpoint=True, payload=600_000))
+    assert (plain.api_requests, asked.api_requests, large.api_requests) == (0, 1, 2)
+    assert (plain.bytes_out, asked.bytes_out) == (0, 1_950)
+    price = dollars(asked, prices_in("us-east-1"))
+    assert price["API Gateway"] * 1e6 == pytest.approx(1.0)
+    assert (price["Lambda"] - dollars(plain, prices_in("us-east-1"))["Lambda"]) * 1e6 == pytest.approx(0.20 + 0.04 * 13.3334)

@@ -39,7 +39,8 @@ from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.retention.row_end import finish
 from milepost.ledgers.aws.store import SEALED_FOR_MS, StoreSettings
 from milepost.ledgers.aws.stream.records import Stream, StreamRecord
-from milepost.ledgers.aws.tables.counter_cells import CounterTally
+from milepost.ledgers.aws.stream.shards import clear_lost, lost_records
+from milepost.ledgers.aws.tables.counters import CounterTally
 from milepost.ports.items import ClaimRequest
 from milepost.ports.retention import PruneCriteria
 from milepost.ports.runner import JobResult
@@ -220,8 +221,9 @@ class Process:
                 break
         else:
             raise AssertionError("the stream never comes to rest")
-        if self.stream.gap is not None:
-            self.stream.mended(self.stream.gap)
+        lost = lost_records(self.ledger.store.control, ROUTE)
+        if lost is not None:
+            clear_lost(self.ledger.store.control, ROUTE, lost.version)
 
     def handle(self, records: list[StreamRecord]) -> None:
         now = self.clock.now()

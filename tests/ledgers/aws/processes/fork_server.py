@@ -1,10 +1,12 @@
 """A fork server: one process that has imported everything forks the others, so that dozens start in seconds.
 
-Each is a process of its own in every respect; its words go to a file named after its holder.
+Each is a process of its own in every respect; its words go to a file named after its holder. A module says what a process does: its function
+`run_process` gets the kind of process, and the fields of its life, of which `holder` is one.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -12,21 +14,23 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.ledgers.aws.processes.worker_process import Life, run_process
 from tests.project import ROOT
+
+WORKER = "tests.ledgers.aws.processes.worker_process"
 
 
 class ForkServer:
     """For `with`: whoever is still alive at the end is killed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, module: str = WORKER) -> None:
         self.folder = folder
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.ledgers.aws.processes.fork_server", str(folder)],
+            [sys.executable, "-m", "tests.ledgers.aws.processes.fork_server", str(folder), module],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -43,15 +47,20 @@ class ForkServer:
         self._process.wait()
         self._process.stdout.close()
 
-    def start(self, life: Life, kind: str = "live") -> int:
+    def start(self, life: msgspec.Struct, kind: str = "live") -> int:
         """The new process's id."""
         return int(self._ask(["start", kind, msgspec.to_builtins(life)]))
 
     def wait(self, pid: int, at_most_s: float = 60.0) -> int:
         """How it ended: its exit code, or the signal that killed it, negative."""
-        code = self._ask(["wait", pid, at_most_s])
+        code = self.ended(pid, at_most_s)
         assert code is not None, f"{pid} is still at work; the last words of all:\n{self.words()}"
-        return int(code)
+        return code
+
+    def ended(self, pid: int, at_most_s: float = 0.0) -> int | None:
+        """The same; None: it is still at work."""
+        code: int | None = self._ask(["wait", pid, at_most_s])
+        return code
 
     def words(self) -> str:
         """What the processes had to say."""
@@ -65,13 +74,14 @@ class ForkServer:
         return json.loads(self._process.stdout.readline())
 
 
-def serve(folder: Path) -> None:
+def serve(folder: Path, module: str) -> None:
+    run_process = importlib.import_module(module).run_process
     children: set[int] = set()
     try:
         for line in sys.stdin:
             what, *rest = json.loads(line)
             if what == "start":
-                answer: int | None = _fork(folder, *rest)
+                answer: int | None = _fork(folder, run_process, *rest)
                 children.add(answer or 0)
             else:
                 answer = _wait(*rest)
@@ -84,7 +94,7 @@ def serve(folder: Path) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _fork(folder: Path, kind: str, life: dict[str, Any]) -> int:
+def _fork(folder: Path, run_process: Callable[[str, dict[str, Any]], None], kind: str, life: dict[str, Any]) -> int:
     pid = os.fork()
     if pid:
         return pid
@@ -116,4 +126,4 @@ def _wait(pid: int, at_most_s: float) -> int | None:
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]))
+    serve(Path(sys.argv[1]), sys.argv[2])

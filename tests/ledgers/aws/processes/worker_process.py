@@ -232,7 +232,7 @@ def arm(fault: Fault) -> None:
     around(apply, "_send_offers", after=lambda _, store, changes, contents: any(map(apply.offers, changes)), point="called")
     around(Journal, "_place", before=lambda *_: True, point="lines")
     around(Journal, "_place", after=lambda *_: True, point="placed")
-    around(StreamRelay, "_act", after=lambda *_: True, point="followed")
+    around(StreamRelay, "_carry_out", after=lambda *_: True, point="followed")
     around(StreamRelay, "handle", after=lambda *_: True, point="counted")
     finish = services.finish
 

@@ -80,20 +80,19 @@ def test_replaying_a_given_up_batch_has_the_rows_repaired(endpoint: str, tmp_pat
         resender.handler({"repair": True}, Context())
         one.run()
         store = one.opened.ledger.store
-        outside = one.opened.ledger.outside
-        assert outside is not None
+        quarantine = one.opened.ledger.quarantine
         one.dynamodb.put_item(TableName="test-parcels", Item={"id": {"S": "unseen"}, "input": {"S": '{"id":"unseen"}'}})
         # The relay never hears of the put: Lambda gave it up.
         for mapping in (one.stream, *one.own_streams):
             mapping._caller.handler = lambda event, context: {"batchItemFailures": []}
         one.run()
         store.requests.call("sqs", "send_message", QueueUrl=store.queues.quarantine(), MessageBody=json.dumps(GIVEN_UP))
-        [aside], more = outside.set_aside(10)
+        [aside], more = quarantine.entries(10)
         assert (aside.kind, more) == (BATCH, False)
         now = one.clock.now()
-        [answer] = outside.replay(one.opened.ctx.plans, [aside.id], now, by="ops", why="test")
+        [answer] = quarantine.replay(one.opened.ctx.plans, [aside.id], now, by="ops", why="test")
         assert answer.done, answer.why
-        assert outside.set_aside(10) == ([], False)
+        assert quarantine.entries(10) == ([], False)
         held = store.control.get(GAP, "parcels")
         assert held is not None
         assert list(held.value) == [GIVEN_UP["DDBStreamBatchInfo"]["shardId"]]  # type: ignore[index]

@@ -12,7 +12,7 @@ from milepost.blobs.memory import MemoryBlobs
 from milepost.core.item import Item
 from milepost.core.outcome import Done
 from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.offers import call_of
+from milepost.ledgers.aws.offers import message_for
 from milepost.ledgers.aws.queues.long_poll import IDLE_POLLS
 from milepost.ledgers.aws.requests.client import CONNECTIONS, LONG_POLL, Requests
 from milepost.ledgers.aws.store import StoreSettings
@@ -43,7 +43,7 @@ def receives(world: World) -> int:
 def call(world: World, key: str) -> None:
     store = world.ledger.store  # type: ignore[attr-defined]
     world.add(key)
-    store.queues.send([call_of(store, world.item(key), world.plan.first)])
+    store.queues.send([message_for(store, world.item(key), world.plan.first)])
 
 
 def test_an_idle_queue_is_asked_once_and_a_message_is_claimed_when_it_comes(world: World) -> None:

@@ -36,7 +36,7 @@ class Scene(World):
         super().__init__(self.aws, route)
         self.store = self.aws.store
         self.table = self.store.names.rows(self.plan.name)
-        self.layout = self.store.know(self.plan)
+        self.layout = self.store.load_route(self.plan)
         self.stream = Stream(self.store.requests, self.store.control, self.plan.name, self.table, "reader")
         self.relay = StreamRelay(self.store, {self.plan.name: self.plan}, lambda: 0.0)
         self.told: list[str] = []

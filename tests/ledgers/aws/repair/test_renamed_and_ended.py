@@ -68,7 +68,7 @@ class DiesAfterTheCheckpoint(Process):
 def test_a_row_that_everybody_was_told_of_is_finished_though_its_reader_dies_right_after_the_checkpoint(scene: Scene) -> None:
     process = DiesAfterTheCheckpoint(scene.endpoint)
     store = scene.open(process).store
-    store.know(scene.plan)
+    store.load_route(scene.plan)
     reader = StreamReader(store, {scene.plan.name: scene.plan}, scene.clock, lambda: 0.0, "mortal")
     scene.add("a")
     while reader.turn() == 0.0:

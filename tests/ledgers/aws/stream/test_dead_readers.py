@@ -79,25 +79,25 @@ def test_what_is_left_to_somebody_who_never_takes_it_is_doubtful_until_it_is_our
     """The one with fewer shards is to take what is free. It is dead, and is believed to live until its word has run out."""
     stream = Reader("s1", "s2")
     ours, other = (Shards(stream, scene.store.control, "orders", "rows", holder) for holder in ("ours", "other"))  # type: ignore[arg-type]
-    ours.look(T0)
-    other.look(T0)
-    ours.look(T0 + LOOK_MS)
+    ours.refresh(T0)
+    other.refresh(T0)
+    ours.refresh(T0 + LOOK_MS)
     assert len(ours.held) == 1, "one is let go of for the other, which dies before it takes it"
-    ours.look(T0 + 2 * LOOK_MS)
-    assert (len(ours.held), ours.doubtful) == (1, True)
-    ours.look(T0 + LEASE_MS + LOOK_MS)
-    assert (len(ours.held), ours.doubtful) == (2, False)
+    ours.refresh(T0 + 2 * LOOK_MS)
+    assert (len(ours.held), ours.maybe_unread) == (1, True)
+    ours.refresh(T0 + LEASE_MS + LOOK_MS)
+    assert (len(ours.held), ours.maybe_unread) == (2, False)
 
 
 def test_of_a_new_reader_of_a_shard_no_more_is_known_than_of_the_one_before(scene: Scene) -> None:
     stream: Any = Reader("s1")
     first, second, looking = (Shards(stream, scene.store.control, "orders", "rows", holder) for holder in ("first", "second", "looking"))
-    first.look(T0)
-    looking.look(T0)
+    first.refresh(T0)
+    looking.refresh(T0)
     first.keep(first.held["s1"], T0 + 1, None)
-    looking.look(T0 + LOOK_MS)
-    assert not looking.doubtful
+    looking.refresh(T0 + LOOK_MS)
+    assert not looking.maybe_unread
     first.leave(T0 + LOOK_MS + 1)
-    second.look(T0 + LOOK_MS + 1)
-    looking.look(T0 + 2 * LOOK_MS)
-    assert looking.doubtful
+    second.refresh(T0 + LOOK_MS + 1)
+    looking.refresh(T0 + 2 * LOOK_MS)
+    assert looking.maybe_unread

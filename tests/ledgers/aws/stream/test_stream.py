@@ -16,7 +16,7 @@ from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, LedgerM
 from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.stream.records import Stream, StreamRecord, from_event
-from milepost.ledgers.aws.stream.shards import DAY_MS, LEASE_MS, LOOK_MS, SILENCE_MS
+from milepost.ledgers.aws.stream.shards import DAY_MS, LEASE_MS, LOOK_MS, SILENCE_MS, LostRecords, clear_lost, lost_records
 from milepost.ledgers.aws.tables.documents import Control
 
 T0 = 1_800_000_000_000
@@ -47,6 +47,7 @@ class Poller:
 
     def __init__(self, reader: Any, control: Control, holder: str = "a", route: str = "orders", table: str = "rows") -> None:
         self.stream = Stream(reader, control, route, table, holder)
+        self.control, self.route = control, route
         self.given: list[StreamRecord] = []
         self.batches: list[int] = []
 
@@ -57,6 +58,10 @@ class Poller:
         self.given += records
         self.batches.append(len(records))
         return None
+
+    @property
+    def lost(self) -> LostRecords | None:
+        return lost_records(self.control, self.route)
 
     @property
     def keys(self) -> list[str]:
@@ -108,7 +113,7 @@ def test_what_a_record_says(control: Control) -> None:
     poller = Poller(reader, control)
     poller.poll(T0)
     first, second = poller.given
-    assert (first.name, first.by_ttl, second.name, second.by_ttl) == ("REMOVE", True, "INSERT", False)
+    assert (first.name, second.name) == ("REMOVE", "INSERT")
     assert (second.route, second.shard, second.seq, second.at) == ("orders", "s1", seq, 1_794_771_000_000)
     assert (second.keys, second.old, second.new) == ({"key": {"S": "k"}}, None, {"key": {"S": "k"}, "n": {"N": seq}})
 
@@ -193,7 +198,7 @@ def test_an_expired_iterator_is_asked_for_again(control: Control) -> None:
     reader.write("s1", "late")
     poller.poll(T0 + 2)
     assert poller.keys == ["early", "late"]
-    assert poller.stream.gap is None
+    assert poller.lost is None
 
 
 def test_what_stops_the_look_around_does_not_stop_the_reading(control: Control) -> None:
@@ -257,7 +262,7 @@ def test_children_of_a_parent_that_left_before_our_time_are_read_at_once(control
     del reader.shards["p"]
     poller = Poller(reader, control)
     assert poller.poll(T0) == 1
-    assert poller.stream.gap is None
+    assert poller.lost is None
 
 
 def test_a_shard_that_leaves_before_it_was_read_is_a_gap(control: Control) -> None:
@@ -273,11 +278,11 @@ def test_a_shard_that_leaves_before_it_was_read_is_a_gap(control: Control) -> No
         poller.poll(T0 + 1)
     with pytest.raises(LedgerMissing):
         poller.poll(T0 + 2)
-    assert poller.stream.gap is None
+    assert poller.lost is None
     assert poller.keys == ["read"], "its child waits until it is certain"
     poller.poll(T0 + 2 + LEASE_MS)
-    assert poller.stream.gap is not None
-    assert poller.stream.gap.shards == {"p": T0 + 2 + LEASE_MS}
+    assert poller.lost is not None
+    assert poller.lost.shards == {"p": T0 + 2 + LEASE_MS}
     assert poller.keys == ["read", "k"]
 
 
@@ -295,7 +300,7 @@ def test_an_incomplete_list_is_no_gap_and_lets_no_child_go_first(control: Contro
     poller.poll(T0 + 2 * LOOK_MS)
     poller.poll(T0 + 3 * LOOK_MS)
     other.poll(T0 + 3 * LOOK_MS)
-    assert (poller.keys + other.keys, poller.stream.gap) == (["first", "second"], None)
+    assert (poller.keys + other.keys, poller.lost) == (["first", "second"], None)
 
 
 def test_a_shard_that_somebody_reads_is_not_called_lost_by_others(control: Control) -> None:
@@ -307,7 +312,7 @@ def test_a_shard_that_somebody_reads_is_not_called_lost_by_others(control: Contr
         poller.stream.poll(lambda records: records[0].seq, T0 + after)
         reader.hidden = {"p"}
         other.poll(T0 + after)
-    assert (poller.stream.held, other.stream.gap) == (["p"], None)
+    assert (poller.stream.held, other.lost) == (["p"], None)
 
 
 def test_documents_of_shards_that_are_long_gone_are_removed(control: Control) -> None:
@@ -326,7 +331,7 @@ def test_documents_of_shards_that_are_long_gone_are_removed(control: Control) ->
     poller.poll(after + LEASE_MS)
     assert gone.closed
     assert set(shard_documents(control)) == {"orders/c"}
-    assert poller.stream.gap is None
+    assert poller.lost is None
 
 
 def test_pollers_that_are_long_gone_are_forgotten(control: Control) -> None:
@@ -364,8 +369,8 @@ def test_trimmed_records_are_a_gap_and_reading_goes_on_with_the_oldest(control: 
     later = poller if same else Poller(reader, control, "b")
     later.poll(T0 + LEASE_MS)
     assert (poller.keys + later.keys)[-2:] == ["k3", "k4"]
-    assert later.stream.gap is not None
-    assert later.stream.gap.shards == {"s1": T0 + LEASE_MS}
+    assert later.lost is not None
+    assert later.lost.shards == {"s1": T0 + LEASE_MS}
 
 
 def test_a_gap_is_noticed_once_even_if_nothing_is_left(control: Control) -> None:
@@ -375,13 +380,13 @@ def test_a_gap_is_noticed_once_even_if_nothing_is_left(control: Control) -> None
     reader.trim("s1")
     poller = Poller(reader, control)
     poller.poll(T0 + 1)
-    assert poller.stream.gap is not None
-    poller.stream.mended(poller.stream.gap)
+    assert poller.lost is not None
+    clear_lost(control, poller.route, poller.lost.version)
     reader.expire_iterators()
     reader.write("s1", "k")
     heir = Poller(reader, control)
     heir.poll(T0 + 2)
-    assert (heir.keys, heir.stream.gap) == (["k"], None)
+    assert (heir.keys, heir.lost) == (["k"], None)
 
 
 def test_a_gap_is_known_to_others_until_it_is_mended(control: Control) -> None:
@@ -393,23 +398,23 @@ def test_a_gap_is_known_to_others_until_it_is_mended(control: Control) -> None:
     reader.write("s1", "lost")
     reader.trim("s1")
     first.poll(T0 + 1)
-    seen = first.stream.gap
+    seen = first.lost
     assert seen is not None
     assert list(seen.shards) == ["s1"]
     other = Poller(reader, control, "b")
     other.poll(T0 + 2)
-    assert other.stream.gap == seen
+    assert other.lost == seen
     reader.write("s2", "lost")
     reader.trim("s2")
     first.poll(T0 + 3)
-    other.stream.mended(seen)
-    assert other.stream.gap == first.stream.gap, "noticed after the scan had begun"
-    assert other.stream.gap is not None
-    assert list(other.stream.gap.shards) == ["s1", "s2"]
-    other.stream.mended(other.stream.gap)
-    assert other.stream.gap is None
+    clear_lost(control, other.route, seen.version)
+    assert other.lost == first.lost, "noticed after the scan had begun"
+    assert other.lost is not None
+    assert list(other.lost.shards) == ["s1", "s2"]
+    clear_lost(control, other.route, other.lost.version)
+    assert other.lost is None
     first.poll(T0 + LOOK_MS)
-    assert first.stream.gap is None
+    assert first.lost is None
 
 
 def test_a_long_silence_is_a_gap_even_if_all_that_is_known_had_been_read(control: Control) -> None:
@@ -421,7 +426,7 @@ def test_a_long_silence_is_a_gap_even_if_all_that_is_known_had_been_read(control
     reader.shards = {"d": reader.shards["d"]}
     poller = Poller(reader, control, "b")
     poller.poll(T0 + LEASE_MS + SILENCE_MS + 1)
-    assert poller.stream.gap is not None
+    assert poller.lost is not None
 
 
 def test_another_stream_of_the_table_is_read_from_its_start(control: Control) -> None:
@@ -437,8 +442,8 @@ def test_another_stream_of_the_table_is_read_from_its_start(control: Control) ->
         poller.poll(T0 + LOOK_MS)
     poller.poll(T0 + LOOK_MS + 1)
     assert poller.keys == ["read", "anew"]
-    assert poller.stream.gap is not None
-    assert poller.stream.gap.shards == {"s1": T0 + LOOK_MS + 1}
+    assert poller.lost is not None
+    assert poller.lost.shards == {"s1": T0 + LOOK_MS + 1}
 
 
 # Several pollers ------------------------------------------------------------------------------------------------------
@@ -645,7 +650,7 @@ def test_whatever_happens_every_record_is_given_and_no_item_goes_backwards(contr
             poll(poller)
     for key, seqs in written.items():
         assert list(dict.fromkeys(told[key])) == seqs
-    assert all(poller.stream.gap is None for poller in pollers)
+    assert all(poller.lost is None for poller in pollers)
 
 
 # The real thing -------------------------------------------------------------------------------------------------------
@@ -686,7 +691,7 @@ def test_two_pollers_on_a_real_table_one_of_which_dies(control: Control, request
     assert in_order == {f"k{n}": list(range(n, 300, 20)) for n in range(20)}
     changed = second.given[-1]
     assert changed.old == {"key": {"S": "k19"}, "n": {"N": "279"}}
-    assert (changed.name, changed.route, changed.by_ttl, first.given[0].old) == ("MODIFY", "orders", False, None)
+    assert (changed.name, changed.route, first.given[0].old) == ("MODIFY", "orders", None)
     assert abs(changed.at - int(dynamodb.describe_table(TableName="rows")["Table"]["CreationDateTime"].timestamp() * 1000)) < DAY_MS
     requests.counts.clear()
     assert second.poll(T0 + LEASE_MS + LOOK_MS) == 0
@@ -748,17 +753,6 @@ def test_an_event_is_read_with_its_bytes_as_bytes_and_its_numbers_as_text() -> N
         at=1_794_771_000_000,
         shard="",
     )
-
-
-def test_an_event_tells_who_removed_a_row() -> None:
-    by_ttl = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
-    events = [lambda_event(eventName="REMOVE", userIdentity=identity) for identity in (by_ttl, None, {**by_ttl, "type": "User"})]
-    assert [from_event(event, {"shop-orders": "orders"})[0].by_ttl for event in events] == [True, False, False]
-
-
-def test_the_route_of_an_event_may_be_told_by_a_function() -> None:
-    [record] = from_event(lambda_event(), lambda table: table.removeprefix("shop-"))
-    assert (record.route, record.old, record.new) == ("orders", None, None)
 
 
 def test_an_event_of_a_foreign_table_is_a_mistake() -> None:

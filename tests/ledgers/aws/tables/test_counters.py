@@ -16,8 +16,7 @@ from milepost.core.item import Failure, Row
 from milepost.core.operators import cancel, move, retry, skip
 from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry
 from milepost.core.status import TERMINAL, Status
-from milepost.ledgers.aws.tables.counter_cells import CounterTally
-from milepost.ledgers.aws.tables.counters import Counters
+from milepost.ledgers.aws.tables.counters import Counters, CounterTally
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.memory.state import MemoryRecord
 from milepost.ports.feed import Count, Group

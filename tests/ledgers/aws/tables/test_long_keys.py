@@ -17,7 +17,7 @@ from milepost.core.status import FAILED, LIVE, Status
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.ledgers.aws.names import due_shard
-from milepost.ledgers.aws.quarantine.quarantine import look, replay
+from milepost.ledgers.aws.quarantine.quarantine import AwsQuarantine
 from milepost.ledgers.aws.tables.keys import Layout
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
@@ -142,7 +142,7 @@ def test_a_key_of_many_long_parts_is_remembered_by_its_seal(ledger: SynchronousL
 def put(ledger: SynchronousLedger, mail: Mail) -> Callable[..., None]:
     def put(sk: str, **more: Any) -> None:
         ledger.prepare(mail.plan)
-        ledger.follower.know(mail.plan)
+        ledger.follower.load_route(mail.plan)
         row = {"pk": {"S": "m1#s"}, "sk": {"S": sk}, "input": {"S": '{"n":1}'}, **more}
         ledger.store.requests.call("dynamodb", "put_item", TableName=ledger.store.names.rows("messages"), Item=row)
         ledger.follower.follow(mail.now)
@@ -166,16 +166,16 @@ def test_a_digest_without_the_key_that_it_stands_for_is_set_aside(
     ledger: SynchronousLedger, mail: Mail, put: Callable[..., None], whole: str | None
 ) -> None:
     put(_sk(mail), **({} if whole is None else {"fullKey": {"S": whole}}))
-    (aside,), _ = look(ledger.store, 10)
+    (aside,), _ = ledger.quarantine.entries(10)
     assert "is missing or does not match the digest" in aside.reason
     assert "version" not in table(ledger)[0]
 
 
 def test_a_long_part_that_stands_as_it_is_is_set_aside(ledger: SynchronousLedger, mail: Mail, put: Callable[..., None]) -> None:
     put("2026-01-01T00:00:00Z#https://a.example/" + "x" * 950)
-    (aside,), _ = look(ledger.store, 10)
+    (aside,), _ = ledger.quarantine.entries(10)
     assert "sha256:<hex>" in aside.reason
-    (answer,) = replay(ledger.store, {"messages": mail.plan}, lambda: 0.0, [aside.id], mail.now, by="ops", why="test")
+    (answer,) = AwsQuarantine(ledger.store, lambda: 0.0).replay({"messages": mail.plan}, [aside.id], mail.now, by="ops", why="test")
     assert not answer.done
     assert len(table(ledger)) == 1, "no ghost was made under another key"
 

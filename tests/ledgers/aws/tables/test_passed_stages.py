@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from milepost.ledgers.aws.tables.conditional_write import Update, _pass
+from milepost.ledgers.aws.tables.conditional_write import Update, _set_passed_stages
 from milepost.ledgers.aws.tables.keys import Layout
 from milepost.testing.aws_model import AwsModel
 
@@ -35,7 +35,7 @@ def test_any_results_are_one_update(results: dict[str, Any], left: set[str]) -> 
     database.put_item(TableName="rows", Item={"id": {"S": "a"}, "through": {"SS": ["one"]}})
     update = Update(LAYOUT, "a")
     update.set("version", {"N": "2"})
-    _pass(update, frozenset({"one"}), results)
+    _set_passed_stages(update, frozenset({"one"}), results)
     database.update_item(**update.params())
     row = database.get_item(TableName="rows", Key={"id": {"S": "a"}})["Item"]
     assert set(row.get("through", {"SS": []})["SS"]) == left

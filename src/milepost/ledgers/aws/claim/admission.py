@@ -10,13 +10,17 @@ from msgspec import Struct
 from milepost.core.admission.breakers import BreakerRecord, ask_again_at, room_for
 from milepost.core.admission.controls import Controls, scope
 from milepost.core.admission.lanes import share_out
-from milepost.core.admission.rates import CallRate
+from milepost.core.admission.rates import CallRate, TokenBucket, calls_left, next_call_at, refill, spend, was_set_back
 from milepost.core.item import Item
 from milepost.ledgers.aws.breakers import record_of, release_probes, take_probes
-from milepost.ledgers.aws.claim.tokens import take
 from milepost.ledgers.aws.queues.messages import SqsMessage
 from milepost.ledgers.aws.store import AwsStore
+from milepost.ledgers.aws.tables.documents import Control
+from milepost.ports.documents import read_as
 from milepost.ports.items import ClaimRequest
+
+BUCKET = "bucket"
+"""Kind of the control documents of token buckets, one for each scope with a rate: all processes share them."""
 
 
 class Admitted(Struct):
@@ -50,9 +54,9 @@ class StageAdmission:
         for lane, spent in self._ask.spent.items():
             rate = self._controls.rate(self._route, self._stage, lane)
             if spent and rate is not None:
-                take(self._store.control, self._name(lane), rate, self._now, 0, spent)
+                take_tokens(self._store.control, self._name(lane), rate, self._now, 0, spent)
         if self._rate is not None:
-            grant = take(self._store.control, self._name(None), self._rate, self._now, 0, sum(self._ask.spent.values()))
+            grant = take_tokens(self._store.control, self._name(None), self._rate, self._now, 0, sum(self._ask.spent.values()))
             self.next_at = grant.next_at
             if grant.next_at is not None:
                 return 0
@@ -130,7 +134,7 @@ class StageAdmission:
             over = paid - math.ceil(used / self._ask.batch)
             rate = self._rate if lane is None else self._controls.rate(self._route, self._stage, lane)
             if over > 0 and rate is not None:
-                take(self._store.control, self._name(lane), rate, self._now, 0, -over)
+                take_tokens(self._store.control, self._name(lane), rate, self._now, 0, -over)
         keys = {item.key for item in claimed}
         for lane, probes in self._probes.items():
             unused = [key for key in probes if key not in keys]
@@ -141,14 +145,15 @@ class StageAdmission:
         """Number of items that a lane may still get, by its limit of concurrent calls and by its rate."""
         ask = self._ask
         cap = self._controls.cap(self._route, self._stage, lane)
-        room = len(messages) if cap is None else min(len(messages), cap * ask.batch - ask.held.get(lane, 0))
+        free = None if cap is None else cap * ask.batch + ask.ahead.get(lane, 0) - ask.held.get(lane, 0)
+        room = len(messages) if free is None else min(len(messages), free)
         rate = self._controls.rate(self._route, self._stage, lane)
         if rate is not None and room > 0:
             room = min(room, self._take(lane, rate, min(room, ask.want)) * ask.batch)
         return room
 
     def _take(self, lane: str | None, rate: CallRate, items: int) -> int:
-        grant = take(self._store.control, self._name(lane), rate, self._now, math.ceil(items / self._ask.batch))
+        grant = take_tokens(self._store.control, self._name(lane), rate, self._now, math.ceil(items / self._ask.batch))
         self._taken[lane] = grant.granted
         if grant.next_at is not None:
             self.next_at = grant.next_at if self.next_at is None else min(self.next_at, grant.next_at)
@@ -164,3 +169,30 @@ class StageAdmission:
 def lane_of(message: SqsMessage) -> str:
     lane = message.body.get("lane", "")
     return lane if isinstance(lane, str) else ""
+
+
+class Grant(Struct, frozen=True):
+    """Number of calls that may be made now, and when another one may be made (None: the bucket has more already)."""
+
+    granted: int
+    next_at: int | None
+
+
+def take_tokens(control: Control, name: str, rate: CallRate, now: int, wanted: int, spent: int = 0) -> Grant:
+    """Take up to `wanted` tokens of a scope; `spent` ones are used already and may leave the bucket in debt. (A negative number
+    returns unused tokens.)
+
+    One read; one conditional write if tokens were taken or charged, or if the clock was set back. A lost race is
+    repeated: the winners empty the bucket, so this ends soon.
+    """
+    while True:
+        document = control.get(BUCKET, name)
+        kept = None if document is None else read_as(TokenBucket, document.value)
+        bucket = spend(refill(kept, rate, now), rate, spent)
+        granted = min(wanted, calls_left(bucket))
+        bucket = spend(bucket, rate, granted)
+        if not granted and not spent and not (kept is not None and was_set_back(kept, now)):
+            break
+        if control.write(BUCKET, name, bucket, expect=0 if document is None else document.version):
+            break
+    return Grant(granted, None if calls_left(bucket) else next_call_at(bucket, rate))

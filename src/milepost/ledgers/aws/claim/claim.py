@@ -19,22 +19,20 @@ from milepost.core.status import Status
 from milepost.ledgers.aws.apply import apply
 from milepost.ledgers.aws.claim.admission import StageAdmission, lane_of
 from milepost.ledgers.aws.claim.paused_lanes import hold
-from milepost.ledgers.aws.foreign_rows.aside import put_aside
 from milepost.ledgers.aws.names import due_shard, iso
-from milepost.ledgers.aws.offers import call_body
+from milepost.ledgers.aws.offers import message_body
 from milepost.ledgers.aws.queues.long_poll import LongPolls
 from milepost.ledgers.aws.queues.messages import Outgoing, SqsMessage, sendable
-from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
+from milepost.ledgers.aws.refused_rows import concerns_one_row, item_or_refused, quarantine_row, readable, why_unreadable
+from milepost.ledgers.aws.requests.client import ConditionFailed
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.item_rows import is_ours, item_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
-from milepost.ledgers.aws.tables.readable_rows import readable, whole
-from milepost.ledgers.aws.tables.row_faults import why_unreadable
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, Refused
 
 LOOK_MS = 250
-"""How often a worker checks whether a long poll of an idle queue has returned messages; this costs no request."""
+"""Interval at which a worker checks whether a long poll of an idle queue has returned messages; this costs no request."""
 SOON_MS = 2_000
 """Delay of a message whose item cannot be claimed yet."""
 MOST_COPIES = 400
@@ -66,7 +64,7 @@ class MessageClaims:
 
     def __init__(self, store: AwsStore) -> None:
         self._store = store
-        self._put_by: dict[tuple[str, str], list[tuple[SqsMessage, int]]] = {}
+        self._fragile_kept: dict[tuple[str, str], list[tuple[SqsMessage, int]]] = {}
         self._lanes: dict[tuple[str, str], set[str]] = {}
         self._polls = LongPolls(store.queues, store.settings.long_poll_s)
 
@@ -77,10 +75,10 @@ class MessageClaims:
     def claim(self, ask: ClaimRequest, now: int, jitter: float) -> ClaimResult:
         """Items of one stage, claimed under the lease of the request."""
         store, route = self._store, ask.plan.name
-        layout = store.know(ask.plan)
+        layout = store.load_route(ask.plan)
         if store.outdated(route, ask.plan.version, now):
             return ClaimResult([], outdated=True)
-        announced = store.notice(route, now)
+        announced = store.takes_effect_at(route, now)
         if announced is not None:
             return ClaimResult([], next_at=announced)
         holds = store.holds(now)
@@ -103,13 +101,13 @@ class MessageClaims:
         known = self._lanes.setdefault((route, ask.stage), set())
         known.update(lane_of(message) for message in messages)
         admitted = admission.admit(messages, known)
-        images = self._read_for_looks(ask, layout, admitted.chosen)
-        takes = [partial(self._take_alone, ask, layout, message, now, jitter, images) for message in admitted.chosen]
+        images = self._read_for_checks(ask, layout, admitted.chosen)
+        takes = [partial(self._claim_isolated, ask, layout, message, now, jitter, images) for message in admitted.chosen]
         verdicts = store.requests.each(takes)
         items = [verdict.item for verdict in verdicts if verdict.item is not None]
         try:
             admission.settle(items)
-            self._clear_away(ask, layout, verdicts, admitted.paused, admitted.waiting)
+            self._settle_messages(ask, layout, verdicts, admitted.paused, admitted.waiting)
         except LedgerError as error:
             # The claimed items are processed all the same; the other messages come again after their visibility timeout.
             if not items:
@@ -120,13 +118,13 @@ class MessageClaims:
         next_at = admission.next_at
         if not items and next_at is None:
             next_at = now if moved else now + store.settings.poll_ms
-        return ClaimResult(items, moved, next_at, fragile=bool(not ask.fragile and self._waiting(ask, now)), refused=refused)
+        return ClaimResult(items, moved, next_at, fragile=bool(not ask.fragile and self._fragile_messages(ask, now)), refused=refused)
 
     def _receive(self, ask: ClaimRequest, url: str, room: int, now: int) -> list[SqsMessage]:
         """Messages for the request, one for each item. A request for a fragile item first gets the messages that were kept."""
-        found = self._waiting(ask, now) if ask.fragile else []
+        found = self._fragile_messages(ask, now) if ask.fragile else []
         if ask.fragile:
-            self._put_by.pop((ask.plan.name, ask.stage), None)
+            self._fragile_kept.pop((ask.plan.name, ask.stage), None)
         if not found:
             found = self._polls.take(url)
         if not found:
@@ -140,36 +138,36 @@ class MessageClaims:
         write that it refers to. The others are deleted."""
         queues = self._store.queues
         seen: dict[str, SqsMessage] = {}
-        twice: list[SqsMessage] = []
+        duplicates: list[SqsMessage] = []
         for message in found:
             key = message.body.get("key")
             if not isinstance(key, str) or message.body.get("stage") != ask.stage or message.body.get("route") != ask.plan.name:
                 queues.set_aside("message", message.body, f"it is not a message for stage {ask.stage!r} of route {ask.plan.name!r}")
-                twice.append(message)
+                duplicates.append(message)
             elif key not in seen:
                 seen[key] = message
             elif _version_in(message) > _version_in(seen[key]):
-                twice.append(seen[key])
+                duplicates.append(seen[key])
                 seen[key] = message
             else:
-                twice.append(message)
-        queues.delete(twice)
+                duplicates.append(message)
+        queues.delete(duplicates)
         return list(seen.values())
 
-    def _read_for_looks(self, ask: ClaimRequest, layout: Layout, messages: Sequence[SqsMessage]) -> dict[str, Image]:
+    def _read_for_checks(self, ask: ClaimRequest, layout: Layout, messages: Sequence[SqsMessage]) -> dict[str, Image]:
         """The rows to check without a claim, read together; empty if the stage's items are claimed."""
-        if not _only_looks(ask):
+        if not _only_checks(ask):
             return {}
         return self._store.images(layout.route, [message.body["key"] for message in messages if message.received <= MOST_LOOKS])
 
-    def _take_alone(
+    def _claim_isolated(
         self, ask: ClaimRequest, layout: Layout, message: SqsMessage, now: int, jitter: float, images: Mapping[str, Image]
     ) -> MessageVerdict:
         """Process one message. A row that cannot be read, decided or written does not affect other items."""
         try:
-            return self._take(ask, layout, message, now, jitter, images)
+            return self._claim_message(ask, layout, message, now, jitter, images)
         except Exception as error:
-            if isinstance(error, LedgerError) and not isinstance(error, (LedgerDamaged, RowRefused)):
+            if not concerns_one_row(error):
                 raise
             return self._refuse(ask, layout, message, error, now, jitter)
 
@@ -178,7 +176,7 @@ class MessageClaims:
         store, stage, key = self._store, ask.plan.by_name[ask.stage], message.body["key"]
         image = store.images(layout.route, [key]).get(key)
         reason = str(error) if isinstance(error, LedgerError) else why_unreadable(error, image, layout)
-        item = None if image is None else whole(store, layout, image)
+        item = None if image is None else item_or_refused(store, layout, image)
         row = item.row if item is not None else None
         if row is not None and (row.terminal or row.stage != ask.stage or row.lease not in (None, ask.lease.token)):
             return MessageVerdict(message)
@@ -192,27 +190,27 @@ class MessageClaims:
         if isinstance(answer, Conflict):
             return MessageVerdict(message, later_ms=SOON_MS)
         if image is not None:
-            put_aside(store, layout, image, f"it cannot be claimed: {reason}", now)
+            quarantine_row(store, layout, image, f"it cannot be claimed: {reason}", now)
         return MessageVerdict(message, refused=Refused(reason, key, row))
 
-    def _take(
+    def _claim_message(
         self, ask: ClaimRequest, layout: Layout, message: SqsMessage, now: int, jitter: float, images: Mapping[str, Image] = _NO_IMAGES
     ) -> MessageVerdict:
         """One message: try the plain claim first; if its condition fails, decide on the row that DynamoDB returns. A row among `images`
         is checked without a claim."""
         key = message.body["key"]
         if key in images:
-            return self._look(ask, layout, message, images[key], now, jitter)
+            return self._decide(ask, layout, message, images[key], now, jitter)
         if ask.fragile:
             image = self._store.images(layout.route, [key]).get(key)
-            return MessageVerdict(message) if image is None else self._look(ask, layout, message, image, now, jitter)
+            return MessageVerdict(message) if image is None else self._decide(ask, layout, message, image, now, jitter)
         try:
             answer = self._store.requests.call("dynamodb", "update_item", **_claim(ask, layout, key, now), ReturnValues="ALL_NEW")
         except ConditionFailed as failed:
-            return MessageVerdict(message) if failed.image is None else self._look(ask, layout, message, failed.image, now, jitter)
+            return MessageVerdict(message) if failed.image is None else self._decide(ask, layout, message, failed.image, now, jitter)
         return MessageVerdict(message, item_of(answer["Attributes"], layout, self._store.values, message))
 
-    def _look(self, ask: ClaimRequest, layout: Layout, message: SqsMessage, image: Image, now: int, jitter: float) -> MessageVerdict:
+    def _decide(self, ask: ClaimRequest, layout: Layout, message: SqsMessage, image: Image, now: int, jitter: float) -> MessageVerdict:
         store, plan = self._store, ask.plan
         if not is_ours(image):
             return MessageVerdict(message, later_ms=SOON_MS)
@@ -237,7 +235,7 @@ class MessageClaims:
                 return MessageVerdict(message, later_ms=SOON_MS)  # the write that makes it ready may come after the message
             early = (row.look_at or now) - now
             return MessageVerdict(message, later_ms=early if 0 < early <= store.settings.longest_delay_s * 1000 else None)
-        if change.line is None and change.after.lease == ask.lease.token and _only_looks(ask) and message.received <= MOST_LOOKS:
+        if change.line is None and change.after.lease == ask.lease.token and _only_checks(ask) and message.received <= MOST_LOOKS:
             # Nothing is written: the outcome of a check is valid only for the present row (see `engine.work.settle`).
             return MessageVerdict(message, Item(replace(row, holder=ask.lease.holder, claimed_at=now), item.content, message))
         answer = apply(store, [change], now, {plan.name: plan.version})[0]
@@ -249,7 +247,7 @@ class MessageClaims:
             return MessageVerdict(message, moved=True)
         return MessageVerdict(message, Item(change.after, item.content, message))
 
-    def _clear_away(
+    def _settle_messages(
         self,
         ask: ClaimRequest,
         layout: Layout,
@@ -258,17 +256,17 @@ class MessageClaims:
         waiting: Sequence[SqsMessage],
     ) -> None:
         """Every message without a claimed item: delete it, delay it, keep it, or return it to the queue at once."""
-        put_by = self._put_by.setdefault((ask.plan.name, ask.stage), [])
-        put_by += [(verdict.message, ask.lease.until) for verdict in verdicts if verdict.fragile and not ask.fragile]
+        kept = self._fragile_kept.setdefault((ask.plan.name, ask.stage), [])
+        kept += [(verdict.message, ask.lease.until) for verdict in verdicts if verdict.fragile and not ask.fragile]
         ended = [verdict for verdict in verdicts if verdict.item is None and not verdict.fragile]
         later = [(verdict.message, verdict.later_ms) for verdict in ended if verdict.later_ms]
-        self._put_off(later)
+        self._delay(later)
         self._store.queues.delete([verdict.message for verdict in ended if verdict.later_ms is None])
         self._hold(layout, paused)
         at_once = [verdict.message for verdict in ended if verdict.later_ms == 0]
         self._store.queues.release([*at_once, *waiting])
 
-    def _put_off(self, later: Sequence[tuple[SqsMessage, int]]) -> None:
+    def _delay(self, later: Sequence[tuple[SqsMessage, int]]) -> None:
         """Replace the message by a delayed copy: a hidden message would count against the queue's in-flight limit."""
         queues, longest = self._store.queues, self._store.settings.longest_delay_s
         copies = []
@@ -276,7 +274,7 @@ class MessageClaims:
             body = message.body
             count = int(body.get("copies", 0)) + 1
             if count <= MOST_COPIES:
-                copy = call_body(body["route"], body["key"], body["stage"], lane_of(message), count, _version_in(message))
+                copy = message_body(body["route"], body["key"], body["stage"], lane_of(message), count, _version_in(message))
                 copies.append(Outgoing(message.url, sendable(_encode(copy).decode()), min(longest, -(-wait_ms // 1000)), lane_of(message)))
         if copies:
             queues.send(copies)
@@ -290,12 +288,12 @@ class MessageClaims:
                 hold(self._store, layout, row)
         self._store.queues.delete(list(paused))
 
-    def _waiting(self, ask: ClaimRequest, now: int) -> list[SqsMessage]:
+    def _fragile_messages(self, ask: ClaimRequest, now: int) -> list[SqsMessage]:
         """Kept messages of fragile items that are still valid."""
-        return [message for message, until in self._put_by.get((ask.plan.name, ask.stage), ()) if until > now]
+        return [message for message, until in self._fragile_kept.get((ask.plan.name, ask.stage), ()) if until > now]
 
 
-def _only_looks(ask: ClaimRequest) -> bool:
+def _only_checks(ask: ClaimRequest) -> bool:
     """Whether the stage only checks without a claim. An item that two workers were lost with is always claimed."""
     return not ask.plan.by_name[ask.stage].claims and not ask.fragile
 

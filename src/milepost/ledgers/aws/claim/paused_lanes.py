@@ -1,4 +1,4 @@
-"""Paused lanes, and lanes with an open breaker: their rows are in a separate index partition, and are offered when the lane is open again."""
+"""Held rows: rows of paused lanes and of lanes with an open breaker have their own index partition until `resume` offers them again."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from milepost.core.status import Status
 from milepost.ledgers.aws.apply import apply
 from milepost.ledgers.aws.breakers import record_of
 from milepost.ledgers.aws.names import SHARDS, due_shard
-from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
+from milepost.ledgers.aws.refused_rows import readable
+from milepost.ledgers.aws.requests.client import RowRefused
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
-from milepost.ledgers.aws.tables.keys import Layout
-from milepost.ledgers.aws.tables.readable_rows import readable
+from milepost.ledgers.aws.tables.keys import Layout, due_query
 from milepost.ports.documents import Document
 from milepost.ports.items import Refused
 
 HOLDING = "holding"
-"""Lanes that have, or had, rows in a separate partition."""
+"""Kind of control documents: lanes that have, or had, held rows."""
 PACE = 1000
 """Maximum rows that are offered in one run, over all lanes."""
 EMPTY_MS = 600_000
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 def hold(store: AwsStore, layout: Layout, row: Row) -> None:
-    """Move a row to the separate partition until its lane is resumed."""
+    """Move a row to the partition of held rows until its lane is resumed."""
     record_hold(store, row)
     update = Update(layout, row.key)
     update.set("dueShard", {"S": partition(row)})
@@ -97,28 +97,21 @@ def _open_lanes(store: AwsStore, now: int) -> list[_Lane]:
         stage = None if plan is None else plan.by_name.get(stage_name)
         if layout is None or stage is None or is_held(holds, route, stage_name, lane):
             continue
-        room = _let_through(store, route, stage, lane, now)
+        room = _breaker_room(store, route, stage, lane, now)
         if room != 0:
-            lanes.append(_Lane(name, record, layout, stage, lane, _standing_apart(store, layout, stage_name, lane), room))
+            lanes.append(_Lane(name, record, layout, stage, lane, _held_keys(store, layout, stage_name, lane), room))
     return lanes
 
 
-def _let_through(store: AwsStore, route: str, stage: Stage, lane: str, now: int) -> int | None:
+def _breaker_room(store: AwsStore, route: str, stage: Stage, lane: str, now: int) -> int | None:
     """Number of rows that the lane's breaker lets through now; None: any number."""
     breaker, record = stage.breaker_of(lane), record_of(store, route, stage, lane, now)
     return None if breaker is None else room_for(record, breaker, now)
 
 
-def _standing_apart(store: AwsStore, layout: Layout, stage: str, lane: str) -> Iterator[str]:
+def _held_keys(store: AwsStore, layout: Layout, stage: str, lane: str) -> Iterator[str]:
     for shard in range(SHARDS):
-        found = store.requests.query(
-            layout.table,
-            IndexName="due",
-            KeyConditionExpression="#shard = :shard",
-            ExpressionAttributeNames={"#shard": "dueShard"},
-            ExpressionAttributeValues={":shard": {"S": f"held#{stage}#{lane}#{shard}"}},
-            Limit=100,
-        )
+        found = store.requests.query(layout.table, **due_query(f"held#{stage}#{lane}#{shard}"), Limit=100)
         yield from (layout.key_of(image) for image in found)
 
 
@@ -177,17 +170,15 @@ def _offer(store: AwsStore, layout: Layout, row: Row, stage: Stage, now: int) ->
 
 def partition(row: Row) -> str:
     """The index partition of a held row."""
-    return held_at(row.stage, row.lane, row.key)
+    return held_partition(row.stage, row.lane, row.key)
 
 
-def held_at(stage: str, lane: str, key: str) -> str:
+def held_partition(stage: str, lane: str, key: str) -> str:
     return f"held#{stage}#{lane}#{due_shard('', key).removeprefix('#')}"
 
 
 def _write(store: AwsStore, update: Update) -> None:
     try:
-        store.requests.call("dynamodb", "update_item", **update.params())
+        update.written(store.requests)  # False: the row has changed meanwhile, and is already in the right place
     except RowRefused as refused:
         log.error("a row cannot be moved to or from the partition of held rows: %s", refused)
-    except ConditionFailed:
-        return  # the row has changed meanwhile, and is already in the right place

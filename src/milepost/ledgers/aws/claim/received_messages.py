@@ -46,10 +46,10 @@ class FunctionMessages(MessageClaims):
     def answer(self, ask: ClaimRequest, messages: Sequence[SqsMessage], now: int, jitter: float) -> MessageResults:
         """Claim the items of these messages, within pauses and rates. An error of one does not affect the others."""
         store, route = self._store, ask.plan.name
-        layout = store.know(ask.plan)
+        layout = store.load_route(ask.plan)
         if store.outdated(route, ask.plan.version, now):
             return MessageResults(failed=list(messages), outdated=True)
-        announced = store.notice(route, now)
+        announced = store.takes_effect_at(route, now)
         if announced is not None:
             return MessageResults(waiting=list(messages), next_at=announced, announced=True)
         admission = StageAdmission(store, ask, now)
@@ -57,7 +57,7 @@ class FunctionMessages(MessageClaims):
         # Nothing else is claimed beside these, so no lane need leave room for another.
         admitted = admission.admit(self._distinct(ask, messages), set())
         answered = MessageResults(waiting=admitted.waiting)
-        images = self._read_for_looks(ask, layout, admitted.chosen)
+        images = self._read_for_checks(ask, layout, admitted.chosen)
         tries = [partial(self._try, ask, layout, message, now, jitter, images) for message in admitted.chosen]
         verdicts = store.requests.each(tries)
         later: list[tuple[SqsMessage, int]] = []
@@ -74,7 +74,7 @@ class FunctionMessages(MessageClaims):
                 answered.moved += verdict.moved
         with suppress(LedgerError):  # the tokens come back with time; the items are claimed
             admission.settle(answered.items)
-        answered.failed += self.put_off(later)
+        answered.failed += self.delay(later)
         try:
             self._hold(layout, admitted.paused)
         except LedgerError:
@@ -82,10 +82,10 @@ class FunctionMessages(MessageClaims):
         answered.next_at = admission.next_at
         return answered
 
-    def put_off(self, later: Sequence[tuple[SqsMessage, int]]) -> list[SqsMessage]:
+    def delay(self, later: Sequence[tuple[SqsMessage, int]]) -> list[SqsMessage]:
         """Send a copy of each that arrives after so many milliseconds; returns those for which that failed."""
         try:
-            self._put_off(later)
+            self._delay(later)
         except LedgerError:
             return [message for message, _ in later]
         # A message that was delayed too often is not delayed again: it stays in its queue.
@@ -95,7 +95,7 @@ class FunctionMessages(MessageClaims):
         self, ask: ClaimRequest, layout: Layout, message: SqsMessage, now: int, jitter: float, images: Mapping[str, Image]
     ) -> MessageVerdict | None:
         try:
-            return self._take_alone(ask, layout, message, now, jitter, images)
+            return self._claim_isolated(ask, layout, message, now, jitter, images)
         except LedgerError:
             return None
 

@@ -11,31 +11,8 @@ from math import ceil
 from milepost.core.routes.backoff import Checks
 from milepost.core.routes.plan import EXTERNAL_RESEND
 from milepost.core.routes.route import Route, Stage
+from milepost.ledgers.aws.cost import steps
 from milepost.ledgers.aws.cost.meter import Meter, Need, Usage
-from milepost.ledgers.aws.cost.steps import (
-    ACCEPTED,
-    CALL_BODY,
-    COLUMN,
-    FAILED_LINE,
-    FIXED,
-    KEY_FIELD,
-    KEYS,
-    LANE,
-    LAST_LEASE,
-    LEASED,
-    LINE_ON_ROW,
-    LONG_ID,
-    LONGEST_DELAY_MS,
-    MOVED_ON,
-    OFFER_BODY,
-    QUEUED,
-    REFERENCE,
-    THROUGH,
-    TOKEN,
-    TRIED,
-    WITH_KEY,
-    WORKER_MS,
-)
 from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.tables.keys import key_attributes
 from milepost.ledgers.aws.tables.values import LARGEST
@@ -45,28 +22,28 @@ __all__ = ["Need", "Usage", "predicted"]
 
 def predicted(route: Route, usage: Usage | None = None, names: ResourceNames | None = None) -> Need:
     """Needs of one item of the route. With `names` the tables have the names of that deployment, for comparison with its counts."""
-    return _Walk(route, usage or Usage(), names or ResourceNames("milepost")).need()
+    return _RouteCost(route, usage or Usage(), names or ResourceNames("milepost")).need()
 
 
-class _Walk:
+class _RouteCost:
     """The steps of one item through its route."""
 
     def __init__(self, route: Route, usage: Usage, names: ResourceNames) -> None:
         self._route, self._usage = route, usage
         self._meter = Meter(route.name, usage, names)
-        self._held = REFERENCE if self._meter.blob else self._stored()
+        self._held = steps.REFERENCE if self._meter.blob else self._stored()
         self._failed: dict[str, int] | None = None
         """The row of an item that has failed for good."""
 
     def need(self) -> Need:
         stages = self._route.stages
-        self._come_in(stages[0])
+        self._intake(stages[0])
         reach, offered = 1.0, self._usage.adopted and stages[0].external
         for number, stage in enumerate(stages):
             following = stages[number + 1] if number + 1 < len(stages) else None
             if not offered:
                 self._offer(stage, reach)
-            reach *= self._outside(stage, following, reach) if stage.external else self._work(stage, following, reach)
+            reach *= self._external_stage(stage, following, reach) if stage.external else self._handler_stage(stage, following, reach)
             # The relay offers an item at an external stage in the write that brings it there.
             offered = stage.external and following is not None and following.external
         self._meter.step("marked", reach, row={"trail": 0})
@@ -86,7 +63,7 @@ class _Walk:
         plain = not callable(key) and ((key,) if isinstance(key, str) else tuple(key)) == fields
         if self._usage.adopted or self._route.carries is not None or not plain:
             return self._usage.payload
-        return max(2, self._usage.payload - self._usage.key - KEY_FIELD * len(fields)) + WITH_KEY
+        return max(2, self._usage.payload - self._usage.key - steps.KEY_FIELD * len(fields)) + steps.WITH_KEY
 
     def _columns(self) -> int:
         """Bytes of the attributes that the route's rows have for people: fields of the key are there once more."""
@@ -94,62 +71,68 @@ class _Walk:
         fields = () if callable(key) else (key,) if isinstance(key, str) else tuple(key)
         columns = [name for name in self._route.columns if name not in key_attributes(self._route)]
         repeated = self._usage.key if any(name in fields for name in columns) else 0
-        return repeated + sum(len(name) + (0 if name in fields else COLUMN) for name in columns)
+        return repeated + sum(len(name) + (0 if name in fields else steps.COLUMN) for name in columns)
 
     # The steps ----------------------------------------------------------------------------------------------------------
-    def _come_in(self, first: Stage) -> None:
+    def _intake(self, first: Stage) -> None:
         usage, need = self._usage, self._meter.need
-        many = min(KEYS, max(1, usage.batch))
+        many = min(steps.KEYS, max(1, usage.batch))
         self._meter.row = {"key": usage.key, "input": 5 + self._held, "columns": self._columns()}
-        self._meter.row["lane"] = LANE * (first.lane is not None)
-        ours = {"fixed": FIXED + 2 * len(first.name), "trail": ACCEPTED, "token": LONG_ID if usage.adopted else TOKEN}
+        self._meter.row["lane"] = steps.LANE * (first.lane is not None)
+        ours = {
+            "fixed": steps.FIXED + 2 * len(first.name),
+            "trail": steps.ACCEPTED,
+            "token": steps.LONG_ID if usage.adopted else steps.TOKEN,
+        }
         if not usage.adopted:
             # Row and seal are read before the put.
             self._meter.reads(self._meter.rows, 1, many)
             self._meter.reads(self._meter.names.seen, 1, many)
             self._meter.step("put", row=ours)
+            if usage.endpoint:
+                self._meter.endpoint(usage.payload)
         else:
             self._meter.step("put by others")
             self._meter.reads(self._meter.names.seen, 1, 1)
             need.calls["dynamodb", "query"] += 1
             need.units[self._meter.names.history, "read"] += 1
-            self._meter.step("adopted", offers=first.external, row={**ours, "queued": QUEUED if first.external else 0})
+            self._meter.step("adopted", offers=first.external, row={**ours, "queued": steps.QUEUED if first.external else 0})
             if first.external:
-                self._meter.message(OFFER_BODY + usage.payload)
+                self._meter.message(steps.OFFER_BODY + usage.payload)
         if self._meter.blob:
             need.calls["s3", "put_object"] += 1
             need.blob_bytes += usage.payload
 
     def _offer(self, stage: Stage, weight: float) -> None:
-        row = {"trail": LINE_ON_ROW if stage.external else 0, "queued": QUEUED}
+        row = {"trail": steps.LINE_ON_ROW if stage.external else 0, "queued": steps.QUEUED}
         self._meter.step("offered" if stage.external else "called", weight, stage, offers=stage.external, row=row)
-        self._meter.message(OFFER_BODY + self._usage.payload if stage.external else CALL_BODY, weight)
+        self._meter.message(steps.OFFER_BODY + self._usage.payload if stage.external else steps.CALL_BODY, weight)
 
-    def _outside(self, stage: Stage, following: Stage | None, weight: float) -> float:
+    def _external_stage(self, stage: Stage, following: Stage | None, weight: float) -> float:
         """An external stage: the partner looks and confirms, the relay advances the item."""
         usage = self._usage
-        self._meter.receive(OFFER_BODY + usage.payload, weight * max(1, usage.checks))
+        self._meter.receive(steps.OFFER_BODY + usage.payload, weight * max(1, usage.checks))
         for _ in range(usage.wait_ms // (stage.resend_after_ms or EXTERNAL_RESEND)):
-            self._meter.reads(self._meter.rows, 2 * weight, min(KEYS, usage.batch))
-            self._meter.step("resent", weight, stage, offers=True, row={"trail": LINE_ON_ROW})
-            self._meter.message(OFFER_BODY + usage.payload, weight)
-            self._meter.receive(OFFER_BODY + usage.payload, weight)
+            self._meter.reads(self._meter.rows, 2 * weight, min(steps.KEYS, usage.batch))
+            self._meter.step("resent", weight, stage, offers=True, row={"trail": steps.LINE_ON_ROW})
+            self._meter.message(steps.OFFER_BODY + usage.payload, weight)
+            self._meter.receive(steps.OFFER_BODY + usage.payload, weight)
         result = 10 + len(stage.name) + min(usage.result, LARGEST)
         self._meter.step("confirmed", weight, row={f"result {stage.name}": result})
         at_once = following is not None and following.external
-        self._move(following, weight, stage, {"trail": LINE_ON_ROW + MOVED_ON * at_once}, offers=at_once)
+        self._move(following, weight, stage, {"trail": steps.LINE_ON_ROW + steps.MOVED_ON * at_once}, offers=at_once)
         if at_once:
-            self._meter.message(OFFER_BODY + usage.result, weight)
+            self._meter.message(steps.OFFER_BODY + usage.result, weight)
         return 1.0
 
-    def _work(self, stage: Stage, following: Stage | None, weight: float) -> float:
+    def _handler_stage(self, stage: Stage, following: Stage | None, weight: float) -> float:
         """A handler stage with its attempts and looks; returns the share of items that complete it."""
         usage, fails = self._usage, self._usage.retries
         waits = stage.checks != Checks()
         for look in range(usage.checks - 1 if waits else 0):
             self._claim(stage, weight)
             first = look == 0
-            row = {"trail": self._meter.row["trail"] + LINE_ON_ROW * first, "lease": LAST_LEASE}
+            row = {"trail": self._meter.row["trail"] + steps.LINE_ON_ROW * first, "lease": steps.LAST_LEASE}
             self._meter.step("not yet", weight, stage, lines=float(first), row=row)
             self._again(stage, weight, stage.checks.after_ms(look))
         through = dict(self._meter.row)
@@ -162,7 +145,7 @@ class _Walk:
                 break
             self._claim(stage, tried)
             claimed = dict(self._meter.row)
-            settled = {"trail": claimed["trail"] + LINE_ON_ROW, "lease": LAST_LEASE}
+            settled = {"trail": claimed["trail"] + steps.LINE_ON_ROW, "lease": steps.LAST_LEASE}
             passed += tried * (1 - fails - rejects)
             self._move(following, tried * (1 - fails - rejects), stage, {**settled, **output})
             through = dict(self._meter.row) if number == 0 else through
@@ -170,8 +153,8 @@ class _Walk:
             # The details of an error are in retryHistory, in lastError and, until it is copied, in the history line.
             after = {
                 **settled,
-                "trail": claimed["trail"] + FAILED_LINE,
-                "tries": claimed.get("tries", 0) + TRIED + details,
+                "trail": claimed["trail"] + steps.FAILED_LINE,
+                "tries": claimed.get("tries", 0) + steps.TRIED + details,
                 "error": details,
             }
             last = number + 1 == attempts
@@ -186,26 +169,27 @@ class _Walk:
         return passed / weight if weight else 0.0
 
     def _claim(self, stage: Stage, weight: float) -> None:
-        self._meter.receive(CALL_BODY, weight)
-        self._meter.step("claimed", weight, stage, row={"lease": LEASED})
+        self._meter.receive(steps.CALL_BODY, weight)
+        self._meter.step("claimed", weight, stage, row={"lease": steps.LEASED})
         self._meter.need.calls["s3", "get_object"] += weight * self._meter.blob
+        self._meter.need.bytes_out += weight * self._usage.sends
         if stage.rate is not None:
             self._meter.tokens(2 * weight / self._meter.full)
         if self._usage.lambdas:
-            ms = WORKER_MS + self._usage.takes_ms * ceil(self._meter.full / stage.concurrency / stage.batch)
+            ms = steps.WORKER_MS + self._usage.takes_ms * ceil(self._meter.full / stage.concurrency / stage.batch)
             self._meter.invoke(weight / self._meter.full, ms)
 
     def _again(self, stage: Stage, weight: float, delay_ms: float) -> None:
         """The next attempt: by a delayed message, or by the resender where the delay is too long for SQS."""
-        if delay_ms > LONGEST_DELAY_MS:
-            self._meter.reads(self._meter.rows, weight, min(KEYS, self._usage.batch))
+        if delay_ms > steps.LONGEST_DELAY_MS:
+            self._meter.reads(self._meter.rows, weight, min(steps.KEYS, self._usage.batch))
             self._meter.step("called again", weight, stage)
-        self._meter.message(CALL_BODY, weight)
+        self._meter.message(steps.CALL_BODY, weight)
 
     def _move(self, following: Stage | None, weight: float, stage: Stage, row: dict[str, int], *, offers: bool = False) -> None:
-        row = {**row, "through": self._meter.row.get("through", 0) + THROUGH + len(stage.name)}
+        row = {**row, "through": self._meter.row.get("through", 0) + steps.THROUGH + len(stage.name)}
         if following is None:
             self._meter.step("ended", weight, stage, row=row)
         else:
-            row |= {"next": 20 + len(following.name), "token": LONG_ID if self._usage.adopted else 0}
+            row |= {"next": 20 + len(following.name), "token": steps.LONG_ID if self._usage.adopted else 0}
             self._meter.step("advanced", weight, following, offers=offers, row=row)

@@ -47,6 +47,10 @@ class Prices(Struct, frozen=True, kw_only=True):
     """Standard topics; each 64 KB of a request counts as one."""
     deliveries: Price
     """From a topic to a queue."""
+    api_requests: Price
+    """HTTP APIs of API Gateway, the first 300 million a month; each 512 KB of a request counts as one."""
+    data_out: Price
+    """From AWS to the internet, the first 10 TB a month."""
     calls: Price
     """Lambda's requests."""
     compute: Price
@@ -60,7 +64,17 @@ class Prices(Struct, frozen=True, kw_only=True):
 
 
 def _prices(
-    *, writes: float, reads: float, streams: float, stored: float, recovery: float, put: float, get: float, blobs: float, logs: float
+    *,
+    writes: float,
+    reads: float,
+    streams: float,
+    stored: float,
+    recovery: float,
+    api: float,
+    put: float,
+    get: float,
+    blobs: float,
+    logs: float,
 ) -> Prices:
     """Prices of a region; arguments are those that differ between regions."""
     return Prices(
@@ -72,6 +86,8 @@ def _prices(
         queue_requests=Price(0.40, "request", MILLION),
         publishes=Price(0.50, "request", MILLION),
         deliveries=Price(0.0, "delivery", MILLION),
+        api_requests=Price(api, "request", MILLION),
+        data_out=Price(0.09, "GB"),
         calls=Price(0.20, "call", MILLION),
         compute=Price(0.0000133334, "GB-second"),
         blob_puts=Price(put, "request", 1000),
@@ -85,10 +101,19 @@ def _prices(
 
 REGIONS: dict[str, Prices] = {
     "us-east-1": _prices(
-        writes=0.625, reads=0.125, streams=0.02, stored=0.25, recovery=0.20, put=0.005, get=0.0004, blobs=0.023, logs=0.50
+        writes=0.625, reads=0.125, streams=0.02, stored=0.25, recovery=0.20, api=1.00, put=0.005, get=0.0004, blobs=0.023, logs=0.50
     ),
     "eu-west-2": _prices(
-        writes=0.7423, reads=0.1485, streams=0.0238, stored=0.29715, recovery=0.23772, put=0.0053, get=0.00042, blobs=0.024, logs=0.5985
+        writes=0.7423,
+        reads=0.1485,
+        streams=0.0238,
+        stored=0.29715,
+        recovery=0.23772,
+        api=1.16,
+        put=0.0053,
+        get=0.00042,
+        blobs=0.024,
+        logs=0.5985,
     ),
 }
 
@@ -112,6 +137,8 @@ def dollars(need: Need, prices: Prices, *, lambdas: bool = True) -> dict[str, fl
         "SQS": prices.queue_requests.of(need.queue_requests),
         "SNS": prices.publishes.of(need.publishes) + prices.deliveries.of(need.events),
         "Lambda": prices.calls.of(need.invocations) + prices.compute.of(need.gb_seconds),
+        "API Gateway": prices.api_requests.of(need.api_requests),
+        "data out": prices.data_out.of(need.bytes_out / 1e9),
         "S3": prices.blob_puts.of(puts) + prices.blob_gets.of(gets),
         "CloudWatch logs": prices.logs.of(need.log_bytes / 1e9),
         "a month's storage": prices.stored.of(kept_gb) + prices.recovery.of(kept_gb) + prices.blob_stored.of(blob_gb),

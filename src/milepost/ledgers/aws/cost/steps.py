@@ -48,6 +48,8 @@ READ = 4 * KB
 """Bytes per read unit."""
 CHUNK = 64 * KB
 """Bytes per charged part of an SQS or SNS request."""
+API_CHUNK = 512 * KB
+"""Bytes per charged part of a request to API Gateway."""
 LONGEST_DELAY_MS = 900_000
 MESSAGES, RECORDS, KEYS, WRITES = 10, 100, 100, 25
 """Maximum entries of an SQS or SNS batch, a relay call, a BatchGetItem and a BatchWriteItem."""
@@ -68,6 +70,8 @@ TRIED = 450
 """A failed attempt: an entry of retryHistory, lastError and nextRetryAt."""
 # Bytes elsewhere.
 LINE, SEAL, ENTRY, OVERHEAD, CALL_BODY, OFFER_BODY, EVENT = 380, 256, 120, 100, 120, 420, 700
+ANSWER = 950
+"""The answer to POST /message with its headers."""
 BLOCK, BLOCK_LINE = 80, 8
 EVIDENCE, EVIDENCE_LINE = 540, 430
 """Kept evidence of an ended item: fixed bytes, and bytes per line, as text and as prose; input and results are added."""
@@ -77,4 +81,5 @@ FEED, PART, PLACE = 1000, 1024, 40
 # Assumed, not measured: run time of functions beside the handlers, and their log volume.
 MEMORY_GB = 0.5
 WORKER_MS, RELAY_MS, RELAY_RECORD_MS, EVIDENCE_MS = 60, 70, 2, 10
+ACCEPT_GB, ACCEPT_MS = 1.0, 40
 LOG_BYTES = 500

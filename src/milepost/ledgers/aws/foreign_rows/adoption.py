@@ -15,10 +15,9 @@ from milepost.core.history import Line
 from milepost.core.item import Item, digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Reason, Status
-from milepost.ledgers.aws.foreign_rows.aside import set_aside
-from milepost.ledgers.aws.offers import call_of, send
+from milepost.ledgers.aws.offers import message_for, send
 from milepost.ledgers.aws.queues.messages import Outgoing
-from milepost.ledgers.aws.requests.client import ConditionFailed
+from milepost.ledgers.aws.refused_rows import quarantine_copy
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update, place_of, put_of
 from milepost.ledgers.aws.tables.item_rows import attributes, content_of, correlation_of, is_ours, row_of
@@ -50,20 +49,20 @@ def adopt(
     there, for `carry_out` to do many at once."""
     if old is not None and is_ours(old):
         return _restore(store, layout, key, image, old, now)
-    wrong = plan.route.closed or (_wrong(layout, image) if by == OUTSIDE else None)
-    if wrong is not None:
-        return _set_aside(store, layout, image, wrong, now)
+    fault = plan.route.closed or (_fault_of(layout, image) if by == OUTSIDE else None)
+    if fault is not None:
+        return _set_aside(store, layout, image, fault, now)
     content = store.values.decode(image["input"]) if "input" in image else None
     seal = store.seals(layout.route, [key]).get(key)
     if seal is not None:
         if seal.current_digest != digest_of(content):
-            wrong = f"it ended before ({seal.status}) with other content; Milepost does not process a finished item again"
-            return _set_aside(store, layout, image, wrong, now)
+            fault = f"it ended before ({seal.status}) with other content; Milepost does not process a finished item again"
+            return _set_aside(store, layout, image, fault, now)
         return _remove(store, layout, key, image)
     written = store.journal.history(layout.route, key)
     if written and not _forgotten(plan, written[-1].line, now):
         return _set_aside(store, layout, image, f"it has {len(written)} history lines but had no row: another program removed it", now)
-    adoption = _take_in(store, layout, plan, key, image, content, now, by)
+    adoption = _adoption(store, layout, plan, key, image, content, now, by)
     if later is not None:
         later.append(adoption)
         return "adopted"
@@ -79,33 +78,33 @@ def _forgotten(plan: Plan, last: Line, now: int) -> bool:
 def carry_out(store: AwsStore, adoptions: Sequence[Adoption]) -> int:
     """Send all messages, then write the rows; returns how many were adopted here (other processes adopted the rest)."""
     send(store, [adoption.call for adoption in adoptions if adoption.call is not None])
-    return sum(store.requests.each([partial(_write, store, adoption.update) for adoption in adoptions]))
+    return sum(store.requests.each([partial(adoption.update.written, store.requests) for adoption in adoptions]))
 
 
-def _wrong(layout: Layout, image: Image) -> str | None:
+def _fault_of(layout: Layout, image: Image) -> str | None:
     """Why a row of another program cannot be adopted automatically."""
-    misnamed = layout.misnamed(image)
-    if misnamed is not None:
-        return misnamed
+    fault = layout.foreign_key_fault(image)
+    if fault is not None:
+        return fault
     if "input" not in image:
         return "it has no input; an update of a removed row creates such a row"
-    born = sorted(name for name in image if name.startswith(layout.prefix))
-    if born:
-        return f"it was created with {born[0]}; an unknown item cannot be confirmed"
+    confirmations = sorted(name for name in image if name.startswith(layout.prefix))
+    if confirmations:
+        return f"it was created with {confirmations[0]}; an unknown item cannot be confirmed"
     at = image.get("queue", {}).get("S")
     if at is not None and at != next(iter(layout.stages), at):
         return f"it is already at stage {at!r}; 'milepost adopt' takes it in at that stage"
     return None
 
 
-def _take_in(store: AwsStore, layout: Layout, plan: Plan, key: str, image: Image, content: Any, now: int, by: str) -> Adoption:
+def _adoption(store: AwsStore, layout: Layout, plan: Plan, key: str, image: Image, content: Any, now: int, by: str) -> Adoption:
     """Offer and record it in one write, after the send; sets only our own attributes, and only if they are still absent."""
     correlation = correlation_of(image, key)
     start = plan.route.start_of(content, now)
     first = accept(plan, key, content, now, correlation_id=correlation, digest=digest_of(content), by=by, not_before=start)
     call = None
     if first.after.status is Status.QUEUED:
-        call = call_of(store, Item(first.after, content_of(image, layout, store.values)), plan.first)
+        call = message_for(store, Item(first.after, content_of(image, layout, store.values)), plan.first)
     row = put_of(first, content, layout, store.values, secrets.token_hex(8))
     update = Update(layout, key)
     for name, value in row.items():
@@ -131,7 +130,7 @@ def _restore(store: AwsStore, layout: Layout, key: str, image: Image, old: Image
         if not name.startswith(layout.prefix):
             update.remove(name)
     update.equal("version", None)
-    return "restored" if _write(store, update) else "known"
+    return "restored" if update.written(store.requests) else "known"
 
 
 def _with_line(store: AwsStore, layout: Layout, noted: Change, old: Image) -> Image:
@@ -146,27 +145,15 @@ def _with_line(store: AwsStore, layout: Layout, noted: Change, old: Image) -> Im
 
 def _remove(store: AwsStore, layout: Layout, key: str, image: Image) -> str:
     """Remove the row of a known key, if it is unchanged."""
-    try:
-        store.requests.call(
-            "dynamodb",
-            "delete_item",
-            TableName=layout.table,
-            Key=layout.key_image(key),
-            ConditionExpression="attribute_not_exists(#version) AND #input = :input",
-            ExpressionAttributeNames={"#version": "version", "#input": "input"},
-            ExpressionAttributeValues={":input": image["input"]},
-        )
-    except ConditionFailed:
-        pass
+    store.requests.write_if(
+        "delete_item",
+        TableName=layout.table,
+        Key=layout.key_image(key),
+        ConditionExpression="attribute_not_exists(#version) AND #input = :input",
+        ExpressionAttributeNames={"#version": "version", "#input": "input"},
+        ExpressionAttributeValues={":input": image["input"]},
+    )
     return "known"
-
-
-def _write(store: AwsStore, update: Update) -> bool:
-    try:
-        store.requests.call("dynamodb", "update_item", **update.params())
-    except ConditionFailed:
-        return False
-    return True
 
 
 def _set_aside(store: AwsStore, layout: Layout, image: Image, reason: str, now: int) -> str:
@@ -174,5 +161,5 @@ def _set_aside(store: AwsStore, layout: Layout, image: Image, reason: str, now: 
     key = layout.key_of(image)
     if is_ours(store.images(layout.route, [key]).get(key, {})):
         return "known"
-    set_aside(store, layout, image, reason, now)
+    quarantine_copy(store, layout, image, reason, now)
     return "set aside"

@@ -15,7 +15,6 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status
 from milepost.core.values.json import canonical_json
 from milepost.core.values.refusal import Refusal
-from milepost.ledgers.aws.requests.client import ConditionFailed
 from milepost.ledgers.aws.row_duties import OUTSIDE
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.stream.records import StreamRecord
@@ -38,14 +37,12 @@ def keep_input(store: AwsStore, layout: Layout, record: StreamRecord) -> None:
     update.set(name, old["input"])
     update.equal(name, None)
     update.equal("version", new["version"])
-    try:
-        store.requests.call("dynamodb", "update_item", **update.params())
-    except ConditionFailed:
-        return  # the row has changed; the writer of that change read the rewritten input
-    new[name] = old["input"]
+    # If the row has changed, the writer of that change has read the rewritten input.
+    if update.written(store.requests):
+        new[name] = old["input"]
 
 
-def has_refused(row: Row) -> bool:
+def has_refused_answer(row: Row) -> bool:
     """Whether the row has an answer for its stage that does not confirm it."""
     handle = row.handle
     if not isinstance(handle, Handle) or handle.confirmation is None:
@@ -54,11 +51,11 @@ def has_refused(row: Row) -> bool:
     return not ended and row.stage not in row.kept and row.stage not in handle.through
 
 
-def take_off(store: AwsStore, item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> Change | None:
-    """The write for an answer that does not confirm its stage: note it once and remove it from the row, so that the same answer given
-    again is noticed. None: there is no such answer."""
+def remove_refused_answer(store: AwsStore, item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> Change | None:
+    """The change for an answer that does not confirm its stage: note it once and remove it from the row, so that the same answer, given
+    again, makes a new stream record. None: there is no such answer."""
     row = item.row
-    if row.stage not in plan.by_name or not has_refused(row):
+    if row.stage not in plan.by_name or not has_refused_answer(row):
         return None
     value = store.values.decode(row.handle.confirmation)
     decided: Change | Refusal | None = None
@@ -85,8 +82,8 @@ def still_waiting(row: Row, image: Image, plan: Plan, now: int) -> Change | None
 
 
 def disputed(row: Row, image: Image, layout: Layout, records: Sequence[StreamRecord], values: Values, now: int) -> Change | None:
-    """The first valid answer wins. A different one for an earlier stage is noted, and the first is written back; so it is when it was
-    emptied or removed."""
+    """The change for answers of completed stages that another program has overwritten, emptied or removed: the first valid answer is
+    written back, and the other one is noted. None: there is no such answer."""
     puts, notes = [], []
     for stage, before in _overwritten(layout, records).items():
         after = image.get(layout.prefix + stage)

@@ -12,9 +12,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from threading import Lock
+from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 from milepost.core.errors import LedgerDamaged
-from milepost.ledgers.aws.journal.blocks import JOURNAL, Block, block_key, block_name, block_of, encode_refs, portions
 from milepost.ledgers.aws.journal.lines import (
     JournalBatch,
     JournalEntry,
@@ -31,12 +34,16 @@ from milepost.ledgers.aws.journal.lines import (
 )
 from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.requests.client import ConditionFailed, Requests
+from milepost.ledgers.aws.tables.documents import kind_query
 from milepost.ledgers.aws.tables.keys import Image
 from milepost.ledgers.aws.tables.values import Values
 from milepost.ports.feed import HistoryEntry
 
-__all__ = ["BLOCK", "JOURNAL", "REACH", "Journal", "JournalEntry"]
-
+JOURNAL = "journal"
+LARGEST_BLOCK = 300_000
+"""Maximum bytes of keys in one block; a row of the table holds 400 KB."""
+PER_LINE = 32
+"""Bytes for a line's version and separator."""
 BLOCK = 100
 """Maximum lines in a block."""
 REACH = 2_000
@@ -44,6 +51,16 @@ REACH = 2_000
 REMEMBERED = 10_000
 UNREADABLE = (LedgerDamaged, FileNotFoundError)
 """Exceptions for a blob that is missing or has changed."""
+
+
+class Block(Struct, frozen=True):
+    start: int
+    token: str
+    refs: list[Ref]
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.refs) - 1
 
 
 class Journal:
@@ -102,7 +119,7 @@ class Journal:
                         "dynamodb",
                         "put_item",
                         TableName=self._control,
-                        Item={**block_key(start), "token": {"S": batch.token}, "lines": {"S": refs}},
+                        Item={**_block_key(start), "token": {"S": batch.token}, "lines": {"S": refs}},
                         ConditionExpression="attribute_not_exists(#name)",
                         ExpressionAttributeNames={"#name": "name"},
                         ReturnValuesOnConditionCheckFailure="ALL_OLD",
@@ -206,11 +223,11 @@ class Journal:
             self._control,
             KeyConditionExpression="#kind = :kind AND #name >= :begin",
             ExpressionAttributeNames={"#kind": "kind", "#name": "name"},
-            ExpressionAttributeValues={":kind": {"S": JOURNAL}, ":begin": {"S": block_name(begin)}},
+            ExpressionAttributeValues={":kind": {"S": JOURNAL}, ":begin": {"S": _block_name(begin)}},
             ConsistentRead=True,
             Limit=max(4, limit // 25),
         )
-        for block in map(block_of, images):
+        for block in map(_block_of, images):
             if block.start > expected:
                 return
             if block.end >= expected:
@@ -251,7 +268,7 @@ class Journal:
         expected = {token: after + 1 for token, _, after in batches.values()}
         starts = {token: self._starts[token] for token in expected if token in self._starts}
         missing = {token: place for token, place in expected.items() if token not in starts}
-        for block in self._requests.batch_get(self._control, [block_key(place) for place in missing.values()]):
+        for block in self._requests.batch_get(self._control, [_block_key(place) for place in missing.values()]):
             if block["token"]["S"] in missing:
                 starts[block["token"]["S"]] = int(block["name"]["S"])
         for token in missing.keys() - starts.keys():
@@ -270,8 +287,8 @@ class Journal:
             ExpressionAttributeNames={"#kind": "kind", "#name": "name"},
             ExpressionAttributeValues={
                 ":kind": {"S": JOURNAL},
-                ":first": {"S": block_name(place)},
-                ":last": {"S": block_name(place + REACH)},
+                ":first": {"S": _block_name(place)},
+                ":last": {"S": _block_name(place + REACH)},
             },
             ConsistentRead=True,
         )
@@ -289,15 +306,47 @@ class Journal:
             return self._head
 
     def _read_head(self) -> int:
-        answer = self._requests.call(
-            "dynamodb",
-            "query",
-            TableName=self._control,
-            KeyConditionExpression="#kind = :kind",
-            ExpressionAttributeNames={"#kind": "kind"},
-            ExpressionAttributeValues={":kind": {"S": JOURNAL}},
-            ConsistentRead=True,
-            ScanIndexForward=False,
-            Limit=1,
-        )
-        return next((block_of(image).end for image in answer["Items"]), 0)
+        answer = self._requests.call("dynamodb", "query", TableName=self._control, **kind_query(JOURNAL), ScanIndexForward=False, Limit=1)
+        return next((_block_of(image).end for image in answer["Items"]), 0)
+
+
+def _block_name(start: int) -> str:
+    return f"{start:015d}"
+
+
+def _block_key(start: int) -> Image:
+    return {"kind": {"S": JOURNAL}, "name": {"S": _block_name(start)}}
+
+
+def _block_of(image: Image) -> Block:
+    return Block(int(image["name"]["S"]), image["token"]["S"], list(_decode_refs(image["lines"]["S"])))
+
+
+def encode_refs(refs: list[Ref]) -> str:
+    """Runs of one route each: [["parcels", "p1", 1, "p2", 1], …]."""
+    runs: list[list[Any]] = []
+    for route, key, version in refs:
+        if not runs or runs[-1][0] != route:
+            runs.append([route])
+        runs[-1] += (key, version)
+    return msgspec.json.encode(runs).decode()
+
+
+def portions(refs: Sequence[Ref], most: int) -> list[int]:
+    """Lengths of the blocks that the lines are cut into: at most `most` lines each, and small enough for one row."""
+    lengths: list[int] = []
+    size = 0
+    for route, key, _ in refs:
+        added = len(msgspec.json.encode(route)) + len(msgspec.json.encode(key)) + PER_LINE
+        if not lengths or lengths[-1] == most or size + added > LARGEST_BLOCK:
+            lengths.append(0)
+            size = 0
+        lengths[-1] += 1
+        size += added
+    return lengths
+
+
+def _decode_refs(text: str) -> Iterator[Ref]:
+    for route, *rest in msgspec.json.decode(text):
+        for key, version in zip(rest[::2], rest[1::2], strict=True):
+            yield route, key, version

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from milepost.core.errors import LedgerError
 from milepost.core.item import Item
 from milepost.evidence.record import kept
+from milepost.ledgers.aws.refused_rows import UNREADABLE
 from milepost.ledgers.aws.tables.item_rows import content_of, correlation_of, is_ours, life_of, links_of, offered_by, row_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
-from milepost.ledgers.aws.tables.readable_rows import SPOILT
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.retention import Leaving
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-AtHand = Mapping[tuple[str, str], tuple[Image, int]]
+RowsRead = Mapping[tuple[str, str], tuple[Image, int]]
 """Ended rows by route and key, as the sealing process has just read them, with the place of the last line."""
 
 
-def keep_evidence(store: AwsStore, seals: Sequence[Sealing], at_hand: AtHand) -> None:
+def keep_evidence(store: AwsStore, seals: Sequence[Sealing], rows_read: RowsRead) -> None:
     """Keep evidence of items about to be sealed, for routes that want it. A repeat writes the same; a row that has changed since is
-    sealed and kept again. Rows missing in `at_hand` are read."""
+    sealed and kept again. Rows missing in `rows_read` are read."""
     wanted: dict[str, list[str]] = {}
     for sealing in seals:
         plan = store.plans.get(sealing.route)
@@ -37,7 +37,7 @@ def keep_evidence(store: AwsStore, seals: Sequence[Sealing], at_hand: AtHand) ->
         layout = store.layout(route)
         if layout is None:
             continue
-        seen = {key: at_hand[route, key] for key in keys if (route, key) in at_hand}
+        seen = {key: rows_read[route, key] for key in keys if (route, key) in rows_read}
         read = store.images(route, [key for key in keys if key not in seen])
         found: list[tuple[Image, int | None]] = [*seen.values(), *((image, None) for image in read.values() if is_ours(image))]
         store.requests.each([partial(_keep, store, layout, image, place) for image, place in found])
@@ -49,7 +49,7 @@ def _keep(store: AwsStore, layout: Layout, image: Image, place: int | None) -> N
         item, lines = going.item, going.lines
         last = place or (lines[-1].seq if lines else 0)
         name, body = kept(item, [written.body for written in lines], last)
-    except SPOILT as error:
+    except UNREADABLE as error:
         # Its lines stay in the history table; it must not stop others from being sealed.
         log.error("cannot keep the evidence of %s in %s: %s", layout.key_of(image), layout.table, error)
         return

@@ -19,7 +19,7 @@ from msgspec import Struct
 from milepost.core.errors import LedgerError
 from milepost.core.values.json import check_depth
 from milepost.ledgers.aws.names import ResourceNames, b64
-from milepost.ledgers.aws.requests.client import PASSING, AwsRefused, Requests
+from milepost.ledgers.aws.requests.client import TEMPORARY, AwsRefused, Requests
 
 BATCH = 10
 BATCH_BYTES = 900_000
@@ -104,7 +104,7 @@ class Queues:
         until the deadline; then LedgerBusy is raised, and some may have been sent."""
         answers = [_unsendable(one.body) for one in outgoing]
         sendable = [(str(number), one) for number, one in enumerate(outgoing) if answers[number] is None]
-        jobs = [partial(self._batch, "send_message_batch", url, entries) for url, entries in _parcels(sendable)]
+        jobs = [partial(self._batch, "send_message_batch", url, entries) for url, entries in _send_batches(sendable)]
         for refused in self._requests.each(jobs):
             for name, refusal in refused.items():
                 answers[int(name)] = refusal.why
@@ -162,7 +162,7 @@ class Queues:
     def set_aside(self, kind: str, content: Any, reason: str) -> None:
         """Put content that cannot be used into the quarantine queue for operators: {"kind", "reason", "content"}. Content too long for a
         message is cut, and its digest is added."""
-        body = json.dumps({"kind": kind, "reason": reason[:2000], "content": _fitting(content)}, separators=(",", ":"))
+        body = json.dumps({"kind": kind, "reason": reason[:2000], "content": _cut_to_fit(content)}, separators=(",", ":"))
         self._requests.call("sqs", "send_message", QueueUrl=self.quarantine(), MessageBody=body)
 
     def _url(self, name: str) -> str:
@@ -216,7 +216,7 @@ class Queues:
             why = "some entries got no answer"
             for failed in answer.get("Failed") or ():
                 code, why = failed.get("Code", ""), f"{failed.get('Code')}: {failed.get('SqsMessage')}"
-                if failed.get("SenderFault") and code not in PASSING:
+                if failed.get("SenderFault") and code not in TEMPORARY:
                     refused[failed["Id"]] = EntryRefusal(code, why)
             entries = [entry for entry in entries if entry["Id"] not in done and entry["Id"] not in refused]
             if entries:
@@ -237,7 +237,7 @@ def _unsendable(body: str) -> str | None:
     return found and f"the message has the character {found[0]!a} at {found.start()}, which SQS does not accept"
 
 
-def _parcels(outgoing: Sequence[tuple[str, Outgoing]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def _send_batches(outgoing: Sequence[tuple[str, Outgoing]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Batches by queue, each within SQS's limits; a body too long for any batch is alone, so that it is refused alone."""
     filling: dict[str, tuple[list[dict[str, Any]], int]] = {}
     for name, one in outgoing:
@@ -279,7 +279,7 @@ def read(url: str, raw: dict[str, Any], *, lent: bool = False) -> SqsMessage | s
     return SqsMessage(url, raw["ReceiptHandle"], body, received, raw.get("MessageId", ""), lent)
 
 
-def _fitting(content: Any) -> Any:
+def _cut_to_fit(content: Any) -> Any:
     """The content as plain JSON values, or its beginning if it is too long."""
     try:
         plain = msgspec.to_builtins(content, str_keys=True, enc_hook=repr)

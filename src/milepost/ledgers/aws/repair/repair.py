@@ -16,20 +16,19 @@ from msgspec.structs import replace
 
 from milepost.core.errors import LedgerDamaged, RouteChanged
 from milepost.core.routes.plan import Plan
-from milepost.ledgers.aws.foreign_rows.aside import forget
-from milepost.ledgers.aws.repair.row_pages import Findings, Mender
+from milepost.ledgers.aws.refused_rows import forget_absent
+from milepost.ledgers.aws.repair.row_pages import Findings, RowRepair
 from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.stream.shards import GAP
+from milepost.ledgers.aws.stream.shards import clear_lost, lost_records
 from milepost.ledgers.aws.tables.conditional_write import place_of
-from milepost.ledgers.aws.tables.counter_cells import CounterTally
-from milepost.ledgers.aws.tables.counters import Snapshot
+from milepost.ledgers.aws.tables.counters import CounterTally, Snapshot
 from milepost.ledgers.aws.tables.keys import Image
 
 REPAIR = "repair"
 PAGE = 200
 PACE = 100.0
 """Read units per second: a million rows of up to 4 KB take about three hours."""
-MENDED_UNITS = 4
+REPAIRED_UNITS = 4
 """Units for a repaired row beyond reading it: row, index, lines and their block."""
 LEASE_MS = 60_000
 EVERY_MS = 86_400_000
@@ -115,7 +114,7 @@ class Repair:
         Raises LedgerError for a problem with AWS: the next step processes the page again. Raises RouteChanged when the ledger has a
         newer version of the route: a newer process must continue.
         """
-        if self._store.outdated(self._route, self._plan.version, now) or self._store.notice(self._route, now) is not None:
+        if self._store.outdated(self._route, self._plan.version, now) or self._store.takes_effect_at(self._route, now) is not None:
             raise RouteChanged(f"route {self._route!r} was just changed or is newer in the ledger; this process stands by")
         run = self._hold(now)
         if run is None:
@@ -126,20 +125,20 @@ class Repair:
             snapshot, tally = (self._store.values.decode(kept) for kept in (run.snapshot, run.tally))
         except (FileNotFoundError, LedgerDamaged):
             # The run's blob is missing: begin again.
-            further = replace(self._begin(now), holder=self._holder, until=now + LEASE_MS)
+            next_run = replace(self._begin(now), holder=self._holder, until=now + LEASE_MS)
         else:
-            further = (
+            next_run = (
                 self._finish(run, snapshot, CounterTally.from_json(tally), now)
                 if run.scanned
                 else self._read_page(run, CounterTally.from_json(tally), now)
             )
-        if not self._save(further):
+        if not self._save(next_run):
             return Progress(self._route, run.started, next_at=now + LEASE_MS, standing_by="another process has taken over this run")
-        self._remove_blob(run.tally, further.tally)
-        if further.finished is not None:
+        self._remove_blob(run.tally, next_run.tally)
+        if next_run.finished is not None:
             self._remove_blob(run.snapshot, None)
             self._run = None
-        return self._progress(further)
+        return self._progress(next_run)
 
     # Lease on the run ---------------------------------------------------------------------------------------------------
     def _hold(self, now: int) -> RepairRun | None:
@@ -173,7 +172,7 @@ class Repair:
 
     def _read_page(self, run: RepairRun, tally: CounterTally, now: int) -> RepairRun:
         more = {} if run.place is None else {"ExclusiveStartKey": run.place}
-        mender = Mender(self._store, self._plan, self._jitter)
+        row_repair = RowRepair(self._store, self._plan, self._jitter)
         answer = self._store.requests.call(
             "dynamodb",
             "scan",
@@ -183,9 +182,9 @@ class Repair:
             ReturnConsumedCapacity="TOTAL",
             **more,
         )
-        found = mender.mend(answer["Items"], tally, now)
-        units = answer.get("ConsumedCapacity", {}).get("CapacityUnits", found.rows) + mender.reads
-        units += MENDED_UNITS * sum(found.mended.values())
+        found = row_repair.mend(answer["Items"], tally, now)
+        units = answer.get("ConsumedCapacity", {}).get("CapacityUnits", found.rows) + row_repair.reads
+        units += REPAIRED_UNITS * sum(found.mended.values())
         found.add(run.found)
         place = answer.get("LastEvaluatedKey")
         # After the last page, wait until changes made before their row was read are counted.
@@ -207,16 +206,15 @@ class Repair:
         found = Findings()
         found.mend("counters", wrong)
         found.add(run.found)
-        forget(store, self._route, run.started)
+        forget_absent(store, self._route, run.started)
         if run.gap is not None:
-            # Cleared as in `Shards.mended`, if nothing was lost since the run began.
-            store.control.write(GAP, self._route, {}, run.gap)
+            clear_lost(store.control, self._route, run.gap)
         nothing = self._keep([])
         return replace(run, snapshot=nothing, tally=nothing, found=found, finished=now, until=now)
 
     def _gap(self) -> int | None:
-        document = self._store.control.get(GAP, self._route)
-        return document.version if document is not None and document.value else None
+        lost = lost_records(self._store.control, self._route)
+        return None if lost is None else lost.version
 
     # Blobs of the run ---------------------------------------------------------------------------------------------------
     def _keep(self, value: Any) -> Attribute:

@@ -12,27 +12,23 @@ from functools import partial
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from milepost.core.errors import LedgerDamaged, LedgerError
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, Reason, Status
 from milepost.ledgers.aws.apply import apply
 from milepost.ledgers.aws.claim.paused_lanes import partition, record_hold
 from milepost.ledgers.aws.foreign_rows.adoption import adopt
-from milepost.ledgers.aws.foreign_rows.aside import aside, set_aside
-from milepost.ledgers.aws.foreign_rows.confirmations import has_refused, take_off
-from milepost.ledgers.aws.journal.journal import JournalEntry
-from milepost.ledgers.aws.journal.lines import named
+from milepost.ledgers.aws.foreign_rows.confirmations import has_refused_answer, remove_refused_answer
+from milepost.ledgers.aws.journal.lines import JournalEntry, named
 from milepost.ledgers.aws.names import FAILED_SHARD, due_shard, ms
-from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
+from milepost.ledgers.aws.refused_rows import concerns_one_row, known_in_quarantine, quarantine_copy, why_unreadable
 from milepost.ledgers.aws.retention.row_end import EndedRow, finish
-from milepost.ledgers.aws.row_duties import answered, deciding, seal_for, uncopied
+from milepost.ledgers.aws.row_duties import confirmed_change, plan_with_offers, seal_for, uncopied
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
-from milepost.ledgers.aws.tables.counter_cells import CounterTally
+from milepost.ledgers.aws.tables.counters import CounterTally
 from milepost.ledgers.aws.tables.item_rows import attributes, content_of, copied_of, index_place, is_ours, row_of
 from milepost.ledgers.aws.tables.keys import Image
-from milepost.ledgers.aws.tables.row_faults import why_unreadable
 
 INDEXED = ("dueShard", "dueAt", "lookAt")
 KNOWN_UNTIL = {Status.PROCESSING: "leaseUntil", Status.RETRY_SCHEDULED: "nextRetryAt"}
@@ -68,8 +64,8 @@ class Findings(Struct):
             self.examples.append(f"{key}: {why}")
 
 
-class _Seen(Struct):
-    """A row of ours, its lines to deliver, and whether some of them are not in the journal."""
+class _ScannedRow(Struct):
+    """A row of Milepost, its lines that may be undelivered, and whether some of them are not in the journal."""
 
     image: Image
     row: Row
@@ -79,13 +75,13 @@ class _Seen(Struct):
     """Journal place of its last line, once looked up."""
 
 
-class Mender:
+class RowRepair:
     """Repairs the rows of one route."""
 
     def __init__(self, store: AwsStore, plan: Plan, jitter: Callable[[], float]) -> None:
         self._store, self._jitter = store, jitter
-        self._layout = store.know(plan)
-        self._plan = deciding(store, plan)
+        self._layout = store.load_route(plan)
+        self._plan = plan_with_offers(store, plan)
         self.reads = 0
         """Lines and seals that were read one by one."""
 
@@ -98,24 +94,24 @@ class Mender:
         self._seal([one for one in seen if one.row.terminal], found, now)
         self._record_holds([one for one in seen if not one.row.terminal], found)
         jobs = [partial(self._adopt, image, now) for image in others]
-        jobs += [partial(self._mend, one, now) for one in seen if self._calls_for(one, now)]
+        jobs += [partial(self._repair_row, one, now) for one in seen if self._needs_write(one, now)]
         for more in self._store.requests.each(jobs):
             found.add(more)
         return found
 
-    def _read(self, images: Sequence[Image], tally: CounterTally, found: Findings, now: int) -> tuple[list[Image], list[_Seen]]:
+    def _read(self, images: Sequence[Image], tally: CounterTally, found: Findings, now: int) -> tuple[list[Image], list[_ScannedRow]]:
         store, layout = self._store, self._layout
         others: list[Image] = []
-        seen: list[_Seen] = []
+        seen: list[_ScannedRow] = []
         for image in images:
             if not is_ours(image):
                 others.append(image)
                 continue
             try:
                 row = row_of(image, layout, store.values)
-                one = _Seen(image, row, uncopied(store, layout, row.key, image))
+                one = _ScannedRow(image, row, uncopied(store, layout, row.key, image))
             except Exception as error:
-                self._set_aside(image, "its row cannot be read", error, found, now)
+                self._quarantine(image, "its row cannot be read", error, found, now)
                 continue
             tally.present(row)
             if 0 <= now - row.updated_at < store.settings.resend_delay_ms:
@@ -127,7 +123,7 @@ class Mender:
         return others, seen
 
     # Lines and seals, for all rows together -----------------------------------------------------------------------------
-    def _copy_out(self, seen: Sequence[_Seen], found: Findings) -> None:
+    def _copy_out(self, seen: Sequence[_ScannedRow], found: Findings) -> None:
         """Write missing lines to the journal. Later lines of such an item are written again behind them, even if they were delivered:
         the order matters, and twice is better than never."""
         entries = [entry for one in seen for entry in one.lines]
@@ -145,7 +141,7 @@ class Mender:
             one.place = places.get((one.row.route, named(one.row.key, one.row.life), one.row.version))
         found.mend("lines", sum(one.has_uncopied for one in seen))
 
-    def _seal(self, ended: Sequence[_Seen], found: Findings, now: int) -> None:
+    def _seal(self, ended: Sequence[_ScannedRow], found: Findings, now: int) -> None:
         """Write the seals of ended rows where they are missing or differ; a route that forgets has removed the old ones on purpose."""
         forgotten = self._plan.route.remember_ms
         kept = [one for one in ended if forgotten is None or one.row.entered_at > now - forgotten]
@@ -156,16 +152,16 @@ class Mender:
             self._store.write_seals([seal_for(one.row, self._place(one)) for one in fresh], now)
         found.mend("sealed", len(fresh))
 
-    def _place(self, one: _Seen) -> int | None:
+    def _place(self, one: _ScannedRow) -> int | None:
         """Journal place of its last line."""
         if one.place is not None:
             return one.place
         lines = self._store.journal.history(one.row.route, one.row.key, one.row.life)
         return lines[-1].seq if lines else None
 
-    def _record_holds(self, seen: Sequence[_Seen], found: Findings) -> None:
+    def _record_holds(self, seen: Sequence[_ScannedRow], found: Findings) -> None:
         """Record that paused partitions may hold rows: without that record, resuming would not find them."""
-        lanes = {(one.row.stage, one.row.lane): one.row for one in seen if _stands_apart(one)}
+        lanes = {(one.row.stage, one.row.lane): one.row for one in seen if _is_held(one)}
         found.mend("held", sum(record_hold(self._store, row) for row in lanes.values()))
 
     # One row --------------------------------------------------------------------------------------------------------------
@@ -173,40 +169,40 @@ class Mender:
         """Adopt a row that another program put and that was never taken in. A quarantined one is left for an operator."""
         found = Findings()
         key = self._layout.key_of(image)
-        known = aside(self._store, self._layout, image, now)
+        known = known_in_quarantine(self._store, self._layout, image, now)
         if known is not None:
             found.leave("set aside", key, known.reason)
             return found
         try:
             found.mend(adopt(self._store, self._layout, self._plan, key, image, None, now))
         except Exception as error:
-            self._set_aside(image, "it cannot be adopted", error, found, now)
+            self._quarantine(image, "it cannot be adopted", error, found, now)
         return found
 
-    def _calls_for(self, one: _Seen, now: int) -> bool:
+    def _needs_write(self, one: _ScannedRow, now: int) -> bool:
         """Whether this row needs a write of its own."""
         if one.row.terminal:
-            return bool(one.row.kept or has_refused(one.row) or _ended_badly(one))
-        return bool(one.has_uncopied or one.row.kept or has_refused(one.row) or "ttl" in one.image or self._misplaced(one, now))
+            return bool(one.row.kept or has_refused_answer(one.row) or _is_unfinished(one))
+        return bool(one.has_uncopied or one.row.kept or has_refused_answer(one.row) or "ttl" in one.image or self._misplaced(one, now))
 
-    def _mend(self, one: _Seen, now: int) -> Findings:
+    def _repair_row(self, one: _ScannedRow, now: int) -> Findings:
         found = Findings()
         try:
-            for kind in (self._answer(one, now) or self._mend_ended(one, now)) if one.row.terminal else self._mend_open(one, now):
+            for kind in (self._confirm(one, now) or self._repair_ended(one, now)) if one.row.terminal else self._repair_live(one, now):
                 found.mend(kind)
         except Exception as error:
-            self._set_aside(one.image, "it cannot be repaired", error, found, now)
+            self._quarantine(one.image, "it cannot be repaired", error, found, now)
         return found
 
-    def _mend_ended(self, one: _Seen, now: int) -> list[str]:
+    def _repair_ended(self, one: _ScannedRow, now: int) -> list[str]:
         """Finish an ended row that no stream relay has finished."""
         row = one.row
-        if not _ended_badly(one):
+        if not _is_unfinished(one):
             return []
         finish(self._store, [EndedRow(row.route, row.key, row.version, row.status, row.entered_at)], now)
         return ["ended"]
 
-    def _mend_open(self, one: _Seen, now: int) -> list[str]:
+    def _repair_live(self, one: _ScannedRow, now: int) -> list[str]:
         row, image = one.row, one.image
         kinds: list[str] = []
         update = Update(self._layout, row.key)
@@ -227,16 +223,16 @@ class Mender:
             update.remove("trail")
         if (kinds or one.has_uncopied) and not self._write(update, one):
             return []
-        return kinds + self._answer(one, now)
+        return kinds + self._confirm(one, now)
 
-    def _answer(self, one: _Seen, now: int) -> list[str]:
+    def _confirm(self, one: _ScannedRow, now: int) -> list[str]:
         """Apply confirmations on the row that were not handled yet."""
         row, store = one.row, self._store
-        if not row.kept and not has_refused(row):
+        if not row.kept and not has_refused_answer(row):
             return []
         content = content_of(one.image, self._layout, store.values)
         item = Item(row, content)
-        change = answered(item, self._plan, now, self._jitter) or take_off(store, item, self._plan, now, self._jitter)
+        change = confirmed_change(item, self._plan, now, self._jitter) or remove_refused_answer(store, item, self._plan, now, self._jitter)
         if change is None:
             return []
         ref, versions = (row.route, row.key), {self._plan.name: self._plan.version}
@@ -245,10 +241,10 @@ class Mender:
         noted = change.line is None or change.line.reason in (Reason.NOTED, Reason.NOT_YET)
         return ["noted" if noted else "confirmed"]
 
-    def _misplaced(self, one: _Seen, now: int) -> dict[str, dict[str, str] | None]:
+    def _misplaced(self, one: _ScannedRow, now: int) -> dict[str, dict[str, str] | None]:
         """Index attributes to set, or to remove (None), so that the row is found when it is due."""
         row, image = one.row, one.image
-        if _stands_apart(one):
+        if _is_held(one):
             return {}
         look_at = row.look_at
         place = index_place(row, self._layout)
@@ -262,36 +258,32 @@ class Mender:
         wanted = attributes(replace(row, look_at=look_at), self._layout)
         return {name: wanted.get(name) for name in INDEXED if wanted.get(name) != image.get(name)}
 
-    def _write(self, update: Update, one: _Seen) -> bool:
+    def _write(self, update: Update, one: _ScannedRow) -> bool:
         for name in ("version", "head", "status", "queue", "lease", *INDEXED):
             update.equal(name, one.image.get(name))
-        try:
-            self._store.requests.call("dynamodb", "update_item", **update.params())
-        except ConditionFailed:
-            return False
-        return True
+        return update.written(self._store.requests)
 
-    def _set_aside(self, image: Image, what: str, error: Exception, found: Findings, now: int) -> None:
+    def _quarantine(self, image: Image, what: str, error: Exception, found: Findings, now: int) -> None:
         """Put a row with a fault of its own into quarantine, once. A problem with AWS or the route's version is raised."""
-        if isinstance(error, LedgerError) and not isinstance(error, (LedgerDamaged, RowRefused)):
+        if not concerns_one_row(error):
             raise error
         reason = f"{what}: {why_unreadable(error, image, self._layout)}"
-        known = aside(self._store, self._layout, image, now)
+        known = known_in_quarantine(self._store, self._layout, image, now)
         if known is None:
-            set_aside(self._store, self._layout, image, reason, now)
+            quarantine_copy(self._store, self._layout, image, reason, now)
             found.mend("set aside")
         found.leave("set aside", self._layout.key_of(image), reason)
 
 
-def _stands_apart(one: _Seen) -> bool:
+def _is_held(one: _ScannedRow) -> bool:
     return "dueAt" in one.image and one.image.get("dueShard") == {"S": partition(one.row)}
 
 
-def _ended_badly(one: _Seen) -> bool:
-    return one.has_uncopied or not _ended_well(one.image, one.row)
+def _is_unfinished(one: _ScannedRow) -> bool:
+    return one.has_uncopied or not _is_finished(one.image, one.row)
 
 
-def _ended_well(image: Image, row: Row) -> bool:
+def _is_finished(image: Image, row: Row) -> bool:
     """Whether an ended row is in its right place: failed ones in their partition, others in no index."""
     place = image.get("dueShard")
     if "trail" in image or copied_of(image) < row.version:

@@ -14,9 +14,17 @@ from typing import Any, TypeVar, cast
 
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError
 from milepost.ledgers.aws.requests.deadline import CALL, Deadline
-from milepost.ledgers.aws.requests.errors import PASSING, AwsRefused, ConditionFailed, Image, RowRefused, TransactionRefused, passing
+from milepost.ledgers.aws.requests.errors import (
+    TEMPORARY,
+    AwsRefused,
+    ConditionFailed,
+    Image,
+    RowRefused,
+    TransactionRefused,
+    temporary_reason,
+)
 
-__all__ = ["PASSING", "AwsRefused", "ConditionFailed", "Image", "Requests", "RetryBudget", "RowRefused", "TransactionRefused"]
+__all__ = ["TEMPORARY", "AwsRefused", "ConditionFailed", "Image", "Requests", "RetryBudget", "RowRefused", "TransactionRefused"]
 
 T = TypeVar("T")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
@@ -128,6 +136,14 @@ class Requests:
         """One request, retried until the deadline while its errors are temporary; see `errors`."""
         return self.attempt(self.retry_budget(), service, operation, params)
 
+    def write_if(self, operation: str, /, **params: Any) -> bool:
+        """One conditional write to DynamoDB; False: its condition does not hold."""
+        try:
+            self.call("dynamodb", operation, **params)
+        except ConditionFailed:
+            return False
+        return True
+
     def attempt(self, budget: RetryBudget, service: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
         """`call`, within a retry budget shared by several requests."""
         if operation in _METERED and self.measure:
@@ -145,7 +161,7 @@ class Requests:
                 answer: dict[str, Any] = getattr(client, operation)(**params)
             except Exception as error:
                 where = self.where(service, operation, params)
-                budget.pause(where, passing(error, where), error)
+                budget.pause(where, temporary_reason(error, where), error)
             else:
                 if "ConsumedCapacity" in answer:
                     self._meter(operation, answer["ConsumedCapacity"])
@@ -173,29 +189,29 @@ class Requests:
         """Run jobs in parallel and return their results in order. The first error is raised after all jobs have ended."""
         # A job that starts more jobs runs them itself: waiting for its own pool could block for ever.
         if len(jobs) < 2 or getattr(self._in_pool, "here", False):
-            return _all(_ended(job) for job in jobs)
+            return _results(_outcome_of(job) for job in jobs)
         with self._lock:
             self._check_open()
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self.width, "milepost-aws", setattr, (self._in_pool, "here", True))
-            futures = [self._pool.submit(_ended, job) for job in jobs]
+            futures = [self._pool.submit(_outcome_of, job) for job in jobs]
         try:
             wait(futures)
         finally:
             # Only an interrupt gets here early: jobs that have not started are dropped.
             for future in futures:
                 future.cancel()
-        return _all(future.result() for future in futures)
+        return _results(future.result() for future in futures)
 
-    def batch_get(self, table: str, keys: Iterable[Image], *, consistent: bool = True) -> list[Image]:
-        """The existing rows, in any order; a key given twice is answered once."""
+    def batch_get(self, table: str, keys: Iterable[Image]) -> list[Image]:
+        """The existing rows, read consistently, in any order; a key given twice is answered once."""
         unique = list({repr(sorted(key.items())): key for key in keys}.values())
         chunks = [unique[start : start + 100] for start in range(0, len(unique), 100)]
 
         def get(chunk: list[Image]) -> list[Image]:
             rows: list[Image] = []
             budget = self.retry_budget()
-            unread: dict[str, Any] = {table: {"Keys": chunk, "ConsistentRead": consistent}}
+            unread: dict[str, Any] = {table: {"Keys": chunk, "ConsistentRead": True}}
             while True:
                 answer = self.attempt(budget, "dynamodb", "batch_get_item", {"RequestItems": unread})
                 rows += answer.get("Responses", {}).get(table, ())
@@ -224,7 +240,7 @@ class Requests:
                 if refusal.code not in ("ValidationException", "ParamValidationError") or len(writes) == 1:
                     raise
                 half = len(writes) // 2
-                _all(_ended(partial(self._write, table, part, budget)) for part in (writes[:half], writes[half:]))
+                _results(_outcome_of(partial(self._write, table, part, budget)) for part in (writes[:half], writes[half:]))
                 return
             writes = (answer.get("UnprocessedItems") or {}).get(table, [])
             if writes:
@@ -285,16 +301,16 @@ def _check_whole(operation_model: Any, response_dict: dict[str, Any], **_: Any) 
         raise ResponseParserError(f"the answer is not JSON: {response_dict['body'][:100]!r}")
 
 
-def _ended(job: Callable[[], T]) -> tuple[T, Exception | None]:
+def _outcome_of(job: Callable[[], T]) -> tuple[T, Exception | None]:
     try:
         return job(), None
     except Exception as error:
         return cast(T, None), error
 
 
-def _all(ended: Iterable[tuple[T, Exception | None]]) -> list[T]:
+def _results(outcomes: Iterable[tuple[T, Exception | None]]) -> list[T]:
     """All results; or the first error, once every job has ended."""
-    outcomes = list(ended)
+    outcomes = list(outcomes)
     for _, error in outcomes:
         if error is not None:
             raise error

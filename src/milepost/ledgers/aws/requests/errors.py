@@ -9,7 +9,7 @@ from milepost.core.errors import LedgerError, LedgerMissing, LedgerReadOnly
 Image = dict[str, dict[str, Any]]
 """A row in DynamoDB's form: attribute values by name, such as {"doi": {"S": "10.1/x"}}."""
 
-PASSING = {
+TEMPORARY = {
     *("Throttling", "ThrottlingException", "ThrottledException", "Throttled", "RequestThrottled", "RequestThrottledException"),
     *("ProvisionedThroughputExceededException", "ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"),
     *("TooManyRequestsException", "LimitExceededException", "BandwidthLimitExceeded", "SlowDown", "PriorRequestNotComplete"),
@@ -23,7 +23,7 @@ _MISSING = {
     *("QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue"),
 }
 _DENIED = {"AccessDenied", "AccessDeniedException", "AuthorizationError", "KMS.AccessDeniedException", "KMSAccessDenied"}
-_STRANGER = {
+_BAD_CREDENTIALS = {
     *("UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException", "SignatureDoesNotMatch"),
     *("ExpiredToken", "ExpiredTokenException", "MissingAuthenticationToken", "MissingAuthenticationTokenException"),
     *("IncompleteSignature", "IncompleteSignatureException", "InvalidAccessKeyId"),
@@ -44,11 +44,8 @@ class AwsRefused(LedgerError):
 
 
 class RowRefused(AwsRefused):
-    """AWS refused to write one row permanently: it is too large or has an invalid value. Other rows can be written.
-
-    `apply` answers `ports.items.Refused` for it: the engine counts a failure on the item, or sets it aside if that cannot be written
-    either (`engine.apply.count_refused`). Intake answers "malformed"; relay, repair and claim put the row into quarantine; an extension of
-    a lease fails as if the lease had ended."""
+    """AWS refused to write one row permanently: it is too large or has an invalid value. Other rows can be written. `refused_rows` says
+    what happens then."""
 
 
 class ConditionFailed(LedgerError):
@@ -69,7 +66,7 @@ class TransactionRefused(LedgerError):
         self.reasons = reasons
 
 
-def passing(error: Exception, where: str) -> str:
+def temporary_reason(error: Exception, where: str) -> str:
     """Why a request failed, if the error is temporary; otherwise raises the translated error."""
     from botocore import exceptions as known
     from botocore.parsers import ResponseParserError
@@ -80,9 +77,9 @@ def passing(error: Exception, where: str) -> str:
         return f"no usable answer ({error})"
     if isinstance(error, (known.NoRegionError, known.InvalidRegionError)):
         raise LedgerError(f"{where}: {error}; name the region in the ledger's address: dynamodb://REGION/PREFIX") from error
-    strangers = (known.NoCredentialsError, known.PartialCredentialsError, known.CredentialRetrievalError, known.ProfileNotFound)
-    if isinstance(error, (*strangers, known.SSOError, known.TokenRetrievalError)):
-        raise _unknown(where, str(error)) from error
+    no_credentials = (known.NoCredentialsError, known.PartialCredentialsError, known.CredentialRetrievalError, known.ProfileNotFound)
+    if isinstance(error, (*no_credentials, known.SSOError, known.TokenRetrievalError)):
+        raise _bad_credentials(where, str(error)) from error
     if isinstance(error, known.BotoCoreError):
         one_row = isinstance(error, known.ParamValidationError) and any(operation in where for operation in _ONE_ROW)
         raise (RowRefused if one_row else AwsRefused)(f"{where}: {error}", type(error).__name__) from error
@@ -97,12 +94,12 @@ def _translated(error: Exception, response: dict[str, Any], where: str) -> str:
     if code == "TransactionCanceledException":
         reasons = response.get("CancellationReasons", [])
         codes = {reason.get("Code", "None") for reason in reasons} - {"None"}
-        if codes and codes <= PASSING:
+        if codes and codes <= TEMPORARY:
             return why
-        if codes and codes - PASSING <= {"ConditionalCheckFailed"}:
+        if codes and codes - TEMPORARY <= {"ConditionalCheckFailed"}:
             raise TransactionRefused(reasons, f"{where}: {message}") from error
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    if code in PASSING or status == 429 or status >= 500:
+    if code in TEMPORARY or status == 429 or status >= 500:
         return why
     if code in _MISSING:
         raise LedgerMissing(
@@ -116,14 +113,14 @@ def _translated(error: Exception, response: dict[str, Any], where: str) -> str:
         ) from error
     if code in _DENIED:
         raise LedgerReadOnly(f"{where}: this role has no permission ({why}); add the action to its policy") from error
-    if code in _STRANGER:
-        raise _unknown(where, why) from error
+    if code in _BAD_CREDENTIALS:
+        raise _bad_credentials(where, why) from error
     if code == "ValidationException" and any(operation in where for operation in _ONE_ROW) and _WRONG_KEY not in message:
         raise RowRefused(f"{where}: {why}", code) from error
     raise AwsRefused(f"{where}: {why}", code) from error
 
 
-def _unknown(where: str, why: str) -> LedgerError:
+def _bad_credentials(where: str, why: str) -> LedgerError:
     return LedgerError(
         f"{where}: AWS does not accept the credentials ({why}); log in again, or set AWS_PROFILE or AWS_ACCESS_KEY_ID"
         " and AWS_SECRET_ACCESS_KEY"

@@ -17,11 +17,11 @@ from milepost.core.history import origin, verify_chain
 from milepost.core.status import TERMINAL, Status
 from milepost.ledgers.aws.journal.kept_evidence import leaving
 from milepost.ledgers.aws.names import iso
+from milepost.ledgers.aws.refused_rows import UNREADABLE, readable
 from milepost.ledgers.aws.requests.client import ConditionFailed
 from milepost.ledgers.aws.store import SEALED_FOR_MS, AwsStore, seal_of
 from milepost.ledgers.aws.tables.item_rows import copied_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
-from milepost.ledgers.aws.tables.readable_rows import SPOILT, readable
 from milepost.ports.retention import Leaving, PruneCriteria, Pruned
 
 PAGE = 100
@@ -67,7 +67,7 @@ def _prune_row(store: AwsStore, layout: Layout, image: Image, asked: PruneCriter
         going = None if asked.keep is None else leaving(store, layout, image)
         if going is not None and not _is_proved(going):
             raise LedgerDamaged("its history chain does not end at its present state; 'milepost show' shows the broken line")
-    except SPOILT as error:
+    except UNREADABLE as error:
         log.error("cannot read %s of %s, so it is not removed: %s: %s", layout.key_of(image), layout.table, type(error).__name__, error)
         return None
     if asked.keep is not None and going is not None:
@@ -161,29 +161,25 @@ def _remove_lines(store: AwsStore, route: str, image: Image) -> bool:
     """Remove the lines, then record that on the seal; False: the seal has changed since it was read."""
     seal = seal_of(image, route)
     store.journal.remove(route, seal.key, int(image["place"]["N"]), seal.life)
-    return _still(store, image, "update_item", UpdateExpression="REMOVE #place", more_names={"#place": "place"})
+    return _write_if_unchanged(store, image, "update_item", UpdateExpression="REMOVE #place", more_names={"#place": "place"})
 
 
 def _forget(store: AwsStore, image: Image) -> bool:
     """Remove the seal, unless the key has ended again since it was read."""
-    return _still(store, image, "delete_item")
+    return _write_if_unchanged(store, image, "delete_item")
 
 
-def _still(store: AwsStore, image: Image, verb: str, more_names: dict[str, str] | None = None, **params: Any) -> bool:
-    try:
-        store.requests.call(
-            "dynamodb",
-            verb,
-            TableName=store.names.seen,
-            Key={"key": image["key"]},
-            ConditionExpression="#head = :head",
-            ExpressionAttributeNames={"#head": "head", **(more_names or {})},
-            ExpressionAttributeValues={":head": image["head"]},
-            **params,
-        )
-    except ConditionFailed:
-        return False
-    return True
+def _write_if_unchanged(store: AwsStore, image: Image, operation: str, more_names: dict[str, str] | None = None, **params: Any) -> bool:
+    """Change a seal, unless it was written again since it was read."""
+    return store.requests.write_if(
+        operation,
+        TableName=store.names.seen,
+        Key={"key": image["key"]},
+        ConditionExpression="#head = :head",
+        ExpressionAttributeNames={"#head": "head", **(more_names or {})},
+        ExpressionAttributeValues={":head": image["head"]},
+        **params,
+    )
 
 
 def _scan(store: AwsStore, table: str, start: Image | None) -> Iterable[Image]:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.aws.names import FAILED_SHARD, due_shard, iso
-from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
+from milepost.ledgers.aws.requests.client import RowRefused
 from milepost.ledgers.aws.store import SEALED_FOR_MS, AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
 
@@ -35,14 +35,11 @@ def finish(store: AwsStore, ended: Sequence[EndedRow], now: int) -> int:
         if update is None:
             return False
         try:
-            store.requests.call("dynamodb", "update_item", **update.params())
-        except ConditionFailed:
-            return False  # an operator has started it again
+            return update.written(store.requests)  # False: an operator has started it again
         except RowRefused as refused:
             # Its index entry stays; the repair scan puts it into quarantine.
             log.error("cannot mark %s/%s as finished: %s", end.route, end.key, refused)
             return False
-        return True
 
     return sum(store.requests.each([partial(one, end) for end in ended]))
 

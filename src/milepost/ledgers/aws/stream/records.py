@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from milepost.core.errors import ConfigMistake, LedgerMissing
 from milepost.ledgers.aws.requests.client import AwsRefused, Requests
-from milepost.ledgers.aws.stream.shards import LEASE_MS, HeldShard, LostRecords, Shards
+from milepost.ledgers.aws.stream.shards import LEASE_MS, HeldShard, Shards
 from milepost.ledgers.aws.tables.documents import Control
 from milepost.ledgers.aws.tables.keys import Image
 
@@ -32,7 +32,6 @@ class StreamRecord(Struct, frozen=True):
     at: int
     shard: str
     """Empty in a Lambda event, which does not contain it."""
-    by_ttl: bool = False
     again: bool = True
     """It may have been handled before, here or elsewhere. Only a poller that continues directly after its own last record knows that
     it was not."""
@@ -46,7 +45,7 @@ class Stream:
     """Reads one route's stream together with any number of other pollers; each shard has one poller at a time.
 
     A shard's position moves only past handled records; later ones are read again, here or by the next poller of the shard. So a
-    record may come more than once. Except after a `gap`, none is missed, and none comes for the first time after a later one of its
+    record may come more than once. Except after lost records, none is missed, and none comes for the first time after a later one of its
     item."""
 
     def __init__(self, requests: Requests, control: Control, route: str, table: str, holder: str) -> None:
@@ -55,24 +54,14 @@ class Stream:
         self.route = route
 
     @property
-    def gap(self) -> LostRecords | None:
-        """Set when a poller noticed that records were lost unread. A scan of the table must find what they contained; call `mended`
-        afterwards."""
-        return self._shards.gap
-
-    def mended(self, gap: LostRecords) -> None:
-        """The scan for this gap is finished; it began after the gap was noticed."""
-        self._shards.mended(gap)
-
-    @property
     def held(self) -> list[str]:
         """The shards that this poller holds."""
         return list(self._shards.held)
 
     @property
-    def doubtful(self) -> bool:
+    def maybe_unread(self) -> bool:
         """Whether records may be unread because the reader of a shard may be dead while its lease still runs."""
-        return self._shards.doubtful
+        return self._shards.maybe_unread
 
     def poll(self, handle: Handle, now: int) -> int:
         """Read one page of each held shard and pass it to `handle` in batches; returns how many records were handled.
@@ -82,7 +71,7 @@ class Stream:
         errors: list[Exception] = []
         done = 0
         try:
-            self._shards.look(now)
+            self._shards.refresh(now)
         except Exception as error:
             errors.append(error)
         for held in list(self._shards.held.values()):
@@ -91,7 +80,7 @@ class Stream:
             except Exception as error:
                 errors.append(error)
                 if isinstance(error, LedgerMissing):
-                    self._shards.look_again()
+                    self._shards.refresh_soon()
         if errors:
             for other in errors[1:]:
                 errors[0].add_note(f"and {type(other).__name__}: {other}")
@@ -148,7 +137,7 @@ class Stream:
                     continue
                 else:
                     raise
-            self._shards.missed([held.shard], now)
+            self._shards.note_lost([held.shard], now)
             if not self._shards.keep(held, now, None):
                 return None
 
@@ -161,13 +150,12 @@ class Stream:
         return iterator
 
 
-def from_event(event: Mapping[str, Any], routes: Mapping[str, str] | Callable[[str], str | None]) -> list[StreamRecord]:
+def from_event(event: Mapping[str, Any], routes: Mapping[str, str]) -> list[StreamRecord]:
     """The records of a Lambda stream event, in order; `routes` gives the route of a table."""
-    find = routes if callable(routes) else routes.get
     records = []
     for content in event["Records"]:
         table = content["eventSourceARN"].partition(":table/")[2].partition("/")[0]
-        route = find(table)
+        route = routes.get(table)
         if route is None:
             raise ConfigMistake(
                 f"a stream event came from {content['eventSourceARN']!r}, which is not the table of a route of this function;"
@@ -185,8 +173,6 @@ def _record(route: str, content: Mapping[str, Any], shard: str, again: bool = Tr
     change = content["dynamodb"]
     at = change.get("ApproximateCreationDateTime", 0)
     seconds = at.timestamp() if isinstance(at, datetime) else at
-    # The API capitalises these names, Lambda does not.
-    actor = {name.lower(): value for name, value in (content.get("userIdentity") or {}).items()}
     return StreamRecord(
         route=route,
         name=content["eventName"],
@@ -196,7 +182,6 @@ def _record(route: str, content: Mapping[str, Any], shard: str, again: bool = Tr
         seq=change["SequenceNumber"],
         at=round(seconds * 1000),
         shard=shard,
-        by_ttl=actor.get("type") == "Service" and actor.get("principalid") == "dynamodb.amazonaws.com",
         again=again,
     )
 

@@ -1,4 +1,4 @@
-"""Shards of a table's stream: which exist, how far each is read, and which process holds it.
+"""Shards of a table's stream: the list, the read position of each, and the process that holds it.
 
 Every shard has a control document (kind "shard", name "<route>/<shard id>") with its position, its holder and the lease's end.
 Every write of it is conditional on the version that the writer knows, so a process that has lost a shard cannot move its position.
@@ -53,20 +53,30 @@ class HeldShard(Struct):
 
 
 class LostRecords(Struct, frozen=True):
-    """Records of these shards were lost unread, noticed at that time. Stands until it is `mended`."""
+    """Records of these shards were lost unread, noticed at that time. The repair scan clears it (`clear_lost`)."""
 
     shards: dict[str, int]
     version: int
 
 
-def note_gap(control: Control, route: str, shards: list[str], now: int) -> LostRecords:
+def note_lost(control: Control, route: str, shards: list[str], now: int) -> None:
     """Record that changes of these shards were not carried out: the route's next repair scan begins at once."""
     while True:
         document = control.get(GAP, route)
         noticed = {**(document.value if document else {}), **dict.fromkeys(shards, now)}
-        written = control.put(GAP, route, noticed, document.version if document else 0)
-        if written is not None:
-            return LostRecords(noticed, written)
+        if control.write(GAP, route, noticed, document.version if document else 0):
+            return
+
+
+def lost_records(control: Control, route: str) -> LostRecords | None:
+    """Records that were lost unread and are not repaired yet; None: there are none."""
+    document = control.get(GAP, route)
+    return LostRecords(document.value, document.version) if document and document.value else None
+
+
+def clear_lost(control: Control, route: str, version: int) -> None:
+    """Clear the lost records of this version after their repair. Records that were lost since then stay."""
+    control.write(GAP, route, {}, version)
 
 
 class Shards:
@@ -77,21 +87,20 @@ class Shards:
         self.route, self.table, self.holder = route, table, holder
         self.arn = ""
         self.held: dict[str, HeldShard] = {}
-        self.gap: LostRecords | None = None
-        self.doubtful = False
+        self.maybe_unread = False
         """Whether the reader of a shard may be dead: another process's lease has been neither renewed nor ended since we first saw it,
         or the process that the shard is left to has not taken it yet."""
         self._others: dict[str, ShardPosition] = {}
         """Other processes' shards, as they were when each reader was first seen."""
-        self._looked_at: int | None = None
+        self._refreshed_at: int | None = None
         self._found_at: int | None = None
         self._announced_until = 0
         self._missing: dict[str, int] = {}
 
-    def look(self, now: int) -> None:
+    def refresh(self, now: int) -> None:
         """Refresh the list of shards, at most every few seconds: forget lost ones, take free and readable ones, release one when other
         pollers have too few."""
-        if self._looked_at is not None and 0 <= now - self._looked_at < LOOK_MS:
+        if self._refreshed_at is not None and 0 <= now - self._refreshed_at < LOOK_MS:
             return
         listed = self._list(now)
         documents = self._documents()
@@ -99,13 +108,12 @@ class Shards:
         self._forget_lost(documents)
         self._forget_gone(listed, documents, now)
         left = self._share(listed, documents, live, now)
-        self.doubtful = self._watch(listed, documents, now) or left
-        self._read_gap()
-        self._looked_at = now
+        self.maybe_unread = self._has_silent_reader(listed, documents, now) or left
+        self._refreshed_at = now
 
-    def look_again(self) -> None:
-        """Make the next `look` refresh at once."""
-        self._looked_at = None
+    def refresh_soon(self) -> None:
+        """Make the next `refresh` refresh at once."""
+        self._refreshed_at = None
 
     def keep(self, held: HeldShard, now: int, seq: str | None) -> bool:
         """Renew the lease, with everything up to `seq` read. False: the shard is no longer ours and must not be read further."""
@@ -115,7 +123,7 @@ class Shards:
         """All its records are handled, and no more will come: its children may be read."""
         self._put(held, replace(held.place, holder=None, until=now, ended=now))
         self.held.pop(held.shard, None)
-        self.look_again()
+        self.refresh_soon()
 
     def leave(self, now: int) -> None:
         """Release all shards, so that other pollers need not wait for the leases to end."""
@@ -123,20 +131,11 @@ class Shards:
             self._release(held, now)
         self._control.write(POLLER, self._name(self.holder), None)
         self._announced_until = 0
-        self.look_again()
+        self.refresh_soon()
 
-    def missed(self, shards: list[str], now: int) -> None:
+    def note_lost(self, shards: list[str], now: int) -> None:
         """Record lost records of these shards. This is written before reading continues, so that a crash does not hide it."""
-        self.gap = note_gap(self._control, self.route, shards, now)
-
-    def mended(self, gap: LostRecords) -> None:
-        """Mark this gap as repaired; anything noticed since stays."""
-        self._control.write(GAP, self.route, {}, expect=gap.version)
-        self._read_gap()
-
-    def _read_gap(self) -> None:
-        document = self._control.get(GAP, self.route)
-        self.gap = LostRecords(document.value, document.version) if document and document.value else None
+        note_lost(self._control, self.route, shards, now)
 
     def _name(self, part: str) -> str:
         return f"{self.route}/{part}"
@@ -144,7 +143,7 @@ class Shards:
     def _put(self, held: HeldShard, place: ShardPosition) -> bool:
         if not self._write(held.shard, place, held.version):
             self.held.pop(held.shard, None)
-            self.look_again()
+            self.refresh_soon()
             return False
         held.place, held.version = place, held.version + 1
         return True
@@ -206,7 +205,7 @@ class Shards:
         pollers = {name.removeprefix(ours): document for name, document in self._control.read(POLLER).items() if name.startswith(ours)}
         last = max([place.until for place, _ in documents.values()] + [document.value for document in pollers.values()], default=now)
         if documents and last < now - SILENCE_MS:
-            self.missed(sorted(documents), now)
+            self.note_lost(sorted(documents), now)
         for holder, document in pollers.items():
             if document.value < now - DAY_MS and holder != self.holder:
                 self._control.write(POLLER, self._name(holder), None, expect=document.version)
@@ -236,7 +235,7 @@ class Shards:
                 continue
             self.held.pop(shard, None)
             if place.ended is None:
-                self.missed([shard], now)
+                self.note_lost([shard], now)
             if shard in listed:
                 changed: ShardPosition | None = ShardPosition(self._stream)
             elif place.ended is None:
@@ -252,7 +251,7 @@ class Shards:
             else:
                 documents[shard] = changed, version + 1
 
-    def _watch(self, listed: dict[str, str | None], documents: dict[str, tuple[ShardPosition, int]], now: int) -> bool:
+    def _has_silent_reader(self, listed: dict[str, str | None], documents: dict[str, tuple[ShardPosition, int]], now: int) -> bool:
         """Whether a reader is known only by an old lease. A reader that renews its lease is alive."""
         known, self._others = self._others, {}
         for shard, (place, _) in documents.items():

@@ -11,6 +11,7 @@ from milepost.core.history import attempt_to_public
 from milepost.core.item import Row
 from milepost.core.status import FAILED, NOTES, Status
 from milepost.ledgers.aws.names import iso
+from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.tables.columns import column_values, retry_entry
 from milepost.ledgers.aws.tables.item_rows import Handle, attributes, copied_of, input_of, links_of, packed_trail
 from milepost.ledgers.aws.tables.keys import OWN, WAITING, Image, Layout
@@ -103,6 +104,23 @@ class Update:
             params["ExpressionAttributeValues"] = self._values
         return params
 
+    def written(self, requests: Requests) -> bool:
+        """Send the request; False: its condition does not hold, because another writer was first."""
+        return requests.write_if("update_item", **self.params())
+
+
+def put_new(requests: Requests, layout: Layout, image: Image) -> None:
+    """Put a row if its key has none; else ConditionFailed with the row that exists."""
+    requests.call(
+        "dynamodb",
+        "put_item",
+        TableName=layout.table,
+        Item=image,
+        ConditionExpression="attribute_not_exists(#key)",
+        ExpressionAttributeNames={"#key": layout.key[0]},
+        ReturnValuesOnConditionCheckFailure="ALL_OLD",
+    )
+
 
 def place_of(route: str, key: str) -> str:
     """Prefix of the names of an item's blobs: safe in every blob store."""
@@ -139,7 +157,7 @@ def update_of(change: Change, layout: Layout, values: Values, copied: int | None
         # Always set: the row may be elsewhere in the index now (paused, or its events not delivered yet).
         stored.pop(name, None)
     if keeps_lease(change):
-        _leave_expiry(update, change, stored, wanted)
+        _keep_expiry(update, change, stored, wanted)
     elif before.lease is not None:
         # Always removed too: a lease extension may have set it since the read.
         stored.pop("lookAt", None)
@@ -155,18 +173,18 @@ def update_of(change: Change, layout: Layout, values: Values, copied: int | None
     if before.stage != after.stage:
         # A put is not retried for that long after a lost answer, and every byte counts on a row of almost 1 KB.
         update.remove("createToken")
-    _keep(update, change, layout, values, place)
+    _set_waiting_outcomes(update, change, layout, values, place)
     if after.undecided is not None and after.undecided != before.undecided:
         update.set("undecided", values.encode(after.undecided, place))
     elif before.undecided is not None and after.undecided is None:
         update.remove("undecided")
-    _put(update, change, layout, values, place, handle.through)
-    _queued(update, change)
+    _set_content(update, change, layout, values, place, handle.through)
+    _set_queued_times(update, change)
     if change.line is not None:
         entry = values.encode_line(before.head, change.body, place)
         if copied is not None:
             update.set("trail", {"L": [entry]})
-        elif is_long(handle.trail):
+        elif _is_long(handle.trail):
             update.set("trail", {"L": [*packed_trail(handle.trail, values, place), entry]})
             # If the relay has copied lines in the meantime, they are no longer in the trail.
             update.only_if(f"size({update.name('trail')}) = {update.value({'N': str(len(handle.trail))})}")
@@ -180,13 +198,13 @@ def update_of(change: Change, layout: Layout, values: Values, copied: int | None
         update.remove("trail")
     if copied is not None:
         update.set("copied", {"N": str(copied)})
-    require(update, before, handle, layout)
+    _require_unchanged(update, before, handle, layout)
     if change.expired_at is not None:
         _require_expiry(update, before)
     return update
 
 
-def _leave_expiry(update: Update, change: Change, stored: Image, wanted: Image) -> None:
+def _keep_expiry(update: Update, change: Change, stored: Image, wanted: Image) -> None:
     """Keep the row's present lease expiry, because the worker may have extended it since the read. After the item was reported
     overdue, it is due when the lease expires."""
     reported = change.before.due_at != change.before.look_at == change.after.due_at
@@ -203,12 +221,12 @@ def _require_expiry(update: Update, before: Row) -> None:
     update.only_if(f"({look} = {expiry} OR (attribute_not_exists({look}) AND {due} = {expiry}))")
 
 
-def is_long(trail: Sequence[dict[str, Any]]) -> bool:
+def _is_long(trail: Sequence[dict[str, Any]]) -> bool:
     """Whether the lines waiting on a row are large enough to be moved into a blob."""
     return len(trail) > LONG_TRAIL and sum(len(entry.get("B", b"")) for entry in trail) > LONG_TRAIL_BYTES
 
 
-def require(update: Update, before: Row, handle: Handle, layout: Layout) -> None:
+def _require_unchanged(update: Update, before: Row, handle: Handle, layout: Layout) -> None:
     """Condition: the row is unchanged since the read, and its stage has no new confirmation."""
     update.equal("version", {"N": str(before.version)})
     update.equal("head", attributes(before, layout)["head"])
@@ -218,7 +236,7 @@ def require(update: Update, before: Row, handle: Handle, layout: Layout) -> None
     update.equal(layout.prefix + before.stage, handle.confirmation)
 
 
-def _keep(update: Update, change: Change, layout: Layout, values: Values, place: str) -> None:
+def _set_waiting_outcomes(update: Update, change: Change, layout: Layout, values: Values, place: str) -> None:
     """Write the outcomes that wait for their stage. A plain confirmation is the stage's own attribute, as a partner would set it."""
     before, after = change.before.kept, change.after.kept
     if before == after:
@@ -242,7 +260,7 @@ def is_plain(outcome: Any) -> bool:
     return is_done and outcome.keys() <= {"type", "output"} and outcome.get("output") is not None
 
 
-def _put(update: Update, change: Change, layout: Layout, values: Values, place: str, through: frozenset[str]) -> None:
+def _set_content(update: Update, change: Change, layout: Layout, values: Values, place: str, through: frozenset[str]) -> None:
     """Write results and payloads. A payload that equals a result is stored as a reference to it.
 
     A stage that the item enters again has to answer again: its earlier answer leaves the row, otherwise the new one would count as
@@ -259,7 +277,7 @@ def _put(update: Update, change: Change, layout: Layout, values: Values, place: 
         else:
             update.remove("through")
     else:
-        _pass(update, through, results)
+        _set_passed_stages(update, through, results)
     for stage, value in results.items():
         name = layout.prefix + stage
         kept = change.before.kept.get(stage)
@@ -283,7 +301,7 @@ def _put(update: Update, change: Change, layout: Layout, values: Values, place: 
             update.remove(WAITING + put.stage)
 
 
-def _pass(update: Update, through: frozenset[str], results: Mapping[str, Any]) -> None:
+def _set_passed_stages(update: Update, through: frozenset[str], results: Mapping[str, Any]) -> None:
     """Stages that were passed, and those whose result is taken back. DynamoDB takes one change of an attribute in an update."""
     passed = sorted(stage for stage, value in results.items() if value is not None)
     undone = sorted(stage for stage, value in results.items() if value is None)
@@ -295,9 +313,9 @@ def _pass(update: Update, through: frozenset[str], results: Mapping[str, Any]) -
         update.delete("through", {"SS": undone})
 
 
-def _queued(update: Update, change: Change) -> None:
+def _set_queued_times(update: Update, change: Change) -> None:
     before, after = change.before, change.after
-    if offers(change):
+    if records_offer(change):
         update.set("lastQueued", {"S": iso(after.updated_at)})
         if before.stage != after.stage or before.status is Status.PENDING or before.terminal:
             update.set("firstQueued", {"S": iso(after.updated_at)})
@@ -306,14 +324,14 @@ def _queued(update: Update, change: Change) -> None:
         update.remove("lastQueued")
 
 
-def offers(change: Change) -> bool:
+def records_offer(change: Change) -> bool:
     """Whether this write records that the stage was offered. The offer is then sent before the write."""
     if change.after.status is not Status.QUEUED:
         return False
     return change.line is None or change.line.reason not in NOTES
 
 
-def was_ours(change: Change, image: Image, values: Values) -> bool | None:
+def was_written_before(change: Change, image: Image, values: Values) -> bool | None:
     """After a failed condition: is the row in this state because this same write succeeded earlier and its answer was lost?
     None: the row has changed since, so only the history can say."""
     after = change.after

@@ -11,32 +11,89 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from milepost.core.item import Row
+from msgspec import Struct, convert, to_builtins
+from msgspec.structs import replace
+
+from milepost.core.counters import HOUR, CounterKey, GroupKey, count
+from milepost.core.item import Failure, Row
 from milepost.core.status import Status
 from milepost.ledgers.aws.names import ResourceNames, iso, ms
 from milepost.ledgers.aws.requests.client import ConditionFailed, Requests, TransactionRefused
-from milepost.ledgers.aws.tables.counter_cells import (
-    COUNT,
-    COUNTED,
-    GROUP,
-    Cell,
-    CounterTally,
-    GroupDetails,
-    cell_image,
-    cell_key,
-    count_cell,
-    group_cell,
-    number,
-    seen_in,
-    stage_of,
-    together,
-    unchanged,
-)
+from milepost.ledgers.aws.tables.documents import kind_query
 from milepost.ledgers.aws.tables.keys import Image
 from milepost.ports.feed import Count, Group
 
+COUNT, GROUP, COUNTED = "count#", "group#", "counted"
+SAMPLE = 300
+
+Cell = tuple[str, str]
+"""(kind, name) in the control table."""
 Snapshot = dict[Cell, str]
 """The token of the last write of each cell."""
+
+
+class GroupDetails(Struct):
+    """Details of a group of similar errors, stored beside the number of items that have it."""
+
+    category: str
+    sample: str
+    first_at: int
+    last_at: int
+    total: int = 0
+
+
+class CounterTally:
+    """Deltas of many changes, added up before they are written. A tally of all rows is the correct content of the cells."""
+
+    def __init__(self) -> None:
+        self.counters: dict[CounterKey, int] = {}
+        self.groups: dict[GroupKey, int] = {}
+        self.seen: dict[GroupKey, GroupDetails] = {}
+
+    def change(self, before: Row, after: Row) -> None:
+        """Count one change; a `before` of version 0 is a row that did not exist."""
+        if before.error == after.error and before.total_attempts == after.total_attempts:
+            # Both rows were read from a table, so the same error is two values here; a new equal error comes from a new attempt.
+            after = replace(after, error=before.error)
+        count(before, after, self.counters, self.groups)
+        error = after.error
+        if error is not None and (error is not before.error or before.stage != after.stage):
+            self._see((after.route, after.stage, error.group), error, error is not before.error)
+
+    def present(self, row: Row) -> None:
+        """Count a row that exists, wherever it came from."""
+        self.change(replace(row, version=0, error=None), row)
+
+    def gone(self, row: Row) -> None:
+        """Uncount a row that no longer exists."""
+        at = (row.route, row.stage, row.status, row.entered_at // HOUR)
+        self.counters[at] = self.counters.get(at, 0) - 1
+        if row.error is not None:
+            lost = (row.route, row.stage, row.error.group)
+            self.groups[lost] = self.groups.get(lost, 0) - 1
+
+    def to_json(self) -> Any:
+        """The tally as plain JSON values; see `from_json`."""
+        return [[[*at, n] for at, n in sums.items()] for sums in (self.counters, self.groups)] + [
+            [[*at, to_builtins(seen)] for at, seen in self.seen.items()]
+        ]
+
+    @classmethod
+    def from_json(cls, values: Any) -> CounterTally:
+        """The tally that `to_json` returned."""
+        tally = cls()
+        counters, groups, seen = values
+        tally.counters = {(route, stage, Status(status), hour): n for route, stage, status, hour, n in counters}
+        tally.groups = {(route, stage, group): n for route, stage, group, n in groups}
+        tally.seen = {(route, stage, group): convert(content, GroupDetails) for route, stage, group, content in seen}
+        return tally
+
+    def _see(self, at: GroupKey, error: Failure, new: bool) -> None:
+        """Record an error that is new, or that a moved item brings to a stage that may not have it yet."""
+        seen = self.seen.setdefault(at, GroupDetails(error.category, error.message[:SAMPLE], error.at, error.at))
+        if new:
+            seen.total += 1
+            seen.last_at = max(seen.last_at, error.at)
 
 
 class Counters:
@@ -65,17 +122,17 @@ class Counters:
     def _write(self, tally: CounterTally) -> None:
         self._announce({at[0] for at in tally.counters} | {at[0] for at in tally.groups})
         token = secrets.token_urlsafe(9)
-        jobs = [partial(self._add, count_cell(at), n, None, token) for at, n in tally.counters.items() if n]
+        jobs = [partial(self._add, _count_cell(at), n, None, token) for at, n in tally.counters.items() if n]
         for at, n in tally.groups.items():
             seen = tally.seen.get(at)
             if n or seen is not None:
-                jobs.append(partial(self._add, group_cell(at), n, seen, token))
+                jobs.append(partial(self._add, _group_cell(at), n, seen, token))
         self._requests.each(jobs)
 
     def _announce(self, routes: Iterable[str]) -> None:
         """Add routes that have cells to the shared list of routes; each process does so once per route."""
         for route in set(routes) - self._known:
-            self._requests.call("dynamodb", "update_item", TableName=self._table, Key=cell_key((COUNTED, route)))
+            self._requests.call("dynamodb", "update_item", TableName=self._table, Key=_cell_key((COUNTED, route)))
             self._known.add(route)
 
     def _add(self, cell: Cell, n: int, seen: GroupDetails | None, token: str, *, latest: bool = True) -> None:
@@ -101,7 +158,7 @@ class Counters:
                 "dynamodb",
                 "update_item",
                 TableName=self._table,
-                Key=cell_key(cell),
+                Key=_cell_key(cell),
                 UpdateExpression=f"ADD {', '.join(adds)} SET {', '.join(sets)}",
                 ConditionExpression=condition,
                 ExpressionAttributeNames=names,
@@ -122,8 +179,8 @@ class Counters:
         for image in self._cells(COUNT + route):
             stage, status, hour = image["name"]["S"].rsplit("#", 2)
             # A negative cell was decremented twice; the repair corrects it.
-            if number(image) > 0:
-                counts.append(Count(route, stage, Status(status), int(hour), number(image)))
+            if _number(image) > 0:
+                counts.append(Count(route, stage, Status(status), int(hour), _number(image)))
         return counts
 
     def groups(self, route: str | None = None) -> list[Group]:
@@ -133,15 +190,15 @@ class Counters:
         groups = []
         for image in self._cells(GROUP + route):
             stage, group = image["name"]["S"].split("#", 1)
-            seen = seen_in(image)
+            seen = _seen_in(image)
             if seen is not None:
-                now = max(0, number(image))
+                now = max(0, _number(image))
                 groups.append(Group(route, stage, group, seen.category, seen.sample, now, seen.total, seen.first_at, seen.last_at))
         return groups
 
     def as_of(self, route: str) -> int | None:
         """When the route's cells were last compared with its rows; None: never."""
-        found = self._requests.call("dynamodb", "get_item", TableName=self._table, Key=cell_key((COUNTED, route)), ConsistentRead=True)
+        found = self._requests.call("dynamodb", "get_item", TableName=self._table, Key=_cell_key((COUNTED, route)), ConsistentRead=True)
         image = found.get("Item", {})
         return ms(image["asOf"]["S"]) if "asOf" in image else None
 
@@ -149,13 +206,7 @@ class Counters:
         return [image["name"]["S"] for image in self._cells(COUNTED)]
 
     def _cells(self, kind: str) -> Iterable[Image]:
-        return self._requests.query(
-            self._table,
-            KeyConditionExpression="#kind = :kind",
-            ExpressionAttributeNames={"#kind": "kind"},
-            ExpressionAttributeValues={":kind": {"S": kind}},
-            ConsistentRead=True,
-        )
+        return self._requests.query(self._table, **kind_query(kind))
 
     # Set right ------------------------------------------------------------------------------------------------------
     def snapshot(self, route: str) -> Snapshot:
@@ -169,9 +220,9 @@ class Counters:
         hour, so each one stops changing. `truth` must not contain changes that are not counted yet.
         """
         wanted: dict[Cell, tuple[int, GroupDetails | None]] = {
-            count_cell(at): (n, None) for at, n in truth.counters.items() if at[0] == route
+            _count_cell(at): (n, None) for at, n in truth.counters.items() if at[0] == route
         }
-        wanted |= {group_cell(at): (n, truth.seen.get(at)) for at, n in truth.groups.items() if at[0] == route}
+        wanted |= {_group_cell(at): (n, truth.seen.get(at)) for at, n in truth.groups.items() if at[0] == route}
         present = self._both(route)
         jobs = []
         for cell in wanted.keys() | present.keys():
@@ -185,7 +236,7 @@ class Counters:
             "dynamodb",
             "update_item",
             TableName=self._table,
-            Key=cell_key((COUNTED, route)),
+            Key=_cell_key((COUNTED, route)),
             UpdateExpression="SET #asOf = :asOf",
             ExpressionAttributeNames={"#asOf": "asOf"},
             ExpressionAttributeValues={":asOf": {"S": iso(now)}},
@@ -194,7 +245,7 @@ class Counters:
 
     def rename(self, route: str, old: str, new: str) -> None:
         """Move the counts of stage `old` to `new` and add them to those there; each cell in one transaction."""
-        cells = [cell for cell in self._both(route) if stage_of(cell) == old] if old != new else []
+        cells = [cell for cell in self._both(route) if _stage_of(cell) == old] if old != new else []
         self._requests.each([partial(self._move, cell, (cell[0], new + cell[1].removeprefix(old))) for cell in cells])
 
     def _both(self, route: str) -> dict[Cell, Image]:
@@ -203,38 +254,91 @@ class Counters:
 
     def _set(self, cell: Cell, image: Image | None, n: int, seen: GroupDetails | None) -> bool:
         found = {} if image is None else image
-        right = number(found) == n and (seen is None or seen_in(found) is not None)
+        right = _number(found) == n and (seen is None or _seen_in(found) is not None)
         if right and (n or image is None or cell[0].startswith(GROUP)):
             return False
-        params: dict[str, Any] = {"TableName": self._table, **unchanged(image)}
+        params: dict[str, Any] = {"TableName": self._table, **_unchanged(image)}
         if n or cell[0].startswith(GROUP):
-            kept = seen_in(found) or seen
-            params["Item"] = cell_image(cell, n, kept, secrets.token_urlsafe(9))
+            kept = _seen_in(found) or seen
+            params["Item"] = _cell_image(cell, n, kept, secrets.token_urlsafe(9))
             operation = "put_item"
         else:
-            params["Key"] = cell_key(cell)
+            params["Key"] = _cell_key(cell)
             operation = "delete_item"
-        try:
-            self._requests.call("dynamodb", operation, **params)
-        except ConditionFailed:
-            return False  # the cell was changed in the meantime, or this is the repeat of a lost answer
-        return not right
+        # If the condition does not hold, the cell was changed in the meantime, or this is the repeat of a lost answer.
+        return self._requests.write_if(operation, **params) and not right
 
     def _move(self, cell: Cell, target: Cell) -> None:
         while True:
-            images = self._requests.batch_get(self._table, [cell_key(cell), cell_key(target)])
+            images = self._requests.batch_get(self._table, [_cell_key(cell), _cell_key(target)])
             found = {(image["kind"]["S"], image["name"]["S"]): image for image in images}
             source, there = found.get(cell), found.get(target)
             if source is None:
                 return
-            seen = together(seen_in(source), None if there is None else seen_in(there))
-            merged = cell_image(target, number(source) + number(there or {}), seen, secrets.token_urlsafe(9))
+            seen = _together(_seen_in(source), None if there is None else _seen_in(there))
+            merged = _cell_image(target, _number(source) + _number(there or {}), seen, secrets.token_urlsafe(9))
             moves = [
-                {"Delete": {"TableName": self._table, "Key": cell_key(cell), **unchanged(source)}},
-                {"Put": {"TableName": self._table, "Item": merged, **unchanged(there)}},
+                {"Delete": {"TableName": self._table, "Key": _cell_key(cell), **_unchanged(source)}},
+                {"Put": {"TableName": self._table, "Item": merged, **_unchanged(there)}},
             ]
             try:
                 self._requests.call("dynamodb", "transact_write_items", TransactItems=moves)
             except TransactionRefused:
                 continue  # one of the two cells was changed in the meantime
             return
+
+
+# Cells ------------------------------------------------------------------------------------------------------------------
+def _cell_key(cell: Cell) -> Image:
+    return {"kind": {"S": cell[0]}, "name": {"S": cell[1]}}
+
+
+def _count_cell(at: CounterKey) -> Cell:
+    route, stage, status, hour = at
+    return COUNT + route, f"{stage}#{status.value}#{hour}"
+
+
+def _group_cell(at: GroupKey) -> Cell:
+    route, stage, group = at
+    return GROUP + route, f"{stage}#{group}"
+
+
+def _stage_of(cell: Cell) -> str:
+    return cell[1].split("#", 1)[0]
+
+
+def _number(image: Image) -> int:
+    return int(image["n"]["N"]) if "n" in image else 0
+
+
+def _seen_in(image: Image) -> GroupDetails | None:
+    """The error details of a group's cell; None where the cell was only ever decremented."""
+    if "category" not in image:
+        return None
+    moments = (ms(image["firstAt"]["S"]), ms(image["lastAt"]["S"]))
+    return GroupDetails(image["category"]["S"], image["sample"]["S"], *moments, int(image["total"]["N"]))
+
+
+def _together(one: GroupDetails | None, other: GroupDetails | None) -> GroupDetails | None:
+    """Merge two groups; the second one's text is kept."""
+    if one is None or other is None:
+        return one or other
+    return GroupDetails(
+        other.category, other.sample, min(one.first_at, other.first_at), max(one.last_at, other.last_at), one.total + other.total
+    )
+
+
+def _cell_image(cell: Cell, n: int, seen: GroupDetails | None, token: str) -> Image:
+    image: Image = {**_cell_key(cell), "n": {"N": str(n)}, "token": {"S": token}}
+    if seen is not None:
+        image |= {"category": {"S": seen.category}, "sample": {"S": seen.sample}, "total": {"N": str(seen.total)}}
+        image |= {"firstAt": {"S": iso(seen.first_at)}, "lastAt": {"S": iso(seen.last_at)}}
+    return image
+
+
+def _unchanged(image: Image | None) -> dict[str, Any]:
+    """Condition: the cell is unchanged since it was read."""
+    condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(#token)", "ExpressionAttributeNames": {"#token": "token"}}
+    if image is not None:
+        condition |= {"ConditionExpression": "#token = :token", "ExpressionAttributeValues": {":token": image["token"]}}
+    return condition

@@ -44,13 +44,7 @@ class Control:
 
     def read(self, kind: str) -> dict[str, Document]:
         """All documents of a kind, by name."""
-        images = self._requests.query(
-            self._table,
-            KeyConditionExpression="#kind = :kind",
-            ExpressionAttributeNames={"#kind": "kind"},
-            ExpressionAttributeValues={":kind": {"S": kind}},
-            ConsistentRead=True,
-        )
+        images = self._requests.query(self._table, **kind_query(kind))
         return {_name_in(image): _document(image) for image in images if "version" in image}
 
     def get(self, kind: str, name: str) -> Document | None:
@@ -107,18 +101,15 @@ class Control:
         refused = self._update(kind, name, "SET #token = :token REMOVE #version, #value", "#version = :expect", _ATTRIBUTES, values)
         if refused is not None and ("version" in refused or refused.get("token") != token):
             return False
-        try:
-            self._requests.call(
-                "dynamodb",
-                "delete_item",
-                TableName=self._table,
-                Key=key,
-                ConditionExpression="#token = :token",
-                ExpressionAttributeNames={"#token": "token"},
-                ExpressionAttributeValues={":token": token},
-            )
-        except ConditionFailed:
-            pass  # already deleted, or written again by another process
+        # If the condition does not hold, the row is already deleted, or was written again by another process.
+        self._requests.write_if(
+            "delete_item",
+            TableName=self._table,
+            Key=key,
+            ConditionExpression="#token = :token",
+            ExpressionAttributeNames={"#token": "token"},
+            ExpressionAttributeValues={":token": token},
+        )
         return True
 
     def _update(
@@ -142,6 +133,16 @@ class Control:
         except ConditionFailed as refused:
             return refused.image or {}
         return None
+
+
+def kind_query(kind: str) -> dict[str, Any]:
+    """Parameters of a query of the control table: all rows of a kind, read consistently."""
+    return {
+        "KeyConditionExpression": "#kind = :kind",
+        "ExpressionAttributeNames": {"#kind": "kind"},
+        "ExpressionAttributeValues": {":kind": {"S": kind}},
+        "ConsistentRead": True,
+    }
 
 
 def _key(kind: str, name: str) -> Image:

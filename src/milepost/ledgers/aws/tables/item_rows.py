@@ -57,7 +57,7 @@ def is_ours(image: Image) -> bool:
 
 def index_place(row: Row, layout: Layout) -> tuple[str, int] | None:
     """The row's partition and time in the due index; None: not in the index. Rows that wait for a worker have their own partition,
-    because the queue shows whether their message still exists (see `lost_calls`). A row made due at once, so that its message is
+    because the queue shows whether their message still exists (see `lost_messages`). A row made due at once, so that its message is
     sent again in any case, is with the others."""
     due_at = row.due_at
     if due_at is None:
@@ -223,7 +223,7 @@ def kept_of(image: Image, layout: Layout, values: Values) -> dict[str, Any]:
         stage = name.removeprefix(layout.prefix)
         if name.startswith(layout.prefix) and stage not in through:
             value = values.decode(attribute)
-            payload = _payload(image, layout, values, stage) if layout.judges(stage) else None
+            payload = _payload(image, layout, values, stage) if layout.has_own_rule(stage) else None
             if layout.valid(stage, value, payload):
                 kept.setdefault(stage, outcome_to_builtins(_confirmation(image, layout, stage, value, values)))
     return kept or _NONE_KEPT
@@ -241,7 +241,7 @@ def _confirmation(image: Image, layout: Layout, stage: str, value: Any, values: 
     """A confirmation as an outcome. If the confirmer rewrote `input` too, that is the next stage's payload."""
     if image["queue"]["S"] != stage or "input" not in image:
         return Done(value)
-    content = carried_of(image["input"], image, layout, values)
+    content = content_value(image["input"], image, layout, values)
     return Done(value) if digest_of(content) == current_digest(image) else Done(value, payload=content)
 
 
@@ -258,13 +258,13 @@ def content_of(image: Image, layout: Layout, values: Values) -> Content:
     for name, attribute in image.items():
         if name.startswith("payload_"):
             of = attribute.get("M", {}).get("of")
-            payloads[name.removeprefix("payload_")] = results.get(of["S"]) if of else carried_of(attribute, image, layout, values)
-    return Content(carried_of(image["input"], image, layout, values) if "input" in image else None, payloads, results)
+            payloads[name.removeprefix("payload_")] = results.get(of["S"]) if of else content_value(attribute, image, layout, values)
+    return Content(content_value(image["input"], image, layout, values) if "input" in image else None, payloads, results)
 
 
 def input_of(content: Any, key: str, layout: Layout, values: Values, place: str) -> dict[str, Any]:
     """The attribute for an item's input. Leading fields that repeat the key attributes are left out, since DynamoDB charges the whole
-    row on every write; `carried_of` puts them back in front, so that the input is byte for byte the same."""
+    row on every write; `content_value` puts them back in front, so that the input is byte for byte the same."""
     names = layout.key
     if isinstance(content, dict) and tuple(islice(content, len(names))) == names:
         stored = layout.key_image(key)
@@ -275,7 +275,7 @@ def input_of(content: Any, key: str, layout: Layout, values: Values, place: str)
     return values.encode(content, place)
 
 
-def carried_of(attribute: dict[str, Any], image: Image, layout: Layout, values: Values) -> Any:
+def content_value(attribute: dict[str, Any], image: Image, layout: Layout, values: Values) -> Any:
     """The input or payload stored in an attribute of this row."""
     rest = attribute.get("M", {}).get(WITH_KEY)
     if rest is None:

@@ -95,7 +95,7 @@ class Layout(Struct, frozen=True):
         image = self.key_image(key)
         return image if self.key_of(image) == key else {**image, FULL_KEY: {"S": key}}
 
-    def misfit(self, key: str) -> str | None:
+    def key_fault(self, key: str) -> str | None:
         """Why no row of the table can have this key; None if one can."""
         try:
             image = self.key_image(key)
@@ -109,14 +109,14 @@ class Layout(Struct, frozen=True):
                 return f"the key {key[:80]!r}… gives a {name!r} of {size:,} bytes; DynamoDB accepts {longest:,}; use a shorter key"
         return None
 
-    def stands_at(self, key: str, image: Image) -> bool:
+    def has_key(self, key: str, image: Image) -> bool:
         """Whether this row, or this key of a row, has the key attributes of the item `key`."""
-        return self.misfit(key) is None and self.key_image(key) == {name: image[name] for name in self.key}
+        return self.key_fault(key) is None and self.key_image(key) == {name: image[name] for name in self.key}
 
-    def misnamed(self, image: Image) -> str | None:
+    def foreign_key_fault(self, image: Image) -> str | None:
         """Why a row written by another program cannot be found by its key; None if it can."""
         key = self.key_of(image)
-        if not self.stands_at(key, image):
+        if not self.has_key(key, image):
             return f"its key is not in Milepost's form: a last part of more than {LONGEST_PART} bytes must be in 'sk' as sha256:<hex>"
         if self.key == PAIRS and _DIGEST.search(key):
             return f"its key ends in a digest, and {FULL_KEY!r}, which must hold the complete key, is missing or does not match the digest"
@@ -128,7 +128,7 @@ class Layout(Struct, frozen=True):
         parts = [_text(image[name]) for name in self.key]
         if self.key == PAIRS and FULL_KEY in image:
             key = _text(image[FULL_KEY])
-            if self.stands_at(key, image):
+            if self.has_key(key, image):
                 return key
         if len(parts) == 1 or self.key == PAIRS:
             return "#".join(parts)
@@ -153,9 +153,24 @@ class Layout(Struct, frozen=True):
         """Whether messages in a queue call workers to this stage. False where the route itself is not loaded."""
         return stage in self.stages and not self.stages[stage].external
 
-    def judges(self, stage: str) -> bool:
+    def has_own_rule(self, stage: str) -> bool:
         """Whether the stage has its own rule for a valid confirmation."""
         return stage in self.stages and self.stages[stage].accepts is not None
+
+
+def due_query(shard: str, before: str | None = None) -> dict[str, Any]:
+    """Parameters of a query of one partition of the index `due`: all its rows, or those that are due up to a time."""
+    condition, names, values = "#shard = :shard", {"#shard": "dueShard"}, {":shard": {"S": shard}}
+    if before is not None:
+        condition += " AND #due <= :before"
+        names["#due"] = "dueAt"
+        values[":before"] = {"S": before}
+    return {
+        "IndexName": "due",
+        "KeyConditionExpression": condition,
+        "ExpressionAttributeNames": names,
+        "ExpressionAttributeValues": values,
+    }
 
 
 def _shortened(part: str) -> str:

@@ -46,13 +46,13 @@ class Values:
     def encode_text(self, data: bytes, place: str) -> dict[str, Any]:
         if len(data) <= LARGEST:
             return {"S": data.decode()}
-        return self._apart(data, place)
+        return self._to_blob(data, place)
 
     def pack(self, lines: Sequence[bytes], place: str) -> dict[str, Any]:
         """One attribute for many lines without line feeds; always a blob."""
-        return self._apart(b"\n".join(lines), place, lines={"N": str(len(lines))})
+        return self._to_blob(b"\n".join(lines), place, lines={"N": str(len(lines))})
 
-    def _apart(self, data: bytes, place: str, **more: dict[str, str]) -> dict[str, Any]:
+    def _to_blob(self, data: bytes, place: str, **more: dict[str, str]) -> dict[str, Any]:
         digest = sha256(data).hexdigest()
         name = f"{place}/{digest[:32]}"
         self._blobs.write(name, [data])
@@ -62,7 +62,7 @@ class Values:
         """A history line on its row: the previous digest and the compressed body (each write of the row is charged for its size)."""
         packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS, zdict=LINE_WORDS)
         data = previous + packer.compress(body) + packer.flush()
-        return {"B": data} if len(data) <= LARGEST else self._apart(data, place)
+        return {"B": data} if len(data) <= LARGEST else self._to_blob(data, place)
 
     def decode_line(self, attribute: dict[str, Any]) -> tuple[bytes, bytes]:
         """The previous digest and the body of a line. Raises ValueError if the attribute holds no line."""

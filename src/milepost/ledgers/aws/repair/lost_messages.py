@@ -1,7 +1,15 @@
-"""Search for lost SQS messages: stages where more items wait for a worker than their queue holds messages.
+"""Lost SQS messages: find the items whose message is gone, so that the resender sends another.
 
-A message can be lost when a queue is purged, or a message is moved or expires. SQS cannot be asked for a single message, so this
-compares numbers (`missing_calls`): messages in the queue against the stage's rows in the due index.
+1. A message is lost when a queue is purged, or a message is moved, expires or is deleted by mistake. Its row stays QUEUED.
+2. Each QUEUED row has an offer life (`StoreSettings.offer_life_ms`). When it is over, the row's index entry is due.
+3. The resender (`engine.resend`) asks for lost messages. SQS cannot be asked for a single message, so `LostMessages` compares
+   numbers: the messages in the stage's queue with its rows in the due index (`missing_messages`).
+4. For as many rows as messages are missing, the resender applies a change that sends a new message (`apply`, `offers`). A backlog
+   whose messages exist is not sent again.
+5. A message that is not lost after all only comes twice: the claim of the second one fails its condition and deletes it.
+
+A message that a worker received and did not settle is not lost: SQS delivers it again. A message that was never sent, because its stream
+record was lost, is sent by the repair scan (`repair`).
 """
 
 from __future__ import annotations
@@ -21,9 +29,9 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, iso
 from milepost.ledgers.aws.queues.messages import LONGEST_DELAY_S
+from milepost.ledgers.aws.refused_rows import readable
 from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.tables.keys import Layout
-from milepost.ledgers.aws.tables.readable_rows import readable
+from milepost.ledgers.aws.tables.keys import Layout, due_query
 
 CHECK_MS = 60_000
 """Interval between comparisons of a queue with its rows; SQS takes about as long to update its counts."""
@@ -38,7 +46,7 @@ class _Comparison(Struct):
     missing: int
 
 
-class LostCalls:
+class LostMessages:
     """Compares queues with rows, each at most once a minute, and returns as many rows as messages are missing. Every stage run by
     our workers has its own queue."""
 
@@ -48,13 +56,13 @@ class LostCalls:
 
     def missing(self, plan: Plan, now: int) -> dict[str, int]:
         """Missing messages by stage, counted now."""
-        layout = self._store.know(plan)
+        layout = self._store.load_route(plan)
         counted = {stage.name: self._compare(layout, stage.name, now) for stage in plan.stages if not stage.external}
         return {stage: n for stage, n in counted.items() if n}
 
     def find(self, plan: Plan, now: int, limit: int) -> list[Item]:
         """Rows that need a new message; at most as many as were missing at the last comparison."""
-        layout = self._store.know(plan)
+        layout = self._store.load_route(plan)
         items: list[Item] = []
         for stage in plan.stages:
             if stage.external:
@@ -86,7 +94,7 @@ class LostCalls:
         queued = marked + self._count(layout, f"{QUEUED_SHARD}#{stage}", FOREVER)
         others = self._count(layout, stage, iso(now + LONGEST_DELAY_S * 1000))
         depth = self._store.queues.depth(self._store.queues.url(layout.route, stage))
-        return min(stale, missing_calls(queued, others, *depth))
+        return min(stale, missing_messages(queued, others, *depth))
 
     def _count(self, layout: Layout, partition: str, before: str) -> int:
         """Number of rows in a partition up to a time, in all shards; from the index alone."""
@@ -96,7 +104,9 @@ class LostCalls:
         total = 0
         more: dict[str, Any] = {}
         while True:
-            answer = self._store.requests.call("dynamodb", "query", TableName=layout.table, **_query(shard, before), Select="COUNT", **more)
+            answer = self._store.requests.call(
+                "dynamodb", "query", TableName=layout.table, **due_query(shard, before), Select="COUNT", **more
+            )
             total += int(answer["Count"])
             if not answer.get("LastEvaluatedKey"):
                 return total
@@ -108,7 +118,7 @@ class LostCalls:
         holds = store.holds(now)
         kinds = ((QUEUED_SHARD, iso(now)), (MARKED_SHARD, FOREVER))
         for shard, before in [(f"{kind}#{stage}#{n}", before) for kind, before in kinds for n in range(SHARDS)]:
-            entries = store.requests.query(layout.table, **_query(shard, before), Limit=100)
+            entries = store.requests.query(layout.table, **due_query(shard, before), Limit=100)
             while keys := [layout.key_of(entry) for entry in islice(entries, 100)]:
                 for image in store.images(layout.route, keys).values():
                     row = readable(store, layout, image)
@@ -118,20 +128,11 @@ class LostCalls:
                         yield Item(row, Content())
 
 
-def _query(shard: str, before: str) -> dict[str, Any]:
-    return {
-        "IndexName": "due",
-        "KeyConditionExpression": "#shard = :shard AND #due <= :before",
-        "ExpressionAttributeNames": {"#shard": "dueShard", "#due": "dueAt"},
-        "ExpressionAttributeValues": {":shard": {"S": shard}, ":before": {"S": before}},
-    }
-
-
 TOLERANCE = 50
 """SQS counts are approximate: beside a backlog, a difference below one in so many is not treated as a loss yet."""
 
 
-def missing_calls(queued: int, others: int, visible: int, in_flight: int, delayed: int) -> int:
+def missing_messages(queued: int, others: int, visible: int, in_flight: int, delayed: int) -> int:
     """How many of a stage's `queued` items have no message, as far as the counts show.
 
     `others` are items of the same queue that may have a message too: those claimed, and those due for a look soon. Two conditions

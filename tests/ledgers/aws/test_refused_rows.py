@@ -13,8 +13,7 @@ from milepost.core.outcome import Done, NotYet, Retry
 from milepost.core.status import Reason, Status
 from milepost.engine.context import Context
 from milepost.engine.work.settle import settle
-from milepost.ledgers.aws.journal.blocks import LARGEST_BLOCK, encode_refs, portions
-from milepost.ledgers.aws.journal.journal import BLOCK
+from milepost.ledgers.aws.journal.journal import BLOCK, LARGEST_BLOCK, encode_refs, portions
 from milepost.ledgers.aws.tables.conditional_write import LONG_TRAIL, LONG_TRAIL_BYTES, Update
 from milepost.ports.runner import JobResult
 from milepost.testing.clock import SeededChance
@@ -99,14 +98,14 @@ def test_a_row_that_others_have_filled_is_set_aside_and_stays_visible(ledger: Sy
     world.add("a", "bad", "c")
     fill(ledger, "bad", "scans")
     assert {item.key for _ in range(3) for item in world.claim().items} == {"a", "c"}
-    asides, _ = ledger.quarantine.set_aside(10)
+    asides, _ = ledger.quarantine.entries(10)
     [aside] = [aside for aside in asides if aside.kind == "row"]
     assert "cannot be claimed" in aside.reason
     assert aside.content["row"]["id"] == "bad"
     assert "dueShard" not in image(ledger, "bad"), "it is not due, or it would be met again and again"
     world.clock.advance("15d")
     assert "bad" not in {item.key for _ in range(3) for item in world.claim().items}
-    assert len([aside for aside in ledger.quarantine.set_aside(10)[0] if aside.kind == "row"]) == 1, "it is set aside once"
+    assert len([aside for aside in ledger.quarantine.entries(10)[0] if aside.kind == "row"]) == 1, "it is set aside once"
     layout = ledger.store.layout("parcels")
     assert layout is not None
     mend = Update(layout, "bad")

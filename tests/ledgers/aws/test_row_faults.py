@@ -11,10 +11,10 @@ from milepost.core.decide import accept
 from milepost.core.item import digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
+from milepost.ledgers.aws.refused_rows import EXPECTED, fault_in, why_unreadable
 from milepost.ledgers.aws.tables.conditional_write import put_of
 from milepost.ledgers.aws.tables.item_rows import row_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
-from milepost.ledgers.aws.tables.row_faults import EXPECTED, row_fault, why_unreadable
 from milepost.ledgers.aws.tables.values import Values
 
 VALUES = Values(MemoryBlobs())
@@ -31,7 +31,7 @@ def stored() -> tuple[Image, Layout]:
 
 def test_a_good_row_has_no_fault() -> None:
     image, layout = stored()
-    assert row_fault(image, layout) is None
+    assert fault_in(image, layout) is None
     assert row_of(image, layout, VALUES).key == "p1"
     assert image.keys() & EXPECTED.keys() >= {"head", "version", "trail"}
 
@@ -58,7 +58,7 @@ def test_a_fault_names_its_attribute_and_what_is_right(name: str, value: dict[st
         del image[name]
     else:
         image[name] = value
-    told = row_fault(image, layout)
+    told = fault_in(image, layout)
     assert told is not None
     assert told.startswith(said)
     assert why_unreadable(KeyError("S"), image, layout) == told
@@ -66,6 +66,6 @@ def test_a_fault_names_its_attribute_and_what_is_right(name: str, value: dict[st
 
 def test_a_row_that_others_put_is_judged_by_its_key_alone() -> None:
     _, layout = stored()
-    assert row_fault({"id": {"S": "p1"}, "status": {"N": "7"}}, layout) is None
-    assert row_fault({"id": {"N": "1"}}, layout) is not None
+    assert fault_in({"id": {"S": "p1"}, "status": {"N": "7"}}, layout) is None
+    assert fault_in({"id": {"N": "1"}}, layout) is not None
     assert why_unreadable(ValueError("odd"), {"id": {"S": "p1"}}, layout) == "ValueError: odd"

@@ -88,7 +88,7 @@ def test_a_backlog_whose_messages_exist_is_not_called_again_however_old(scene: S
     for span in ("11m", "1h", "1d"):
         scene.clock.advance(span)
         assert resend(scene).offered == 0
-        assert scene.aws.missing_calls(scene.plan, scene.now) == {}
+        assert scene.aws.missing_messages(scene.plan, scene.now) == {}
     assert scene.process.counts["sqs", "send_message_batch"] == sent
     assert work_all(scene) == set(keys)
 
@@ -136,10 +136,10 @@ def test_one_lost_message_is_noticed_beside_items_in_hand_and_to_be_looked_at(sc
     while len(items) < len(keys):
         items += scene.claim(lease=900_000).items
     scene.clock.advance(31)
-    assert scene.aws.missing_calls(scene.plan, scene.now) == {"weigh": 1}
+    assert scene.aws.missing_messages(scene.plan, scene.now) == {"weigh": 1}
     assert resend(scene).offered == 1
     scene.take("lost")
-    assert scene.aws.missing_calls(scene.plan, scene.now) == {}
+    assert scene.aws.missing_messages(scene.plan, scene.now) == {}
 
 
 def test_a_call_that_came_before_its_write_does_not_get_lost(scene: Scene) -> None:
@@ -177,7 +177,7 @@ def test_an_overdue_mark_of_an_item_that_waits_in_its_queue_is_told(endpoint: st
         scene.follow()
         assert resend(scene).overdue == 0
         # The messages are still there, and then they are lost.
-        assert scene.aws.missing_calls(scene.plan, scene.now) == {}
+        assert scene.aws.missing_messages(scene.plan, scene.now) == {}
         purge(scene)
         scene.clock.advance(61)
         assert resend(scene).offered == 30
