@@ -101,7 +101,7 @@ def test_offers_need_not_be_published(scene: Scene) -> None:
     route.external("tape")
     with mp.open("memory:", routes=[route], clock=VirtualClock(), chance=SeededChance(1)) as post:
         post.submit("assets", *({"id": f"a{number}"} for number in range(10)))
-        told = EventRelay(post.context, Topic(scene.arn, client=scene.sns, offers=False), "p1").run_once().told
+        told = EventRelay(post.context, Topic(scene.arn, client=scene.sns, offers=False), "p1").run_once().delivered
         assert told == 20, "all are done with"
         assert scene.by_item() == {f"a{number}": ["accepted"] for number in range(10)}
         assert [len(request) for request in scene.requests] == [10]
@@ -254,7 +254,7 @@ def test_an_outage_loses_nothing(scene: Scene) -> None:
         assert scene.ids() == []
         stop()
         clock.advance("1m")
-        assert relay.run_once().told == 12
+        assert relay.run_once().delivered == 12
     assert scene.ids() == [f"parcels/P-{n}/1/accepted" for n in range(12)]
 
 

@@ -131,7 +131,7 @@ class Post:
 # What arrives ---------------------------------------------------------------------------------------------------------------
 def test_an_event_is_one_post_of_its_envelope(office: Office, hook: WebhookSubscriber) -> None:
     post = Post(hook, "P-1", "ü 5%")
-    assert post.tell().told == 2
+    assert post.tell().delivered == 2
     assert [path for path, _, _ in office.posts] == ["/events?key=s3cret"] * 2
     assert [body["id"] for body in office.bodies] == office.ids == ["parcels/P-1/1/accepted", "parcels/ü 5%/1/accepted"]
     headers = office.posts[1][1]
@@ -227,15 +227,15 @@ def test_an_event_is_not_sent_to_this_machine_unless_that_is_allowed(office: Off
 def test_an_event_that_is_refused_parks_its_item_alone_until_it_is_released(office: Office, hook: WebhookSubscriber, status: int) -> None:
     office.answers["b"] = [status]
     post = Post(hook, *"abc")
-    assert post.tell().told == 2
+    assert post.tell().delivered == 2
     said = post.parked()["b"]
-    assert f"refuses this event for good ({status}); when the cause is mended, 'milepost subscribers release'" in said
+    assert f"refuses this event for good ({status}); when the cause is corrected, 'milepost subscribers release'" in said
     assert "s3cret" not in said
     post.clock.advance("30d")
     post.tell()
     assert len(office.posts) == 3, "it is not tried by itself"
     assert release(post.system.context, "office", by="ops", reason="it was not wrong at all") == 1
-    assert post.tell().told == 1
+    assert post.tell().delivered == 1
     assert post.parked() == {}
 
 
@@ -244,11 +244,11 @@ def test_not_now_is_tried_again_by_itself(office: Office, hook: WebhookSubscribe
     # One that breaks a kept connection is asked once more on a new one.
     office.answers["b"] = [answer] * (2 if answer == "reset" else 1)
     post = Post(hook, *"abc")
-    assert post.tell().told == 2
+    assert post.tell().delivered == 2
     assert "b" in post.parked()
     assert "s3cret" not in str(post.parked())
     post.clock.advance("1m")
-    assert post.tell().told == 1
+    assert post.tell().delivered == 1
     assert set(office.ids) == {f"parcels/{key}/1/accepted" for key in "abc"}
 
 
@@ -265,14 +265,14 @@ def test_a_server_that_is_too_slow_is_given_up_on(office: Office, kind: FaultKin
 def test_what_was_said_to_be_taken_is_taken_though_the_rest_of_the_answer_is_cut_off(office: Office, hook: WebhookSubscriber) -> None:
     office.answers["b"] = ["cut"]
     post = Post(hook, *"abc")
-    assert post.tell().told == 3
+    assert post.tell().delivered == 3
     assert (post.parked(), len(office.posts), office.connections) == ({}, 3, 2)
 
 
 def test_a_kept_connection_that_the_server_has_closed_is_no_trouble(office: Office, hook: WebhookSubscriber) -> None:
     office.answers["b"] = ["reset"]
     post = Post(hook, *"abc")
-    assert post.tell().told == 3
+    assert post.tell().delivered == 3
     assert office.connections == 2
 
 
@@ -289,8 +289,8 @@ def test_an_outage_loses_nothing_and_keeps_the_order(office: Office, hook: Webho
 
 def test_what_is_no_json_is_refused_alone(office: Office, hook: WebhookSubscriber) -> None:
     post = Post(hook, *"ab", form=lambda envelope: {"data": object()} if envelope["subject"] == "a" else None)
-    assert post.tell().told == 1
-    assert "mend the form of route 'parcels'" in post.parked()["a"]
+    assert post.tell().delivered == 1
+    assert "correct the form of route 'parcels'" in post.parked()["a"]
     assert office.ids == ["parcels/b/1/accepted"]
 
 

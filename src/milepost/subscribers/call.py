@@ -1,4 +1,4 @@
-"""A Python function as a subscriber."""
+"""Subscriber that calls a Python function."""
 
 from __future__ import annotations
 

@@ -91,8 +91,8 @@ class Topic:
                 for message in chain.from_iterable(requests[number:]):
                     answers[message.place] = error
                 break
-            for place, trouble in failed.items():
-                answers[place] = trouble
+            for place, why in failed.items():
+                answers[place] = why
         return answers
 
     def _message(self, place: int, envelope: Envelope) -> _Message:
@@ -156,7 +156,7 @@ class Topic:
 
 
 def _body(envelope: Envelope) -> str:
-    """Sorted names, so that equal content gives equal bytes; in the order of the route's own form, where it has one."""
+    """The body with sorted names, so that equal content gives equal bytes; a route's own form keeps its order."""
     try:
         content = msgspec.to_builtins(envelope, str_keys=True)
         text = msgspec.json.encode(content, order=None if envelope.formed else "deterministic").decode()
@@ -174,7 +174,7 @@ def _attributes(event: SubscriberEvent) -> dict[str, str]:
 
 
 def _group(event: SubscriberEvent) -> str:
-    """The item; by its digest where its name is not a valid group for SNS (a digest has no '/', so the two never collide)."""
+    """The message group of an item: its name, or its digest where SNS does not allow the name. (A digest has no '/', so they never collide.)"""
     item = f"{event.route}/{event.key}"
     return item if _GROUP.fullmatch(item) else hashlib.sha256(item.encode()).hexdigest()
 

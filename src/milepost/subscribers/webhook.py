@@ -1,4 +1,4 @@
-"""A URL as a subscriber: each event is one POST, signed as Standard Webhooks asks for."""
+"""Webhook subscriber: each event is one POST to a URL, signed as Standard Webhooks requires."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ READ = 65_536
 CLOUD_EVENT = "application/cloudevents+json"
 PLAIN = "application/json"
 
-# Answers that say nothing about the event: they pass when the server, its keys or its limits are put right.
+# Answers that say nothing about the event: it can be delivered once the server, its keys or its limits are corrected. The event relay
+# retries these (see `engine.events.deliver`), a 429 too; this client sends each request once.
 _OF_THE_SERVER = frozenset({401, 403}) | NOT_NOW
 # Printable ASCII but for the space, '"' and '%'; all else is percent-encoded, and so is the dot, which separates what is signed.
 _ID_SAFE = "".join(c for c in string.punctuation if c not in '"%.')
@@ -36,10 +37,10 @@ class WebhookSubscriber:
     """POSTs each event to `url`: its envelope as JSON, with the event's id in `webhook-id`, so that a receiver recognises a repeat.
 
     With a `secret` (`whsec_…`, see `milepost.net.new_secret`; several while one is being replaced) each request is signed as Standard
-    Webhooks asks for, and `milepost.net.verify` checks it. An answer of 2xx accepts the event; 410 and most other 4xx refuse it for good;
+    Webhooks requires, and `milepost.net.verify` checks it. An answer of 2xx accepts the event; 410 and most other 4xx refuse it for good;
     everything else, and no answer within `timeout` seconds, means "not now". Redirects are not followed. The URL may lead to public
     addresses only, unless `allow_cidrs` has the network. The cursor's name is made of the host and the URL's digest unless `name` is
-    given, since a URL's path may be a secret; `clock` gives the seconds since 1970.
+    given, because a URL's path may be a secret; `clock` gives the seconds since 1970.
     """
 
     batch = 1
@@ -87,7 +88,7 @@ class WebhookSubscriber:
         if 200 <= status < 300:
             return
         if 400 <= status < 500 and status not in _OF_THE_SERVER:
-            raise EventRefused(f"{self._host} refuses this event for good ({status}); when the cause is mended, {_CURE}")
+            raise EventRefused(f"{self._host} refuses this event for good ({status}); when the cause is corrected, {_CURE}")
         raise MilepostError(f"{self._host} has not accepted this event ({status})")
 
     def _status(self, headers: Mapping[str, str], body: bytes) -> int:
@@ -97,7 +98,7 @@ class WebhookSubscriber:
             return self._client.request("POST", self._url, headers=headers, body=body, repeatable=True).status
         except NetError as error:
             if error.response is not None:
-                # The rest of the answer was too long, too slow or cut off; what counts has been said.
+                # The rest of the answer was too long, too slow or cut off, but its status is known.
                 return error.response.status
             raise MilepostError(f"this event was not delivered: {error}") from None
 
@@ -128,11 +129,13 @@ def webhook_id(event_id: str) -> str:
 
 
 def _body(envelope: Envelope) -> bytes:
-    """Keys sorted, so that a repeat is the same bytes."""
+    """The body with sorted keys, so that a repeat has the same bytes."""
     try:
         return msgspec.json.encode(msgspec.to_builtins(envelope, str_keys=True), order="deterministic")
     except Exception as error:
-        raise EventRefused(f"this event is no JSON ({error}); mend the form of route {envelope.event.route!r}, then {_CURE}") from error
+        raise EventRefused(
+            f"this event is not valid JSON ({error}); correct the form of route {envelope.event.route!r}, then {_CURE}"
+        ) from error
 
 
 def _plain(host: str) -> str:

@@ -14,6 +14,7 @@ import msgspec
 
 import milepost as mp
 from milepost.applications.deposits.acts import DepositsApp
+from milepost.applications.deposits.controls.ledger import LedgerControls
 from milepost.applications.deposits.dspace.standin import COLLECTION, PASSWORD, USER, DSpaceStandIn
 from milepost.applications.deposits.dspace.submission import DSpaceSubmission
 from milepost.applications.deposits.dss.service import ResultListener, ResultsTally
@@ -57,28 +58,32 @@ class SubmitScene:
         self.settings = DepositsSettings(**(given | settings))
         self.files = FileStore(self.settings.files)
         self.service = DssStandIn(self.sqs, self.urls["dss-input"], ("dss-output",), dspace, lambda place: Path(place).read_bytes())
+        self.controls = LedgerControls(self.settings)
         self.submission = self.new_submission()
         self.refuse: tuple[str, mp.Outcome] = "", mp.Done()
         """A stage that does not succeed, and how."""
         self.url = ledger
         self.ledger = mp.open(ledger, routes=[self.route()], clock=clock)
+        self.controls.open(self.app)
 
     def now(self) -> float:
         return self.clock.now() / 1000
 
     def new_submission(self) -> DSpaceSubmission | DssSubmission:
         if self.settings.submit.dss is None:
-            return DSpaceSubmission(self.settings, self.files, environment=ENVIRONMENT, now=self.now, timeout=30)
-        return DssSubmission(self.settings, self.files, sqs=self.sqs, environment=ENVIRONMENT, now=self.now)
+            return DSpaceSubmission(
+                self.settings, self.files, self.controls, environment=ENVIRONMENT, now=self.now, timeout=30, sleep=self.clock.advance
+            )
+        return DssSubmission(self.settings, self.files, self.controls, sqs=self.sqs, environment=ENVIRONMENT, now=self.now)
 
     def route(self, submission: DSpaceSubmission | DssSubmission | None = None) -> mp.Route:
         submission = submission or self.submission
         if self.whole_route:
-            return deposits_route(self.settings, submission)
+            return deposits_route(self.settings, submission, self.controls)
         route = mp.Route("deposits", key="doi")
         route.stage("metadata")(self._metadata)
         route.stage("content")(self._content)
-        add_submit(route, self.settings, submission)
+        add_submit(route, self.settings, submission, self.controls)
         return route
 
     def _metadata(self, item: mp.Item) -> mp.Outcome:

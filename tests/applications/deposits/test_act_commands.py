@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.applications.deposits.test_deposits_settings import SAMPLE
-from tests.cli.command_processes import command_processes
-from tests.cli.commands import Answer
+from tests.applications.deposits.sample_folder import Folder, sample_folder
 
-from milepost.applications.deposits.dspace.standin import PASSWORD, USER, DSpaceStandIn
+from milepost.applications.deposits.dspace.standin import DSpaceStandIn
 from milepost.applications.deposits.standins.crossref import CrossrefStandIn
 from milepost.applications.deposits.standins.mailbox import MailboxStandIn
 from milepost.applications.deposits.standins.publisher import PublisherStandIn
@@ -20,32 +17,14 @@ from milepost.applications.deposits.standins.publisher import PublisherStandIn
 SIGNED = ("--by", "ann", "--reason", "a test")
 
 
-class Folder:
-    """A folder with the smallest configuration."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.env = {name: value for name, value in os.environ.items() if not name.startswith("MILEPOST")}
-        self.env |= {"DSPACE_USER": USER, "DSPACE_PASSWORD": PASSWORD}
-
-    def __call__(self, *words: str) -> Answer:
-        return command_processes().run(["deposits", *words], self.path, self.env, None, timeout=120)
-
-
 @pytest.fixture
 def folder(tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn) -> Iterator[Folder]:
     """Three DOIs that DSpace refuses."""
     crossref.everything = publisher.everything = True
     with DSpaceStandIn() as dspace, MailboxStandIn(tmp_path / "mails") as mailbox:
-        text = f'applications = ["deposits"]\n{SAMPLE}'
-        for port, origin in {"9101": crossref.origin, "9102": publisher.origin, "9103": dspace.origin}.items():
-            text = text.replace(f"http://127.0.0.1:{port}", origin)
-        text = text.replace("smtp://127.0.0.1:2525", mailbox.url)
-        (tmp_path / "milepost.toml").write_text(text.replace('inbox = "inbox"', 'inbox = "inbox"\ninbox_quiet = "0s"'))
-        (tmp_path / "inbox").mkdir()
+        made = sample_folder(tmp_path, crossref, publisher, dspace, mailbox)
         (tmp_path / "inbox" / "march.csv").write_text("10.1002/a\n10.1002/b\n10.1002/c\n")
         dspace.fail("status", 422, where="POST */core/items")
-        made = Folder(tmp_path)
         assert made("run").code == 1
         dspace.mend()
         yield made
@@ -85,8 +64,26 @@ def test_the_worklist_and_a_claim_by_command(folder: Folder) -> None:
     shown = folder("worklist").out
     assert "at submit: DSpace answered 422" in shown
     assert "claimed by Ann Lee since" in shown
-    [entry] = json.loads(folder("worklist", "--json").out)
+    page = json.loads(folder("worklist", "--json").out)
+    [entry] = page["deposits"]
+    assert (page["waiting"], page["found"], page["after"]) == (1, 1, None)
     assert (entry["doi"], entry["claim"]["name"], entry["search_first"]) == ("10.1002/a", "Ann Lee", False)
     assert "10.1002/a," in folder("worklist", "--csv").out
-    assert folder("release", "10.1002/a").code == 0
-    assert folder("release", "10.1002/a").code == 1
+    assert folder("release", "10.1002/a", "--by", "Carl").out == "10.1002/a is released; it was claimed by Ann Lee\n"
+    assert folder("release", "10.1002/a", "--by", "Carl").code == 1
+
+
+def test_the_worklist_goes_on_page_by_page_and_finds_a_doi(folder: Folder) -> None:
+    first = json.loads(folder("worklist", "--limit", "2", "--json").out)
+    assert (first["waiting"], first["first"], len(first["deposits"])) == (3, 1, 2)
+    printed = folder("worklist", "--limit", "2")
+    assert "3 DOIs need a manual deposit; 1 to 2 are shown" in printed.err
+    assert f"next: milepost deposits worklist --limit 2 --after '{first['after']}'" in printed.err
+    second = json.loads(folder("worklist", "--limit", "2", "--after", first["after"], "--json").out)
+    assert (second["first"], second["after"]) == (3, None)
+    assert sorted(one["doi"] for page in (first, second) for one in page["deposits"]) == ["10.1002/a", "10.1002/b", "10.1002/c"]
+    found = json.loads(folder("worklist", "--search", "https://doi.org/10.1002/B", "--json").out)
+    assert (found["waiting"], found["found"], [one["doi"] for one in found["deposits"]]) == (3, 1, ["10.1002/b"])
+    assert len(folder("worklist", "--limit", "1", "--csv").out.splitlines()) == 4, "the export has all of them"
+    wrong = folder("worklist", "--after", "yesterday")
+    assert (wrong.code, "'yesterday' is no place in the worklist" in wrong.err) == (2, True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.applications.deposits.test_deposits_settings import SAMPLE
+from tests.applications.deposits.sample_folder import sample_folder
 
 from milepost.applications.deposits.dspace.standin import PASSWORD, USER, DSpaceStandIn
 from milepost.applications.deposits.standins.crossref import CrossrefStandIn
@@ -32,13 +32,7 @@ def mailbox(tmp_path: Path) -> Iterator[MailboxStandIn]:
 
 @pytest.fixture
 def folder(tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn, dspace: DSpaceStandIn, mailbox: MailboxStandIn) -> Path:
-    text = f'applications = ["deposits"]\n{SAMPLE}'
-    for port, origin in {"9101": crossref.origin, "9102": publisher.origin, "9103": dspace.origin}.items():
-        text = text.replace(f"http://127.0.0.1:{port}", origin)
-    text = text.replace("smtp://127.0.0.1:2525", mailbox.url)
-    (tmp_path / "milepost.toml").write_text(text.replace('inbox = "inbox"', 'inbox = "inbox"\ninbox_quiet = "0s"'))
-    (tmp_path / "inbox").mkdir()
-    return tmp_path
+    return sample_folder(tmp_path, crossref, publisher, dspace, mailbox).path
 
 
 def run(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -58,7 +52,7 @@ def test_rounds_until_a_doi_needs_a_manual_deposit(
     assert first.returncode == 0, first.stderr
     assert "march.csv: 3 lines: 2 new, 1 malformed" in first.stdout
     assert "line 4: no DOI: 'nonsense'" in first.stdout
-    assert "retry when it is sent again" in first.stderr
+    assert "retry at the next round" in first.stderr
     assert [item.handle for item in dspace.items.values()] == ["123456789/101"]
     assert run(folder, "run").returncode == 0
     third = run(folder, "run")
@@ -105,11 +99,20 @@ def test_everything_that_is_missing_is_said_before_any_partner_is_asked(folder: 
     assert (folder / "inbox" / "march.csv").exists()
 
 
-def test_a_missing_inbox_is_an_error(folder: Path) -> None:
-    (folder / "inbox").rmdir()
+def test_a_missing_inbox_is_said_and_does_not_stop_the_rest_of_the_round(
+    folder: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn, mailbox: MailboxStandIn
+) -> None:
+    (folder / "inbox" / "march.csv").write_text("10.1002/good\n")
+    assert run(folder, "run").returncode == 0, "Crossref has no record: it will be retried"
+    crossref.everything = publisher.everything = True
+    (folder / "inbox").rename(folder / "elsewhere")
     said = run(folder, "run")
     assert said.returncode == 1
-    assert "inbox" in said.stderr
+    assert "inbox: not taken in; the next round tries again: [deposits] inbox: there is no folder" in said.stdout
+    assert "Success                                 1" in said.stdout
+    assert "digests mailed: 1" in said.stdout
+    [record, _] = json.loads(run(folder, "runs", "--json").stdout)
+    assert (record["state"], record["refused"][0][0]) == ("finished", "inbox")
 
 
 def test_a_file_that_is_no_list_needs_people(folder: Path) -> None:

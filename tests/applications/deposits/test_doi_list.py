@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import milepost as mp
-from milepost.applications.deposits.doi_list import doi_column, parse_input, parse_inputs
+from milepost.applications.deposits.doi_list import doi_column, parse_input
 
 SICI = "10.1002/(SICI)1096-8644(199605)100:1<19::AID-AJPA3>3.0.CO;2-0"
 
@@ -56,9 +56,3 @@ def test_an_input_without_a_doi_is_malformed(given: object) -> None:
 
 def test_only_the_doi_is_recorded() -> None:
     assert parse_input({"doi": "doi:10.1/A", "title": "Foam"}) == {"doi": "10.1/a"}
-
-
-def test_many_lines_are_parsed_at_once_only_if_all_are_usual() -> None:
-    assert parse_inputs([{"doi": "10.1/A"}, {"doi": "doi:10.1/b"}]) == [{"doi": "10.1/a"}, {"doi": "10.1/b"}]
-    for odd in ({"doi": "nonsense"}, {"doi": None}, {}, [], {"doi": ""}):
-        assert parse_inputs([{"doi": "10.1/A"}, odd]) is None

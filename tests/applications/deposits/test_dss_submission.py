@@ -539,3 +539,52 @@ def test_an_error_that_comes_again_while_the_next_message_is_sent_does_not_answe
     quick.service.run()
     quick.apply()
     assert len(quick.dspace.having(DOI)) == 1
+
+
+def test_the_rows_of_many_results_are_read_with_one_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result that is no answer of ours, one that comes twice and one of another file stop no other in the same portion."""
+    with submit_scene(tmp_path, "aws", dss=DSS) as scene:
+        dois = [f"10.1002/many.{number}" for number in range(25)]
+        scene.take_in(*dois)
+        scene.plan(dois[3], "success-other")
+        scene.plan(dois[4], "no-item")
+        scene.service.run()
+        scene.sqs.send_message(QueueUrl=scene.urls["dss-output"], MessageBody="nonsense")
+        reads: list[int] = []
+        get = type(scene.ledger.context.ledger).get
+
+        def counted(self: Any, refs: Any) -> Any:
+            reads.append(len(refs))
+            return get(self, refs)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(scene.ledger.context.ledger), "get", counted)
+            tally = scene.apply()
+        assert (tally.received, tally.deposited, tally.failed, tally.set_aside, tally.left) == (26, 23, 2, 1, 0)
+        assert reads[0] == 24
+        # Only those that are no plain successes are looked at by themselves.
+        assert all(count == 1 for count in reads[1:])
+        assert len(reads) <= 8
+        assert scene.messages("dss-output") == 0
+        assert scene.view(dois[3])["error"]["category"] == "CHECKSUM_MISMATCH"
+        assert {scene.state(doi)[1] for doi in dois if doi not in dois[3:5]} == {"COMPLETED"}
+
+
+def test_results_are_applied_one_by_one_where_a_portion_fails(quick: SubmitScene, monkeypatch: pytest.MonkeyPatch) -> None:
+    dois = ("10.1002/a", "10.1002/b", "10.1002/c")
+    quick.take_in(*dois)
+    quick.service.run()
+
+    confirm_all = mp.AppContext.confirm_all
+    portions: list[int] = []
+
+    def fails_for_several(app: Any, route: str, stage: str, outcomes: Any, **how: Any) -> Any:
+        portions.append(len(outcomes))
+        if len(outcomes) > 1:
+            raise mp.LedgerError("the ledger does not answer")
+        return confirm_all(app, route, stage, outcomes, **how)
+
+    monkeypatch.setattr(mp.AppContext, "confirm_all", fails_for_several)
+    assert quick.apply().deposited == 3
+    assert portions == [3, 1, 1, 1]
+    assert {quick.state(doi)[1] for doi in dois} == {"COMPLETED"}

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
+
 import pytest
 from tests.applications.deposits.conftest import MakeScene
 from tests.applications.deposits.deposits_scene import DepositsScene
 
 import milepost as mp
 from milepost.applications.deposits.deposit import Deposit
+from milepost.applications.deposits.people.doi_view import moments_of
 from milepost.applications.deposits.settings import AttemptSettings
 from milepost.applications.deposits.standins.crossref import CrossrefStandIn
 from milepost.applications.deposits.standins.publisher import PublisherStandIn
@@ -134,3 +139,42 @@ def test_every_status_has_a_word_of_the_document(status: mp.Status) -> None:
     words = {"Processing", "Success", "Failed and will retry", "Failed after too many attempts", "Cancelled"}
     assert word_of(status) in words
     assert counts_by_word({status: 3})[word_of(status)] == 3
+
+
+def test_a_store_that_takes_no_file_uses_no_try_and_asks_no_partner_for_more(
+    scene: DepositsScene, crossref: CrossrefStandIn, publisher: PublisherStandIn
+) -> None:
+    publisher.everything = True
+    dois = [f"10.1/{number}" for number in range(30)]
+    scene.files.write_text("a file where the folder of files should be")
+    scene.deliver("list.csv", "".join(f"{doi}\n" for doi in dois))
+    report = scene.round()
+    assert report.needs_people
+    assert report.store_fault.startswith(f"{scene.files} takes no file: ")
+    assert report.counts["Processing"] == len(dois)
+    assert crossref.count("GET *") <= 3, "those that were asked at the same time; after them the store is looked at first"
+    assert {scene.row(doi)["total_attempts"] for doi in dois} == {0}
+    assert moments_of(scene.row(dois[0]))[-1].what.startswith(f"Waits: {scene.files} takes no file")
+    assert scene.round().store_fault, "still"
+    scene.files.unlink()
+    report = scene.round()
+    assert (report.counts["Success"], report.store_fault, report.needs_people) == (len(dois), "", False)
+    assert {scene.row(doi)["total_attempts"] for doi in dois} == {0}
+    assert not list(scene.files.glob("probe-*"))
+
+
+def test_a_full_folder_of_temporary_files_uses_no_try(
+    scene: DepositsScene, publisher: PublisherStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher.put(DOI)
+    scene.deliver("list.csv", f"{DOI}\n")
+
+    class FullFile(io.BytesIO):
+        def write(self, content: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("milepost.applications.deposits.fetch.content.TemporaryFile", lambda **_: FullFile())
+        assert "temporary files takes no file: No space left" in scene.round().store_fault
+    assert scene.row(DOI)["total_attempts"] == 0
+    assert scene.round().counts["Success"] == 1

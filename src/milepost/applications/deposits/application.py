@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import milepost as mp
+from milepost.applications.deposits.controls.ledger import LedgerControls
 from milepost.applications.deposits.intake import take_in_lists
+from milepost.applications.deposits.people.api import add_endpoints
 from milepost.applications.deposits.people.pages import add_pages
 from milepost.applications.deposits.route import deposits_route
 from milepost.applications.deposits.settings import DepositsSettings, check_settings
@@ -19,18 +22,32 @@ application = mp.Application(
     "deposits",
     DepositsSettings,
     summary="DOIs of a master list, each deposited once.",
+    state=LedgerControls,
     templates=Path(__file__).parent / "people" / "templates",
     commands="milepost.applications.deposits.commands",
 )
 
 
 @application.routes
-def routes(settings: DepositsSettings) -> list[mp.Route]:
+def routes(settings: DepositsSettings, state: LedgerControls) -> list[mp.Route]:
     if settings.mail is None:
-        return [deposits_route(settings)]
+        return [deposits_route(settings, controls=state)]
     from milepost.applications.deposits.digest.route import digests_route
 
-    return [deposits_route(settings), digests_route(settings)]
+    return [deposits_route(settings, controls=state), digests_route(settings)]
+
+
+@application.opened
+def opened(app: mp.AppContext[DepositsSettings]) -> None:
+    app.state.open(app)
+
+
+@application.moved
+def moved(name: str, value: Any, place: Callable[[int], int]) -> Any:
+    """People are informed from the place of the same line there."""
+    from milepost.applications.deposits.digest.collect import CURSOR
+
+    return {**value, "after": place(value["after"])} if name == CURSOR else value
 
 
 @application.service("inbox", every="1m")
@@ -64,6 +81,15 @@ def settings_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]
         yield mp.Finding("bad", "deposits", str(mistake), "set them, and run 'milepost deposits run' again")
     else:
         yield mp.Finding("ok", "deposits", "settings and secrets are complete")
+
+
+@application.check("partners")
+def partners_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
+    """Does a partner ask us to slow down?"""
+    from milepost.applications.deposits.runs.waits import partner_waits
+
+    for wait in partner_waits(app):
+        yield mp.Finding("warn", "deposits", wait.text, "wait; if it lasts, lower [deposits.rates], or ask the partner for a higher limit")
 
 
 @application.service("results", every="1m")
@@ -120,4 +146,5 @@ def stuck_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
         yield mp.Finding("warn", "deposits", f"{len(aside)} messages of the results queue could not be used", cure)
 
 
+add_endpoints(application)
 add_pages(application)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import milepost as mp
-from milepost.applications.deposits.doi import DoiMistake, is_doi, normalise, normalise_all
+from milepost.applications.deposits.doi import DoiMistake, is_doi, normalise
 
 FIELD = "doi"
 DELIMITERS = (",", ";", "\t", "|")
@@ -25,15 +25,6 @@ def parse_input(given: Any) -> dict[str, str]:
         return {FIELD: normalise(text)}
     except DoiMistake as mistake:
         raise mp.MalformedInput(f"no DOI: {mistake}", field=FIELD, expected="a DOI such as 10.1002/abcd.20417") from None
-
-
-def parse_inputs(given: Sequence[Any]) -> list[dict[str, str]] | None:
-    """`parse_input` of many lines that are all usual; None: they must be parsed one by one."""
-    try:
-        found = normalise_all([line[FIELD] for line in given])
-    except (KeyError, TypeError):
-        return None
-    return None if found is None else [{FIELD: doi} for doi in found]
 
 
 def doi_column(lines: list[str]) -> mp.KeyColumn | None:

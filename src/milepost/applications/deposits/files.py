@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from hashlib import md5, sha256
@@ -14,6 +15,15 @@ import msgspec
 from milepost.blobs import Blobs, open_blobs
 
 _UNSAFE = re.compile(r"[^a-z0-9._-]+")
+
+
+TAKES_NO_FILE = "takes no file"
+PROBE = bytes(1 << 18)
+"""Content of a file that is written and removed to find out whether the store takes files again."""
+
+
+class StoreFault(OSError):
+    """The store does not take a file: the disk is full, or its folder cannot be written to. That is no fault of the DOI or of a partner."""
 
 
 class StoredFile(msgspec.Struct, frozen=True):
@@ -42,6 +52,7 @@ class FileStore:
 
     def __init__(self, place: str) -> None:
         self._place = place
+        self._faulty = False
 
     @cached_property
     def _blobs(self) -> Blobs:
@@ -55,7 +66,8 @@ class FileStore:
         return str(Path(self._place).absolute() / name)
 
     def write(self, doi: str, suffix: str, chunks: Iterable[bytes]) -> StoredFile:
-        """Store a file of this DOI, chunk by chunk; it appears complete or not at all. One that was there is replaced."""
+        """Store a file of this DOI, chunk by chunk; it appears complete or not at all. One that was there is replaced. Raises
+        StoreFault."""
         name = file_name(doi, suffix)
         size, sums = 0, (md5(usedforsecurity=False), sha256())
 
@@ -67,8 +79,24 @@ class FileStore:
                     one.update(chunk)
                 yield chunk
 
-        self._blobs.write(name, counted())
+        self._put(name, counted())
         return StoredFile(name, self.place_of(name), f"{readable(doi)}{suffix}", size, sums[0].hexdigest(), sums[1].hexdigest())
+
+    def check(self) -> None:
+        """Raise StoreFault if the last file could not be stored, and another one, which is written for this, cannot either: then no partner
+        need be asked for more."""
+        if self._faulty:
+            name = f"probe-{secrets.token_hex(8)}"
+            self._put(name, [PROBE])
+            self._blobs.remove(name)
+
+    def _put(self, name: str, chunks: Iterable[bytes]) -> None:
+        self._faulty = True
+        try:
+            self._blobs.write(name, chunks)
+        except OSError as error:
+            raise StoreFault(f"{self._place} {TAKES_NO_FILE}: {error.strerror or error}") from error
+        self._faulty = False
 
     def read(self, file: StoredFile) -> Iterator[bytes]:
         """A file's content in chunks, from the beginning at each call; FileNotFoundError if it is not there."""

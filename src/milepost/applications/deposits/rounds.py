@@ -10,14 +10,21 @@ import msgspec
 
 import milepost as mp
 from milepost.applications.deposits.acts import DepositsApp
-from milepost.applications.deposits.digest.collect import collect_digests, digests_route_name, undelivered
-from milepost.applications.deposits.intake import BY, IntakeReport, take_in_lists
-from milepost.applications.deposits.runs import note_run, run_record
+from milepost.applications.deposits.digest.collect import collect_digests, place_cursor, undelivered, unmailed_keys
+from milepost.applications.deposits.files import TAKES_NO_FILE
+from milepost.applications.deposits.intake import BY, IntakeReport, RefusedList, take_in_lists
+from milepost.applications.deposits.route import CONTENT, METADATA
+from milepost.applications.deposits.runs.journal import RunJournal, mark_reported
+from milepost.applications.deposits.runs.record import RunRecord, intake_facts
+from milepost.applications.deposits.runs.recovery import TAKING_IN, close_interrupted
+from milepost.applications.deposits.runs.waits import PartnerWait, end_waits, partner_waits, work_within_limits
 from milepost.applications.deposits.stuck.late import find_late_deposits
-from milepost.applications.deposits.words import FAILED, counts_by_word
+from milepost.applications.deposits.words import FAILED, PROCESSING, counts_by_word
 
 log = logging.getLogger(__name__)
 
+STORE_WAITS = 20
+"""Most waiting DOIs that are looked at."""
 REASON = "the next round tries it again"
 
 
@@ -33,31 +40,67 @@ class RoundReport(msgspec.Struct, frozen=True):
     """Mails to people about this round."""
     unmailed: int = 0
     """Mails, of earlier rounds too, that could not be sent yet. They are kept, and the next round tries again."""
+    mailed_late: int = 0
+    """Mails of earlier rounds that this one has sent."""
+    interrupted: list[RunRecord] = []
+    """Earlier runs whose processes were gone before their end, and that no run has reported before."""
+    waits: list[PartnerWait] = []
+    """Partners that ask us to slow down: the round has ended its tries with them."""
+
+    store_fault: str = ""
+    """Why files of DOIs could not be stored; these DOIs wait, and no try is counted."""
 
     @property
     def needs_people(self) -> bool:
-        """Does a DOI need a manual deposit, or a file in the inbox or the mail server attention?"""
-        return bool(self.counts[FAILED] or self.intake.refused or self.intake.unread or self.unmailed)
+        """Does a DOI need a manual deposit, or a file in the inbox, the mail server or the file store attention?"""
+        files = self.intake.refused or self.intake.unread or any(run.refused for run in self.interrupted)
+        return bool(self.counts[FAILED] or files or self.unmailed or self.store_fault)
 
 
 def run_round(app: DepositsApp, work: Callable[[], None], sleep: Callable[[float], None] = time.sleep) -> RoundReport:
     """Take in lists, apply results of earlier rounds, bring failures forward with their attempts kept, and work until nothing is left to
-    try. A DOI that fails waits for the next round: its delay is longer than any pause between rounds."""
-    begun, before = app.now(), word_counts(app)
-    intake = take_in_lists(app, app.settings)
-    if intake.growing:
-        # The sender of a file that was just written has most likely finished: wait for the proof once.
-        sleep(mp.span_ms(app.settings.inbox_quiet, "inbox_quiet") / 1000)
-        intake = intake.followed_by(take_in_lists(app, app.settings))
-    apply_results(app)
-    tried_again = bring_forward(app)
-    work()
-    digests = collect_digests(app)
-    if digests:
-        work()
-    counts = word_counts(app)
-    note_run(app, run_record(begun, app.now(), intake, tried_again, before, counts, digests))
-    return RoundReport(intake, tried_again, counts, len(digests), len(undelivered(app)))
+    try. A DOI that fails waits for the next round: its delay is longer than any pause between rounds. A partner that asks for a long pause
+    is asked nothing more in this round; its DOIs wait for the next one, and no try of theirs is counted."""
+    late = unmailed_keys(app)
+    interrupted = close_interrupted(app, word_counts(app))
+    with RunJournal(app, lambda: word_counts(app)) as journal:
+        if app.settings.mail is not None:
+            place_cursor(app)
+        intake = _take_in(app, journal, sleep)
+        journal.note(step="applying results", **intake_facts(intake))
+        apply_results(app)
+        end_waits(app)
+        tried_again = bring_forward(app)
+        journal.note(step="working on DOIs", tried_again=tried_again)
+        work_within_limits(app, work, sleep)
+        journal.note(step="collecting digests")
+        digests = collect_digests(app)
+        journal.note(step="mailing digests", digests=digests)
+        if digests:
+            work()
+        mark_reported(app, [run.id for run in interrupted])
+    left = undelivered(app)
+    mailed_late = len(late) - len(unmailed_keys(app) & late)
+    return RoundReport(
+        intake, tried_again, word_counts(app), len(digests), len(left), mailed_late, interrupted, partner_waits(app), store_fault(app)
+    )
+
+
+def _take_in(app: DepositsApp, journal: RunJournal, sleep: Callable[[float], None]) -> IntakeReport:
+    """Take in lists. An inbox that cannot be listed is reported, and stops no round: there are results, retries and digests."""
+    journal.note(step=TAKING_IN)
+    intake = IntakeReport()
+    try:
+        intake = take_in_lists(app, app.settings)
+        if intake.growing:
+            # The sender of a file that was just written has most likely finished: wait for the proof once.
+            sleep(mp.span_ms(app.settings.inbox_quiet, "inbox_quiet") / 1000)
+            intake = intake.followed_by(take_in_lists(app, app.settings))
+        return intake
+    except (mp.LedgerError, mp.UsageError):
+        raise
+    except mp.MilepostError as error:
+        return intake.followed_by(IntakeReport(unread=[RefusedList(app.settings.inbox, "", str(error))]))
 
 
 def apply_results(app: DepositsApp) -> None:
@@ -75,11 +118,24 @@ def apply_results(app: DepositsApp) -> None:
 
 
 def bring_forward(app: DepositsApp) -> int:
-    """Make every failed DOI that will be retried due now, and every mail that could not be sent. No attempt is counted or forgotten. How
-    many DOIs."""
+    """Make every failed DOI that will be retried due now, every one that waits for the file store, and every mail that could not be sent. No
+    attempt is counted or forgotten. How many DOIs had failed."""
+    if store_fault(app):
+        app.act("resend", app.settings.route, statuses=[mp.Status.WAITING], stages=(METADATA, CONTENT), by=BY, reason=REASON)
     if app.settings.mail is not None:
-        app.act("resend", digests_route_name(app.settings.route), statuses=[mp.Status.RETRY_SCHEDULED], by=BY, reason=REASON)
+        app.act("resend", app.settings.digests_route, statuses=[mp.Status.RETRY_SCHEDULED], by=BY, reason=REASON)
     return app.act("resend", app.settings.route, statuses=[mp.Status.RETRY_SCHEDULED], by=BY, reason=REASON).done
+
+
+def store_fault(app: DepositsApp) -> str:
+    """Why the file store takes no files at present, as DOIs that wait for it say; empty: none does."""
+    if not word_counts(app)[PROCESSING]:
+        return ""
+    for row in app.items(app.settings.route, statuses=[mp.Status.WAITING], stages=(METADATA, CONTENT), limit=STORE_WAITS):
+        note = (app.show(app.settings.route, row["key"]) or {}).get("note")
+        if isinstance(note, str) and TAKES_NO_FILE in note:
+            return note
+    return ""
 
 
 def word_counts(app: DepositsApp) -> dict[str, int]:

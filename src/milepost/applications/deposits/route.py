@@ -6,8 +6,12 @@ from datetime import datetime
 from typing import Any
 
 import milepost as mp
+from milepost.applications.deposits.controls.ledger import LedgerControls
+from milepost.applications.deposits.controls.rate_limits import LimitedStage, StageLimit
 from milepost.applications.deposits.deposit import accepts_deposit, deposit_of
-from milepost.applications.deposits.doi_list import FIELD, doi_column, parse_input, parse_inputs
+from milepost.applications.deposits.doi import normalise_all
+from milepost.applications.deposits.doi_list import FIELD, doi_column, parse_input
+from milepost.applications.deposits.dspace.errors import DSpaceError, failed
 from milepost.applications.deposits.fetch.content import ContentStage
 from milepost.applications.deposits.fetch.crossref import MetadataStage
 from milepost.applications.deposits.files import FileStore
@@ -15,27 +19,30 @@ from milepost.applications.deposits.settings import CROSSREF, DepositsSettings
 from milepost.applications.deposits.submission import Submission, open_submission
 
 METADATA, CONTENT, SUBMIT = "metadata", "content", "submit"
+PARTNERS = {METADATA: "Crossref", CONTENT: "the publisher", SUBMIT: "DSpace"}
+"""The partner that each stage asks."""
 UNTIL_NEXT_ROUND = "3650d"
 """Delay after a failure where rounds bring it forward: nothing falls due between two rounds."""
 CROSSREF_RATE = "10/s"
 
 
-def deposits_route(settings: DepositsSettings, submission: Submission | None = None) -> mp.Route:
-    """The route of DOIs with these settings. The handlers connect to nothing before the first item."""
-    files = FileStore(settings.files)
-    route = mp.Route(settings.route, key=FIELD, parse=parse_input, parse_all=parse_inputs, key_column=doi_column)
-    _stage(route, METADATA, settings)(MetadataStage(settings, files))
-    _stage(route, CONTENT, settings)(ContentStage(settings, files))
-    add_submit(route, settings, submission or open_submission(settings, files))
+def deposits_route(settings: DepositsSettings, submission: Submission | None = None, controls: LedgerControls | None = None) -> mp.Route:
+    """The route of DOIs with these settings. The handlers connect to nothing before the first item. `controls` are those of
+    the ledger, once it is open."""
+    files, controls = FileStore(settings.files), controls or LedgerControls(settings)
+    route = mp.Route(settings.route, key=FIELD, parse=parse_input, parse_keys=normalise_all, key_column=doi_column)
+    _stage(route, METADATA, settings)(LimitedStage(MetadataStage(settings, files), _limit(controls, METADATA)))
+    _stage(route, CONTENT, settings)(LimitedStage(ContentStage(settings, files), _limit(controls, CONTENT)))
+    add_submit(route, settings, submission or open_submission(settings, files, controls), controls)
     if settings.clean != "never":
         route.then(clean_route(settings, files), clean_input)
     return route
 
 
-def add_submit(route: mp.Route, settings: DepositsSettings, submission: Submission) -> None:
+def add_submit(route: mp.Route, settings: DepositsSettings, submission: Submission, controls: LedgerControls | None = None) -> None:
     """Add the submit stage: it submits, asks DSpace before a repeat whose predecessor's result is unknown, and takes results."""
     dss = settings.submit.dss
-    submit = SubmitStage(submission)
+    submit = SubmitStage(submission, _limit(controls or LedgerControls(settings), SUBMIT))
     checks = mp.Checks(every="15m", up_to="6h", overdue=None if dss is None else dss.answer_within)
     # Rounds are far apart. In between a partner that is down for an hour would use up the tries of every DOI.
     breaker = mp.Breaker(failures=10, within="10m", cooldown="10m") if settings.mode == "continuous" else None
@@ -46,19 +53,26 @@ class SubmitStage:
     """Handler of the submit stage. It gives the `Submission` a `Deposit`: the DOI, and name, place, size and checksums of the metadata
     file and of the PDF."""
 
-    def __init__(self, submission: Submission) -> None:
-        self._submission = submission
+    def __init__(self, submission: Submission, limit: StageLimit) -> None:
+        self._submission, self._limit = submission, limit
 
     def ready(self) -> None:
         """Raises mp.ConfigMistake before any item is claimed, if a setting or a secret is missing."""
         self._submission.ready()
 
     def __call__(self, item: mp.Item) -> mp.Outcome:
-        return self._submission.submit(deposit_of(item), item)
+        return self._limit.judged(self._submission.submit(deposit_of(item), item))
 
     def verify(self, item: mp.Item) -> mp.Outcome | bool | None:
-        """Is the deposit in DSpace already? Runs before a repeat of a try whose result is unknown."""
-        return self._submission.verify(deposit_of(item), item)
+        """Is the deposit in DSpace already? Runs before a repeat of a try whose result is unknown. An error leaves it unknown."""
+        try:
+            found = self._submission.verify(deposit_of(item), item)
+        except DSpaceError as error:
+            waits = self._limit.judged(failed(str(error), error, left=True))
+            if isinstance(waits, mp.Retry):
+                raise
+            return waits
+        return self._limit.judged(found) if isinstance(found, mp.Retry) else found
 
 
 def clean_route(settings: DepositsSettings, files: FileStore) -> mp.Route:
@@ -94,4 +108,9 @@ def _stage(route: mp.Route, name: str, settings: DepositsSettings, **more: Any) 
     rate = getattr(settings.rates, name)
     if rate is None and name == METADATA and settings.crossref == CROSSREF:
         rate = CROSSREF_RATE
-    return route.stage(name, retry=backoff(settings, name), concurrency=getattr(settings.concurrency, name), rate=rate, **more)
+    together = getattr(settings.concurrency, name)
+    return route.stage(name, retry=backoff(settings, name), concurrency=together, rate=rate, pauses=True, **more)
+
+
+def _limit(controls: LedgerControls, stage: str) -> StageLimit:
+    return StageLimit(controls, stage, PARTNERS[stage])

@@ -69,7 +69,8 @@ class SubmitSettings(mp.AppSettings, frozen=True):
 class MailSettings(mp.AppSettings, frozen=True):
     """The table [deposits.mail]: where digests go. `smtp` is smtp://HOST:PORT; `ses` is a region of Amazon SES instead. The password of an
     SMTP user is in the environment variable `password_env`. `owners` are the addresses for DOIs that begin with a prefix, such as
-    "10.1002"; all others go to `to`. In continuous mode a digest is sent `every` so often; in rounds, after each run."""
+    "10.1002"; all others go to `to`. In continuous mode a digest is sent `every` so often; in rounds, after each run. The `first` digest of a ledger
+    begins so long ago: what happened earlier is not mailed."""
 
     smtp: str | None = None
     ses: str | None = None
@@ -78,6 +79,7 @@ class MailSettings(mp.AppSettings, frozen=True):
     to: tuple[str, ...] = ()
     owners: dict[str, tuple[str, ...]] = {}
     every: str = "1d"
+    first: str = "7d"
 
 
 class DepositsSettings(mp.AppSettings, frozen=True):
@@ -105,6 +107,8 @@ class DepositsSettings(mp.AppSettings, frozen=True):
     """Hosts to which the publisher may redirect, such as "*.example.org"."""
     content_largest: int = 500 * MB
     """Largest PDF in bytes."""
+    content_end: bool = True
+    """Must a PDF end with the mark %%EOF? Without it a file may have been cut on the way. False: this publisher's files lack it."""
     user_agent: str = "Mozilla/5.0 (compatible; milepost)"
     """User-Agent for the publisher: some refuse clients that do not look like a browser."""
     mapping: dict[str, str] = {}
@@ -115,6 +119,11 @@ class DepositsSettings(mp.AppSettings, frozen=True):
     allow_cidrs: tuple[str, ...] = ()
     submit: SubmitSettings = SubmitSettings()
     mail: MailSettings | None = None
+
+    @property
+    def digests_route(self) -> str:
+        """The route of the mails."""
+        return f"{self.route}-digests"
 
     @property
     def metadata_form(self) -> Literal["old", "dspace8"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import milepost as mp
+from milepost.applications.deposits.controls.ledger import LedgerControls
 from milepost.applications.deposits.deposit import Deposit
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.settings import DepositsSettings
@@ -23,12 +24,12 @@ class Submission(Protocol):
         """Is it in DSpace already? Done(…) or True: yes. False or None: no, submit it. An exception: not known, try later."""
 
 
-def open_submission(settings: DepositsSettings, files: FileStore) -> Submission:
+def open_submission(settings: DepositsSettings, files: FileStore, controls: LedgerControls | None = None) -> Submission:
     """The submission that [deposits.submit] asks for. It connects to nothing before the first item."""
     if settings.submit.dss is not None:
         from milepost.applications.deposits.dss.submission import DssSubmission
 
-        return DssSubmission(settings, files)
+        return DssSubmission(settings, files, controls=controls)
     from milepost.applications.deposits.dspace.submission import DSpaceSubmission
 
-    return DSpaceSubmission(settings, files)
+    return DSpaceSubmission(settings, files, controls=controls)

@@ -17,6 +17,8 @@ _ENDS = {
     mp.Status.REJECTED: FAILED,
     mp.Status.CANCELLED: CANCELLED,
 }
+NOTES = frozenset(reason.value for reason in (mp.Reason.NOTED, mp.Reason.KEPT, mp.Reason.LATE, mp.Reason.OVERDUE, mp.Reason.UNDECIDED))
+"""Reasons of history lines that change no status: a late result or a claim, for example, is only noted."""
 
 
 def word_of(status: str) -> str:

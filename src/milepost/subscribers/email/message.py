@@ -16,7 +16,7 @@ from msgspec import Struct
 from milepost.core.errors import UsageError
 
 ID_HEADER = "X-Milepost-Id"
-"""Repeats the mail's id: a service such as SES gives a mail a Message-ID of its own."""
+"""Header with the digest of the mail's id, because a service such as SES replaces the Message-ID."""
 
 # 7-bit, because not every server takes eight; long lines are encoded.
 _POLICY = SMTP.clone(cte_type="7bit")
@@ -33,7 +33,7 @@ class MailAttachment(Struct, frozen=True):
 
 
 class Mail(Struct, frozen=True, kw_only=True):
-    """A mail. `id` names what it says, such as an event's id: a repeat with the same id has the same Message-ID and the same bytes, so
+    """A mail. `id` identifies its content, such as an event's id: a repeat with the same id has the same Message-ID and the same bytes, so
     that receivers recognise it. Addresses are `name@host`, or `Name <name@host>`. Raises UsageError if a field cannot be sent."""
 
     id: str
@@ -139,5 +139,5 @@ def _in_utc(at: datetime) -> datetime:
 
 
 def _broken(text: str) -> bool:
-    """Has it control characters? In a header they could begin another one."""
+    """Whether the text has control characters, which could begin another header."""
     return any(ord(character) < 32 or ord(character) == 127 or character in "\x85\u2028\u2029" for character in text)

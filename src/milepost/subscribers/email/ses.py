@@ -6,9 +6,8 @@ import re
 from typing import Any
 
 from milepost.core.errors import UsageError
-from milepost.subscribers.email.errors import MailError, MailNotSent, MailRefused
 from milepost.subscribers.email.message import Mail, plain_address
-from milepost.subscribers.email.receipt import MailReceipt
+from milepost.subscribers.email.results import MailError, MailNotSent, MailReceipt, MailRefused
 
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 # Errors of this mail. All others end when an account, a limit, a permission or an identity is corrected.
@@ -32,7 +31,7 @@ class SesTransport:
         return f"<SesTransport {self.name}>"
 
     def send(self, mail: Mail) -> MailReceipt:
-        """Hand the mail to SES. Raises MailRefused or MailNotSent."""
+        """Send the mail through SES. Raises MailRefused or MailNotSent."""
         recipients = mail.recipients
         try:
             answer = self._client.send_email(
@@ -46,7 +45,7 @@ class SesTransport:
 
 
 def _failure(error: Exception) -> MailError:
-    """boto3's errors have no common type that can be imported without it."""
+    """The MailError for an error of boto3, which has no common type that can be imported without boto3."""
     response = getattr(error, "response", None) or {}
     code = str(response.get("Error", {}).get("Code", ""))
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")

@@ -15,9 +15,8 @@ from typing import Literal
 from milepost.core.errors import UsageError
 from milepost.net import Tls
 from milepost.net.tls import context_of
-from milepost.subscribers.email.errors import MailError, MailNotSent, MailRefused
 from milepost.subscribers.email.message import Mail, plain_address
-from milepost.subscribers.email.receipt import MailReceipt, RecipientRefusal
+from milepost.subscribers.email.results import MailError, MailNotSent, MailReceipt, MailRefused, RecipientRefusal
 
 Encryption = Literal["starttls", "starttls-if-offered", "tls", "none"]
 
@@ -25,7 +24,7 @@ Encryption = Literal["starttls", "starttls-if-offered", "tls", "none"]
 class SmtpTransport:
     """Sends mails to the server at `host` and `port`.
 
-    `encryption`: "tls" from the first byte, "starttls" before anything is said, "starttls-if-offered" (for a server on the same machine),
+    `encryption`: "tls" from the first byte, "starttls" before any other command, "starttls-if-offered" (for a server on the same machine),
     or "none". Certificates are verified; `tls` names an authority of your own. With a `user` it logs in, and never over a connection that
     is not encrypted. `timeout` is the limit in seconds for one mail, from the connection to the last reply.
     """
@@ -57,11 +56,11 @@ class SmtpTransport:
         return f"<SmtpTransport {self.name}>"
 
     def send(self, mail: Mail) -> MailReceipt:
-        """Hand the mail to the server. Returns when the server has accepted it for at least one recipient; the receipt names those it
-        refused. Raises MailRefused or MailNotSent."""
+        """Send the mail. Returns when the server has accepted it for at least one recipient; the receipt names those it refused. Raises
+        MailRefused or MailNotSent."""
         content = mail.as_bytes()
         with self._session() as smtp:
-            return self._hand_over(smtp, mail, content)
+            return self._transfer(smtp, mail, content)
 
     @contextmanager
     def _session(self) -> Iterator[_Smtp]:
@@ -116,7 +115,7 @@ class SmtpTransport:
         if not 200 <= code < 300:
             raise self._not_now("refuses the greeting", code, reply)
 
-    def _hand_over(self, smtp: _Smtp, mail: Mail, content: bytes) -> MailReceipt:
+    def _transfer(self, smtp: _Smtp, mail: Mail, content: bytes) -> MailReceipt:
         sender = plain_address(mail.sender)
         options = [f"SIZE={len(content)}"] if smtp.has_extn("size") else []
         code, reply = smtp.mail(sender, options)
@@ -180,7 +179,7 @@ class _Smtp(smtplib.SMTP):
                 self._twin.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
-        """Say goodbye without waiting for the reply: the mail's fate is known."""
+        """Send QUIT without waiting for the reply, because the result of the mail is known, and close the connection."""
         with suppress(Exception):
             self.putcmd("quit")
         with suppress(Exception):

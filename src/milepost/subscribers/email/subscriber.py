@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from milepost.core.errors import EventRefused, MilepostError, UsageError
 from milepost.core.events import KINDS, Envelope, Event
-from milepost.subscribers.email.errors import MailNotSent, MailRefused
 from milepost.subscribers.email.message import Mail, plain_address
+from milepost.subscribers.email.results import MailNotSent, MailRefused
 from milepost.subscribers.email.transport import MailTransport, mail_transport
 from milepost.subscribers.email.words import words_of
 
@@ -52,7 +52,7 @@ class EmailSubscriber:
         self._kinds = KINDS if "all" in wanted else frozenset(wanted)
         self._transport = transport
         self._accepted: dict[str, set[str]] = {}
-        """Recipients who have a mail already whose other recipients were refused for now, by the event's id."""
+        """By event id: recipients that need no repeat, while others of the same mail were refused for now."""
         self.name = name or f"email-{sha256(' '.join([plain_address(sender), *plain]).encode()).hexdigest()[:8]}"
 
     def __repr__(self) -> str:
@@ -78,7 +78,7 @@ class EmailSubscriber:
             if one.permanent:
                 log.error("the mail about %s was refused for good for %s: %d %s", event_id, one.address, one.code, one.text)
         if later:
-            # (Those refused for good are not asked again either.)
+            # Recipients that were refused for good are not tried again either.
             self._accepted[event_id] = has_it | {*receipt.accepted, *(one.address for one in receipt.refused if one.permanent)}
             raise MilepostError(f"the mail was refused for now for {later[0].address} ({later[0].code} {later[0].text})")
         self._accepted.pop(event_id, None)

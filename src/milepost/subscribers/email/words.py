@@ -1,4 +1,4 @@
-"""Mails about events and alerts, in plain words: subject, text and HTML for a phone's width."""
+"""Content of mails about events and alerts: subject, text, and HTML for a phone's width."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ _HEADLINES = {
 
 
 class MailWords(Struct, frozen=True):
-    """A mail's content before it has a form: a headline, sentences, facts by name, and the command to continue with."""
+    """The parts of a mail: a headline, sentences, facts by name, and the command and the link that show more."""
 
     headline: str
     sentences: list[str]
     facts: list[tuple[str, str]]
     command: str = ""
     content: str = ""
+    link: str = ""
 
     @property
     def subject(self) -> str:
@@ -49,7 +50,7 @@ class MailWords(Struct, frozen=True):
         if self.content:
             parts.append(self.content)
         if self.command:
-            parts.append(f"More, and what can be done about it:\n  {self.command}")
+            parts.append("\n  ".join(["More, and what can be done about it:", *filter(None, [self.link, self.command])]))
         return "\n\n".join(part for part in parts if part) + "\n"
 
     @property
@@ -63,7 +64,8 @@ class MailWords(Struct, frozen=True):
         sentences = "".join(f'<p style="margin:0 0 12px">{escape(sentence)}</p>' for sentence in self.sentences)
         block = '<pre style="background:#f4f4f4;padding:8px;white-space:pre-wrap;word-break:break-word;font-size:13px">{}</pre>'
         content = block.format(escape(self.content)) if self.content else ""
-        command = f"<p>More, and what can be done about it:</p>{block.format(escape(self.command))}" if self.command else ""
+        link = f'<p><a href="{escape(self.link)}">{escape(self.link)}</a></p>' if self.link else ""
+        command = f"<p>More, and what can be done about it:</p>{link}{block.format(escape(self.command))}" if self.command else ""
         return (
             '<!doctype html><html><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"></head>'
             '<body style="margin:0;padding:16px;font:15px/1.4 system-ui,sans-serif;color:#111;background:#fff">'
@@ -79,7 +81,8 @@ def words_of(envelope: Envelope) -> MailWords:
     if not isinstance(event, Event):
         data = envelope["data"]
         facts = [(str(name), str(value)) for name, value in data.get("facts", {}).items()]
-        return MailWords(data["title"], [data["text"]], [*facts, ("When", when), ("Id", event.id)], data.get("command", ""))
+        named = [*facts, ("When", when), ("Id", event.id)]
+        return MailWords(data["title"], [data["text"]], named, data.get("command", ""), link=data.get("link", ""))
     happened = _HEADLINES.get(event.kind, event.kind)
     key = event.key if len(event.key) <= LONGEST_KEY else f"{event.key[: LONGEST_KEY - 1]}…"
     sentence = line_sentence(event.line)

@@ -5,22 +5,31 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import milepost as mp
 from milepost.applications.deposits.acts import DepositsApp
-from milepost.applications.deposits.digest.collect import collect_digests
+from milepost.applications.deposits.application import application
+from milepost.applications.deposits.controls.ledger import PAUSED_BY
+from milepost.applications.deposits.digest.collect import CURSOR, collect_digests, place_before, place_cursor
 from milepost.applications.deposits.digest.entries import Digest
+from milepost.applications.deposits.digest.mail import html_of, subject_of, text_of
 from milepost.applications.deposits.settings import DepositsSettings, MailSettings
 from milepost.testing import VirtualClock
 from milepost.testing.aws_model import AwsModel
 from milepost.testing.drive import run_until_rest
 
 OWNERS = {"10.1002": ("one@example.org",)}
+
+
+DAY_MS = 86_400_000
 
 
 class MailedScene:
@@ -123,6 +132,7 @@ def test_a_doi_that_ends_between_two_collections_at_once_is_mailed(make: MakeMai
 def test_a_doi_that_ends_after_another_process_has_collected_is_mailed(make: MakeMailed, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first process has submitted its mails, but not moved the cursor; the second one has collected more."""
     scene = make(OWNERS)
+    place_cursor(scene.app)
     scene.deposit("10.1002/a")
     put = type(scene.app.documents).put
     first: list[bool] = []
@@ -181,3 +191,103 @@ def test_a_digest_of_thousands_is_mailed(make: MakeMailed) -> None:
         collect_digests(scene.app)
         scene.work()
     assert scene.mailed() == sorted(dois)
+
+
+def test_the_first_digest_of_an_old_ledger_begins_a_week_ago_and_says_so(make: MakeMailed, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = make()
+    for number in range(40):
+        scene.deposit(*(f"10.1002/old-{number}-{place}" for place in range(5)))
+    scene.clock.advance_to(scene.clock.now() + 30 * DAY_MS)
+    scene.deposit("10.1002/new")
+    reads: list[int] = []
+    feed = mp.AppContext.feed
+
+    def counted(self: DepositsApp, after: int = 0, limit: int = 500) -> list[dict[str, Any]]:
+        found = feed(self, after, limit)
+        reads.append(len(found))
+        return found
+
+    monkeypatch.setattr(mp.AppContext, "feed", counted)
+    collect_digests(scene.app)
+    assert scene.mailed() == ["10.1002/new"]
+    [digest] = scene.sent
+    assert digest.counts["Success"] == 201
+    [note] = digest.notes
+    assert note.startswith("This is the first digest. It begins on ")
+    assert sum(reads) < 120, "of hundreds of lines, those of a binary search and the new ones are read"
+    scene.deposit("10.1002/newer")
+    collect_digests(scene.app)
+    assert scene.mailed() == ["10.1002/new", "10.1002/newer"]
+    assert scene.sent[-1].notes == ()
+
+
+def test_a_first_digest_from_now_on(make: MakeMailed) -> None:
+    scene = make()
+    scene.settings = DepositsSettings(mail=MailSettings(smtp="smtp://127.0.0.1:9", sender="a@x", to=("b@x",), first="0s"))
+    scene.deposit("10.1002/a")
+    place_cursor(scene.app)
+    scene.deposit("10.1002/b")
+    collect_digests(scene.app)
+    assert scene.mailed() == ["10.1002/b"]
+
+
+@given(ages=st.lists(st.integers(0, 20), max_size=60), gap=st.integers(1, 10_000), since=st.integers(0, 21))
+def test_the_place_before_a_time_is_that_of_the_last_older_line(ages: list[int], gap: int, since: int) -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    lines = [{"seq": 7 + place * gap, "at": (start + timedelta(days=day)).isoformat()} for place, day in enumerate(sorted(ages))]
+    reads = 0
+
+    def line_after(place: int) -> dict[str, Any] | None:
+        nonlocal reads
+        reads += 1
+        return next((line for line in lines if line["seq"] > place), None)  # type: ignore[operator]
+
+    older = [line["seq"] for line, day in zip(lines, sorted(ages), strict=True) if day < since]
+    assert place_before(start + timedelta(days=since), line_after) == max(older, default=0)  # type: ignore[type-var]
+    assert reads <= 2 * (7 + 60 * gap).bit_length() + 4
+
+
+def test_a_digest_that_was_recorded_before_a_crash_is_followed_by_one_with_the_rest(
+    make: MakeMailed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = make()
+    place_cursor(scene.app)
+    scene.deposit("10.1002/a")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(scene.app.documents), "put", lambda *_, **__: False)
+        collect_digests(scene.app)
+    scene.deposit("10.1002/b")
+    collect_digests(scene.app)
+    assert scene.mailed() == ["10.1002/a", "10.1002/b"], "one call is enough for both"
+
+
+def test_a_partner_that_asks_to_slow_down_is_news_once_and_a_note_in_other_digests(make: MakeMailed) -> None:
+    scene = make()
+    scene.ledger.submit("deposits", {"doi": "10.1002/waits"})
+    scene.ledger.pause("deposits", "submit", by=PAUSED_BY, reason="DSpace asks us to slow down", until="7d")
+    scene.work()
+    collect_digests(scene.app)
+    scene.work()
+    [first] = scene.sent
+    assert (first.deposited, first.retries, first.manual) == ((), (), ())
+    assert subject_of(first) == "Deposits: DSpace asks us to slow down"
+    for text in (text_of(first), html_of(first)):
+        assert "DSpace asks us to slow down; 1 DOI waits until " in text
+    # The next day there is nothing new to say about it.
+    scene.ledger.submit("deposits", {"doi": "10.1002/also"})
+    scene.work()
+    collect_digests(scene.app)
+    scene.work()
+    assert len(scene.sent) == 1
+    scene.deposit("10.1002/a")
+    collect_digests(scene.app)
+    scene.work()
+    [_, second] = scene.sent
+    assert subject_of(second) == "Deposits: 1 deposited"
+    assert "DSpace asks us to slow down; 2 DOIs wait" in text_of(second)
+
+
+def test_a_move_to_another_ledger_keeps_the_place_of_the_digest() -> None:
+    kept = {"after": 7, "at": "2026-01-31T08:00:00+00:00", "since": None}
+    assert application.translate(CURSOR, kept, lambda place: place + 100) == {**kept, "after": 107}
+    assert application.translate("run", {"after": 7}, lambda place: place + 100) == {"after": 7}

@@ -170,6 +170,14 @@ def test_in_continuous_mode_a_digest_comes_once_a_day(
         made.ledger.run(until_idle=0)
         collect_when_due(app)
     assert [digest["key"] for digest in made.ledger.items("deposits-digests")] == ["0"]
+    cursor = app.documents.get(CURSOR)
+    assert cursor is not None
+    app.documents.put(CURSOR, {**cursor.value, "at": "2126-01-01T00:00:00+00:00"})
+    assert len(collect_when_due(app)) == 1, "a clock that was ahead by years, and was set right, stops no digest"
+    made.deliver("three.csv", "10.1/three\n")
+    made.take_in()
+    made.ledger.run(until_idle=0)
+    assert collect_when_due(app) == []
     monkeypatch.setattr(collect.mp, "span_ms", lambda span, name: 0)
     assert len(collect_when_due(app)) == 1
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from tests.applications.deposits.conftest import MakeScene
 from tests.applications.deposits.deposits_scene import item_of
+from tests.net.partner import Line, Partner
 
 import milepost as mp
-from milepost.applications.deposits.fetch.content import ContentStage, content_fault, content_url
+from milepost.applications.deposits.fetch.content import TAIL, ContentStage, content_fault, content_url, end_fault
 from milepost.applications.deposits.files import FileStore, StoredFile
 from milepost.applications.deposits.standins.publisher import PublisherStandIn, small_pdf
 
@@ -122,7 +123,7 @@ def test_a_pdf_that_is_too_large_is_not_stored(
 
 def test_a_large_pdf_is_never_whole_in_memory(stage: ContentStage, store: FileStore, publisher: PublisherStandIn) -> None:
     size = 30_000_000
-    publisher.put(DOI, b"%PDF-" + bytes(size - 5))
+    publisher.put(DOI, b"%PDF-" + bytes(size - 10) + b"%%EOF")
     item = item_of(DOI)
     tracemalloc.start()
     try:
@@ -138,11 +139,11 @@ def test_a_large_pdf_is_never_whole_in_memory(stage: ContentStage, store: FileSt
 def test_a_second_try_replaces_the_file_of_the_first(
     stage: ContentStage, store: FileStore, publisher: PublisherStandIn, tmp_path: Path
 ) -> None:
-    for content in (b"%PDF-1", b"%PDF-2"):
+    for content in (b"%PDF-1 %%EOF", b"%PDF-2 %%EOF"):
         publisher.put(DOI, content)
         assert isinstance(stage(item_of(DOI)), mp.Done)
     [file] = (tmp_path / "own").iterdir()
-    assert file.read_bytes() == b"%PDF-2"
+    assert file.read_bytes() == b"%PDF-2 %%EOF"
 
 
 def test_the_doi_is_encoded_where_the_address_needs_it() -> None:
@@ -155,3 +156,52 @@ def test_the_doi_is_encoded_where_the_address_needs_it() -> None:
 
 def test_the_mark_of_a_pdf_may_stand_behind_a_few_bytes() -> None:
     assert content_fault(200, "application/pdf", b"\xef\xbb\xbf\r\n%PDF-1.7") is None
+
+
+def answered(make_scene: MakeScene, store: FileStore, head: bytes, body: bytes, **settings: object) -> mp.Outcome:
+    """The outcome with a publisher that answers these bytes, and then ends the connection."""
+
+    def script(line: Line) -> None:
+        line.read()
+        line.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/pdf\r\n" + head + b"\r\n" + body)
+
+    with Partner(script) as partner:
+        return ContentStage(make_scene(content=f"{partner.url}{{doi}}", **settings).settings, store)(item_of(DOI))
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def test_a_pdf_that_was_cut_is_a_counted_try_although_no_header_says_its_length(
+    make_scene: MakeScene, store: FileStore, tmp_path: Path
+) -> None:
+    """Without Content-Length, the end of the connection is the end of the file."""
+    whole = small_pdf(DOI)
+    outcome = failed(answered(make_scene, store, b"", whole[: len(whole) // 2]))
+    assert outcome.category == "NO_PDF"
+    assert "%%EOF" in outcome.error
+    assert "content_end" in outcome.error
+    assert not (tmp_path / "own").exists()
+    assert isinstance(answered(make_scene, store, b"", whole), mp.Done)
+
+
+def test_the_end_of_a_pdf_is_not_asked_for_where_the_setting_says_so(make_scene: MakeScene, store: FileStore) -> None:
+    assert isinstance(answered(make_scene, store, b"", small_pdf(DOI)[:200], content_end=False), mp.Done)
+
+
+def test_a_chunked_answer_that_ends_early_is_an_error_whatever_its_last_bytes_are(
+    make_scene: MakeScene, store: FileStore, tmp_path: Path
+) -> None:
+    """The client knows by itself that the last chunk is missing, also where the setting is off."""
+    chunked = b"Transfer-Encoding: chunked\r\n"
+    for settings in ({}, {"content_end": False}):
+        assert failed(answered(make_scene, store, chunked, chunk(small_pdf(DOI)), **settings)).category == "CUT"
+    assert not (tmp_path / "own").exists()
+    assert isinstance(answered(make_scene, store, chunked, chunk(small_pdf(DOI)) + b"0\r\n\r\n"), mp.Done)
+
+
+def test_the_last_mark_of_a_pdf_may_stand_before_a_few_bytes() -> None:
+    assert end_fault(b"%%EOF" + bytes(TAIL - 5)) is None
+    assert end_fault(b"startxref\n%%EO") is not None
+    assert end_fault(b"") is not None

@@ -2,36 +2,55 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 
 import click
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.acts import DepositsApp
+from milepost.applications.deposits.acts import DepositsApp, keys_of
 from milepost.applications.deposits.application import application
 from milepost.applications.deposits.people.claims import claim, release
-from milepost.applications.deposits.people.worklist import worklist, worklist_csv
+from milepost.applications.deposits.people.worklist import PAGE, WorklistPage, whole_worklist, worklist_csv, worklist_page
 
 
 @application.command("worklist")
-@click.option("--prefix", default="", help="Only DOIs that begin with this.")
-@click.option("--csv", "as_csv", is_flag=True, help="As a table for spreadsheet programs.")
+@click.option("--search", default="", metavar="TEXT", help="Only DOIs that hold this: a DOI, or a part of one.")
+@click.option("--limit", default=PAGE, type=click.IntRange(1, 100_000), show_default=True, help="Most DOIs on a page.")
+@click.option("--after", default="", metavar="PLACE", help="The page after this place; each page names the place of the next one.")
+@click.option("--csv", "as_csv", is_flag=True, help="All of them, as a table for spreadsheet programs.")
 @mp.json_option
-def worklist_command(app: DepositsApp, prefix: str, as_csv: bool, as_json: bool) -> None:
-    """List the DOIs that need a manual deposit, with the last error and advice."""
-    found, _ = worklist(app, prefix=prefix.lower())
+def worklist_command(app: DepositsApp, search: str, limit: int, after: str, as_csv: bool, as_json: bool) -> None:
+    """List the DOIs that need a manual deposit, the latest failure first, with the last error and advice."""
     if as_csv:
-        sys.stdout.buffer.write(worklist_csv(found))
+        sys.stdout.buffer.write(worklist_csv(whole_worklist(app, search)))
         sys.stdout.buffer.flush()
-    elif as_json:
-        click.echo(msgspec.json.encode(found))
+        return
+    page = worklist_page(app, search=search, after=after, most=limit)
+    if as_json:
+        click.echo(msgspec.json.encode(page))
     else:
-        for one in found:
-            click.echo(f"{one.doi}{f'  {one.title}' if one.title else ''}")
-            click.echo(f"  at {one.stage}: {one.error}\n  {one.advice}")
-            if one.claim is not None:
-                click.echo(f"  claimed by {one.claim.name} since {one.claim.at}")
+        _print(page, search, limit)
+
+
+def _print(page: WorklistPage, search: str, limit: int) -> None:
+    for one in page.deposits:
+        click.echo(f"{one.doi}{f'  {one.title}' if one.title else ''}")
+        click.echo(f"  at {one.stage}: {one.error}\n  {one.advice}")
+        if one.claim is not None:
+            click.echo(f"  claimed by {one.claim.name} since {one.claim.at}")
+    found = f", {page.found:,} with {search!r}" if search else ""
+    shown = (
+        f"; {page.first:,} to {page.first + len(page.deposits) - 1:,} are shown"
+        if page.deposits and page.found > len(page.deposits)
+        else ""
+    )
+    click.echo(f"{page.waiting:,} {'DOI needs' if page.waiting == 1 else 'DOIs need'} a manual deposit{found}{shown}", err=True)
+    if page.after is not None:
+        again = ["--search", search] if search else []
+        again += ["--limit", f"{limit}"] if limit != PAGE else []
+        click.echo(f"next: milepost deposits worklist {shlex.join([*again, '--after', page.after])}", err=True)
 
 
 @application.command("claim", ledger="write")
@@ -45,8 +64,10 @@ def claim_command(app: DepositsApp, doi: str, name: str) -> None:
 
 @application.command("release", ledger="write")
 @click.argument("doi")
-def release_command(app: DepositsApp, doi: str) -> int:
+@click.option("--by", "name", required=True, metavar="NAME", help="The person who releases it.")
+def release_command(app: DepositsApp, doi: str, name: str) -> int:
     """End the claim on a manual deposit."""
-    released = release(app, doi)
-    click.echo(f"{doi} is released" if released else f"{doi} is not claimed", err=not released)
-    return 0 if released else 1
+    held = release(app, doi, by=name)
+    key = keys_of([doi])[0]
+    click.echo(f"{key} is not claimed" if held is None else f"{key} is released; it was claimed by {held.name}", err=held is None)
+    return 1 if held is None else 0

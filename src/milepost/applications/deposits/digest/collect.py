@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,18 +10,18 @@ import msgspec
 
 import milepost as mp
 from milepost.applications.deposits.acts import DepositsApp
-from milepost.applications.deposits.digest.entries import Digest, digests_of, entry_of, latest_lines
+from milepost.applications.deposits.digest.entries import Digest, digests_of, entry_of, first_note, latest_lines
+from milepost.applications.deposits.runs.journal import mark_reported, unreported
+from milepost.applications.deposits.runs.record import interruption_text
+from milepost.applications.deposits.runs.waits import PartnerWait, partner_waits
 from milepost.applications.deposits.words import counts_by_word
 
 CURSOR = "digest"
 """Name of the document that says up to which history line people have been informed."""
 PORTION = 1_000
+COLLECTIONS = 10
+"""Most collections of one call: the later ones follow those that other processes had recorded and not finished."""
 BY = "deposits digest"
-
-
-def digests_route_name(settings_route: str) -> str:
-    """The route of the mails."""
-    return f"{settings_route}-digests"
 
 
 def collect_digests(app: DepositsApp) -> list[str]:
@@ -29,21 +29,84 @@ def collect_digests(app: DepositsApp) -> list[str]:
     address.
 
     The first mail of a collection has a key that follows from the place where the collection began, and holds the others. Where another
-    process has recorded it first, or this one died before it moved the cursor, the recorded one counts: no DOI is mailed twice, and none
-    is left out."""
-    settings = app.settings
-    if settings.mail is None:
+    process has recorded it first, or one died before it moved the cursor, the recorded one counts, and what came later is
+    collected after it: no DOI is mailed twice, and none is left out."""
+    if app.settings.mail is None:
         return []
+    keys: list[str] = []
+    for _ in range(COLLECTIONS):
+        found, recorded_before = _collect(app, place_cursor(app))
+        keys += found
+        if not recorded_before:
+            break
+    return keys
+
+
+class DigestCursor(msgspec.Struct, frozen=True):
+    """The place in the history up to which people have been informed, when it was set, and the version of the document that says so."""
+
+    after: int
+    at: str
+    since: str | None = None
+    """Set for the first digest of a ledger with an older history: what happened before this time is not mailed."""
+    version: int = 0
+    waits: tuple[str, ...] = ()
+    """Stages whose partners asked us to slow down then: people have heard of it."""
+
+
+def place_cursor(app: DepositsApp) -> DigestCursor:
+    """The place up to which people have been informed. The first time it is set to where the first digest begins,
+    [deposits.mail] first ago: a ledger may hold years of history."""
+    assert app.settings.mail is not None
     document = app.documents.get(CURSOR)
-    after = 0 if document is None else int(document.value["after"])
-    route = digests_route_name(settings.route)
+    if document is None:
+        since = app.now() - timedelta(milliseconds=mp.span_ms(app.settings.mail.first, "[deposits.mail] first"))
+        after = place_before(since, lambda place: next(iter(app.feed(place, 1)), None))
+        # False: another process has set it.
+        begins = since.isoformat()
+        app.documents.put(CURSOR, {"after": after, "at": begins, "since": begins if after else None}, expect=0)
+        document = app.documents.get(CURSOR)
+        assert document is not None
+    return msgspec.convert({**document.value, "version": document.version}, DigestCursor)
+
+
+def place_before(since: datetime, line_after: Callable[[int], Mapping[str, Any] | None]) -> int:
+    """The place of the last history line that is older than `since`; 0 if none is. `line_after` gives the line after a place. Few lines are
+    read, however long the history is: those of a binary search."""
+
+    def older(line: Mapping[str, Any] | None) -> bool:
+        return line is not None and datetime.fromisoformat(line["at"]) < since
+
+    first = line_after(0)
+    if first is None or not older(first):
+        return 0
+    last_older, end, step = int(first["seq"]), int(first["seq"]), 1
+    while (line := line_after(end)) is not None and older(line):
+        last_older, step = int(line["seq"]), 2 * step
+        end = last_older + step
+    while end - last_older > 1:
+        middle = (last_older + end) // 2
+        line = line_after(middle)
+        if line is not None and older(line):
+            last_older = int(line["seq"])
+        else:
+            end = middle
+    return last_older
+
+
+def _collect(app: DepositsApp, cursor: DigestCursor) -> tuple[list[str], bool]:
+    """One collection from the cursor: the keys of its mails, and whether they had been recorded before."""
+    after = cursor.after
+    route = app.settings.digests_route
     begun = app.show(route, f"{after}")
+    recorded_before = begun is not None
     keys: list[str] = []
     upto = after
+    waits = partner_waits(app)
     if begun is None:
-        upto, found = _collected(app, after)
+        upto, interrupted, found = _collected(app, cursor, waits)
         if found:
-            _submit(app, _first_mail(after, upto, found))
+            _submit(app, _first_mail(after, upto, interrupted, found))
             begun = app.show(route, f"{after}")
     if begun is not None:
         upto = int(begun["input"]["upto"])
@@ -51,11 +114,12 @@ def collect_digests(app: DepositsApp) -> list[str]:
         if others:
             _submit(app, *others)
         keys = [f"{after}", *(other["id"] for other in others)]
+        mark_reported(app, begun["input"].get("runs", ()))
     if upto > after:
-        cursor = {"after": upto, "at": app.now().isoformat()}
         # False: another process has moved it, by the same recorded mails.
-        app.documents.put(CURSOR, cursor, expect=0 if document is None else document.version)
-    return keys
+        moved = {"after": upto, "at": app.now().isoformat(), "waits": [one.stage for one in waits]}
+        app.documents.put(CURSOR, moved, expect=cursor.version)
+    return keys, recorded_before
 
 
 def collect_when_due(app: DepositsApp) -> list[str]:
@@ -63,45 +127,62 @@ def collect_when_due(app: DepositsApp) -> list[str]:
     document = app.documents.get(CURSOR)
     if app.settings.mail is not None and document is not None:
         every = timedelta(milliseconds=mp.span_ms(app.settings.mail.every, "[deposits.mail] every"))
-        if app.now() - datetime.fromisoformat(document.value["at"]) < every:
+        # A time in the future is that of a clock that was set back.
+        if abs(app.now() - datetime.fromisoformat(document.value["at"])) < every:
             return []
     return collect_digests(app)
 
 
-def _collected(app: DepositsApp, after: int) -> tuple[int, list[Digest]]:
-    """The digests since this history line, and the line up to which they go."""
+def _collected(app: DepositsApp, cursor: DigestCursor, waits: list[PartnerWait]) -> tuple[int, list[str], list[Digest]]:
+    """The line up to which the digests since the cursor go, the interrupted runs that they name, and the digests."""
     settings = app.settings
     assert settings.mail is not None
-    upto = after
+    upto = after = cursor.after
+    since = None if cursor.since is None else datetime.fromisoformat(cursor.since)
 
     def lines() -> Iterator[dict[str, Any]]:
         nonlocal upto
         while portion := app.feed(upto, PORTION):
             upto = portion[-1]["seq"]
-            yield from portion
+            yield from (line for line in portion if since is None or datetime.fromisoformat(line["at"]) >= since)
 
     last = latest_lines(lines(), settings.route)
     rounds = settings.mode == "rounds"
     entries = [entry for key, line in last.items() if (entry := entry_of(line, app.show(settings.route, key), rounds=rounds)) is not None]
     counts = counts_by_word(app.status()["routes"].get(settings.route, {}).get("statuses", {}))
-    return upto, digests_of(entries, f"{settings.route}-{after}", settings.mail.to, settings.mail.owners, counts)
+    interrupted = unreported(app)
+    notes = [f"{one.text}." for one in waits]
+    # A wait has a line in the history. Without a line there is no mail: its key follows from the place in the history.
+    news = upto > after and any(one.stage not in cursor.waits for one in waits)
+    if since is not None:
+        notes.append(first_note(since))
+    notes += [f"{interruption_text(run)} This digest names what it left unreported." for run in interrupted]
+    found = digests_of(entries, f"{settings.route}-{after}", settings.mail.to, settings.mail.owners, counts, notes, news=news)
+    return upto, [run.id for run in interrupted], found
 
 
-def _first_mail(after: int, upto: int, digests: list[Digest]) -> dict[str, Any]:
+def _first_mail(after: int, upto: int, runs: list[str], digests: list[Digest]) -> dict[str, Any]:
     """The first mail item of a collection, with the digests of the others: one write, whole or not at all, decides what is mailed."""
     first, *others = map(msgspec.to_builtins, digests)
-    return {"id": f"{after}", "upto": upto, "digest": first, "others": others}
+    return {"id": f"{after}", "upto": upto, "digest": first, "others": others, "runs": runs}
 
 
 def _submit(app: DepositsApp, *mails: dict[str, Any]) -> None:
     """Record mails. Raises if one is not recorded: the cursor must stay, so that the next collection tries again."""
-    for receipt in app.submit(digests_route_name(app.settings.route), *mails, by=BY):
+    for receipt in app.submit(app.settings.digests_route, *mails, by=BY):
         if receipt.answer == "malformed":
             raise mp.MilepostError(f"the digest {receipt.key!r} cannot be recorded: {receipt.error}")
+
+
+def unmailed_keys(app: DepositsApp) -> set[str]:
+    """The keys of mails that are recorded and not sent yet, whether or not they were tried."""
+    if app.settings.mail is None:
+        return set()
+    return {row["key"] for row in app.items(app.settings.digests_route, statuses=["failed", "live"], limit=1_000)}
 
 
 def undelivered(app: DepositsApp) -> list[dict[str, Any]]:
     """Mails that could not be sent so far, or were refused for good."""
     if app.settings.mail is None:
         return []
-    return app.items(digests_route_name(app.settings.route), statuses=["failed", mp.Status.RETRY_SCHEDULED], limit=100)
+    return app.items(app.settings.digests_route, statuses=["failed", mp.Status.RETRY_SCHEDULED], limit=100)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-import milepost as mp
 from milepost.applications.deposits.acts import may_be_deposited
 from milepost.applications.deposits.route import CONTENT, METADATA
-from milepost.applications.deposits.words import FAILED, RETRIES, SUCCESS, word_of
+from milepost.applications.deposits.words import FAILED, NOTES, RETRIES, SUCCESS, word_of
 
 _ADVICE = {
     METADATA: "Look the DOI up at Crossref. If its record is right, deposit metadata and PDF by hand.",
     CONTENT: "Fetch the PDF from the publisher by hand, and deposit it with its metadata.",
 }
-_NO_NEWS = frozenset(reason.value for reason in (mp.Reason.NOTED, mp.Reason.KEPT, mp.Reason.LATE, mp.Reason.OVERDUE, mp.Reason.UNDECIDED))
-"""Reasons of lines that change no status: a late result, for example, is only noted."""
 _SUBMIT = "Deposit it by hand."
 _SEARCH_FIRST = "Search DSpace for the DOI first: the last try may have succeeded. Deposit it by hand only if it is not there."
 
@@ -41,7 +39,7 @@ def latest_lines(lines: Iterable[Mapping[str, Any]], route: str) -> dict[str, Ma
     """The last history line of each DOI of the route that says something new to people: deposited, failed, or will be retried."""
     found: dict[str, Mapping[str, Any]] = {}
     for line in lines:
-        if line["route"] != route or line["reason"] in _NO_NEWS:
+        if line["route"] != route or line["reason"] in NOTES:
             continue
         found.pop(line["key"], None)
         if line.get("status") is not None and word_of(line["status"]) in (SUCCESS, RETRIES, FAILED):
@@ -90,18 +88,37 @@ class Digest(msgspec.Struct, frozen=True):
     retries: tuple[DigestEntry, ...]
     manual: tuple[DigestEntry, ...]
     counts: dict[str, int]
+    notes: tuple[str, ...] = ()
+    """Sentences about the digest itself and about all DOIs: where it begins, runs that were interrupted, partners that ask us to slow down."""
 
     @property
     def empty(self) -> bool:
-        """Has it nothing to say?"""
+        """Does it name no DOI?"""
         return not (self.deposited or self.retries or self.manual)
 
 
+def first_note(since: datetime) -> str:
+    """The sentence of the first digest of a ledger that has an older history."""
+    return (
+        f"This is the first digest. It begins on {since:%Y-%m-%d} at {since:%H:%M} UTC, and does not name what happened earlier; "
+        "all manual deposits are on the worklist."
+    )
+
+
 def digests_of(
-    entries: Iterable[DigestEntry], id: str, to: tuple[str, ...], owners: Mapping[str, tuple[str, ...]], counts: Mapping[str, int]
+    entries: Iterable[DigestEntry],
+    id: str,
+    to: tuple[str, ...],
+    owners: Mapping[str, tuple[str, ...]],
+    counts: Mapping[str, int],
+    notes: Iterable[str] = (),
+    *,
+    news: bool = False,
 ) -> list[Digest]:
-    """One digest for each owner of a DOI prefix (the longest prefix wins) and one for all other DOIs. None is empty."""
-    by_owner: dict[str, list[DigestEntry]] = {}
+    """One digest for each owner of a DOI prefix (the longest prefix wins) and one for all other DOIs. None is empty, except with `news`: then
+    the notes are a digest by themselves."""
+    by_owner: dict[str, list[DigestEntry]] = {"": []} if news else {}
+    said = tuple(notes)
     prefixes = sorted(owners, key=len, reverse=True)
     for entry in entries:
         owner = next((prefix for prefix in prefixes if entry.doi.startswith(prefix.lower())), "")
@@ -118,6 +135,7 @@ def digests_of(
                 retries=tuple(one for one in own if one.word == RETRIES),
                 manual=tuple(one for one in own if one.word == FAILED),
                 counts=dict(counts),
+                notes=said,
             )
         )
-    return [digest for digest in found if not digest.empty]
+    return [digest for digest in found if not digest.empty or (news and not digest.owner)]

@@ -13,6 +13,8 @@ from milepost.subscribers.email import Mail, MailAttachment
 SHOWN = 100
 """Most DOIs of one kind in the text of a mail; the CSV has all."""
 COLUMNS = ("doi", "status", "handle", "title", "stage", "attempts", "error", "what to do")
+_AFTERWARDS = "After a manual deposit, note its handle on the page of manual deposits, or with"
+_COMMAND = "milepost deposits deposited DOI --handle HANDLE --by YOU --reason '…'"
 _MUTED, _RED, _GREEN, _AMBER = "#5b6470", "#b42318", "#1e7a3c", "#9a6700"
 
 
@@ -38,12 +40,13 @@ def subject_of(digest: Digest) -> str:
         parts.append(f"{len(digest.retries):,} will be retried")
     if digest.deposited:
         parts.append(f"{len(digest.deposited):,} deposited")
+    parts = parts or [note.partition(";")[0] for note in digest.notes[:1]]
     return f"Deposits{f' {digest.owner}' if digest.owner else ''}: {', '.join(parts)}"
 
 
 def text_of(digest: Digest) -> str:
     """For programs that show text."""
-    parts = [subject_of(digest)]
+    parts = [subject_of(digest), *digest.notes]
     if digest.manual:
         lines = []
         for entry in digest.manual[:SHOWN]:
@@ -56,8 +59,9 @@ def text_of(digest: Digest) -> str:
         lines = [f"  {entry.doi}  {_link(entry.handle) or 'no handle yet: DSpace reviews it'}" for entry in digest.deposited[:SHOWN]]
         parts.append("\n".join(["DEPOSITED", *lines, *_more(digest.deposited)]))
     parts.append("\n".join(["ALL DOIS", *(f"  {word}: {count:,}" for word, count in digest.counts.items())]))
-    parts.append("The attached CSV has every DOI of this digest. After a manual deposit, note its handle on the page of manual deposits, or with\n"
-                 "  milepost deposits deposited DOI --handle HANDLE --by YOU --reason '…'")  # fmt: skip
+    parts.append("The attached CSV has every DOI of this digest.")
+    if digest.manual:
+        parts.append(f"{_AFTERWARDS}\n  {_COMMAND}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -68,6 +72,8 @@ def html_of(digest: Digest) -> str:
         _section("Will be retried", _AMBER, digest.retries, lambda entry: f"{escape(_failed(entry))}<br>Next try {escape(_when(entry))}"),
         _section("Deposited", _GREEN, digest.deposited, _deposited_html),
     ]
+    notes = "".join(f'<p style="margin:0 0 12px;color:{_MUTED};word-break:break-word">{escape(one)}</p>' for one in digest.notes)
+    afterwards = f' {_AFTERWARDS}<br><code style="word-break:break-word">{escape(_COMMAND)}</code>' if digest.manual else ""
     counts = "".join(
         f'<tr><td style="padding:2px 16px 2px 0;color:{_MUTED}">{escape(word)}</td>'
         f'<td style="padding:2px 0;text-align:right">{count:,}</td></tr>'
@@ -78,11 +84,9 @@ def html_of(digest: Digest) -> str:
         f"<title>{escape(subject_of(digest))}</title></head>"
         '<body style="margin:0;padding:16px;font:16px/1.45 system-ui,-apple-system,Segoe UI,sans-serif;color:#1c2128;background:#fff">'
         '<div style="max-width:640px;margin:0 auto">'
-        f'<h1 style="font-size:20px;margin:0 0 16px">{escape(subject_of(digest))}</h1>{"".join(sections)}'
+        f'<h1 style="font-size:20px;margin:0 0 16px">{escape(subject_of(digest))}</h1>{notes}{"".join(sections)}'
         f'<h2 style="font-size:16px;margin:24px 0 4px">All DOIs</h2><table style="border-collapse:collapse">{counts}</table>'
-        f'<p style="color:{_MUTED};font-size:14px;margin:24px 0 0">The attached CSV has every DOI of this digest. '
-        "After a manual deposit, note its handle on the page of manual deposits, or with<br>"
-        '<code style="word-break:break-word">milepost deposits deposited DOI --handle HANDLE --by YOU --reason &#39;…&#39;</code></p>'
+        f'<p style="color:{_MUTED};font-size:14px;margin:24px 0 0">The attached CSV has every DOI of this digest.{afterwards}</p>'
         "</div></body></html>"
     )
 
@@ -112,7 +116,7 @@ def _section(title: str, colour: str, entries: tuple[DigestEntry, ...], body: Ca
 
 def _deposited_html(entry: DigestEntry) -> str:
     link = _link(entry.handle)
-    return f'<a href="{escape(link)}">{escape(link)}</a>' if link else "No handle yet: DSpace reviews it."
+    return f'Handle <a href="{escape(link)}">{escape(entry.handle or "")}</a>' if link else "No handle yet: DSpace reviews it."
 
 
 def _doi_html(doi: str) -> str:

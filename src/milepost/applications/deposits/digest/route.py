@@ -7,7 +7,6 @@ from collections.abc import Callable
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.digest.collect import digests_route_name
 from milepost.applications.deposits.digest.entries import Digest
 from milepost.applications.deposits.digest.mail import mail_of
 from milepost.applications.deposits.settings import DepositsSettings, MailSettings
@@ -23,7 +22,7 @@ def open_transport(mail: MailSettings) -> MailTransport:
 
 def digests_route(settings: DepositsSettings, open_with: OpenTransport = open_transport) -> mp.Route:
     """The route of mails. It opens the transport at the first mail."""
-    route = mp.Route(digests_route_name(settings.route), key="id")
+    route = mp.Route(settings.digests_route, key="id")
 
     @route.stage("mail", retry=mp.Backoff(attempts=40, base="1m", factor=2, cap="6h"), concurrency=1)
     def send(item: mp.Item) -> mp.Outcome:

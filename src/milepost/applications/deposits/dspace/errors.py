@@ -12,6 +12,8 @@ DSpaceError
 
 from __future__ import annotations
 
+from typing import Any
+
 import milepost as mp
 
 
@@ -77,3 +79,17 @@ class DSpaceUnreadable(DSpaceError):
     """The answer is not what the API promises."""
 
     category = "DSPACE_UNREADABLE"
+
+
+class ClaimLost(mp.MilepostError):
+    """The claim of this DOI has ended, since its process was stopped for longer than the lease: another worker works on it, or has done so."""
+
+
+def failed(said: str, error: DSpaceError | OSError, details: dict[str, Any] | None = None, *, left: bool) -> mp.Outcome:
+    """The outcome of an error. `left`: DSpace may have an item of this try; the next one begins with a search. A request that was refused
+    would be refused again: people have to put right what is wrong with it."""
+    if isinstance(error, OSError):
+        return mp.Retry(said, category="FILE_UNREADABLE", details=details, unknown=left)
+    if error.permanent and not left:
+        return mp.Reject(said, category=error.category, details=details, http_status=error.http_status)
+    return mp.Retry(said, after=error.retry_after, category=error.category, details=details, http_status=error.http_status, unknown=left)

@@ -6,7 +6,8 @@ import base64
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -28,6 +29,7 @@ RENEW_S = 300.0
 """Renew the login when it is valid for less than this: a large upload must begin and end with the same one."""
 MESSAGE_LIMIT = 300
 
+LOGIN = "/authn/login"
 XSRF_HEADER, XSRF_COOKIE = "DSPACE-XSRF-TOKEN", "DSPACE-XSRF-COOKIE"
 
 
@@ -62,6 +64,7 @@ class DSpaceSession:
         self._xsrf: tuple[str, str] | None = None
         """The CSRF token, and the cookie that the server compares it with."""
         self._bearer: str | None = None
+        self._thread = threading.local()
 
     def __repr__(self) -> str:
         return f"<DSpaceSession with {self.host}>"
@@ -75,6 +78,16 @@ class DSpaceSession:
     def close(self) -> None:
         """Close idle connections."""
         self._client.close()
+
+    @contextmanager
+    def guarded(self, check: Callable[[], None]) -> Iterator[None]:
+        """Call `check` directly before each change that this thread makes in DSpace; an exception of it prevents the change."""
+        before = getattr(self._thread, "check", None)
+        self._thread.check = check
+        try:
+            yield
+        finally:
+            self._thread.check = before
 
     def get(self, path: str, query: Mapping[str, str] | None = None, *, allowed: tuple[int, ...] = (200,)) -> net.Response:
         """The answer to a GET below /api, with one of the allowed statuses. Raises DSpaceError."""
@@ -122,6 +135,10 @@ class DSpaceSession:
         if method != "GET":
             token, cookie = self._xsrf or self._first_token()
             sent |= {"X-XSRF-TOKEN": token, "Cookie": f"{XSRF_COOKIE}={cookie}"}
+        check = getattr(self._thread, "check", None)
+        if check is not None and method != "GET" and path != LOGIN:
+            # As late as possible: a process may be stopped at any instruction, and nothing but the request itself comes after it.
+            check()
         try:
             # No write is repeated here: where a kept connection ends without an answer, DSpace may have acted.
             answer = self._client.request(method, self._api + path, headers=sent, body=body, repeatable=method == "GET")
@@ -177,9 +194,9 @@ class DSpaceSession:
     def _login_request(self, form: bytes | None) -> net.Response:
         """A login with the form, or a renewal without. A login that is made twice does no harm."""
         headers = {} if form is None else {"Content-Type": "application/x-www-form-urlencoded"}
-        answer = self._send("POST", "/authn/login", form, headers)
+        answer = self._send("POST", LOGIN, form, headers)
         if answer.status == 403 and refuses_token(answer):
-            answer = self._send("POST", "/authn/login", form, headers)
+            answer = self._send("POST", LOGIN, form, headers)
         return answer
 
     def _take_bearer(self, answer: net.Response) -> bool:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
 import milepost as mp
+from milepost.applications.deposits.controls.ledger import LedgerControls
 from milepost.applications.deposits.deposit import Deposit
 from milepost.applications.deposits.doi import doi_or_none
 from milepost.applications.deposits.dspace.api import DSpace, DSpaceItem
-from milepost.applications.deposits.dspace.errors import ChecksumMismatch, DSpaceError
+from milepost.applications.deposits.dspace.errors import ChecksumMismatch, ClaimLost, DSpaceError, failed
 from milepost.applications.deposits.dspace.found_items import deposited, hidden, is_half_made, judge, same_file
 from milepost.applications.deposits.dspace.record import SubmissionRecords, next_step
 from milepost.applications.deposits.dspace.search import Metadata, findable
@@ -21,8 +24,13 @@ from milepost.applications.deposits.dspace.session import DSpaceSession
 from milepost.applications.deposits.files import FileStore, StoredFile
 from milepost.applications.deposits.settings import DepositsSettings, check_settings
 
+LEAST_S = 2.0
+"""Seconds of its lease that a worker must have left when it begins to change DSpace."""
 APART_S = 120.0
 """Between the two searches that must not find an item before it is made again: more than DSpace's index is behind."""
+
+
+log = logging.getLogger(__name__)
 
 
 class BlobBody:
@@ -53,13 +61,17 @@ class DSpaceSubmission:
         self,
         settings: DepositsSettings,
         files: FileStore,
+        controls: LedgerControls | None = None,
         *,
         environment: Mapping[str, str] | None = None,
         now: Callable[[], float] = time.time,
         apart_s: float = APART_S,
         timeout: float | None = None,
+        sleep: Callable[[float], Any] = time.sleep,
     ) -> None:
         self._settings, self._files = settings, files
+        self._controls = controls or LedgerControls(settings)
+        self._sleep = sleep
         self._environment = os.environ if environment is None else environment
         self._now, self._apart_s = now, apart_s
         self._timeout = timeout
@@ -76,11 +88,13 @@ class DSpaceSubmission:
 
     def submit(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
         """Deposit once, unless DSpace has the item."""
-        return attempted(lambda: self._found(deposit) or self._make(deposit))
+        with self._claimed(item):
+            return attempted(lambda: self._found(deposit) or self._make(deposit, item))
 
     def verify(self, deposit: Deposit, item: mp.Item) -> mp.Outcome | None:
         """Done with the item that DSpace has; None when it is certain that DSpace has none."""
-        found = self._found(deposit)
+        with self._claimed(item):
+            found = self._found(deposit)
         if found is not None:
             self._records.remove(deposit.doi)
             return found
@@ -90,6 +104,12 @@ class DSpaceSubmission:
             return None
         self._records.put(deposit.doi, step.record)
         return mp.NotYet(after=step.after_s, unknown=True, note=step.why)
+
+    @contextmanager
+    def _claimed(self, item: mp.Item) -> Iterator[None]:
+        """Let this thread change DSpace only while the claim of the item holds."""
+        with self.dspace.session.guarded(lambda: check_claim(self._controls, item)):
+            yield
 
     def _found(self, deposit: Deposit) -> mp.Outcome | None:
         """The outcome for an item that DSpace has already; our own half-made one is completed first."""
@@ -104,12 +124,42 @@ class DSpaceSubmission:
     def _metadata(self, deposit: Deposit) -> Metadata:
         return findable(self._files.read_json(deposit.metadata), deposit.doi, doi_or_none)
 
-    def _make(self, deposit: Deposit) -> mp.Outcome:
-        collection = self.dspace.collection(self._settings.submit.collection)
+    def _make(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
+        collection, metadata = self.dspace.collection(self._settings.submit.collection), self._metadata(deposit)
         # A search that found nothing before this submission says nothing about it.
         self._records.remove(deposit.doi)
-        made = self.dspace.create(collection, deposit.title or deposit.doi, self._metadata(deposit), discoverable=False)
-        return self._complete(deposit, made, new=True)
+        made = self.dspace.create(collection, deposit.title or deposit.doi, metadata, discoverable=False)
+        try:
+            outcome = self._complete(deposit, made, new=True)
+            if item.losses and isinstance(outcome, mp.Done):
+                self._remove_twins(deposit, made, metadata)
+            return outcome
+        except ClaimLost:
+            self._step_back(deposit, item, made)
+            raise
+
+    def _remove_twins(self, deposit: Deposit, made: DSpaceItem, metadata: Metadata) -> None:
+        """Delete half-made items of workers that were lost with this DOI, and that woke up in the meantime."""
+        for twin in self.dspace.find(deposit.doi):
+            if twin.uuid != made.uuid and is_half_made(twin, self.dspace.files(twin.uuid), metadata, deposit.content.bitstream):
+                self.dspace.delete(twin.uuid)
+
+    def _step_back(self, deposit: Deposit, item: mp.Item, made: DSpaceItem) -> None:
+        """Delete the item that this worker has made after its claim was lost, if another worker has made one too. Without a twin it stays: the
+        other worker has completed it, or finds it with its next search."""
+        with self.dspace.session.guarded(lambda: None):
+            result = self._controls.result(item)
+            if result is None:
+                # The other worker may have made its item a moment ago: the index shows it by then.
+                self._sleep(self._apart_s)
+                result = self._controls.result(item)
+            if result is not None and made.uuid == result.get("uuid"):
+                return
+            if result is not None or any(one.uuid != made.uuid for one in self.dspace.find(deposit.doi)):
+                self.dspace.delete(made.uuid)
+                log.warning(
+                    "%s: this worker was stopped for longer than its lease; the item %s that it made is deleted", item.key, made.uuid
+                )
 
     def _complete(self, deposit: Deposit, item: DSpaceItem, *, new: bool = False) -> mp.Outcome:
         """Give a hidden item its PDF, check it, and publish it. An item that cannot be completed is deleted. `new`: it has no file."""
@@ -142,20 +192,20 @@ class DSpaceSubmission:
         return failed(f"the item could not be completed: {error}", error, details, left="left_behind" in details)
 
 
-def failed(said: str, error: DSpaceError | OSError, details: dict[str, Any] | None = None, *, left: bool) -> mp.Outcome:
-    """The outcome of an error. `left`: DSpace may have an item of this try; the next one begins with a search. A request that was refused
-    would be refused again: people have to put right what is wrong with it."""
-    if isinstance(error, OSError):
-        return mp.Retry(said, category="FILE_UNREADABLE", details=details, unknown=left)
-    if error.permanent and not left:
-        return mp.Reject(said, category=error.category, details=details, http_status=error.http_status)
-    return mp.Retry(said, after=error.retry_after, category=error.category, details=details, http_status=error.http_status, unknown=left)
+def check_claim(controls: LedgerControls, item: mp.Item) -> None:
+    """Raise ClaimLost unless the claim of the item holds for long enough to begin a request."""
+    left = controls.claim_left(item)
+    if left < LEAST_S:
+        raise ClaimLost(f"the claim of {item.key} was lost before DSpace was changed: this process was stopped for longer than its lease")
 
 
 def attempted(act: Callable[[], mp.Outcome]) -> mp.Outcome:
     """The outcome of an act, or of the error that it raises."""
     try:
         return act()
+    except ClaimLost as lost:
+        # Where the claim is another worker's, the ledger refuses this outcome, and notes it in the history.
+        return mp.NotYet(after=APART_S, unknown=True, note=str(lost))
     except DSpaceError as error:
         return failed(str(error), error, left=error.unknown)
     except OSError as error:

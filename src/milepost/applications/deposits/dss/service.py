@@ -6,7 +6,7 @@ A message is deleted last, after the ledger has its content. A result that comes
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -14,12 +14,14 @@ import msgspec
 import milepost as mp
 from milepost.applications.deposits.dspace.record import SubmissionRecord, SubmissionRecords
 from milepost.applications.deposits.dss.messages import queue_url
-from milepost.applications.deposits.dss.results import DepositedResult, FailedResult, UnusableResult, outcome_of, read_result
+from milepost.applications.deposits.dss.results import DepositedResult, DssResult, FailedResult, UnusableResult, outcome_of, read_result
 from milepost.applications.deposits.dss.submission import open_sqs
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.settings import DepositsSettings, DssSettings
 
 BATCH = 10
+PORTION = 100
+"""Results whose rows are read with one request."""
 WAIT_S = 2
 """Long poll: without it SQS may answer "empty" while messages remain."""
 VISIBILITY_S = 120
@@ -69,10 +71,28 @@ class ResultListener:
         url = queue_url(self._sqs, self._dss.results)
         tally = ResultsTally()
         while tally.received < most:
+            messages = self._receive(url, min(PORTION, most - tally.received))
+            if not messages:
+                break
+            results = [read_result(message, self._dss.source) for message in messages]
+            answers = self._confirm_successes(results)
+            for message, result in zip(messages, results, strict=True):
+                answer = answers.pop(result.doi, None) if isinstance(result, DepositedResult) else None
+                became = self._handle(url, message, result, answer)
+                tally.received += 1
+                setattr(tally, became, getattr(tally, became) + 1)
+        if tally.received:
+            log.info("results of the submission service", extra=msgspec.to_builtins(tally))
+        return tally
+
+    def _receive(self, url: str, wanted: int) -> list[Mapping[str, Any]]:
+        """The messages that are there, at most so many."""
+        found: list[Mapping[str, Any]] = []
+        while len(found) < wanted:
             answer = self._sqs.receive_message(
                 QueueUrl=url,
-                MaxNumberOfMessages=min(BATCH, most - tally.received),
-                WaitTimeSeconds=WAIT_S,
+                MaxNumberOfMessages=min(BATCH, wanted - len(found)),
+                WaitTimeSeconds=0 if found else WAIT_S,
                 VisibilityTimeout=VISIBILITY_S,
                 MessageAttributeNames=["All"],
                 MessageSystemAttributeNames=["SentTimestamp"],
@@ -80,18 +100,24 @@ class ResultListener:
             messages = answer.get("Messages") or ()
             if not messages:
                 break
-            for message in messages:
-                became = self._handle(url, message)
-                tally.received += 1
-                setattr(tally, became, getattr(tally, became) + 1)
-        if tally.received:
-            log.info("results of the submission service", extra=msgspec.to_builtins(tally))
-        return tally
+            found += messages
+        return found
 
-    def _handle(self, url: str, message: Mapping[str, Any]) -> Became:
-        """One message by itself: an error leaves it in the queue and stops no other."""
+    def _confirm_successes(self, results: Sequence[DssResult]) -> dict[str, Any]:
+        """Report the deposits among these results, in one batch, which reads all rows with one request. Empty if that fails: then each is
+        reported by itself."""
+        outcomes = {result.doi: outcome_of(result) for result in results if isinstance(result, DepositedResult)}
         try:
-            became = self._apply(message)
+            return self._app.confirm_all(self._route, SUBMIT, outcomes, by=BY, awaited=True) if len(outcomes) > 1 else {}
+        except Exception:
+            log.exception("%d results of the submission service could not be applied at once; each is applied by itself", len(outcomes))
+            return {}
+
+    def _handle(self, url: str, message: Mapping[str, Any], result: DssResult, answer: Any) -> Became:
+        """One message by itself: an error leaves it in the queue and stops no other. `answer`: the row or the
+        refusal, if it was reported already."""
+        try:
+            became = self._apply(message, result, answer)
             if became != "left":
                 self._sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
         except Exception:
@@ -99,8 +125,7 @@ class ResultListener:
             return "left"
         return became
 
-    def _apply(self, message: Mapping[str, Any]) -> Became:
-        result = read_result(message, self._dss.source)
+    def _apply(self, message: Mapping[str, Any], result: DssResult, answer: Any) -> Became:
         if isinstance(result, UnusableResult):
             return self._set_aside(message, result.reason)
         if isinstance(result, FailedResult) and self._is_worked_on(result.doi):
@@ -111,7 +136,9 @@ class ResultListener:
             return "noted"
         outcome = outcome_of(result)
         try:
-            row = self._app.confirm(self._route, result.doi, SUBMIT, outcome=outcome, by=BY, awaited=True)
+            if isinstance(answer, mp.ActRefused):
+                raise answer
+            row = answer or self._app.confirm(self._route, result.doi, SUBMIT, outcome=outcome, by=BY, awaited=True)
         except mp.ActRefused as refusal:
             if refusal.kind == "confirms-nothing" and isinstance(outcome, mp.Done):
                 return self._mismatch(result.doi, outcome, str(refusal))

@@ -9,11 +9,12 @@ from functools import cached_property
 from typing import Any
 
 import milepost as mp
+from milepost.applications.deposits.controls.ledger import LedgerControls
 from milepost.applications.deposits.deposit import Deposit
 from milepost.applications.deposits.dspace.api import DSpace
 from milepost.applications.deposits.dspace.found_items import deposited, hidden, judge, same_file
 from milepost.applications.deposits.dspace.record import SubmissionRecord, SubmissionRecords, next_step
-from milepost.applications.deposits.dspace.submission import attempted, open_dspace
+from milepost.applications.deposits.dspace.submission import attempted, check_claim, open_dspace
 from milepost.applications.deposits.dss.messages import queue_url, submit_message
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.settings import DepositsSettings, DssSettings, check_settings
@@ -30,6 +31,7 @@ class DssSubmission:
         self,
         settings: DepositsSettings,
         files: FileStore,
+        controls: LedgerControls | None = None,
         *,
         sqs: Any = None,
         environment: Mapping[str, str] | None = None,
@@ -37,6 +39,7 @@ class DssSubmission:
     ) -> None:
         assert settings.submit.dss is not None
         self._settings, self._files = settings, files
+        self._controls = controls or LedgerControls(settings)
         self._dss: DssSettings = settings.submit.dss
         self._environment = os.environ if environment is None else environment
         self._now = now
@@ -102,8 +105,10 @@ class DssSubmission:
             url, retention_s = self._queue, self._retention_s
         except Exception as error:
             return mp.Retry(f"the queue {self._dss.queue} cannot be reached: {error}", category="DSS_QUEUE")
+        check_claim(self._controls, item)
         # Before the message: a process that dies after sending it leaves the record behind.
         self._records.put(deposit.doi, SubmissionRecord(sent_at))
+        check_claim(self._controls, item)
         try:
             answer = self.sqs.send_message(QueueUrl=url, MessageBody=message.body, MessageAttributes=message.attributes)
         except Exception as error:

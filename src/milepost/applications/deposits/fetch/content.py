@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from os import SEEK_END
 from tempfile import TemporaryFile
 from typing import IO
 from urllib.parse import quote
@@ -12,6 +13,7 @@ import msgspec
 
 import milepost as mp
 from milepost import net
+from milepost.applications.deposits.fetch.stored import waits_for_store
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.settings import DepositsSettings, check_settings
 
@@ -20,10 +22,13 @@ CHUNK = 1 << 18
 MAGIC = b"%PDF-"
 HEAD = 1024
 """Bytes at the beginning of a file within which readers of PDF look for its mark."""
+END = b"%%EOF"
+TAIL = 2048
+"""Bytes at the end of a file within which its last mark must be. Readers of PDF look at 1,024; some servers add a few bytes of their own."""
 
 
 class ContentStage:
-    """Handler of the content stage. Every failure is a counted try: the publisher may provide the PDF later."""
+    """Handler of the content stage. Every failure of the publisher is a counted try: it may provide the PDF later."""
 
     def __init__(self, settings: DepositsSettings, files: FileStore) -> None:
         self._settings, self._files = settings, files
@@ -38,6 +43,9 @@ class ContentStage:
         check_settings(self._settings)
 
     def __call__(self, item: mp.Item) -> mp.Outcome:
+        return waits_for_store(self._files, lambda: self._fetched(item))
+
+    def _fetched(self, item: mp.Item) -> mp.Outcome:
         headers = {"Accept": "application/pdf", "User-Agent": self._settings.user_agent}
         with TemporaryFile(prefix="milepost-") as file:
             try:
@@ -47,6 +55,8 @@ class ContentStage:
                 return _failed(str(error), error.kind.upper().replace("-", "_"), error.http_status, error.retry_after)
             file.seek(0)
             fault = content_fault(response.status, response.headers.get("Content-Type"), file.read(HEAD))
+            if fault is None and self._settings.content_end:
+                fault = end_fault(_tail(file))
             if fault is not None:
                 return _failed(fault, "NO_PDF", response.status, response.retry_after)
             stored = self._files.write(item.key, ".pdf", _chunks(file))
@@ -73,8 +83,21 @@ def content_fault(status: int, content_type: str | None, head: bytes) -> str | N
     return None
 
 
+def end_fault(tail: bytes) -> str | None:
+    """Why a PDF with these last bytes is not whole; None: it has its end. Without Content-Length, a connection that was cut looks like the
+    end of the file."""
+    if END in tail:
+        return None
+    return "the PDF has no end: the mark %%EOF is missing; if this publisher's files lack it, set [deposits] content_end = false"
+
+
 def _failed(why: str, category: str, status: int | None, after: float | None) -> mp.Retry:
     return mp.Retry(f"a PDF could not be retrieved: {why}", category=category, http_status=status, after=after)
+
+
+def _tail(file: IO[bytes]) -> bytes:
+    file.seek(max(0, file.seek(0, SEEK_END) - TAIL))
+    return file.read(TAIL)
 
 
 def _chunks(file: IO[bytes]) -> Iterator[bytes]:

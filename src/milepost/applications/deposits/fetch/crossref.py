@@ -14,6 +14,7 @@ from milepost.applications.deposits.doi import doi_or_none, doi_url
 from milepost.applications.deposits.dspace.search import DOI_FIELD, has_doi
 from milepost.applications.deposits.fetch.metadata_map import MetadataField, map_record, missing_parts, table_of, title_of, to_json
 from milepost.applications.deposits.fetch.pace import RequestPace
+from milepost.applications.deposits.fetch.stored import waits_for_store
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.settings import DepositsSettings, check_settings
 
@@ -22,12 +23,13 @@ GAP_S = 0.2
 TRIES = 3
 """Requests of one try: an answer of 429 asks to come later, and says nothing about the DOI."""
 LONGEST_WAIT_S = 30.0
+"""Most seconds that a try waits between its requests; a longer pause is for the whole stage."""
 LARGEST = 16 << 20
 TIMEOUTS = net.Timeouts(connect=10, read=30, total=60)
 
 
 class MetadataStage:
-    """Handler of the metadata stage. Every failure is a counted try: Crossref may get the record later."""
+    """Handler of the metadata stage. Every failure is a Retry: Crossref may get the record later."""
 
     def __init__(self, settings: DepositsSettings, files: FileStore, pace: RequestPace | None = None) -> None:
         self._settings, self._files = settings, files
@@ -43,6 +45,9 @@ class MetadataStage:
         check_settings(self._settings)
 
     def __call__(self, item: mp.Item) -> mp.Outcome:
+        return waits_for_store(self._files, lambda: self._fetched(item))
+
+    def _fetched(self, item: mp.Item) -> mp.Outcome:
         record = self._record(item.key)
         if isinstance(record, mp.Retry):
             return record
@@ -66,9 +71,10 @@ class MetadataStage:
             except net.NetError as error:
                 return mp.Retry(f"Crossref: {error}", category=error.kind.upper().replace("-", "_"), http_status=error.http_status)
             self._pace.heard(response.headers)
-            if response.status != 429:
+            asked = response.retry_after
+            if response.status != 429 or (asked is not None and asked > LONGEST_WAIT_S):
                 break
-            self._pace.slow_down(min(response.retry_after or 2.0**turn, LONGEST_WAIT_S))
+            self._pace.slow_down(asked or 2.0**turn)
         assert response is not None
         return record_in(response, doi)
 

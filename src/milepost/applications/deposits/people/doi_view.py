@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from milepost.applications.deposits.people.claims import CLAIM, claim_note
 from milepost.applications.deposits.route import CONTENT, METADATA, SUBMIT
 
 _STARTED = {
@@ -88,12 +89,25 @@ def _moment(line: Mapping[str, Any]) -> DoiMoment:
     what = _WHAT.get(reason, reason)
     if reason == "advanced":
         what = _DONE.get(stage, what)
+    elif reason == "noted":
+        what = _noted(line)
+    elif reason == "not-yet" and isinstance(line.get("note"), str):
+        what = f"Waits: {line['note']}"
     elif reason == "confirmed" and stage != SUBMIT:
         what = f"{stage} is not needed any more"
     elif line.get("attempt_number") is not None:
         ending = {"exhausted": "; that was the last try", "rejected": "; it is not tried again"}.get(reason, "")
         what = f"{_FAILED.get(stage, stage)}, try {line['attempt_number']}{ending}"
     return DoiMoment(line["at"], _KINDS.get(reason, ""), what, _error(line), by, line.get("why") or "")
+
+
+def _noted(line: Mapping[str, Any]) -> str:
+    kind, name = claim_note(line)
+    if kind:
+        return f"{name} does this one" if kind == CLAIM else f"Released: {name} does not do this one"
+    note = line.get("note")
+    text = note.get("text") if isinstance(note, Mapping) else note
+    return f"Noted: {text}" if isinstance(text, str) else _WHAT["noted"]
 
 
 def _error(line: Mapping[str, Any]) -> str:

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
-from urllib.parse import quote
+from typing import Annotated, Any
+from urllib.parse import quote, urlencode
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 import milepost as mp
 from milepost.applications.deposits.acts import FAILED, DepositsApp, abandon, keys_of, mark_deposited, may_be_deposited, requeue
-from milepost.applications.deposits.digest.collect import digests_route_name
 from milepost.applications.deposits.digest.entries import Digest, advice_of
 from milepost.applications.deposits.digest.mail import subject_of
 from milepost.applications.deposits.doi import DoiMistake, normalise
 from milepost.applications.deposits.files import FileStore
-from milepost.applications.deposits.people.claims import claim, claims, release
+from milepost.applications.deposits.people.claims import claim, claim_in, person_name, release
 from milepost.applications.deposits.people.doi_view import doing, fields_of, files_of, handle_in, links_of, moments_of
-from milepost.applications.deposits.people.worklist import title_of, worklist, worklist_csv
+from milepost.applications.deposits.people.worklist import title_of, whole_worklist, worklist_csv, worklist_page
 from milepost.applications.deposits.rounds import word_counts
-from milepost.applications.deposits.runs import runs
+from milepost.applications.deposits.runs.journal import runs
 from milepost.applications.deposits.settings import DepositsSettings
 from milepost.applications.deposits.words import FAILED as NEEDS_PEOPLE
 from milepost.applications.deposits.words import word_of
 
 HOME = "/deposits"
-SHOWN_RUNS, SHOWN_DIGESTS, SHOWN_WORK = 30, 30, 50
+SHOWN_RUNS, SHOWN_DIGESTS, SHOWN_WORK = 30, 30, 25
 DIGESTS_READ = 10_000
 COLOURS = {"Success": "done", "Failed and will retry": "work", NEEDS_PEOPLE: "fail"}
+
+
+Back = Annotated[str, Meta(pattern=r"^(doi|worklist(\?[!-~]{1,3000})?)\Z")]
+"""The page to which a form returns: that of the DOI, or a page of the worklist."""
 
 
 class FindDoi(Struct, frozen=True):
@@ -35,15 +38,17 @@ class FindDoi(Struct, frozen=True):
 
 
 class WorklistQuery(Struct, frozen=True):
-    """Which DOIs of the worklist; an empty field is no condition."""
+    """Which DOIs of the worklist: those that hold `search`, after or before a place that another page names."""
 
-    prefix: str = ""
+    search: str = ""
+    after: str = ""
+    before: str = ""
 
 
 class ClaimForm(Struct, frozen=True):
     doi: str
     name: str = ""
-    back: Literal["worklist", "doi"] = "worklist"
+    back: Back = "worklist"
 
 
 class DepositedForm(Struct, frozen=True):
@@ -52,13 +57,13 @@ class DepositedForm(Struct, frozen=True):
     doi: str
     handle: str
     reason: str
-    back: Literal["worklist", "doi"] = "worklist"
+    back: Back = "worklist"
 
 
 class DoiActForm(Struct, frozen=True):
     doi: str
     reason: str
-    back: Literal["worklist", "doi"] = "worklist"
+    back: Back = "worklist"
 
 
 class DigestForm(Struct, frozen=True):
@@ -90,7 +95,7 @@ def find_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect:
 
 def digest(app: DepositsApp, call: mp.Call) -> mp.Page:
     key = call.path["key"]
-    view = None if app.settings.mail is None else app.show(digests_route_name(app.settings.route), key)
+    view = None if app.settings.mail is None else app.show(app.settings.digests_route, key)
     if view is None or not view["input"]:
         raise mp.NotFound(f"there is no digest {key!r}")
     content = msgspec.convert(view["input"]["digest"], Digest)
@@ -115,7 +120,7 @@ def digest(app: DepositsApp, call: mp.Call) -> mp.Page:
 
 def send_again(app: DepositsApp, call: mp.Call) -> mp.Redirect:
     body: DigestForm = call.body
-    route = digests_route_name(app.settings.route)
+    route = app.settings.digests_route
     refused = app.act("retry", route, keys=[body.key], by=call.caller.name, reason=body.reason).refused
     for why in dict(refused).values():
         raise mp.ActRefused(why)
@@ -123,23 +128,29 @@ def send_again(app: DepositsApp, call: mp.Call) -> mp.Redirect:
 
 
 def work(app: DepositsApp, call: mp.Call) -> mp.Page:
-    prefix = call.query.prefix.strip().lower()
-    found, total = worklist(app, prefix=prefix, most=SHOWN_WORK)
+    query: WorklistQuery = call.query
+    found = worklist_page(app, search=query.search, after=query.after, before=query.before, most=SHOWN_WORK)
     site = app.settings.submit.site
     return mp.Page(
         "worklist.html",
         {
             "here": HOME,
-            "prefix": prefix,
-            "found": [(one, links_of(one.doi, None, site)) for one in found],
-            "total": total,
+            "search": query.search.strip(),
+            "page": found,
+            "found": [(one, links_of(one.doi, None, site)) for one in found.deposits],
+            "back": worklist_path(query),
         },
     )
 
 
+def worklist_path(query: WorklistQuery) -> str:
+    """The page of the worklist that this query asks for, to which a form returns."""
+    given = urlencode({name: value for name, value in msgspec.to_builtins(query).items() if value})
+    return f"worklist?{given}" if given else "worklist"
+
+
 def export(app: DepositsApp, call: mp.Call) -> mp.Download:
-    found, _ = worklist(app, prefix=call.query.prefix.strip().lower())
-    return mp.Download("manual-deposits.csv", worklist_csv(found), "text/csv; charset=utf-8")
+    return mp.Download("manual-deposits.csv", worklist_csv(whole_worklist(app, call.query.search)), "text/csv; charset=utf-8")
 
 
 def doi_page(app: DepositsApp, call: mp.Call) -> mp.Page:
@@ -147,11 +158,12 @@ def doi_page(app: DepositsApp, call: mp.Call) -> mp.Page:
 
 
 def claim_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
-    return _act(app, call, lambda: claim(app, call.body.doi, name=call.body.name or call.caller.name))
+    name = call.body.name or call.caller.name
+    return _act(app, call, lambda: claim(app, call.body.doi, name=name, by=_signature(call, name)))
 
 
 def release_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
-    return _act(app, call, lambda: release(app, call.body.doi))
+    return _act(app, call, lambda: release(app, call.body.doi, by=_signature(call, call.body.name)))
 
 
 def deposited(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
@@ -190,9 +202,14 @@ def _act(app: DepositsApp, call: mp.Call, act: Any) -> mp.Redirect | mp.Page:
         act()
     except (mp.UsageError, mp.ActRefused) as refusal:
         return _doi_page(app, call.body.doi, str(refusal), msgspec.to_builtins(call.body))
-    if call.body.back == "worklist":
-        return mp.Redirect(f"{HOME}/worklist")
-    return mp.Redirect(_doi_path(keys_of([call.body.doi])[0]))
+    back = call.body.back
+    return mp.Redirect(_doi_path(keys_of([call.body.doi])[0]) if back == "doi" else f"{HOME}/{back}")
+
+
+def _signature(call: mp.Call, name: str) -> str:
+    """The author of a claim's line: the caller, and the person for whom it acts, if that is another one."""
+    person = person_name(name) if name.strip() else call.caller.name
+    return person if person == call.caller.name else f"{call.caller.name} for {person}"
 
 
 def _accepted(refused: dict[str, str]) -> None:
@@ -210,7 +227,7 @@ def _doi_page(app: DepositsApp, doi: str, problem: str = "", typed: dict[str, An
     view = app.show(settings.route, key)
     if view is None:
         raise mp.NotFound(f"{key} is not known here; take it in with a list first")
-    handle, status, failed = handle_in(view), view["status"], view["status"] in FAILED
+    handle, status, failed = handle_in(view), view["status"], view["status"] in FAILED and not view["sealed"]
     word = word_of(status)
     return mp.Page(
         "doi.html",
@@ -230,7 +247,7 @@ def _doi_page(app: DepositsApp, doi: str, problem: str = "", typed: dict[str, An
             "moments": moments_of(view),
             "advice": advice_of(view["error"], view["stage"]) if failed else "",
             "search_first": failed and may_be_deposited(view["error"], view["stage"]),
-            "claim": claims(app).get((key, view["ended_at"])) if failed else None,
+            "claim": claim_in(view) if failed else None,
             "may_deposit": status != "COMPLETED" and not view["sealed"],
             "may_requeue": (failed or status == "CANCELLED") and not view["sealed"],
             "may_abandon": status not in ("COMPLETED", "CANCELLED") and not view["sealed"],
@@ -259,7 +276,7 @@ def _digests(app: DepositsApp) -> list[dict[str, Any]]:
     """The latest digests: what each said, and whether it was mailed."""
     if app.settings.mail is None:
         return []
-    route = digests_route_name(app.settings.route)
+    route = app.settings.digests_route
     rows = sorted(app.items(route, limit=DIGESTS_READ), key=lambda row: str(row["created_at"]), reverse=True)[:SHOWN_DIGESTS]
     found = []
     for row in rows:

@@ -1,19 +1,27 @@
-"""Worklist of manual deposits: the DOIs that failed after too many attempts, with last error, advice and claim."""
+"""Worklist of manual deposits: the DOIs that failed after too many attempts, page by page, with last error, advice and claim."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
+import milepost as mp
 from milepost.applications.deposits.acts import FAILED, DepositsApp, may_be_deposited
 from milepost.applications.deposits.csv_table import csv_table
 from milepost.applications.deposits.digest.entries import advice_of
-from milepost.applications.deposits.people.claims import LISTED, ManualClaim, claims
+from milepost.applications.deposits.doi import doi_or_none
+from milepost.applications.deposits.people.claims import ManualClaim, claim_in
 from milepost.applications.deposits.route import METADATA
 
+READ = 1_000_000
+"""Most failed DOIs that are looked through."""
+PAGE = 25
 COLUMNS = ("doi", "title", "failed at", "stage", "attempts", "error", "what to do", "search DSpace first", "claimed by", "claimed at")
+
+Place = tuple[str, str]
+"""Place of a DOI in the worklist: the time of its failure, and the DOI."""
 
 
 class ManualDeposit(msgspec.Struct, frozen=True):
@@ -32,18 +40,105 @@ class ManualDeposit(msgspec.Struct, frozen=True):
     claim: ManualClaim | None = None
 
 
-def worklist(app: DepositsApp, *, prefix: str = "", most: int = LISTED) -> tuple[list[ManualDeposit], int]:
-    """The DOIs that need a manual deposit, the latest failure first, `most` of them; and how many there are in all (of those whose DOI
-    begins with `prefix`), counted up to 10,000."""
-    rows = app.items(app.settings.route, statuses=FAILED, prefix=prefix or None, limit=LISTED)
-    rows.sort(key=lambda row: (row["ended_at"], row["key"]), reverse=True)
-    held = claims(app) if rows else {}
-    return [_manual(app, row, held.get((row["key"], row["ended_at"]))) for row in rows[:most]], len(rows)
+class WorklistPage(msgspec.Struct, frozen=True):
+    """Some of the DOIs that need a manual deposit, the latest failure first."""
+
+    waiting: int
+    """All DOIs that need a manual deposit."""
+    found: int
+    """Those that the search finds; all of them without a search."""
+    first: int
+    """The number of the first one here among those that were found, from 1; 0: there is none."""
+    deposits: list[ManualDeposit]
+    before: str | None = None
+    """Pass it as `before` for the page before this one; None: this is the first."""
+    after: str | None = None
+    """Pass it as `after` for the page after this one; None: this is the last."""
 
 
-def _manual(app: DepositsApp, row: dict[str, Any], held: ManualClaim | None) -> ManualDeposit:
+def worklist_page(app: DepositsApp, *, search: str = "", after: str = "", before: str = "", most: int = PAGE) -> WorklistPage:
+    """A page of the worklist: the first one, or that after or before a place that another page has given. `search` is a part of the DOI.
+
+    Places are of failures, not numbers: while people work on one page, DOIs that leave the list or join it move no other DOI past them."""
+    waiting = _failed_rows(app)
+    rows = _searched(waiting, search)
+    start, end = page_bounds([_place(row) for row in rows], _read_place(after), _read_place(before), most)
+    shown = rows[start:end]
+    return WorklistPage(
+        waiting=len(waiting),
+        found=len(rows),
+        first=start + 1 if shown else 0,
+        deposits=[_manual(app, row) for row in shown],
+        before=_place_text(shown[0]) if start else None,
+        after=_place_text(shown[-1]) if end < len(rows) else None,
+    )
+
+
+def whole_worklist(app: DepositsApp, search: str = "") -> list[ManualDeposit]:
+    """All DOIs that need a manual deposit, for an export."""
+    return [_manual(app, row) for row in _searched(_failed_rows(app), search)]
+
+
+def page_bounds(places: Sequence[Place], after: Place | None, before: Place | None, most: int) -> tuple[int, int]:
+    """Where a page begins and ends in a list of places, the latest first. Neither `after` nor `before` need be in the list any more; where
+    nothing is left after a place, the page is the last one."""
+    if before is not None:
+        end = sum(place > before for place in places)
+        # A first page that is not full is filled up from the next one.
+        return (0, min(most, len(places))) if end <= most else (end - most, end)
+    start = 0 if after is None else sum(place >= after for place in places)
+    if start == len(places):
+        start = max(0, start - most)
+    return start, min(start + most, len(places))
+
+
+def search_text(text: str) -> str:
+    """What a search looks for in DOIs: the DOI in the text, in any form in which people write one, or the text itself."""
+    return doi_or_none(text) or text.strip().lower()
+
+
+def title_of(view: dict[str, Any] | None) -> str:
+    """The title of an article, as its metadata stage has found it; empty if it has not."""
+    result = ((view or {}).get("results") or {}).get(METADATA)
+    return str(result.get("title") or "") if isinstance(result, dict) else ""
+
+
+def worklist_csv(found: Iterable[ManualDeposit]) -> bytes:
+    """The worklist as a table for spreadsheet programs."""
+    return csv_table(COLUMNS, [_cells(one) for one in found])
+
+
+def _failed_rows(app: DepositsApp) -> list[dict[str, Any]]:
+    rows = app.items(app.settings.route, statuses=FAILED, limit=READ)
+    rows.sort(key=_place, reverse=True)
+    return rows
+
+
+def _searched(rows: list[dict[str, Any]], search: str) -> list[dict[str, Any]]:
+    text = search_text(search)
+    return [row for row in rows if text in row["key"]] if text else rows
+
+
+def _place(row: dict[str, Any]) -> Place:
+    return row["ended_at"], row["key"]
+
+
+def _place_text(row: dict[str, Any]) -> str:
+    return " ".join(_place(row))
+
+
+def _read_place(text: str) -> Place | None:
+    if not text:
+        return None
+    at, _, doi = text.partition(" ")
+    if not doi:
+        raise mp.UsageError(f"{text!r} is no place in the worklist; take it from another page")
+    return at, doi
+
+
+def _manual(app: DepositsApp, row: dict[str, Any]) -> ManualDeposit:
     error, stage = row["error"], row["stage"]
-    view = None if stage == METADATA else app.show(app.settings.route, row["key"])
+    view = app.show(app.settings.route, row["key"])
     return ManualDeposit(
         doi=row["key"],
         title=title_of(view),
@@ -53,19 +148,8 @@ def _manual(app: DepositsApp, row: dict[str, Any], held: ManualClaim | None) -> 
         failed_at=row["ended_at"],
         advice=advice_of(error, stage),
         search_first=may_be_deposited(error, stage),
-        claim=held,
+        claim=None if view is None else claim_in(view),
     )
-
-
-def title_of(view: dict[str, Any] | None) -> str:
-    """The title of an article, as its metadata stage has found it; empty if it has not."""
-    result = ((view or {}).get("results") or {}).get(METADATA)
-    return str(result.get("title") or "") if isinstance(result, dict) else ""
-
-
-def worklist_csv(found: Sequence[ManualDeposit]) -> bytes:
-    """The worklist as a table for spreadsheet programs."""
-    return csv_table(COLUMNS, [_cells(one) for one in found])
 
 
 def _cells(one: ManualDeposit) -> tuple[object, ...]:

@@ -1,8 +1,32 @@
-"""Errors of sending mail. Each says whether a repeat can help, and whether the mail may have been sent."""
+"""Results of sending a mail: a receipt, or an error that says whether a repeat can help and whether the mail may have been sent."""
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from milepost.core.errors import MilepostError
+
+
+class RecipientRefusal(Struct, frozen=True):
+    """A recipient that the server refused, while it accepted the mail for others."""
+
+    address: str
+    code: int
+    text: str
+
+    @property
+    def permanent(self) -> bool:
+        """Would a repeat be refused too?"""
+        return 500 <= self.code < 600
+
+
+class MailReceipt(Struct, frozen=True):
+    """A mail that was accepted for at least one recipient."""
+
+    accepted: tuple[str, ...]
+    refused: tuple[RecipientRefusal, ...] = ()
+    reply: str = ""
+    """The server's last reply; with SES the id that it gave the mail."""
 
 
 class MailError(MilepostError):

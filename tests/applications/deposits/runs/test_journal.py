@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.applications.deposits.deposits_service import DEPOSITED, NO_PDF, deposits_service
 
-from milepost.applications.deposits.runs import KEPT, note_run, runs
+from milepost.applications.deposits.runs.journal import KEPT, end_run, runs
+from milepost.applications.deposits.runs.record import LONGEST, NAMED, RunRecord
 from milepost.applications.deposits.words import FAILED
 
 
@@ -26,8 +28,9 @@ def test_each_run_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert (last.new, last.changes, last.digests) == (0, {}, [])
         assert [service.milepost.show("deposits-digests", key)["status"] for key in first.digests + second.digests] == ["COMPLETED"] * 2  # type: ignore[index]
         assert len(service.mailbox.files) == 2
-        for _ in range(KEPT):
-            note_run(service.app, last)
+        for number in range(KEPT):
+            end_run(service.app, replace(last, id=f"{number}"))
+        end_run(service.app, replace(last, id="0"))
         assert len(runs(service.app)) == KEPT
 
 
@@ -44,3 +47,13 @@ def test_a_mail_that_could_not_be_sent_goes_out_with_the_next_run(tmp_path: Path
         assert (report.unmailed, report.needs_people) == (0, False)
         [mail] = service.mailbox.files
         assert DEPOSITED in mail.read_text()
+
+
+def test_runs_with_many_long_names_fit_into_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with deposits_service(tmp_path, monkeypatch) as service:
+        long = RunRecord("2026-11-18T06:00:00Z", refused=[(f"{number}{'é' * 290}", "x" * LONGEST) for number in range(NAMED)])
+        for number in range(KEPT):
+            end_run(service.app, replace(long, id=f"{number}", at=f"2026-11-18T06:00:{number:02}Z"))
+        found = runs(service.app)
+        assert 10 < len(found) < KEPT
+        assert found[0].id == f"{KEPT - 1}", "the latest ones are kept"

@@ -1,0 +1,59 @@
+"""API of deposits: the worklist of manual deposits, page by page, and the record of runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+import milepost as mp
+from milepost.applications.deposits.acts import DepositsApp
+from milepost.applications.deposits.people.worklist import PAGE, WorklistPage, worklist_page
+from milepost.applications.deposits.runs.journal import runs
+from milepost.applications.deposits.runs.record import RunRecord
+from milepost.applications.deposits.settings import DepositsSettings
+
+BASE = "/api/v1/deposits"
+
+
+class WorklistCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A page of the worklist: DOIs that hold `search`, at most `limit` of them, after or before a place that another page has given."""
+
+    search: Annotated[str, Meta(max_length=4000)] = ""
+    after: Annotated[str, Meta(max_length=4000)] = ""
+    before: Annotated[str, Meta(max_length=4000)] = ""
+    limit: Annotated[int, Meta(ge=1, le=1000)] = PAGE
+
+
+def read_worklist(app: DepositsApp, call: mp.Call) -> mp.Answer:
+    query: WorklistCall = call.query
+    return mp.Answer(worklist_page(app, search=query.search, after=query.after, before=query.before, most=query.limit))
+
+
+class RunList(Struct, frozen=True):
+    """The latest runs, the last one first."""
+
+    runs: list[RunRecord]
+
+
+def read_runs(app: DepositsApp, call: mp.Call) -> mp.Answer:
+    return mp.Answer(RunList(runs(app)))
+
+
+def add_endpoints(application: mp.Application[DepositsSettings]) -> None:
+    """Declare the endpoints."""
+    application.endpoint(
+        "GET",
+        f"{BASE}/worklist",
+        scope="read",
+        summary="The DOIs that need a manual deposit, the latest failure first",
+        query=WorklistCall,
+        answers={200: WorklistPage},
+    )(read_worklist)
+    application.endpoint(
+        "GET",
+        f"{BASE}/runs",
+        scope="read",
+        summary="The latest runs: running, finished, failed or interrupted",
+        answers={200: RunList},
+    )(read_runs)

@@ -1,0 +1,89 @@
+"""Waits for partners: which stages are paused by a partner's rate limit, how many DOIs wait there, and the end of such a pause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+import milepost as mp
+from milepost.applications.deposits.acts import DepositsApp
+from milepost.applications.deposits.controls.ledger import PAUSED_BY, moment_s
+from milepost.applications.deposits.route import PARTNERS, SUBMIT
+
+SHORT_S = 120.0
+"""A pause of at most so many seconds is waited for within a round; with a longer one the round ends its tries for this partner."""
+MOST_WAITING_S = 3600.0
+"""Most seconds that a round waits for partners, all pauses together."""
+
+
+class PartnerWait(msgspec.Struct, frozen=True):
+    """A partner that asks for fewer requests, and the DOIs that wait for it."""
+
+    stage: str
+    partner: str
+    dois: int
+    until: str
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        dois = "1 DOI waits" if self.dois == 1 else f"{self.dois:,} DOIs wait"
+        name = f"{self.partner[:1].upper()}{self.partner[1:]}"
+        return f"{name} asks us to slow down; {dois} until {self.until[:16].replace('T', ' ')} UTC at least, and no try is counted"
+
+
+def partner_waits(app: DepositsApp) -> list[PartnerWait]:
+    """The partners whose rate limits pause their stages now."""
+    held = _own_pauses(app)
+    stages = app.status()["routes"].get(app.settings.route, {}).get("stages", {}) if held else {}
+    now = app.now().timestamp()
+    return [
+        PartnerWait(stage, PARTNERS[stage], _waiting(app, stage, stages.get(stage, {})), until)
+        for stage, until in held.items()
+        if moment_s(until) > now
+    ]
+
+
+def end_waits(app: DepositsApp) -> None:
+    """End the pauses whose time has come. A resender does so too; a round must not miss it."""
+    now = app.now().timestamp()
+    for stage, until in _own_pauses(app).items():
+        if moment_s(until) <= now:
+            reason = f"{PARTNERS[stage]} may be asked again"
+            app.resume(app.settings.route, stage, by=PAUSED_BY, reason=reason)
+
+
+def work_within_limits(app: DepositsApp, work: Callable[[], None], sleep: Callable[[float], None]) -> None:
+    """Work until nothing is left to try. A partner that asks for a short pause gets it, and the work continues after it."""
+    patience = MOST_WAITING_S
+    while True:
+        work()
+        first = min(map(moment_s, _own_pauses(app).values()), default=None)
+        if first is None:
+            return
+        left = max(0.0, first - app.now().timestamp())
+        if left > min(SHORT_S, patience):
+            return
+        if left:
+            sleep(left)
+            patience -= left
+        end_waits(app)
+
+
+def _own_pauses(app: DepositsApp) -> dict[str, str]:
+    """Stages that a partner's rate limit has paused, each with the end of the pause."""
+    scopes = {f"{app.settings.route}/{stage}": stage for stage in PARTNERS}
+    return {
+        scopes[one.scope]: one.until
+        for one in app.pauses(app.settings.route)
+        if one.by == PAUSED_BY and one.scope in scopes and one.until is not None
+    }
+
+
+def _waiting(app: DepositsApp, stage: str, statuses: dict[str, Any]) -> int:
+    """DOIs at a stage that wait for its partner. Those that the submission service has are not among them."""
+    with_service = stage == SUBMIT and app.settings.submit.dss is not None
+    waiting = (mp.Status.PENDING, mp.Status.QUEUED) if with_service else (mp.Status.PENDING, mp.Status.QUEUED, mp.Status.WAITING)
+    return sum(statuses.get(status.value, 0) for status in waiting)
