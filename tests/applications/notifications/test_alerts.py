@@ -11,11 +11,15 @@ from standardwebhooks.webhooks import Webhook
 from tests.applications.notifications.partners import Partner, Service, answers, message, service
 from tests.subscribers.mail_server import MailServer
 
+import milepost as mp
 from milepost import net
 from milepost.application.installation import services
 from milepost.applications.notifications import application
+from milepost.applications.notifications.alerts import pointer
 from milepost.engine.alerts.watch import AlertWatch
 from milepost.testing import VirtualClock
+
+ALERTS = {"dashboard": "https://milepost.example/ops/"}
 
 
 def watch(at: Service, **settings: Any) -> AlertWatch:
@@ -79,7 +83,7 @@ def test_s18_dead_letters_are_one_alert_for_each_cause_and_destination_and_one_w
 def test_s19_a_destination_that_answers_410_is_one_alert(mailbox: MailServer) -> None:
     clock = VirtualClock()
     with Partner(answers(410)) as gone:
-        settings = {"alerts": {"to": [address(mailbox)]}, "destinations": {"crm": {"url": gone.url}}}
+        settings = {"alerts": ALERTS | {"to": [address(mailbox)]}, "destinations": {"crm": {"url": gone.url}}}
         with service(clock=clock, **settings) as at:
             one = watch(at, **settings)
             send(at, clock, gone.url, 0, 1)
@@ -87,6 +91,9 @@ def test_s19_a_destination_that_answers_410_is_one_alert(mailbox: MailServer) ->
             one.run_once()
             one.run_once()
             assert "notifications/deliver/crm is paused" in titles(mailbox)
+            [paused] = [mail.message for mail in mailbox.mails if "is paused" in str(mail.message["Subject"])]
+            text = paused.get_body(("plain",)).get_content().replace("\r\n", "\n")
+            assert "  https://milepost.example/ops/notifications/destinations/crm\n  milepost notifications destinations crm\n" in text
             assert len(titles(mailbox)) == 2, "the pause, and the message that met it"
             at.milepost.resume("notifications", "deliver", "crm", by="ops", reason="it is back")
             clock.advance("2m")
@@ -98,7 +105,10 @@ def test_an_alert_may_be_a_signed_webhook(monkeypatch: pytest.MonkeyPatch) -> No
     clock, secret = VirtualClock(), net.new_secret()
     monkeypatch.setenv("ALERTS_SECRET", secret)
     with Partner(answers(404)) as refusing, Partner(answers(204)) as office:
-        settings = {"alerts": {"to": [f"{office.url}alerts#secret_env=ALERTS_SECRET"]}, "destinations": {"crm": {"url": refusing.url}}}
+        settings = {
+            "alerts": ALERTS | {"to": [f"{office.url}alerts#secret_env=ALERTS_SECRET"]},
+            "destinations": {"crm": {"url": refusing.url}},
+        }
         with service(clock=clock, **settings) as at:
             one = watch(at, **settings)
             send(at, clock, refusing.url, 0, 3)
@@ -106,4 +116,29 @@ def test_an_alert_may_be_a_signed_webhook(monkeypatch: pytest.MonkeyPatch) -> No
         [request] = office.requests
         assert Webhook(secret).verify(request.body, request.headers) == json.loads(request.body)
         told = json.loads(request.body)
-        assert (told["type"], told["data"]["lane"], told["data"]["cause"]) == ("milepost.alert.raised", "crm", "CLIENT_ERROR")
+        data = told["data"]
+        assert (told["type"], data["lane"], data["cause"]) == ("milepost.alert.raised", "crm", "CLIENT_ERROR")
+        assert data["command"] == f"milepost notifications list --status failed --destination crm --cause {data['group']}"
+        assert data["page"] == f"/notifications/messages?status=failed&destination=crm&cause={data['group']}"
+        assert data["link"] == f"https://milepost.example/ops{data['page']}"
+
+
+@pytest.mark.parametrize(
+    ("lane", "group", "kind", "command", "page"),
+    [
+        (
+            "a b",
+            "g-1",
+            "failures",
+            "list --status failed --destination 'a b' --cause g-1",
+            "/messages?status=failed&destination=a+b&cause=g-1",
+        ),
+        ("", "", "failures", "list --status failed", "/messages?status=failed"),
+        ("127.0.0.1:80", "", "breaker", "destinations 127.0.0.1:80", "/destinations/127.0.0.1%3A80"),
+        ("", "", "breaker", "destinations", ""),
+        ("crm", "", "pause", "destinations crm", "/destinations/crm"),
+    ],
+)
+def test_an_alert_points_to_the_command_and_the_page_of_notifications(lane: str, group: str, kind: str, command: str, page: str) -> None:
+    found = pointer(mp.AlertSubject(kind, "notifications", "deliver", lane, group))
+    assert (found.command, found.page) == (f"milepost notifications {command}", f"/notifications{page}")

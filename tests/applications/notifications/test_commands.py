@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.applications.notifications.partners import Partner, answers
 from tests.cli.conftest import Shell
-
-from milepost.applications.notifications.commands import clock_time, start_time
 
 
 @pytest.fixture
@@ -58,7 +56,10 @@ def test_a_message_is_sent_listed_shown_and_replayed(shell: Shell, partner: Part
     assert "200 OK after " in shell.ok("notifications", "show", "m-1").out
     letters = run(shell, "dead-letters")
     assert (letters["total"], letters["partner"][0]["messages"]) == (1, 1)
-    assert "1 dead letter.\n" in shell.ok("notifications", "dead-letters").out
+    said = shell.ok("notifications", "dead-letters").out
+    assert "1 dead letter.\n" in said
+    assert f"  milepost notifications replay --cause {letters['partner'][0]['cause']} --by YOU --reason '…'\n" in said
+    assert run(shell, "replay", "--cause", letters["partner"][0]["cause"], "--dry-run")["matched"] == 1
     preview = run(shell, "replay", "--sender", "shop", "--dry-run")
     assert (preview["matched"], preview["replayed"]) == (1, 0)
     assert "1 would be sent again" in shell.ok("notifications", "replay", "--all", "--dry-run").out
@@ -110,14 +111,42 @@ def test_a_message_that_is_sent_again_with_its_timestamp_is_delivered_once(shell
     assert [one.body for one in partner.requests] == [b"a"]
 
 
-def test_a_list_says_when_nothing_matches_and_when_there_may_be_more(shell: Shell, partner: Partner) -> None:
-    for number in range(2):
+def test_a_list_is_newest_first_and_continues_on_the_next_page(shell: Shell, partner: Partner) -> None:
+    for number in range(5):
         run(shell, "send", partner.url, "--id", f"m-{number}", "--at", "2h")
     assert shell.ok("notifications", "list", "--sender", "shop").out == "No message matches.\n"
-    assert "there may be more" in shell.ok("notifications", "list", "--limit", "1").out
-    assert "there may be more" not in shell.ok("notifications", "list").out
+    first = shell.ok("notifications", "list", "--limit", "2", "--from", "1h").out
+    assert first.index("m-4") < first.index("m-3")
+    assert "m-2" not in first
+    token = first.split("--after ")[1].strip()
+    second = run(shell, "list", "--limit", "2", "--from", "1h", "--after", token)
+    assert [one["messageId"] for one in second["messages"]] == ["m-2", "m-1"]
+    last = run(shell, "list", "--limit", "2", "--from", "1h", "--after", second["next"])
+    assert ([one["messageId"] for one in last["messages"]], last["next"], last["more"]) == (["m-0"], None, False)
+    oldest = run(shell, "list", "--limit", "2", "--oldest-first", "--status", "live", "--destination", "crm")
+    assert [one["messageId"] for one in oldest["messages"]] == ["m-0", "m-1"]
+    other = shell("notifications", "list", "--limit", "2", "--after", token)
+    assert (other.code, "belongs to another search" in other.err) == (2, True)
+    assert shell.ok("notifications", "list", "--before", "1h").out == "No message matches.\n"
     shell.ok("work", "--until-idle", "0")
-    assert partner.requests == [], "both wait for their time"
+    assert partner.requests == [], "all wait for their time"
+
+
+def test_an_outage_is_given_and_echoed_in_local_time_and_its_end_is_said(shell: Shell, partner: Partner) -> None:
+    begun = shell.started("notifications", "outage", "crm", "--until", "18:00", "--by", "ops", "--reason", "a move", TZ="Europe/Berlin")
+    assert re.fullmatch(r"crm is down until 20\d\d-\d\d-\d\d 18:00 \+0[12]:00 \(CES?T\): a move\n", begun.out), begun
+    again = shell.started(
+        "notifications", "outage", "crm", "--until", "2199-01-31 18:00", "--by", "ops", "--reason", "a move", TZ="Europe/Berlin"
+    )
+    assert "until 2199-01-31 18:00" in again.out
+    sent = shell.ok("notifications", "send", partner.url, "--id", "m-1")
+    assert "crm holds its messages back: a move (by ops, until 2199-01-31 " in sent.out
+    refused = shell.signed("notifications", "pause", "crm")
+    assert (refused.code, "resume it first, then pause it" in refused.err) == (1, True)
+    shell.signed("notifications", "resume", "crm")
+    assert "the outage ended by ops at " in shell.ok("notifications", "destinations", "crm").out
+    past = shell.signed("notifications", "outage", "crm", "--until", "2020-01-31")
+    assert (past.code, "which is 2020-01-31 00:00" in past.err) == (2, True)
 
 
 def test_mistakes_are_said_plainly(shell: Shell) -> None:
@@ -127,22 +156,16 @@ def test_mistakes_are_said_plainly(shell: Shell) -> None:
         (("send", "http://127.0.0.1/", "--body", "@nowhere"), "No such file"),
         (("show", "m-9"), "there is no message 'm-9'"),
         (("list", "--status", "gone"), "there is no status 'gone'"),
+        (("list", "--from", "yesterday"), "from is 'yesterday'; it must be a time such as"),
+        (("destinations", "shop"), "there is no destination 'shop'; known are crm"),
         (("pause", "crm"), "recorded with a name and a reason\n"),
     ):
         answer = shell("notifications", *args)
         assert (answer.code, text in answer.err) == (2, True), answer
     assert "or --all" in shell.signed("notifications", "replay").err
-
-
-def test_a_time_of_day_is_the_next_such_time() -> None:
-    now = datetime.fromisoformat("2027-01-31T12:30:00+01:00")
-    assert clock_time("18:00", now) == "2027-01-31T18:00:00+01:00"
-    assert clock_time("08:15", now) == "2027-02-01T08:15:00+01:00"
-    assert clock_time("2h", now) == "2h"
-
-
-def test_a_start_is_a_time_of_day_a_span_or_a_time() -> None:
-    now = datetime.fromisoformat("2027-01-31T12:30:00+01:00")
-    assert start_time("2h", now) == "2027-01-31T14:30:00+01:00"
-    assert start_time("18:00", now) == "2027-01-31T18:00:00+01:00"
-    assert start_time("2027-02-01T08:00:00Z", now) == "2027-02-01T08:00:00Z"
+    assert "pace is 'fast'; write calls per time" in shell.signed("notifications", "replay", "--all", "--pace", "fast").err
+    run(shell, "send", "http://127.0.0.1:9/", "--at", "2h")
+    nothing = shell.ok("notifications", "list", "--destination", "shop").out
+    assert nothing == "No message matches. There is no destination 'shop'; known are crm, and HOST:PORT of unregistered targets.\n"
+    assert "no cause 'x'; 'milepost notifications dead-letters' names" in shell.ok("notifications", "list", "--cause", "x").out
+    assert shell.ok("notifications", "list", "--destination", "crm").out == "No message matches.\n"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from tests.applications.notifications.partners import Partner, Service, VirtualClock, answers, key_of, message, service, wait_for
+from tests.http.live_server import HttpAnswer
 
 from milepost import net
+from milepost.core.values.durations import iso
 from milepost.engine.auth.keys import make_key
 from milepost.engine.health.doctor import doctor
 
@@ -92,6 +96,38 @@ def test_only_an_admin_changes_destinations_and_only_an_operator_pauses(at: Serv
     assert at.call("GET", f"{API}/destinations", key=reader).body["destinations"][0]["paused"]["by"] == "operator"
 
 
+def test_an_outage_ends_at_a_time_of_day_in_the_zone_that_is_given(at: Service, clock: VirtualClock) -> None:
+    def begin(**body: str) -> HttpAnswer:
+        return at.call("POST", f"{API}/destinations/crm/outage", {"reason": "crm is being moved", **body})
+
+    until = datetime.fromisoformat(begin(until="18:00", zone="America/New_York").body["paused"]["until"])
+    local = until.astimezone(ZoneInfo("America/New_York"))
+    assert (local.hour, local.minute, until > at.milepost.now()) == (18, 0, True)
+    assert until - at.milepost.now() <= timedelta(days=1, hours=1)
+    assert begin(until="2199-01-31T18:00+02:00").body["paused"]["until"] == "2199-01-31T16:00:00.000Z"
+    assert begin(until="2199-01-31 18:00", zone="+01:00").body["paused"]["until"] == "2199-01-31T17:00:00.000Z"
+    for body, text in (
+        ({"until": "25:00"}, "until is '25:00'; it must be a time such as"),
+        ({"until": "2001-01-31"}, "past; give a later time"),
+        ({"until": "18:00", "zone": "Nowhere"}, "zone is 'Nowhere'"),
+    ):
+        wrong = begin(**body)
+        assert (wrong.status, text in wrong.body["detail"]) == (400, True), wrong
+    assert destination(at)["ended_outage"] is None
+    at.call("POST", f"{API}/destinations/crm/resume", {"reason": "they are done"})
+    ended = destination(at)["ended_outage"]
+    assert (ended["reason"], ended["ended_at"], bool(ended["ended_by"])) == ("crm is being moved", iso(clock.now()), True)
+    begin(until="1h")
+    clock.advance("90m")
+    at.milepost.run(until_idle=0)
+    ended = destination(at)["ended_outage"]
+    assert (ended["ended_at"], ended["ended_by"]) == (ended["until"], None), "it has ended by itself"
+    assert b"The outage ended by itself at" in at.call("GET", "/notifications").raw
+    assert b"The outage ended by itself at" in at.call("GET", "/notifications/destinations/crm").raw
+    clock.advance("1d")
+    assert destination(at)["ended_outage"] is None
+
+
 def test_an_outage_holds_the_backlog_uncounted_and_ends_by_itself(at: Service, clock: VirtualClock, partner: Partner) -> None:
     begun = at.call("POST", f"{API}/destinations/crm/outage", {"until": "2h", "reason": "crm is being moved", "drain": "1/s"})
     assert (begun.status, begun.body["state"]) == (200, "outage")
@@ -136,7 +172,9 @@ def test_s26_an_open_breaker_is_shown_and_its_messages_wait_uncounted(clock: Vir
         found = destination(at)
         assert (found["state"], found["breaker"]["trips"], found["waiting"]) == ("open", 1, 6)
         assert [status(at, one) for one in sent[2:]] == [("QUEUED", 0)] * 4, "no attempt is used up"
-        assert any("the breaker of crm is open" in what for what in findings(at))
+        named = [one.what for one in doctor(at.ctx).findings if one.level != "ok" and "crm" in one.what]
+        assert len(named) == 1, "the breaker explains the backlog, and is named once"
+        assert named[0].startswith("the breaker of notifications/deliver/crm is open; the last failure: ")
         clock.advance("1h")
         at.milepost.run(until_idle=0)
         assert {status(at, one)[0] for one in sent} == {"COMPLETED"}

@@ -8,11 +8,22 @@ from typing import Any
 
 import pytest
 from tests.applications.notifications.partners import ROUTE, Partner, answers, key_of, message
-from tests.lambdas.deployment import PARCELS, Deployment
+from tests.infra.access_check import Watch, allowed_of, denied
+from tests.infra.code_folder import synthesise
+from tests.lambdas.deployment import PARCELS, Deployment, named
+from tests.lambdas.event_source_mapping import Context
+from tests.lambdas.test_accept import request
+from tests.standins import REGION
 
+from milepost.applications.notifications.destinations import removed_reason
 from milepost.applications.notifications.message import read_message
+from milepost.applications.notifications.operate.collector import figures_of
+from milepost.applications.notifications.operate.figures import Figures
+from milepost.engine.auth.keys import make_key
 from milepost.engine.intake import submit
+from milepost.lambdas import accept, relay, services, start
 from milepost.ports.documents import HOLD
+from milepost.route_files import load_application
 
 
 @pytest.fixture
@@ -69,3 +80,101 @@ def test_failed_tries_are_repeated_and_end_as_dead_letters(stack: Deployment, pa
     hand_over(stack, sent)
     stack.run(until=lambda: ended(stack, [sent], "MAX_RETRIES_EXCEEDED"))
     assert [one.headers["x-delivery-attempt"] for one in partner.requests] == ["1", "2", "3"]
+
+
+def ask(stack: Deployment, sent: dict[str, Any], key: str) -> int:
+    """POST /message, as API Gateway hands it over."""
+    event = request(body=sent, key=key)
+    return int(accept.handler(event, named(Context(), f"{stack.prefix}-accept"))["statusCode"])
+
+
+def counted(stack: Deployment) -> Figures:
+    """The figures after a call of the schedule."""
+    called = services.handler({"service": "notifications-figures"}, named(Context(), f"{stack.prefix}-services"))
+    assert called == {"ran": ["notifications-figures"]}
+    [configured] = stack.opened.applications
+    return figures_of(configured.on(stack.opened.ctx))
+
+
+def test_s34_functions_count_the_figures_of_senders_and_destinations(stack: Deployment, partner: Partner) -> None:
+    partner.script = answers(200, 404, 503, 200)
+    key = make_key(stack.opened.ctx, "shop", ["submit"], by="ops", reason="a test", attributes={"sender": "shop"})[1]
+    sent = [message(partner.url, messageId=f"m-{number}") for number in range(3)]
+    for number, one in enumerate(sent):
+        assert ask(stack, one, key) == 200
+        stack.run(until=lambda number=number: stack.row(key_of(sent[number])).terminal)  # type: ignore[misc]
+    for wrong in ({"timestamp": "yesterday"}, {"targetUrl": "ftp://x/"}):
+        assert ask(stack, {**sent[0], **wrong}, key) == 400
+    stack.run()  # the relay copies the last lines
+    [configured] = stack.opened.applications
+    tally = configured.on(stack.opened.ctx).tallies.get("malformed")
+    assert tally is not None
+    assert tally.value == {"shop": 1}, "added with the answer; the second one waits for a later call"
+    figures = counted(stack)
+    shop, crm = figures.senders["shop"], figures.destinations["crm"]
+    assert (shop.accepted, shop.delivered, shop.failed, shop.malformed, sum(shop.starts)) == (3, 2, 1, 2, 3)
+    assert (crm.accepted, crm.delivered, crm.failed, sum(one.succeeded for one in crm.hours), sum(one.failed for one in crm.hours)) == (
+        3, 2, 1, 2, 2,
+    )  # fmt: skip
+    late = message(partner.url, messageId="late")
+    assert ask(stack, late, key) == 200
+    stack.stream.poll()
+    figures = counted(stack)
+    assert figures.senders["shop"].accepted == 4
+    start.forget()  # another container counts on
+    stack.open()
+    stack.clock.advance("1m")
+    stack.run(until=lambda: stack.row(key_of(late)).terminal)
+    stack.run()
+    figures = counted(stack)
+    assert (figures.senders["shop"].delivered, sum(figures.senders["shop"].starts)) == (3, 4), "the time of the one that waited too"
+    assert counted(stack) == figures, "nothing is counted twice"
+
+
+def test_a_service_for_its_own_process_has_no_schedule() -> None:
+    configured = load_application(ROUTE).configured({}, {})
+    assert [part.name for part in configured.application.services if part.per_process] == ["destinations"]
+
+
+@pytest.mark.slow
+@pytest.mark.wire
+def test_worker_and_services_do_only_what_their_roles_allow(
+    endpoint: str, tmp_path: Path, partner: Partner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message to a destination that was added at run time: the worker reads it from the ledger, and a 410 pauses it."""
+    monkeypatch.setenv("MILEPOST_NOTIFICATIONS_ALLOW_CIDRS", '["127.0.0.0/8"]')
+    template = synthesise(tmp_path / "stack", ROUTE, None, "--application")
+    monkeypatch.setenv("MILEPOST_APPLICATIONS", ROUTE)
+    one = Deployment(endpoint, "test", tmp_path, PARCELS, monkeypatch)
+    [configured] = one.opened.applications
+    configured.on(one.opened.ctx).documents.put("destination/crm", {"url": partner.url, "headers": {"X-Team": "sales"}})
+    # From now on as deployed: everything is there, and nothing is made.
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("MILEPOST_LEDGER", f"dynamodb://{REGION}/test")
+    monkeypatch.delenv("MILEPOST_ROUTES")
+    start.forget()
+    one.open()
+    watch = Watch(monkeypatch, one.clock)
+    queue, name = one.queues["deliver"], f"test-{ROUTE}-deliver"
+    queue._caller.handler = watch.over(name, queue._caller.handler, ROUTE)
+    one.stream._caller.handler = watch.over("test-relay", relay.handler)
+    count = watch.over("test-services", services.handler)
+    partner.script = answers(200, 410)
+    good, gone = message(partner.url, messageId="good"), message(partner.url, messageId="gone")
+    hand_over(one, good)
+    one.run(until=lambda: ended(one, [good], "COMPLETED"))
+    hand_over(one, gone)
+    one.run(until=lambda: ended(one, [gone], "REJECTED"))
+    configured.on(one.opened.ctx).pause(ROUTE, "deliver", "crm", by="notifications", reason=removed_reason("crm"))
+    count({}, named(Context(), "test-services"))
+    assert f"{ROUTE}/deliver/crm" not in one.opened.ledger.read(HOLD), "the services may resume it"
+    assert partner.requests[0].headers["x-team"] == "sales", "the worker knows the destination of the ledger"
+    for container in watch.containers.values():
+        container.ledger.close()
+    one.close()
+    for function, used in watch.uses.items():
+        refused = denied(used, allowed_of(template, template.statements(function).values()))
+        assert not refused, f"{function} may not: {refused}"
+    written = {(function, *use.leading) for function, uses in watch.uses.items() for use in uses if use.action == "dynamodb:UpdateItem"}
+    assert (name, "hold") in written
+    assert ("test-services", "application") in written

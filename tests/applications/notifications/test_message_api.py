@@ -56,11 +56,20 @@ def test_messages_are_listed_by_sender_destination_status_and_time(at: Service, 
         assert listed(at, destination=f"127.0.0.1:{bad.port}") == ["b"]
         assert listed(at, status="failed") == ["b"]
         assert listed(at, status=["COMPLETED", "REJECTED"]) == ["a", "b", "c"]
-        assert listed(at, created_from=later) == ["c"]
-        assert listed(at, created_before=later, sender="shop") == ["a"]
+        assert listed(at, **{"from": later}) == ["c"]
+        assert listed(at, before=later, sender="shop") == ["a"]
         assert listed(at, messageId="c") == ["c"]
+        assert listed(at, **{"from": "30m"}) == ["c"], "half an hour ago"
         page = at.call("GET", f"{API}/messages?limit=2").body
-        assert (len(page["messages"]), page["more"]) == (2, True)
+        assert ([one["messageId"] for one in page["messages"]], page["more"]) == (["c", "b"], True)
+        rest = at.call("GET", f"{API}/messages?limit=2&after={page['next']}").body
+        assert ([one["messageId"] for one in rest["messages"]], rest["more"], rest["next"]) == (["a"], False, None)
+        oldest = at.call("GET", f"{API}/messages?limit=1&oldest_first=true").body
+        assert [one["messageId"] for one in oldest["messages"]] == ["a"]
+        wrong = at.call("GET", f"{API}/messages?limit=2&sender=shop&after={page['next']}")
+        assert (wrong.status, "belongs to another search" in wrong.body["detail"]) == (400, True)
+        wrong = at.call("GET", f"{API}/messages?from=8:00&zone=Mars")
+        assert (wrong.status, "zone is 'Mars'" in wrong.body["detail"]) == (400, True)
 
 
 def test_a_sender_sees_its_own_messages_alone(at: Service) -> None:
@@ -142,7 +151,7 @@ def test_s29_dead_letters_are_replayed_in_bulk_after_a_preview_and_not_twice(at:
             at.milepost.submit("notifications", content(partner.url, f"new-{number}"))
         at.milepost.submit("notifications", content(partner.url, "other", sender="billing"))
         at.milepost.run(until_idle=0)
-        window = {"sender": "shop", "created_from": begin}
+        window = {"sender": "shop", "from": begin}
         preview = replay(at, dry_run=True, **window).body
         assert (preview["matched"], preview["replayed"], preview["senders"]) == (250, 0, {"shop": 250})
         everything = replay(at, dry_run=True).body

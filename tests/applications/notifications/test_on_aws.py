@@ -169,7 +169,7 @@ def test_s30_an_unreadable_message_is_set_aside_and_its_neighbours_are_delivered
         at.post(sent)
         at.milepost.run(until_idle=1)
         assert at.item(sent)["status"] == "COMPLETED"
-        [aside], _ = at.ctx.ledger.quarantine.set_aside(10)
+        [aside], _ = at.ctx.ledger.quarantine.entries(10)
         assert (aside.kind, "no such thing" in str(aside.content)) == ("message", True)
         assert aside.reason
 

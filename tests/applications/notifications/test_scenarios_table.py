@@ -184,7 +184,7 @@ SCENARIOS: dict[int, tuple[str, list[str]]] = {
         "chaos soak",
         [
             f"{HERE}/test_soak.py::test_s35_chaos_on_sqlite_with_workers_that_are_killed",
-            f"{HERE}/test_soak.py::test_s35_chaos_on_aws_with_calls_that_fail",
+            f"{HERE}/test_soak.py::test_s35_chaos_on_aws_with_workers_that_are_killed_and_calls_that_fail",
         ],
     ),
 }

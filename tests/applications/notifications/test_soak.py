@@ -1,36 +1,26 @@
-"""Chaos soak: a partner that fails, workers that are killed, ledger errors; every message that was accepted reaches its end.
-
-MILEPOST_SOAK=10000 runs it in full; by default it is small.
-"""
+"""Chaos soak: a partner that fails, workers that are killed, ledger errors; every message that was accepted reaches its end."""
 
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from tests.applications.notifications.partners import ROUTE, Partner, Service, message, service
-from tests.net.partner import Line
-from tests.polling import wait_until
+from tests.applications.notifications.partners import LOOPBACK, Partner, Service, service
+from tests.applications.notifications.soak import MESSAGES, NO_BREAKER, PATIENCE, RETRY, Capricious, accept_all, check, wait_for_ends
+from tests.applications.notifications.soak_process import SoakLife, planned_faults
+from tests.ledgers.aws.processes.fork_server import ForkServer
 from tests.standins import REGION
 
 from milepost.core.errors import LedgerBusy
-from milepost.testing.aws_model import Faults, kinds
 
-MESSAGES = int(os.environ.get("MILEPOST_SOAK", "200"))
-FAILING = 0.3
-RETRY = {"attempts": 3, "base": "0.02s", "cap": "0.05s"}
-NO_BREAKER = {"failures": 1_000_000_000}
-PATIENCE = 60.0 + MESSAGES / 10
 TOML = """
 applications = ["notifications"]
 [notifications]
@@ -38,39 +28,6 @@ allow_cidrs = ["127.0.0.0/8"]
 retry = { attempts = 3, base = "0.02s", cap = "0.05s" }
 breaker = { failures = 1_000_000_000 }
 """
-
-
-class Capricious:
-    """A partner that fails 30% of the requests: an error, or a connection that is cut before or after it has acted. It knows which
-    ids it has acted on, as a receiver should: it accepts a repeat of these."""
-
-    def __init__(self, seed: int) -> None:
-        self._dice, self._lock = random.Random(seed), threading.Lock()
-        self.acted: dict[str, int] = {}
-        """How often it got a request that it acts on, by webhook-id."""
-        self.unexplained: list[str] = []
-        """Ids of repeats, after it had answered, that do not say that the outcome before is unknown."""
-        self.requests = count()
-        self.on_request: Callable[[int], None] = lambda number: None
-
-    def __call__(self, line: Line) -> None:
-        while (request := line.read()) is not None:
-            with self._lock:
-                identity, chance = request.headers["webhook-id"], self._dice.random()
-                known = identity in self.acted
-                fails = chance < FAILING and not known
-                acts = not fails or chance < FAILING / 3
-                if acts:
-                    if known and request.headers.get("x-previous-outcome") != "unknown":
-                        self.unexplained.append(identity)
-                    self.acted[identity] = self.acted.get(identity, 0) + 1
-                number = next(self.requests)
-            self.on_request(number)
-            if fails and chance < 2 * FAILING / 3:
-                line.reset()
-                return
-            if not line.answer(500 if fails else 200):
-                return
 
 
 class Workers:
@@ -105,51 +62,8 @@ class Workers:
             process.wait()
 
 
-def accept_all(at: Service, url: str) -> list[dict[str, Any]]:
-    """Hand over all messages, each again until it is accepted."""
-    sent = [message(url, messageId=str(number), body={"number": number}) for number in range(MESSAGES)]
-
-    def post(one: dict[str, Any]) -> None:
-        for _ in range(100):
-            answer = at.post(one)
-            if answer.status == 200:
-                return
-            assert (answer.status, answer.body["error"]) == (503, "SYSTEM_ERROR")
-        raise AssertionError("never accepted")
-
-    with ThreadPoolExecutor(8) as senders:
-        list(senders.map(post, sent))
-    return sent
-
-
-def wait_for_ends(at: Service) -> None:
-    def ended() -> bool:
-        return at.milepost.status()["routes"][ROUTE]["total"] == MESSAGES and not at.milepost.items(ROUTE, statuses=["live"], limit=1)
-
-    wait_until(ended, PATIENCE, lambda: f"not all have ended: {at.milepost.status()['routes'][ROUTE]}")
-
-
-def check(at: Service, partner: Capricious, sent: list[dict[str, Any]]) -> None:
-    """Received is accepted minus dead letters, and a repeat says why it may be one."""
-    ends: dict[str, set[str]] = {}
-    for one in sent:
-        item = at.item(one)
-        ends.setdefault(item["status"], set()).add(f"msg_{item['work_id']}")
-    assert ends.keys() <= {"COMPLETED", "MAX_RETRIES_EXCEEDED"}
-    dead = ends.get("MAX_RETRIES_EXCEEDED", set())
-    assert sum(map(len, ends.values())) == MESSAGES
-    assert ends["COMPLETED"] <= partner.acted.keys()
-    # A message whose last answers were cut off may have been received all the same, and its record says so.
-    doubtful = {f"msg_{one['work_id']}" for one in map(at.item, sent) if one["attempts"] and any_unknown(one)}
-    assert partner.acted.keys() & dead <= doubtful
-    assert partner.unexplained == []
-
-
-def any_unknown(item: dict[str, Any]) -> bool:
-    return any(line.get("error_category") == "CONNECTION_RESET" for line in item["history"]) or item["losses"] > 0
-
-
 @pytest.mark.slow
+@pytest.mark.timeout(2 * PATIENCE)
 def test_s35_chaos_on_sqlite_with_workers_that_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     partner = Capricious(35)
     with Partner(partner) as listening, service(f"sqlite:///{tmp_path / 'n.db'}", retry=RETRY, breaker=NO_BREAKER) as at:
@@ -164,7 +78,7 @@ def test_s35_chaos_on_sqlite_with_workers_that_are_killed(tmp_path: Path, monkey
             at.milepost.stop()
         finally:
             workers.end()
-        check(at, partner, sent)
+        print(check(at, partner, sent), f"; {workers.killed} times both workers were killed")
         assert sum(at.item(one)["losses"] for one in sent) >= 3
 
 
@@ -181,18 +95,72 @@ def faulty(at: Service, monkeypatch: pytest.MonkeyPatch, calls: dict[str, set[in
         monkeypatch.setattr(at.ctx.ledger, name, call)
 
 
+class Crew:
+    """Stations and Lambda workers on one AWS ledger. At every so many requests of the partner a station is killed; a container that its
+    time limit has ended is replaced at the next one."""
+
+    def __init__(self, forks: ForkServer, life: SoakLife, every: int) -> None:
+        self._forks, self._life, self._every = forks, life, every
+        self._lock = threading.Lock()
+        self._seeds = count(1)
+        self.killed = self.cut = 0
+        self.stations = [self._start("station") for _ in range(2)]
+        self.functions = [self._start("function") for _ in range(2)]
+
+    def _start(self, kind: str) -> int:
+        seed = next(self._seeds)
+        return self._forks.start(msgspec.structs.replace(self._life, holder=f"{kind}-{seed}", seed=seed), kind)
+
+    def on_request(self, number: int) -> None:
+        with self._lock:
+            if number % self._every == self._every - 1:
+                pid = self.stations.pop(0)
+                os.kill(pid, signal.SIGKILL)
+                assert self._forks.wait(pid) == -signal.SIGKILL, self._forks.words()
+                self.killed += 1
+                self.stations.append(self._start("station"))
+                print(f"{number + 1} requests", flush=True)
+            if number % 10 == 0:
+                self.functions = [self._replaced(pid) for pid in self.functions]
+
+    def _replaced(self, pid: int) -> int:
+        code = self._forks.ended(pid)
+        if code is None:
+            return pid
+        assert code == -signal.SIGKILL, self._forks.words()
+        self.cut += 1
+        return self._start("function")
+
+    def end(self) -> None:
+        """Ask the stations to stop; the functions have nothing left to do."""
+        with self._lock:
+            for pid in (*self.stations, *self.functions):
+                if self._forks.ended(pid) is None:
+                    os.kill(pid, signal.SIGTERM)
+                    assert self._forks.wait(pid) in (0, -signal.SIGKILL), self._forks.words()
+
+
 @pytest.mark.slow
-def test_s35_chaos_on_aws_with_calls_that_fail(endpoint: str, prefix: str, tmp_path: Path) -> None:
-    partner, dice = Capricious(36), random.Random(36)
+@pytest.mark.wire
+@pytest.mark.timeout(2 * PATIENCE)
+def test_s35_chaos_on_aws_with_workers_that_are_killed_and_calls_that_fail(endpoint: str, prefix: str, tmp_path: Path) -> None:
+    partner = Capricious(36, hangs=0.01)
+    # Longer than a Lambda worker has, so that it must give back what hangs.
+    settings = {"retry": RETRY, "breaker": NO_BREAKER, "timeouts": {"read": "11s", "total": "11s"}, "destination_concurrency": 32}
     place = f"dynamodb://{REGION}/{prefix}?endpoint={endpoint}&blobs={tmp_path / 'blobs'}"
-    with Partner(partner) as listening, service(place, retry=RETRY, breaker=NO_BREAKER) as at:
-        faults = Faults()
-        faults.attach(at.ctx.ledger.store.requests)  # type: ignore[attr-defined]
-        for operation, service_name in (("UpdateItem", "dynamodb"), ("PutItem", "dynamodb"), ("SendMessageBatch", "sqs")):
-            for nth in dice.sample(range(1, MESSAGES), MESSAGES // 20):
-                faults.plan((operation, nth), dice.choice(kinds(service_name, operation)))
-        at.milepost.start()
+    life = SoakLife(
+        endpoint=endpoint, prefix=prefix, region=REGION, folder=str(tmp_path), settings={"allow_cidrs": LOOPBACK, **settings}, holder="", seed=0
+    )  # fmt: skip
+    with (
+        Partner(partner) as listening,
+        service(place, **settings) as at,
+        ForkServer(tmp_path, "tests.applications.notifications.soak_process") as forks,
+    ):
+        planned_faults(life).attach(at.ctx.ledger.store.requests)  # type: ignore[attr-defined]
+        crew = Crew(forks, life, every=max(50, MESSAGES // 20))
+        partner.on_request = crew.on_request
         sent = accept_all(at, listening.url)
-        wait_for_ends(at)
-        at.milepost.stop()
-        check(at, partner, sent)
+        wait_for_ends(at, forks.words)
+        crew.end()
+        print(check(at, partner, sent), f"; {crew.killed} stations killed, {crew.cut} functions ended by their time limit")
+        assert crew.killed >= 5

@@ -97,11 +97,14 @@ async def accept(app: mp.AppContext[NotificationsSettings], call: mp.Call) -> mp
         if app.state.destinations.stale:
             await asyncio.to_thread(keep_fresh, app)
         check_target(app, message)
-        return await _submitted(app, call, message)
+        answer = await _submitted(app, call, message)
     except MessageRefused as refused:
         if refused.status in MALFORMED:
             app.state.collector.malformed(call.caller.attributes.get(ATTRIBUTE) or refused.sender)
-        return _error(refused.code, refused.text, refused.status, refused.retry_after)
+        answer = _error(refused.code, refused.text, refused.status, refused.retry_after)
+    if app.state.collector.overdue:
+        await asyncio.to_thread(app.state.collector.add_malformed, app)
+    return answer
 
 
 def check_target(app: mp.AppContext[NotificationsSettings], message: Message) -> None:

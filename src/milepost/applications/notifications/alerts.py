@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from shlex import quote
+from urllib.parse import quote as url_quote
+from urllib.parse import urlencode
+
 import milepost as mp
+from milepost.applications.notifications.destinations import PAUSED_BY
 from milepost.applications.notifications.settings import NotificationsSettings
-from milepost.applications.notifications.state import PAUSED_BY
 
 
 def alert_rules(settings: NotificationsSettings) -> list[mp.AlertRule]:
@@ -20,5 +24,22 @@ def alert_rules(settings: NotificationsSettings) -> list[mp.AlertRule]:
             settled=given.settled,
             items="messages",
             lane="destination",
+            pointer=pointer,
+            dashboard=given.dashboard,
         )
     ]
+
+
+def pointer(subject: mp.AlertSubject) -> mp.AlertPointer:
+    """The command and the page of notifications that show more of an alert. Pure."""
+    if subject.kind == "failures":
+        chosen = {name: value for name, value in (("destination", subject.lane), ("cause", subject.group)) if value}
+        options = "".join(f" --{name} {quote(value)}" for name, value in chosen.items())
+        page = f"/notifications/messages?{urlencode({'status': 'failed', **chosen})}"
+        return mp.AlertPointer(f"milepost notifications list --status failed{options}", page)
+    if not subject.lane:
+        return mp.AlertPointer("milepost notifications destinations", "/notifications")
+    return mp.AlertPointer(
+        f"milepost notifications destinations {quote(subject.lane)}",
+        f"/notifications/destinations/{url_quote(subject.lane, safe='')}",
+    )

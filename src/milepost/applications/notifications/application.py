@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import milepost as mp
 from milepost.applications.notifications.accept import ANSWERS, accept, answer_of_problem, largest_request
 from milepost.applications.notifications.alerts import alert_rules
+from milepost.applications.notifications.operate.collector import FIGURES
 from milepost.applications.notifications.operate.parts import add_parts
 from milepost.applications.notifications.operate.senders import ATTRIBUTE
 from milepost.applications.notifications.settings import NotificationsSettings
@@ -31,6 +34,12 @@ def routes(settings: NotificationsSettings, state: NotificationsState) -> list[m
 @application.opened
 def opened(app: mp.AppContext[NotificationsSettings]) -> None:
     app.state.open(app)
+
+
+@application.moved
+def moved(name: str, value: Any, place: Callable[[int], int]) -> Any:
+    """The figures count on from the place of the same line there."""
+    return {**value, "seq": place(value["seq"]), "holder": "", "held_until": 0} if name == FIGURES else value
 
 
 application.endpoint(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 import milepost as mp
 from milepost.applications.notifications.application import application
@@ -20,16 +21,20 @@ from milepost.applications.notifications.operate.messages import (
     MessageFilter,
     cancel_message,
     find_key,
-    find_messages,
+    message_page,
     read_record,
     replay_message,
 )
+from milepost.applications.notifications.operate.outages import ended_text
 from milepost.applications.notifications.operate.registry import (
     begin_outage,
     destination_views,
+    is_known,
+    known_destination,
     pause_destination,
     resume_destination,
 )
+from milepost.applications.notifications.operate.removal import remove_destination
 from milepost.applications.notifications.operate.senders import sender_views
 from milepost.applications.notifications.settings import NotificationsSettings
 from milepost.client import MessageRefused
@@ -39,11 +44,15 @@ App = mp.AppContext[NotificationsSettings]
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would happen, without changing anything.")
 sender_option = click.option("--sender", metavar="NAME", help="Messages of this sender.")
 destination_option = click.option("--destination", metavar="NAME", help="Messages to this destination, or HOST:PORT if it is unregistered.")
-from_option = click.option("--from", "created_from", metavar="TIME", help="Messages accepted at this time or later.")
+from_option = click.option(
+    "--from", "created_from", metavar="TIME", help="Messages accepted at this time or later: 8:00 (local), a time with a date, or 2h (ago)."
+)
 before_option = click.option("--before", "created_before", metavar="TIME", help="Messages accepted before this time.")
 cause_option = click.option("--cause", metavar="GROUP", help="Messages that failed for this cause, as 'dead-letters' names it.")
 drain_option = click.option("--drain", metavar="RATE", help="Rate for the messages that have waited, such as 10/s [as fast as usual].")
 
+HELD = ("outage", "paused", "misconfigured", "open", "half-open")
+"""States of a destination in which its messages wait."""
 SAID = {
     "new": "is accepted.",
     "known": "was accepted before, and is not sent twice.",
@@ -81,16 +90,16 @@ def send(
     A message is known by its id, timestamp, sender and URL together: with all four, the command may be repeated, and the message is
     delivered once. 'milepost up' or 'milepost work' delivers it.
     """
-    now = datetime.now().astimezone()
+    now = datetime.now(UTC)
     given: dict[str, Any] = {
         "messageId": message_id or str(uuid4()),
-        "timestamp": timestamp or f"{now.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}",
+        "timestamp": timestamp or _at(_ms(now)),
         "senderId": sender,
         "targetUrl": url,
         "method": method,
         "headers": dict(_header(text) for text in headers),
         "body": None if body is None else _text(body),
-        "deliverAt": None if deliver_at is None else start_time(deliver_at, now),
+        "deliverAt": None if deliver_at is None else _at(mp.moment_ms(deliver_at, _ms(now), "--at", mp.local_zone())),
     }
     try:
         message = read_message(msgspec.json.encode(given), app.settings.largest_body)
@@ -105,6 +114,8 @@ def send(
         mp.print_json({"answer": receipt.answer, "key": receipt.key, "messageId": message.message_id, "error": receipt.error or None})
     else:
         click.echo(f"{message.message_id} {SAID.get(receipt.answer, f'is refused: {receipt.error}')}")
+        if receipt.answer in ("new", "known"):
+            _say_held(app, [app.state.destinations.lane_of(message.content["targetUrl"])])
     return 0 if receipt.answer in ("new", "known") else 1
 
 
@@ -115,21 +126,24 @@ def send(
 @cause_option
 @from_option
 @before_option
+@click.option("--oldest-first", is_flag=True, help="The message that was accepted first comes first [the last one].")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
+@click.option("--after", metavar="TOKEN", help="The next page, by the token that the page before has printed.")
 @mp.json_option
-def list_command(app: App, status: tuple[str, ...], limit: int, as_json: bool, **chosen: str | None) -> None:
-    """List messages by sender, destination, status and time."""
-    found = find_messages(app, MessageFilter(status=status, **chosen), limit)
+def list_command(
+    app: App, status: tuple[str, ...], oldest_first: bool, limit: int, after: str | None, as_json: bool, **chosen: str | None
+) -> None:
+    """List messages, newest first, by sender, destination, status and time."""
+    found = message_page(app, _filter(chosen, status), limit=limit, after=after, oldest_first=oldest_first)
     if as_json:
-        mp.print_json({"messages": found})
+        mp.print_json(found)
         return
-    if not found:
-        click.echo("No message matches.")
+    if not found.messages:
+        click.echo(f"No message matches.{_hint(app, chosen)}")
         return
     columns = ("messageId", "senderId", "destination", "status", "createdAt", "nextRetryAt")
-    mp.print_table((*columns, "error"), [(*(one[name] for name in columns), _error(one["error"])) for one in found])
-    if len(found) == limit:
-        click.echo(f"These are the first {limit:,}; there may be more: narrow the list down, or raise --limit.")
+    mp.print_table((*columns, "error"), [(*(one[name] for name in columns), _error(one["error"])) for one in found.messages])
+    mp.print_next_page(found.next, found.ordered)
 
 
 @application.command()
@@ -147,7 +161,7 @@ def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
     mp.print_table(("field", "value"), [*simple, *_result(found)])
     if found["status"] in ("PENDING", "QUEUED", "WAITING", "RETRY_SCHEDULED"):
         [view] = destination_views(app, [found["destination"]])
-        if view["state"] != "failing" and _why(view):
+        if view["state"] in HELD:
             click.echo(f"\nIt waits for {found['destination']}: {_why(view)}")
     if found["retryHistory"]:
         click.echo()
@@ -208,7 +222,7 @@ def replay(
         return
     if not everything and not any(chosen.values()):
         raise mp.UsageError("name messages, give a filter (--sender, --destination, --cause, --from, --before), or --all")
-    report = replay_all(app, MessageFilter(status=(), **chosen), by=name, reason=why, dry_run=dry_run, pace=pace)
+    report = replay_all(app, _filter(chosen), by=name, reason=why, dry_run=dry_run, pace=pace)
     if as_json:
         mp.print_json(report)
         return
@@ -216,6 +230,7 @@ def replay(
     click.echo(f"{done}{', and there are more: repeat the command' if report.more else ''}.")
     for title, counts in (("sender", report.senders), ("destination", report.destinations)):
         mp.print_table((title, "messages"), list(counts.items())[:20], right=("messages",))
+    _say_held(app, list(report.destinations))
 
 
 @application.command("dead-letters")
@@ -231,13 +246,17 @@ def dead_letters_command(app: App, as_json: bool) -> None:
     rows = [(one.messages, one.fault, one.category, one.sample, one.last_at, one.cause) for one in causes(found)]
     if rows:
         mp.print_table(("messages", "fault", "category", "error", "last", "cause"), rows, right=("messages",))
+        click.echo("\nWhen a cause is mended, send its messages again (--dry-run instead of --by and --reason: only count them):")
+        for one in causes(found):
+            click.echo(f"  {one.command} --by YOU --reason '…'")
 
 
 @application.command()
+@click.argument("names", metavar="[NAME]...", nargs=-1)
 @mp.json_option
-def destinations(app: App, as_json: bool) -> None:
-    """Show destinations with their state, backlog, success rate and times of the last hour."""
-    found = destination_views(app)
+def destinations(app: App, names: tuple[str, ...], as_json: bool) -> None:
+    """Show destinations, all or those named, with their state, backlog, success rate and times of the last hour."""
+    found = destination_views(app, [known_destination(app, one) for one in names] or None)
     if as_json:
         mp.print_json({"destinations": found})
         return
@@ -268,9 +287,9 @@ def outage(app: App, destination: str, until: str, drain: str | None, by: str | 
     The outage ends by itself, and the messages that have waited are sent at the rate --drain. Every page shows the reason.
     """
     name, why = mp.check_signed(by, reason)
-    begin_outage(app, destination, until=clock_time(until, datetime.now().astimezone()), drain=drain, by=name, reason=why)
+    end = begin_outage(app, destination, until=until, drain=drain, by=name, reason=why)
     [found] = destination_views(app, [destination])
-    _said(f"{destination} is down until {found['paused']['until']}: {why}", found, as_json)
+    _said(f"{destination} is down until {mp.full_time(_ms(end), mp.local_zone())}: {why}", found, as_json)
 
 
 @application.command(ledger="write")
@@ -299,6 +318,16 @@ def resume(app: App, destination: str, drain: str | None, by: str | None, reason
 
 
 @application.command(ledger="write")
+@click.argument("destination")
+@click.option("--force", is_flag=True, help="Although messages wait for it: they go where their URLs then belong.")
+@mp.json_option
+def remove(app: App, destination: str, force: bool, as_json: bool) -> None:
+    """Remove a destination that was added over the API."""
+    remove_destination(app, destination, force=force)
+    _said(f"{destination} is removed.", {"removed": destination}, as_json)
+
+
+@application.command(ledger="write")
 @mp.json_option
 def senders(app: App, as_json: bool) -> None:
     """Show the figures of each sender."""
@@ -312,22 +341,35 @@ def senders(app: App, as_json: bool) -> None:
     mp.print_table((*columns, "first try p50", "p95"), rows, right=columns[1:])
 
 
-def clock_time(text: str, now: datetime) -> str:
-    """A time of day such as 18:00 as the next such time; any other text as it is. Pure."""
-    try:
-        found = datetime.strptime(text.strip(), "%H:%M")
-    except ValueError:
-        return text
-    day = now.replace(hour=found.hour, minute=found.minute, second=0, microsecond=0)
-    return (day if day > now else day + timedelta(days=1)).isoformat()
+def _filter(chosen: dict[str, str | None], status: tuple[str, ...] = ()) -> MessageFilter:
+    """The options as a filter; times without a zone are local."""
+    return replace(msgspec.convert(chosen, MessageFilter), status=status, zone=mp.local_zone())
 
 
-def start_time(text: str, now: datetime) -> str:
-    """A time of day such as 18:00, or a span such as 2h, as the time that it means; any other text as it is. Pure."""
-    try:
-        return (now + timedelta(milliseconds=mp.span_ms(text, "--at"))).isoformat()
-    except mp.UsageError:
-        return clock_time(text, now)
+def _hint(app: App, chosen: dict[str, str | None]) -> str:
+    """What may be wrong with a filter that matches nothing; none if each of its names is known."""
+    name, cause = chosen["destination"], chosen["cause"]
+    if name is not None and not is_known(app, name):
+        known = ", ".join(sorted(app.state.destinations.all)) or "none"
+        return f" There is no destination {name!r}; known are {known}, and HOST:PORT of unregistered targets."
+    if cause is not None and all(one["group"] != cause for one in app.groups(app.settings.route)):
+        return f" There is no cause {cause!r}; 'milepost notifications dead-letters' names those there are."
+    return ""
+
+
+def _ms(at: datetime) -> int:
+    return round(at.timestamp() * 1000)
+
+
+def _at(ms: int) -> str:
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+
+
+def _say_held(app: App, names: list[str]) -> None:
+    """Say which of these destinations hold their messages back, and why."""
+    for view in destination_views(app, names) if names else []:
+        if view["state"] in HELD:
+            click.echo(f"{view['name']} holds its messages back: {_why(view)}")
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -363,7 +405,13 @@ def _pause(view: dict[str, Any]) -> str:
     paused = view["paused"]
     if paused is None:
         return ""
-    return f"{paused['reason']} (by {paused['by']}{'' if paused['until'] is None else ', until ' + paused['until']})"
+    until = "" if paused["until"] is None else f", until {_local(paused['until'])}"
+    return f"{paused['reason']} (by {paused['by']}{until})"
+
+
+def _local(at: str) -> str:
+    """A time of a view for people, in the zone of this machine."""
+    return mp.full_time(_ms(datetime.fromisoformat(at)), mp.local_zone())
 
 
 def _result(record: dict[str, Any]) -> list[tuple[str, str]]:
@@ -377,7 +425,8 @@ def _result(record: dict[str, Any]) -> list[tuple[str, str]]:
 def _why(view: dict[str, Any]) -> str:
     """The reason of a destination's state; none for one that is well."""
     if view["state"] in ("healthy", "draining"):
-        return ""
+        ended = view["ended_outage"]
+        return "" if ended is None else ended_text(ended, _local(ended["ended_at"]))
     breaker = view["breaker"]
     stopped = breaker and f"its breaker is {breaker['state']}; the last failure: {breaker['error']}"
     return _pause(view) or view["fault"] or stopped or view["last_error"] or ""

@@ -55,6 +55,8 @@ class Credentials:
 
     def _static(self, destination: Destination) -> dict[str, str]:
         """The headers that need no token. Raises ConfigMistake, without the secret, if one cannot be sent."""
+        if destination.auth is None:
+            return {}
         try:
             return net.checked_headers(self._read(destination))
         except net.InvalidRequest as error:
@@ -76,6 +78,8 @@ class Credentials:
 
     def known(self, destination: Destination) -> list[str]:
         """The secrets of a destination, as they are configured and as they appear on the wire, so that they can be left out of records."""
+        if destination.auth is None and not destination.signing:
+            return []
         token = self._tokens.get(_token_name(destination))
         found = [] if token is None else [token.text]
         try:

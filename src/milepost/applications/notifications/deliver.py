@@ -12,8 +12,8 @@ from urllib.parse import quote
 import milepost as mp
 from milepost import net
 from milepost.applications.notifications.credentials import Credentials, TokenRefused
-from milepost.applications.notifications.destinations import Destination, Destinations
-from milepost.applications.notifications.outcomes import INVALID_MESSAGE, INVALID_TARGET, DeliveryVerdict, of_error, of_response
+from milepost.applications.notifications.destinations import Destination, Destinations, removed_reason
+from milepost.applications.notifications.outcomes import INVALID_MESSAGE, INVALID_TARGET, of_error, of_response
 from milepost.applications.notifications.settings import NotificationsSettings
 from milepost.client import KEY, MessageRefused, check_message
 
@@ -42,6 +42,7 @@ class Deliverer:
         client: net.Client | None = None,
     ) -> None:
         self._settings, self._destinations, self._ticks = settings, destinations, ticks
+        self._usual = {"User-Agent": settings.user_agent}
         self.use(client or net.Client(allow_cidrs=settings.allow_cidrs, largest=READ_BYTES, connections=settings.concurrency))
         self.clock: Callable[[], float] = time.time
         """Seconds since 1970, for signatures and records; the ledger's clock once a ledger is open."""
@@ -73,11 +74,19 @@ class Deliverer:
         except MessageRefused as refused:
             return mp.Reject(refused.text, category=INVALID_MESSAGE)
         destination = self._destinations.of(message["targetUrl"])
+        if (destination is None or destination.name != item.lane) and self._destinations.orphaned(item.lane, destination):
+            # Not by the defaults, which have neither the credentials nor the signature that its destination had.
+            await self._pause(item.lane, removed_reason(item.lane))
+            return mp.NotYet(after=UNCONFIGURED_S, note=removed_reason(item.lane), unknown=item.unknown)
         if destination is None:
             return mp.Reject("the target belongs to no destination, and unregistered targets are refused", category=INVALID_TARGET)
         began = self._ticks()
         try:
-            verdict = await self._try(item, message, destination, began)
+            response = await self._send(item, message, destination)
+            if response.status == 401 and self._credentials.forget(destination):
+                # The token may have been revoked before its time: the partner has refused the request, so that it may be sent again.
+                response = await self._send(item, message, destination)
+            verdict = of_response(response, destination, self._since(began), self.clock(), self._credentials.known(destination))
         except mp.ConfigMistake as mistake:
             # Not a failure of the message or of the partner: it waits, uncounted, until the configuration is mended.
             return mp.NotYet(after=UNCONFIGURED_S, note=str(mistake), unknown=item.unknown)
@@ -91,22 +100,17 @@ class Deliverer:
             await self._pause(item.lane, verdict.pause)
         return verdict.outcome
 
-    async def _try(self, item: mp.Item, message: Mapping[str, Any], destination: Destination, began: float) -> DeliveryVerdict:
-        response = await self._send(item, message, destination)
-        if response.status == 401 and self._credentials.forget(destination):
-            # The token may have been revoked before its time: the partner has refused the request, so that it may be sent again.
-            response = await self._send(item, message, destination)
-        return of_response(response, destination, self._since(began), self.clock(), self._credentials.known(destination))
-
     async def _send(self, item: mp.Item, message: Mapping[str, Any], destination: Destination) -> net.Response:
         body = None if message["body"] is None else message["body"].encode("utf-8", "surrogatepass")
-        own = identity_headers(item, message) | await self._credentials.headers(destination)
-        own |= self._credentials.signature(destination, webhook_id(item), body or b"", self.clock())
-        usual = {"User-Agent": self._settings.user_agent}
+        own = identity_headers(item, message)
+        if destination.auth is not None or destination.tls is not None:
+            own |= await self._credentials.headers(destination)
+        if destination.signing:
+            own |= self._credentials.signature(destination, own["webhook-id"], body or b"", self.clock())
         return await self._client.request_async(
             message["method"],
             message["targetUrl"],
-            headers=net.merged_headers(usual, destination.headers, message["headers"], own),
+            headers=net.merged_headers(self._usual, destination.headers, message["headers"], own),
             body=body,
             timeouts=destination.timeouts,
             largest=max(READ_BYTES, destination.response_bytes),
@@ -120,7 +124,7 @@ class Deliverer:
         try:
             await asyncio.to_thread(self.pause, lane, why)
         except mp.MilepostError:
-            log.exception("the destination %s could not be paused after a 410; the next 410 tries again", lane)
+            log.exception("the destination %s could not be paused; the next message to it tries again", lane)
 
     def _since(self, began: float) -> int:
         return max(0, round((self._ticks() - began) * 1000))

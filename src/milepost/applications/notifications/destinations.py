@@ -20,6 +20,8 @@ from milepost.applications.notifications.settings import (
     statuses,
 )
 
+PAUSED_BY = "notifications"
+"""The operator's name of pauses that the application makes: after a partner's 410, and for a destination that is gone."""
 STALE_S = 10.0
 """Seconds after which the ledger's destinations are read again before one is used. (The service that reads them does it sooner.)"""
 
@@ -76,6 +78,8 @@ class Destinations:
         self.reading = threading.Lock()
         self.invalid: dict[str, int] = {}
         """Versions of the ledger's documents that are no destinations."""
+        self.released: frozenset[str] = frozenset()
+        """Destinations that are gone, whose messages go where their URLs belong now."""
         self._others = self.unregistered.limits
         self._index()
 
@@ -117,6 +121,11 @@ class Destinations:
         if self._settings.unregistered == "refuse":
             return None
         return replace(self.unregistered, name=origin_lane(url))
+
+    def orphaned(self, lane: str, destination: Destination | None) -> bool:
+        """Was a message of this lane accepted for a destination that is gone, so that only the defaults, or nothing, are left for it?"""
+        gone = lane not in self.all and lane not in self.released and ":" not in lane and lane != ""
+        return gone and (destination is None or not destination.registered)
 
     def lane_of(self, target: str) -> str:
         """The lane of a target URL: the destination's name, or HOST:PORT."""
@@ -208,6 +217,11 @@ class LaneLimits(Mapping[str, mp.Limits]):
 
     def __len__(self) -> int:
         return len(self._destinations.all)
+
+
+def removed_reason(lane: str) -> str:
+    """Why the messages of a destination wait that is gone."""
+    return f"{lane} is no destination any more; put it back, or resume it: its messages then go where their URLs belong"
 
 
 def origin_lane(url: net.HttpUrl) -> str:

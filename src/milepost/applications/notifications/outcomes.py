@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -88,7 +89,7 @@ def of_response(
         "response": recorded(response, body, destination.response_bytes, secrets),
     }
     if status in destination.success_statuses:
-        return DeliveryVerdict(mp.Done({"success": True, "category": "SUCCESS", "retryEligible": False, **facts}))
+        return DeliveryVerdict(mp.Done({"success": True, "category": "SUCCESS", "retryEligible": False} | facts))
     category, what = category_of(status), status_line(status)
     if category == "SUCCESS":
         category = "UNKNOWN_STATUS"  # a 2xx that this destination does not count as success
@@ -177,13 +178,11 @@ def _storable(value: Any, depth: int = 0) -> Any:
 def recorded(response: net.Response, body: bytes, limit: int, secrets: Collection[str]) -> dict[str, Any]:
     """The recorded part of an answer: its headers, and its body up to the limit; cookies and apparent secrets are hidden."""
     kept = body[:limit]
-    found: dict[str, Any] = mp.redacted(
-        {
-            "headers": {name: without(value.encode(), secrets).decode() for name, value in response.headers},
-            "body": kept.decode("utf-8", "replace"),
-        }
-    )
-    found["size"] = response.size
+    found: dict[str, Any] = {
+        "headers": mp.redacted(_without_secrets(response.headers, secrets)),
+        "body": mp.redacted(kept.decode("utf-8", "replace")),
+        "size": response.size,
+    }
     if response.size > len(response.body) or len(body) > limit:
         found["cut"] = True
     return found
@@ -191,12 +190,18 @@ def recorded(response: net.Response, body: bytes, limit: int, secrets: Collectio
 
 def without(data: bytes, secrets: Collection[str]) -> bytes:
     """The same bytes without these secrets, also where JSON or percent-encoding writes them with escapes: then the escapes are undone."""
+    if not secrets:
+        return data
     for undone in (_as_it_is, _unescaped, unquote_to_bytes):
         read = undone(data)
         for secret in secrets:
             if secret.encode() in read:
                 data = read = read.replace(secret.encode(), HIDDEN)
     return data
+
+
+def _without_secrets(headers: net.HeaderList, secrets: Collection[str]) -> dict[str, str]:
+    return {name: without(value.encode(), secrets).decode() for name, value in headers} if secrets else dict(headers)
 
 
 def _as_it_is(data: bytes) -> bytes:
@@ -209,5 +214,10 @@ def _unescaped(data: bytes) -> bytes:
 
 
 def _iso(seconds: float) -> str:
-    found = datetime.fromtimestamp(seconds, UTC)
-    return f"{found:%Y-%m-%dT%H:%M:%S}.{found.microsecond // 1000:03d}Z"
+    whole, ms = divmod(round(seconds * 1000), 1000)
+    return f"{_second(whole)}.{ms:03d}Z"
+
+
+@lru_cache(64)
+def _second(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"

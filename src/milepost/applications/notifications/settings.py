@@ -139,6 +139,8 @@ class AlertSettings(mp.AppSettings, frozen=True):
     """Dead letters by one cause are over when none has come for so long."""
     settled: str | float = "1m"
     """A breaker or a pause is over when it has been gone for so long."""
+    dashboard: str = ""
+    """The URL at which people open the dashboard; alerts then link to its pages."""
 
 
 class NotificationsSettings(mp.AppSettings, frozen=True):

@@ -6,15 +6,12 @@ import asyncio
 
 import milepost as mp
 from milepost.applications.notifications.deliver import Deliverer
-from milepost.applications.notifications.destinations import Destinations
+from milepost.applications.notifications.destinations import PAUSED_BY, Destinations
 from milepost.applications.notifications.operate.collector import FigureCollector
 from milepost.applications.notifications.operate.registry import keep_fresh
 from milepost.applications.notifications.operate.senders import SenderLimits
 from milepost.applications.notifications.route import STAGE, notifications_route
 from milepost.applications.notifications.settings import NotificationsSettings
-
-PAUSED_BY = "notifications"
-"""The operator's name of pauses that a partner's 410 causes."""
 
 
 class NotificationsState:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, tzinfo
 from typing import Annotated, Any, NoReturn
 
 from msgspec import Meta, Struct, field
@@ -12,19 +13,21 @@ from milepost.applications.notifications.operate.collector import figures_of
 from milepost.applications.notifications.operate.dead_letters import DeadLetters, ReplayReport, dead_letters, replay_all
 from milepost.applications.notifications.operate.messages import (
     MessageFilter,
+    MessagePage,
     cancel_message,
-    find_messages,
+    message_page,
     read_record,
     replay_message,
 )
 from milepost.applications.notifications.operate.registry import (
     begin_outage,
     destination_views,
+    is_known,
     pause_destination,
     put_destination,
-    remove_destination,
     resume_destination,
 )
+from milepost.applications.notifications.operate.removal import remove_destination
 from milepost.applications.notifications.operate.senders import seen_sender, sender_views, shown_destination
 from milepost.applications.notifications.settings import DestinationSettings, NotificationsSettings
 
@@ -38,24 +41,24 @@ Why = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"\S")]
 
 
 class MessagesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A filter of messages. All conditions must hold. `status` may be repeated, and may be `failed` or `live`; times are of acceptance."""
+    """A filter of messages. All conditions must hold. `status` may be repeated, and may be `failed` or `live`. `from` and `before` are
+    times of acceptance: a date with a time (UTC, unless it names a zone or `zone` does), a time of day (the last one), or a span such as
+    `2h` (ago). The message that was accepted last comes first, or with `oldest_first` the first. `after`: the `next` of the page before."""
 
     sender: str | None = None
     destination: str | None = None
     status: list[str] = []
     message_id: str | None = field(default=None, name="messageId")
     cause: str | None = None
-    created_from: str | None = None
-    created_before: str | None = None
+    created_from: str | None = field(default=None, name="from")
+    created_before: str | None = field(default=None, name="before")
+    zone: str | None = None
+    """The time zone of `from` and `before`, such as `Europe/London`."""
+    oldest_first: bool = False
+    after: str | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     scan: bool = False
     """Read every row of the route, where no index serves the search."""
-
-
-class MessageList(Struct, frozen=True):
-    messages: list[dict[str, Any]]
-    more: bool
-    """There are more than `limit`."""
 
 
 class MessageAct(Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,8 +84,9 @@ class ReplayMany(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     destination: str | None = None
     status: list[str] = []
     cause: str | None = None
-    created_from: str | None = None
-    created_before: str | None = None
+    created_from: str | None = field(default=None, name="from")
+    created_before: str | None = field(default=None, name="before")
+    zone: str | None = None
     reason: str = ""
     dry_run: bool = False
     pace: str | None = None
@@ -90,6 +94,11 @@ class ReplayMany(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class DestinationList(Struct, frozen=True):
     destinations: list[dict[str, Any]]
+
+
+class RemovalQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    force: bool = False
+    """Remove it although messages wait for it."""
 
 
 class SenderList(Struct, frozen=True):
@@ -103,11 +112,13 @@ class DestinationAct(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OutageRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """`until`: a time such as `2027-01-31T18:00:00Z`, or a span from now such as `2h`."""
+    """`until`: a time of day such as `18:00` (the next one), a date with a time, or a span from now such as `2h`. A time that names no zone is
+    in `zone`, such as `Europe/London` or `+01:00`, else in the zone of the server. The answer has it in UTC, as `paused.until`."""
 
     until: str
     reason: Why
     drain: str | None = None
+    zone: str | None = None
 
 
 class PartHealth(Struct, frozen=True):
@@ -136,9 +147,10 @@ def list_messages(app: App, call: mp.Call) -> mp.Answer:
         cause=asked.cause,
         created_from=asked.created_from,
         created_before=asked.created_before,
+        zone=_zone(asked.zone) or UTC,
     )
-    found = find_messages(app, wanted, asked.limit + 1, scan=asked.scan)
-    return mp.Answer(MessageList(found[: asked.limit], len(found) > asked.limit))
+    found = message_page(app, wanted, limit=asked.limit, after=asked.after, oldest_first=asked.oldest_first, scan=asked.scan)
+    return mp.Answer(found)
 
 
 def show_message(app: App, call: mp.Call) -> mp.Answer:
@@ -177,6 +189,7 @@ def replay_many(app: App, call: mp.Call) -> mp.Answer:
         cause=body.cause,
         created_from=body.created_from,
         created_before=body.created_before,
+        zone=_zone(body.zone) or UTC,
     )
     report = replay_all(app, wanted, by=call.caller.name, reason=body.reason or "preview", dry_run=body.dry_run, pace=body.pace)
     return mp.Answer(report)
@@ -204,8 +217,9 @@ def put(app: App, call: mp.Call) -> mp.Answer:
 
 
 def remove(app: App, call: mp.Call) -> mp.Answer:
-    """Remove a destination that was added over the API. One of the configuration holds again."""
-    remove_destination(app, call.path["name"])
+    """Remove a destination that was added over the API. One of the configuration holds again. While messages wait for it, this is refused
+    (409) with their number; with `force` they go to the destination that their URLs then belong to, or out by the defaults."""
+    remove_destination(app, call.path["name"], force=call.query.force)
     return mp.Answer(status=204)
 
 
@@ -225,7 +239,8 @@ def outage(app: App, call: mp.Call) -> mp.Answer:
     """The partner is down until then: its messages wait, uncounted, and every page shows the reason. It ends by itself, and the messages
     that have waited are sent at the rate `drain`."""
     body: OutageRequest = call.body
-    begin_outage(app, call.path["name"], until=body.until, drain=body.drain, by=call.caller.name, reason=body.reason)
+    zone = _zone(body.zone)
+    begin_outage(app, call.path["name"], until=body.until, drain=body.drain, by=call.caller.name, reason=body.reason, zone=zone)
     return mp.Answer(_destination(app, call.path["name"]))
 
 
@@ -260,7 +275,7 @@ def add_endpoints(application: Application) -> None:
     one = f"{BASE}/destinations/{{name}}"
     add = application.endpoint
     add(
-        "GET", f"{BASE}/messages", scope="read", query=MessagesQuery, answers={200: MessageList},
+        "GET", f"{BASE}/messages", scope="read", query=MessagesQuery, answers={200: MessagePage},
         summary="Messages by sender, destination, status and time",
     )(list_messages)  # fmt: skip
     add("GET", f"{BASE}/messages/{{key:path}}", scope="read", answers={200: dict[str, Any]}, summary="The record of a message")(
@@ -281,7 +296,7 @@ def add_endpoints(application: Application) -> None:
     )
     add("GET", one, scope="read", answers={200: dict[str, Any]}, summary="One destination")(show_destination)
     add("PUT", one, scope="admin", body=dict[str, Any], answers={200: dict[str, Any]}, summary="Add or replace a destination")(put)
-    add("DELETE", one, scope="admin", answers={204: None}, summary="Remove a destination")(remove)
+    add("DELETE", one, scope="admin", query=RemovalQuery, answers={204: None}, summary="Remove a destination")(remove)
     add("POST", f"{one}/pause", scope="operate", body=DestinationAct, answers={200: dict[str, Any]}, summary="Pause a destination")(pause)
     add("POST", f"{one}/resume", scope="operate", body=DestinationAct, answers={200: dict[str, Any]}, summary="Resume a destination")(
         resume
@@ -294,12 +309,16 @@ def add_endpoints(application: Application) -> None:
 
 
 def _destination(app: App, name: str) -> dict[str, Any]:
-    if name not in app.state.destinations.all and ":" not in name:
+    if not is_known(app, name):
         raise mp.NotFound(f"there is no destination {name!r}")
     [found] = destination_views(app, [name])
     if found["registered"]:
         found["settings"] = _shown(app.state.destinations.settings_of(name))
     return found
+
+
+def _zone(name: str | None) -> tzinfo | None:
+    return None if name is None else mp.zone_of(name, "zone")
 
 
 def _shown(settings: DestinationSettings) -> dict[str, Any]:

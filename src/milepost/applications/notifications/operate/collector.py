@@ -1,38 +1,64 @@
 """Collector of figures: reads the feed of history lines, counts them, and keeps the figures in the application's documents.
 
-One process at a time counts, for as long as it goes on; another takes over when it has been silent for a while. Malformed requests
-make no history: each process counts its own in memory, and adds them every few seconds.
+One process at a time counts, for as long as it goes on; another takes over when it has been silent for a while. On AWS without a process of its own, a
+schedule calls it in a function. Malformed requests make no history: each process counts its own in memory, and adds them every few
+seconds to a tally, which the process that counts reads.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
+import time
 from collections import Counter
+from collections.abc import Callable
 
 import msgspec
 
 import milepost as mp
-from milepost.applications.notifications.operate.figures import Figures, Starts, count, read_figures, target_of
+from milepost.applications.notifications.operate.figures import (
+    MOST_SENDERS,
+    OTHER,
+    Figures,
+    Starts,
+    add_tally,
+    count,
+    parties_of,
+    read_figures,
+)
 from milepost.applications.notifications.settings import NotificationsSettings
 
 FIGURES = "figures"
+MALFORMED = "malformed"
 PAGE = 500
 PAGES = 40
-"""Pages of the feed that are counted in one turn."""
+"""Pages of the feed that are counted in one write."""
+LOOK_BACK = 2_000
+"""Lines before its place that a process reads again when it begins to count, for the messages that have had no try yet."""
 HELD_MS = 30_000
 MOST_NAMES = 1_000
 """Names of senders of malformed requests that are kept until they are added; a flood of names is cut off."""
+ALONE_S = 5.0
+"""A process that has not counted for so long runs no services, such as the function behind API Gateway: its calls add what is malformed."""
+TRIES = 5
+"""Writes of the tally that are tried while other processes write it too."""
+
+App = mp.AppContext[NotificationsSettings]
+
+log = logging.getLogger(__name__)
 
 
 class FigureCollector:
     """Counts for one process."""
 
-    def __init__(self) -> None:
+    def __init__(self, ticks: Callable[[], float] = time.monotonic) -> None:
         self._holder = secrets.token_hex(8)
-        self._starts = Starts()
+        self._ticks = ticks
+        self._starts: Starts | None = None
         self._lock = threading.Lock()
         self._malformed: Counter[str] = Counter()
+        self._added_at: float | None = None
 
     def malformed(self, sender: str | None) -> None:
         """Count a malformed request."""
@@ -41,49 +67,84 @@ class FigureCollector:
             if name in self._malformed or len(self._malformed) < MOST_NAMES:
                 self._malformed[name] += 1
 
-    def turn(self, app: mp.AppContext[NotificationsSettings], *, hold: bool = True) -> int:
+    @property
+    def overdue(self) -> bool:
+        """Do malformed requests wait to be added, in a process that runs no services?"""
+        return bool(self._malformed) and (self._added_at is None or self._ticks() - self._added_at > ALONE_S)
+
+    def add_malformed(self, app: App) -> None:
+        """Add this process's malformed requests to the tally, with one write for all of them; if it cannot be written, later."""
+        self._added_at = self._ticks()
+        with self._lock:
+            taken, self._malformed = self._malformed, Counter()
+        try:
+            added = not taken or any(_tallied(app, taken) for _ in range(TRIES))
+        except mp.MilepostError:
+            added = False
+            log.exception("malformed requests could not be added; they are added later")
+        if not added:
+            with self._lock:
+                self._malformed.update(taken)
+
+    def turn(self, app: App, *, hold: bool = True) -> int:
         """Count what is new; returns the number of lines. 0: nothing is new, or another process counts. `hold`: this process goes on
         counting; a command that only looks does not."""
+        self.add_malformed(app)
         held = app.documents.get(FIGURES)
         figures = read_figures(None if held is None else held.value)
         now, total = round(app.now().timestamp() * 1000), 0
-        ours = figures.holder == self._holder or figures.held_until <= now or figures.held_until > now + 2 * HELD_MS
-        for _ in range(PAGES if ours else 0):
+        if not (figures.holder == self._holder or figures.held_until <= now or figures.held_until > now + 2 * HELD_MS):
+            self._starts = None
+            return 0
+        starts = self._begun(app, figures)
+        for _ in range(PAGES):
             lines = app.feed(figures.seq, PAGE)
             if not lines:
                 break
-            targets = {target_of(line["key"]) for line in lines if line["route"] == app.settings.route}
-            figures = count(figures, lines, app.settings.route, {url: _lane(app, url) for url in targets}, self._starts)
+            targets = {parties_of(line["key"])[1] for line in lines if line["route"] == app.settings.route}
+            figures = count(figures, lines, app.settings.route, {url: _lane(app, url) for url in targets}, starts)
             total += len(lines)
             if len(lines) < PAGE:
                 break
-        malformed = self._taken()
-        if not total and not malformed:
+        tally = app.tallies.get(MALFORMED)
+        if not add_tally(figures, {} if tally is None else tally.value) and not total:
             return 0
         if total:
             figures.holder, figures.held_until = (self._holder, now + HELD_MS) if hold else ("", 0)
-        for sender, n in malformed.items():
-            figures.sender(sender).malformed += n
         # One write for all pages: the document may be large.
         if app.documents.put(FIGURES, msgspec.to_builtins(figures), expect=0 if held is None else held.version):
             return total
-        with self._lock:  # another process has written meanwhile: its figures are read, and these lines counted, in the next turn
-            self._malformed.update(malformed)
+        self._starts = None  # another process has written meanwhile: its figures are read, and these lines counted, in the next turn
         return 0
 
-    def _taken(self) -> Counter[str]:
-        with self._lock:
-            taken, self._malformed = self._malformed, Counter()
-        return taken
+    def _begun(self, app: App, figures: Figures) -> Starts:
+        """What this process knows of messages that have had no try; if another has counted since, from the lines before its place."""
+        if self._starts is None or figures.holder != self._holder:
+            self._starts = Starts()
+            place = max(0, figures.seq - LOOK_BACK)
+            while place < figures.seq and (lines := app.feed(place, min(PAGE, figures.seq - place))):
+                self._starts.recall(lines, app.settings.route)
+                place = lines[-1]["seq"]
+        return self._starts
 
 
-def figures_of(app: mp.AppContext[NotificationsSettings]) -> Figures:
+def figures_of(app: App) -> Figures:
     """The figures as they were last written."""
     held = app.documents.get(FIGURES)
     return read_figures(None if held is None else held.value)
 
 
-def _lane(app: mp.AppContext[NotificationsSettings], url: str) -> str:
+def _tallied(app: App, malformed: Counter[str]) -> bool:
+    """Add these numbers to the tally; False: another process has written it meanwhile."""
+    held = app.tallies.get(MALFORMED)
+    tally: dict[str, int] = {} if held is None else dict(held.value)
+    for sender, n in malformed.items():
+        name = sender if sender in tally or len(tally) < MOST_SENDERS else OTHER
+        tally[name] = tally.get(name, 0) + n
+    return app.tallies.put(MALFORMED, tally, expect=0 if held is None else held.version)
+
+
+def _lane(app: App, url: str) -> str:
     try:
         return str(app.state.destinations.lane_of(url))
     except mp.MilepostError:

@@ -7,6 +7,7 @@ operator's to mend, the second the partner's or the sender's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from msgspec import Struct
@@ -45,6 +46,11 @@ class Cause(Struct, frozen=True):
     messages: int
     first_at: str | None
     last_at: str | None
+
+    @property
+    def command(self) -> str:
+        """The command that sends them again, but for the name and the reason."""
+        return f"milepost notifications replay --cause {quote(self.cause)}"
 
 
 class DeadLetters(Struct, frozen=True):
@@ -125,6 +131,8 @@ def replay_all(app: App, wanted: MessageFilter, *, by: str, reason: str, dry_run
     replay does not double them. `pace` is the rate for each destination until they are sent, beside its own limits."""
     route = app.settings.route
     statuses = [status for status in wanted.status or FAILED if status in FAILED]
+    if pace is not None:
+        mp.CallRate.of(pace, "pace")  # raises UsageError, also if nothing matches
     if not statuses:
         raise mp.UsageError(f"a bulk replay is for {' and '.join(FAILED)}; replay others one by one")
     found = find_messages(app, replace(wanted, status=tuple(statuses)), MOST + 1)

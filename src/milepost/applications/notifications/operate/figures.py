@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -104,23 +105,27 @@ class Figures(Struct):
     """All figures, and the place in the feed up to which they count."""
 
     seq: int = 0
+    """Lines up to this place of the feed are counted."""
     senders: dict[str, SenderFigures] = {}
     destinations: dict[str, DestinationFigures] = {}
     holder: str = ""
     """The process that counts."""
     held_until: int = 0
     """Until when no other process counts, in milliseconds since 1970."""
+    tallied: dict[str, int] = {}
+    """Malformed requests of the tally that are counted here, by sender."""
 
     def sender(self, name: str) -> SenderFigures:
-        return self.senders.setdefault(_bounded(self.senders, name, MOST_SENDERS), SenderFigures())
+        found = self.senders.get(name)
+        return found or self.senders.setdefault(_bounded(self.senders, name, MOST_SENDERS), SenderFigures())
 
     def destination(self, name: str) -> DestinationFigures:
-        return self.destinations.setdefault(_bounded(self.destinations, name, MOST_DESTINATIONS), DestinationFigures())
+        found = self.destinations.get(name)
+        return found or self.destinations.setdefault(_bounded(self.destinations, name, MOST_DESTINATIONS), DestinationFigures())
 
 
 class Starts:
-    """When messages were accepted that have had no try yet: in memory, of the latest messages alone. A process that begins to count knows
-    none of the earlier ones, and leaves them out of the times to the first try."""
+    """When messages were accepted that have had no try yet: in memory, of the latest messages alone."""
 
     def __init__(self, most: int = MOST_STARTS) -> None:
         self._most = most
@@ -134,6 +139,16 @@ class Starts:
     def first_try(self, key: str) -> int | None:
         """When the message was accepted, if this is its first try."""
         return self._at.pop(key, None)
+
+    def recall(self, lines: Iterable[Mapping[str, Any]], route: str) -> None:
+        """Learn from lines that are counted already. Without that, a process that begins to count would leave the messages that wait
+        then out of the times to the first try."""
+        for line in lines:
+            if line["route"] == route:
+                if line["reason"] == "accepted":
+                    self.accepted(line["key"], _ms(line["at"]))
+                elif line.get("claimed_at") is not None:
+                    self.first_try(line["key"])
 
 
 def read_figures(value: Any) -> Figures:
@@ -151,16 +166,20 @@ def count(figures: Figures, lines: Iterable[Mapping[str, Any]], route: str, lane
     return figures
 
 
-def target_of(key: str) -> str:
-    """The target URL of a message's key."""
-    parts = mp.key_parts(key)
-    return parts[3] if len(parts) > 3 else ""
+def add_tally(figures: Figures, tally: Mapping[str, int]) -> bool:
+    """Count the malformed requests of the tally that are not counted yet; False: all are."""
+    new = {name: n - figures.tallied.get(name, 0) for name, n in tally.items() if n > figures.tallied.get(name, 0)}
+    for name, n in new.items():
+        figures.sender(name).malformed += n
+    figures.tallied |= {name: tally[name] for name in new}
+    return bool(new)
 
 
-def sender_of(key: str) -> str:
-    """The sender of a message's key."""
-    parts = mp.key_parts(key)
-    return parts[1] if len(parts) > 1 else ""
+@lru_cache(1024)
+def parties_of(key: str) -> tuple[str, str]:
+    """The sender and the target URL of a message's key. Several lines of a page are about one message."""
+    _, sender, _, target, *_ = (*mp.key_parts(key), "", "", "")
+    return sender, target
 
 
 def tries_since(figures: DestinationFigures, now_ms: int, hours: int = 1) -> TryFigures:
@@ -182,8 +201,8 @@ def tries_since(figures: DestinationFigures, now_ms: int, hours: int = 1) -> Try
 
 def _count_line(figures: Figures, line: Mapping[str, Any], lanes: Mapping[str, str], starts: Starts) -> None:
     key, reason = line["key"], line["reason"]
-    sender = figures.sender(sender_of(key))
-    destination = figures.destination(lanes.get(target_of(key), OTHER))
+    name, target = parties_of(key)
+    sender, destination = figures.sender(name), figures.destination(lanes.get(target, OTHER))
     if reason == "accepted":
         sender.accepted += 1
         destination.accepted += 1
@@ -227,7 +246,10 @@ def _count_try(sender: SenderFigures, destination: DestinationFigures, line: Map
 
 
 def _hour(destination: DestinationFigures, hour: int) -> HourFigures:
-    found = next((one for one in destination.hours if one.hour == hour), None)
+    hours = destination.hours
+    if hours and hours[-1].hour == hour:
+        return hours[-1]
+    found = next((one for one in hours if one.hour == hour), None)
     if found is None:
         found = HourFigures(hour)
         destination.hours = [one for one in [*destination.hours, found] if hour - HOURS < one.hour <= hour]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, tzinfo
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ App = mp.AppContext[NotificationsSettings]
 
 
 class MessageFilter(Struct, frozen=True, kw_only=True):
-    """A filter of messages. All conditions must hold; times are of acceptance, such as `2027-01-31T08:00:00Z`."""
+    """A filter of messages. All conditions must hold; times are of acceptance, such as `2027-01-31T08:00:00Z`, or `2h` (ago)."""
 
     sender: str | None = None
     destination: str | None = None
@@ -32,6 +33,8 @@ class MessageFilter(Struct, frozen=True, kw_only=True):
     """A group of failures, as `dead-letters` names it."""
     created_from: str | None = None
     created_before: str | None = None
+    zone: tzinfo = UTC
+    """Of times that name none."""
 
     def words(self) -> dict[str, Any]:
         """The same as arguments of `Operations.items`."""
@@ -43,12 +46,33 @@ class MessageFilter(Struct, frozen=True, kw_only=True):
             "group": self.cause,
             "created_from": self.created_from,
             "created_before": self.created_before,
+            "zone": self.zone,
         }
 
 
-def find_messages(app: App, wanted: MessageFilter, limit: int, *, scan: bool = True) -> list[dict[str, Any]]:
-    """The first messages that match, without their content. Without `scan`, CostlyQuery where no index serves the search."""
-    return [message_view(one) for one in app.items(app.settings.route, limit=limit, scan=scan, **wanted.words())]
+class MessagePage(Struct, frozen=True):
+    """A page of messages without their content, those accepted last first, or the first first."""
+
+    messages: list[dict[str, Any]]
+    next: str | None
+    """Give it as `after` to get the next page; null: this was the last one."""
+    more: bool
+    """There is a next page."""
+    ordered: bool = True
+    """False: more messages match than the ledger can put in order of time; they come in its own order."""
+
+
+def find_messages(app: App, wanted: MessageFilter, limit: int) -> list[dict[str, Any]]:
+    """The first messages that match, without their content, in the ledger's own order."""
+    return [message_view(one) for one in app.items(app.settings.route, limit=limit, **wanted.words())]
+
+
+def message_page(
+    app: App, wanted: MessageFilter, *, limit: int, after: str | None = None, oldest_first: bool = False, scan: bool = True
+) -> MessagePage:
+    """A page of the messages that match. Without `scan`, CostlyQuery where no index serves the search."""
+    found = app.item_page(app.settings.route, limit=limit, after=after, oldest_first=oldest_first, scan=scan, **wanted.words())
+    return MessagePage([message_view(one) for one in found.items], found.next, found.next is not None, found.ordered)
 
 
 def message_view(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, tzinfo
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 import milepost as mp
 from milepost.applications.notifications.operate.collector import figures_of
@@ -15,7 +17,7 @@ from milepost.applications.notifications.operate.dead_letters import dead_letter
 from milepost.applications.notifications.operate.messages import (
     MessageFilter,
     cancel_message,
-    find_messages,
+    message_page,
     read_record,
     replay_message,
 )
@@ -31,6 +33,11 @@ from milepost.applications.notifications.settings import NotificationsSettings
 
 HOME = "/notifications"
 LISTED = 100
+WAITING = ("PENDING", "QUEUED", "RETRY_SCHEDULED", "WAITING")
+REASONS = ("paused", "breaker", "fault")
+"""Fields of a destination that say why it holds messages back."""
+HELD = 20
+"""Destinations whose reasons a list shows."""
 LARGEST_BODY = 20_000
 """Characters of a body that a page shows."""
 COLOURS = {"healthy": "done", "draining": "done", "failing": "fail", "open": "fail", "misconfigured": "fail"}
@@ -47,9 +54,12 @@ class ReasonForm(Struct, frozen=True):
 
 
 class OutageForm(Struct, frozen=True):
+    """`zone`: the time zone of the browser, which its script gives."""
+
     reason: str
     until: str
     drain: str = ""
+    zone: str = ""
 
 
 class MessageForm(Struct, frozen=True):
@@ -70,6 +80,10 @@ class Listing(Struct, frozen=True):
     cause: str = ""
     created_from: str = field(default="", name="from")
     created_before: str = field(default="", name="before")
+    zone: str = ""
+    """The time zone of the browser, which its script gives."""
+    oldest_first: bool = False
+    after: str = ""
 
     def filter(self, only: str | None = None) -> MessageFilter:
         return MessageFilter(
@@ -79,13 +93,21 @@ class Listing(Struct, frozen=True):
             cause=self.cause or None,
             created_from=self.created_from or None,
             created_before=self.created_before or None,
+            zone=_zone(self.zone) or UTC,
         )
 
     @property
     def fields(self) -> dict[str, str]:
-        """The fields that are given, by their names in an address."""
+        """The conditions that are given, by their names in an address."""
         named = {"sender": self.sender, "destination": self.destination, "status": self.status, "cause": self.cause}
-        return {name: text for name, text in {**named, "from": self.created_from, "before": self.created_before}.items() if text}
+        times = {"from": self.created_from, "before": self.created_before}
+        zone = {"zone": self.zone} if any(times.values()) else {}
+        return {name: text for name, text in {**named, **times, **zone}.items() if text}
+
+    def address(self, **changed: str) -> str:
+        """The address of the same list in its order, with these fields beside it."""
+        order = {"oldest_first": "true"} if self.oldest_first else {}
+        return f"?{urlencode({**self.fields, **order, **changed})}"
 
 
 class ReplayForm(Listing, frozen=True, kw_only=True):
@@ -96,7 +118,7 @@ class ReplayForm(Listing, frozen=True, kw_only=True):
 
     @property
     def listing(self) -> Listing:
-        return Listing(self.sender, self.destination, self.status, self.cause, self.created_from, self.created_before)
+        return Listing(self.sender, self.destination, self.status, self.cause, self.created_from, self.created_before, self.zone)
 
 
 def home(app: App, call: mp.Call) -> mp.Page:
@@ -116,6 +138,11 @@ def home(app: App, call: mp.Call) -> mp.Page:
 
 
 def destination(app: App, call: mp.Call) -> mp.Page:
+    return _destination_page(app, call)
+
+
+def _destination_page(app: App, call: mp.Call, wrong: str = "", form: OutageForm | None = None) -> mp.Page:
+    """The page of a destination; with the form of an outage as it was sent, if something in it is wrong."""
     name = call.path["name"]
     if name not in {one["name"] for one in destination_views(app)}:
         raise mp.NotFound(f"there is no destination {name!r}")
@@ -123,10 +150,8 @@ def destination(app: App, call: mp.Call) -> mp.Page:
     found, only = shown_destination(call.caller, found), seen_sender(call.caller)
     waiting = _affordable(app, MessageFilter(sender=only, destination=name, status=("live",)), 10)
     failed = _affordable(app, MessageFilter(sender=only, destination=name, status=("failed",)), 10)
-    return mp.Page(
-        "destination.html",
-        {"here": HOME, "one": _destination(found), "lists": [("Waiting", "live", waiting), ("Dead letters", "failed", failed)]},
-    )
+    values = {"here": HOME, "one": _destination(found), "lists": [("Waiting", "live", waiting), ("Dead letters", "failed", failed)]}
+    return mp.Page("destination.html", {**values, "wrong": _sentence(wrong), "form": form}, 400 if wrong else 200)
 
 
 def pause(app: App, call: mp.Call) -> mp.Redirect:
@@ -134,9 +159,15 @@ def pause(app: App, call: mp.Call) -> mp.Redirect:
     return _to_destination(call)
 
 
-def outage(app: App, call: mp.Call) -> mp.Redirect:
+def outage(app: App, call: mp.Call) -> mp.Page | mp.Redirect:
     body: OutageForm = call.body
-    begin_outage(app, call.path["name"], until=body.until, drain=body.drain or None, by=call.caller.name, reason=body.reason)
+    try:
+        by, drain, zone = call.caller.name, body.drain or None, _zone(body.zone)
+        begin_outage(app, call.path["name"], until=body.until, drain=drain, by=by, reason=body.reason, zone=zone)
+    except mp.NotFound:
+        raise
+    except mp.UsageError as error:
+        return _destination_page(app, call, str(error), body)
     return _to_destination(call)
 
 
@@ -146,11 +177,32 @@ def resume(app: App, call: mp.Call) -> mp.Redirect:
 
 
 def messages(app: App, call: mp.Call) -> mp.Page:
+    """An invalid field is shown with a sentence that says what is wrong."""
     asked: Listing = call.query
-    found = _affordable(app, asked.filter(seen_sender(call.caller)), LISTED + 1)
-    more = found is not None and len(found) > LISTED
-    values = {"here": HOME, "asked": asked, "found": found and found[:LISTED], "more": more, "statuses": list(mp.Status)}
-    return mp.Page("messages.html", values)
+    wrong, found = "", None
+    try:
+        wanted = asked.filter(seen_sender(call.caller))
+        found = message_page(app, wanted, limit=LISTED, after=asked.after or None, oldest_first=asked.oldest_first, scan=False)
+    except mp.CostlyQuery:
+        pass  # the page says so
+    except mp.UsageError as error:
+        wrong = str(error)
+    lanes = {} if found is None else dict.fromkeys(one["destination"] for one in found.messages if one["status"] in WAITING)
+    return mp.Page(
+        "messages.html",
+        {
+            "here": HOME,
+            "asked": asked,
+            "found": found,
+            "wrong": _sentence(wrong),
+            "held": _held_destinations(app, call, [asked.destination] if asked.destination else list(lanes)),
+            "statuses": list(mp.Status),
+            "known": sorted(app.state.destinations.all),
+            "next": None if found is None or found.next is None else asked.address(after=found.next),
+            "first": asked.address() if asked.after else None,
+            "turned": replace(asked, oldest_first=not asked.oldest_first).address(),
+        },
+    )
 
 
 def message(app: App, call: mp.Call) -> mp.Page:
@@ -198,7 +250,8 @@ def dead_letter_page(app: App, call: mp.Call) -> mp.Page:
 def replay_preview(app: App, call: mp.Call) -> mp.Page:
     asked: Listing = call.query
     report = replay_all(app, asked.filter(), by=call.caller.name, reason="preview", dry_run=True)
-    return mp.Page("replay.html", {"here": HOME, "asked": asked, "report": report})
+    held = _held_destinations(app, call, list(report.destinations))
+    return mp.Page("replay.html", {"here": HOME, "asked": asked, "report": report, "held": held})
 
 
 def replay_chosen(app: App, call: mp.Call) -> mp.Redirect:
@@ -225,12 +278,27 @@ def add_pages(application: Application) -> None:
     page(f"{HOME}/replay", scope="operate", form=ReplayForm)(replay_chosen)
 
 
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _zone(name: str) -> tzinfo | None:
+    return mp.zone_of(name, "zone") if name else None
+
+
 def _affordable(app: App, wanted: MessageFilter, limit: int) -> list[dict[str, Any]] | None:
-    """The messages that match; None: no index of the ledger serves this search, and a page does not read every row."""
+    """The latest messages that match; None: no index of the ledger serves this search, and a page does not read every row."""
     try:
-        return find_messages(app, wanted, limit, scan=False)
+        return message_page(app, wanted, limit=limit, scan=False).messages
     except mp.CostlyQuery:
         return None
+
+
+def _held_destinations(app: App, call: mp.Call, lanes: list[str]) -> list[dict[str, Any]]:
+    """Those of these destinations that hold their messages back."""
+    found = destination_views(app, lanes[:HELD]) if lanes else []
+    shown = [shown_destination(call.caller, one) for one in found]
+    return [one for one in shown if any(one[name] for name in REASONS)]
 
 
 def _destination(view: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,12 +325,11 @@ def seconds(value: float | None) -> str:
 
 def _held(app: App, record: Mapping[str, Any]) -> dict[str, Any]:
     """The reasons why the destination holds a message back: its pause, its breaker, or a secret that is missing."""
-    reasons = ("paused", "breaker", "fault")
     lane = record.get("destination")
-    if lane is None or record["status"] not in ("PENDING", "QUEUED", "RETRY_SCHEDULED", "WAITING"):
-        return dict.fromkeys(reasons)
+    if lane is None or record["status"] not in WAITING:
+        return dict.fromkeys(REASONS)
     [view] = destination_views(app, [lane])
-    return {name: view[name] for name in reasons}
+    return {name: view[name] for name in REASONS}
 
 
 def _to_destination(call: mp.Call) -> mp.Redirect:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import datetime
 
 import milepost as mp
 from milepost.applications.notifications.operate.api import add_endpoints
-from milepost.applications.notifications.operate.collector import figures_of
+from milepost.applications.notifications.operate.collector import PAGE, PAGES, figures_of
 from milepost.applications.notifications.operate.pages import add_pages
-from milepost.applications.notifications.operate.registry import REFRESH, destination_views, refresh
+from milepost.applications.notifications.operate.registry import REFRESH, destination_views, keep_fresh, refresh
+from milepost.applications.notifications.operate.removal import resume_returned
 from milepost.applications.notifications.settings import NotificationsSettings
 
 COLLECT = "2s"
 """How often the feed is counted."""
+RETURNED = "10s"
+"""How soon the messages of a destination that is there again are sent."""
+COUNT_S = 30.0
+"""How long one call goes on counting."""
 LATE_S = 300
 """A destination whose oldest message has been due for longer is a finding."""
 COUNTS = ("accepted", "delivered", "failed", "cancelled", "replayed", "malformed")
@@ -28,17 +34,21 @@ def add_parts(application: mp.Application[NotificationsSettings]) -> None:
     add_pages(application)
     application.check("destinations")(check_destinations)
     application.metrics(metrics)
-    application.service("destinations", every=REFRESH)(refresh)
+    application.service("destinations", every=REFRESH, per_process=True)(refresh)
+    application.service("backlogs", every=RETURNED)(resume_returned)
     application.service("figures", every=COLLECT)(collect)
 
 
 def collect(app: App) -> None:
-    """Count what is new in the feed."""
-    app.state.collector.turn(app)
+    """Count what is new in the feed: all of it, since on AWS the next call is a minute away."""
+    keep_fresh(app)
+    until = time.monotonic() + COUNT_S
+    while app.state.collector.turn(app) >= PAGE * PAGES and time.monotonic() < until:
+        pass
 
 
 def check_destinations(app: App) -> Iterator[mp.Finding]:
-    """Are the secrets of all destinations there, do their breakers let messages through, and does no backlog grow old?"""
+    """Are the secrets of all destinations there, and does no backlog grow old?"""
     views = destination_views(app)
     troubled = False
     for one in views:
@@ -53,11 +63,13 @@ def check_destinations(app: App) -> Iterator[mp.Finding]:
 def _findings(name: str, view: dict[str, object], now: datetime) -> Iterator[mp.Finding]:
     if view["fault"] is not None:
         yield mp.Finding("bad", "notifications", f"messages to {name} wait: {view['fault']}", "set it; they are sent by themselves")
-    breaker, due = view["breaker"], view["oldest_due_at"]
-    if isinstance(breaker, dict):
-        what = f"the breaker of {name} is {breaker['state']}; the last failure: {breaker['error']}"
-        yield mp.Finding("warn", "notifications", what, f"milepost notifications outage {name} --until TIME, if it is known to be down")
-    if isinstance(due, str) and view["paused"] is None:
+    if view["orphaned"] and view["waiting"]:
+        what = f"{view['waiting']:,} messages wait for {name}, which is no destination any more"
+        cure = f"put [notifications.destinations.{name}] back, or send them where their URLs belong: milepost notifications resume {name}"
+        yield mp.Finding("warn", "notifications", what, cure)
+    due = view["oldest_due_at"]
+    # Pauses and open breakers are findings of Milepost's own checks, and explain a backlog.
+    if isinstance(due, str) and view["paused"] is None and view["breaker"] is None:
         late_s = (now - datetime.fromisoformat(due)).total_seconds()
         if late_s > LATE_S:
             what = f"the oldest message to {name} has been due for {late_s / 60:.0f} min"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from datetime import datetime, tzinfo
 from typing import Any
 
 import msgspec
@@ -17,10 +18,13 @@ import milepost as mp
 from milepost.applications.notifications.destinations import Destination
 from milepost.applications.notifications.operate.collector import figures_of
 from milepost.applications.notifications.operate.figures import DestinationFigures, Figures, TryFigures, tries_since
+from milepost.applications.notifications.operate.outages import Outage, end_of, ended_outage, note_end, note_outage, outages
 from milepost.applications.notifications.route import STAGE
 from milepost.applications.notifications.settings import DestinationSettings, NotificationsSettings
 
 PREFIX = "destination/"
+RELEASED = "released/"
+"""Documents of destinations that are gone, whose messages go where their URLs belong now."""
 REFRESH = "5s"
 """How soon every process knows of a destination that was added or removed."""
 
@@ -32,8 +36,10 @@ log = logging.getLogger(__name__)
 def refresh(app: App) -> None:
     """Read the destinations of the ledger into this process. A document that is no valid destination here, such as one of a newer
     version, is logged and changes nothing; the others are read all the same."""
-    found = app.documents.find(PREFIX)
+    documents = app.documents.find()
+    found = {name: document for name, document in documents.items() if name.startswith(PREFIX)}
     registry = app.state.destinations
+    registry.released = frozenset(name.removeprefix(RELEASED) for name in documents if name.startswith(RELEASED))
     for name in [one for one in registry.added if PREFIX + one not in found]:
         registry.remove(name)
     for document_name, document in found.items():
@@ -83,29 +89,34 @@ def put_destination(app: App, name: str, settings: Mapping[str, Any]) -> Destina
     return made
 
 
-def remove_destination(app: App, name: str) -> None:
-    """Remove a destination that was added. Its messages stay, and go to the destination that their URL then belongs to."""
-    if name in app.settings.destinations and app.documents.get(PREFIX + name) is None:
-        raise mp.UsageError(f"destination {name!r} is in the configuration; remove its table [notifications.destinations.{name}] there")
-    if not app.documents.remove(PREFIX + name):
-        raise mp.NotFound(f"there is no destination {name!r}")
-    refresh(app)
-
-
 def pause_destination(app: App, name: str, *, by: str, reason: str) -> None:
-    """Hold back all messages for a destination; no try is counted."""
-    app.pause(app.settings.route, STAGE, _lane(app, name), by=by, reason=reason)
+    """Hold back all messages for a destination; no try is counted. Raises ActRefused while an outage is in force, which would end the
+    pause."""
+    lane = known_destination(app, name)
+    [there] = [one for one in app.lanes(app.settings.route, STAGE, [lane]) if one.lane == lane]
+    if there.paused is not None and there.paused.until is not None:
+        raise mp.ActRefused(f"{name} has an outage until {there.paused.until}, which ends by itself; resume it first, then pause it")
+    app.pause(app.settings.route, STAGE, lane, by=by, reason=reason)
 
 
-def begin_outage(app: App, name: str, *, until: str, drain: str | None, by: str, reason: str) -> None:
-    """The partner is down until then: its messages wait, uncounted, and are then sent at the rate `drain`."""
-    app.pause(app.settings.route, STAGE, _lane(app, name), by=by, reason=reason, until=until, drain=drain)
+def begin_outage(app: App, name: str, *, until: str, drain: str | None, by: str, reason: str, zone: tzinfo | None = None) -> datetime:
+    """The partner is down until then: its messages wait, uncounted, and are then sent at the rate `drain`. `until` is a time of day, a date
+    with a time, or a span; one without a time zone is in `zone`, or in that of this machine. Returns the time that it means."""
+    lane, end = known_destination(app, name), end_of(until, app.now(), zone or mp.local_zone())
+    app.pause(app.settings.route, STAGE, lane, by=by, reason=reason, until=end, drain=drain)
+    note_outage(app, lane, end, by, reason)
+    return end
 
 
 def resume_destination(app: App, name: str, *, by: str, reason: str, drain: str | None = None) -> bool:
-    """End a pause or an outage, and close the breaker. False: there was neither."""
-    lane = _lane(app, name)
+    """End a pause or an outage, and close the breaker. False: there was neither. The messages of a destination that is gone go where their
+    URLs belong now."""
+    lane = known_destination(app, name)
+    if lane not in app.state.destinations.all and ":" not in lane:
+        release(app, lane)
     resumed = app.resume(app.settings.route, STAGE, lane, by=by, reason=reason, drain=drain)
+    if resumed:
+        note_end(app, lane, by)
     return bool(app.close_breakers(app.settings.route, STAGE, lane, by=by, reason=reason)) or resumed
 
 
@@ -115,24 +126,26 @@ def destination_views(app: App, names: list[str] | None = None) -> list[dict[str
     registry, figures = app.state.destinations, figures_of(app)
     wanted = list(dict.fromkeys([*registry.all, *figures.destinations])) if names is None else names
     lanes = {one.lane: one for one in app.lanes(app.settings.route, STAGE, wanted)}
-    now_ms = round(app.now().timestamp() * 1000)
+    now, had = app.now(), outages(app)
     chosen = [*wanted, *(lane for lane in lanes if lane not in wanted)] if names is None else wanted
-    return [_view(app, name, lanes[name], figures, now_ms) for name in chosen]
+    return [_view(app, name, lanes[name], figures, now, had.get(name)) for name in chosen]
 
 
-def _view(app: App, name: str, lane: mp.LaneView, figures: Figures, now_ms: int) -> dict[str, Any]:
+def _view(app: App, name: str, lane: mp.LaneView, figures: Figures, now: datetime, outage: Outage | None) -> dict[str, Any]:
     registry = app.state.destinations
     found = registry.all.get(name)
     counted = figures.destinations.get(name, DestinationFigures())
-    tries = tries_since(counted, now_ms)
+    tries = tries_since(counted, round(now.timestamp() * 1000))
     fault = None if found is None else app.state.deliverer.fault(found)
     return {
         "name": name,
         "url": None if found is None or found.prefix is None else str(registry.settings_of(name).url),
         "registered": "ledger" if name in registry.added else "configuration" if found is not None else None,
+        "orphaned": registry.orphaned(name, None),
         "state": state_of(lane, tries, fault),
         "fault": fault,
         "paused": None if lane.paused is None else msgspec.to_builtins(lane.paused),
+        "ended_outage": None if lane.paused is not None else ended_outage(outage, now),
         "breaker": None if lane.breaker is None else msgspec.to_builtins(lane.breaker),
         "rate_per_second": lane.rate,
         "concurrency": lane.concurrency,
@@ -169,10 +182,25 @@ def state_of(lane: mp.LaneView, tries: TryFigures, fault: str | None) -> str:
     return "draining" if lane.draining else "healthy"
 
 
-def _lane(app: App, name: str) -> str:
-    """The lane of a destination: its name; an unregistered one is named HOST:PORT."""
+def release(app: App, name: str) -> None:
+    """Let the messages of a destination that is gone go where their URLs belong now."""
+    app.documents.put(RELEASED + name, {"at": f"{app.now():%Y-%m-%dT%H:%M:%SZ}"})
     refresh(app)
-    if name not in app.state.destinations.all and ":" not in name:
+
+
+def is_known(app: App, name: str) -> bool:
+    """Is this a destination, an unregistered target (HOST:PORT), or a destination that is gone and whose messages wait, or have been
+    released?"""
+    registry = app.state.destinations
+    if name in registry.all or name in registry.released or ":" in name:
+        return True
+    return any(one.scope == f"{app.settings.route}/{STAGE}/{name}" for one in app.pauses(app.settings.route))
+
+
+def known_destination(app: App, name: str) -> str:
+    """The lane of a destination: its name; an unregistered one is named HOST:PORT. Raises NotFound that lists the known ones."""
+    refresh(app)
+    if not is_known(app, name):
         known = ", ".join(sorted(app.state.destinations.all)) or "none"
         raise mp.NotFound(f"there is no destination {name!r}; known are {known}, and HOST:PORT of unregistered targets")
     return name

@@ -1,0 +1,63 @@
+"""Removal of destinations: what becomes of the messages that wait for one that is gone.
+
+Its messages never go out by the defaults unasked, which have neither its credentials nor its signature. A removal by API or command is
+refused while messages wait, unless it is forced. If the destination is missing otherwise, such as a table that was taken out of the
+configuration, the first message that is due pauses its lane, and all of them wait until the destination is back or an operator resumes it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import milepost as mp
+from milepost.applications.notifications.destinations import PAUSED_BY, removed_reason
+from milepost.applications.notifications.operate.registry import (
+    PREFIX,
+    RELEASED,
+    destination_views,
+    keep_fresh,
+    refresh,
+    release,
+)
+from milepost.applications.notifications.route import STAGE
+from milepost.applications.notifications.settings import NotificationsSettings
+
+App = mp.AppContext[NotificationsSettings]
+
+log = logging.getLogger(__name__)
+
+
+def remove_destination(app: App, name: str, *, force: bool = False) -> None:
+    """Remove a destination that was added. Raises mp.ActRefused while messages wait for it; with `force` they go to the destination that
+    their URLs then belong to, or out by the defaults."""
+    if name in app.settings.destinations and app.documents.get(PREFIX + name) is None:
+        raise mp.UsageError(f"destination {name!r} is in the configuration; remove its table [notifications.destinations.{name}] there")
+    if app.documents.get(PREFIX + name) is None:
+        raise mp.NotFound(f"there is no destination {name!r}")
+    if name not in app.settings.destinations:  # otherwise that one holds again
+        [view] = destination_views(app, [name])
+        waiting = view["waiting"] + view["in_progress"]
+        if waiting and not force:
+            more = "more than " if view["waiting_more"] else ""
+            raise mp.ActRefused(
+                f"{more}{waiting:,} {'message has' if waiting == 1 else 'messages have'} not ended that {'is' if waiting == 1 else 'are'} for {name!r}:"
+                " wait until they have, or cancel them; with 'force' they go to the destination that their URLs then belong to,"
+                " or out by the defaults"
+            )
+        if waiting:
+            release(app, name)
+    app.documents.remove(PREFIX + name)
+    refresh(app)
+
+
+def resume_returned(app: App) -> None:
+    """Resume destinations that are there again, and forget that their messages were released."""
+    keep_fresh(app)
+    registry, route = app.state.destinations, app.settings.route
+    for pause in app.pauses(route):
+        lane = pause.scope.removeprefix(f"{route}/{STAGE}/")
+        if pause.by == PAUSED_BY and pause.reason == removed_reason(lane) and lane in registry.all:
+            log.warning("%s is a destination again; its messages are sent", lane)
+            app.resume(route, STAGE, lane, by=PAUSED_BY, reason="it is a destination again")
+    for name in registry.released & registry.all.keys():
+        app.documents.remove(RELEASED + name)

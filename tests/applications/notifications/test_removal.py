@@ -1,0 +1,119 @@
+"""Messages that wait for a destination that is removed: they never go out by the defaults unasked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.applications.notifications.partners import Partner, Service, VirtualClock, answers, message, service
+
+from milepost.applications.notifications.operate.parts import resume_returned
+from milepost.applications.notifications.operate.removal import remove_destination
+
+API = "/api/v1/notifications"
+
+
+@pytest.fixture
+def partner() -> Iterator[Partner]:
+    with Partner(answers(200)) as running:
+        yield running
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'n.db'}"
+
+
+def crm(partner: Partner) -> dict[str, Any]:
+    return {"url": partner.url, "headers": {"X-Team": "sales"}}
+
+
+def waiting(at: Service) -> dict[str, Any]:
+    [found] = [one for one in at.call("GET", f"{API}/destinations").body["destinations"] if one["name"] == "crm"]
+    return dict(found)
+
+
+def test_a_removal_with_a_backlog_is_refused_and_names_it(ledger: str, partner: Partner) -> None:
+    with service(ledger) as at:
+        at.call("PUT", f"{API}/destinations/crm", crm(partner))
+        at.post(message(partner.url))
+        at.post(message(partner.url, messageId="m-2"))
+        refused = at.call("DELETE", f"{API}/destinations/crm")
+        assert (refused.status, "2 messages have not ended" in refused.body["detail"]) == (409, True)
+        assert waiting(at)["registered"] == "ledger", "it is still there"
+        at.work()
+        assert [one.headers["x-team"] for one in partner.requests] == ["sales", "sales"]
+        assert at.call("DELETE", f"{API}/destinations/crm").status == 204
+
+
+def test_a_forced_removal_sends_them_by_what_their_urls_belong_to(ledger: str, partner: Partner) -> None:
+    with service(ledger) as at:
+        at.call("PUT", f"{API}/destinations/crm", crm(partner))
+        sent = message(partner.url)
+        at.post(sent)
+        assert at.call("DELETE", f"{API}/destinations/crm?force=true").status == 204
+        at.work()
+        assert at.item(sent)["status"] == "COMPLETED"
+        assert "x-team" not in partner.requests[0].headers
+
+
+def test_a_destination_of_the_configuration_holds_again_whatever_waits(ledger: str, partner: Partner) -> None:
+    with service(ledger, destinations={"crm": {"url": partner.url, "headers": {"X-Team": "its own"}}}) as at:
+        at.call("PUT", f"{API}/destinations/crm", crm(partner))
+        at.post(message(partner.url))
+        remove_destination(at.app, "crm")
+        at.work()
+        assert partner.requests[0].headers["x-team"] == "its own"
+
+
+@pytest.mark.parametrize("unregistered", ["allow", "refuse"])
+def test_messages_for_a_table_that_was_taken_out_wait_until_it_is_back(ledger: str, partner: Partner, unregistered: str) -> None:
+    sent = [message(partner.url, messageId=f"m-{number}") for number in range(3)]
+    with service(ledger, destinations={"crm": crm(partner)}) as at:
+        for one in sent:
+            at.post(one)
+    with service(ledger, unregistered=unregistered) as at:
+        at.work()
+        assert partner.requests == []
+        assert {(at.item(one)["status"], at.item(one)["attempts"]) for one in sent} <= {("QUEUED", 0), ("WAITING", 0)}
+        found = waiting(at)
+        assert (found["registered"], found["state"], found["waiting"]) == (None, "paused", 3)
+        assert any("3 messages wait for crm, which is no destination any more" in one.what for one in at.findings())
+    clock = VirtualClock()
+    with service(ledger, clock, destinations={"crm": crm(partner)}) as at:
+        clock.advance_to(max(at.next_look(one) or 0 for one in sent))
+        at.work()
+        resume_returned(at.app)
+        at.work()
+        assert {at.item(one)["status"] for one in sent} == {"COMPLETED"}
+        assert [one.headers["x-team"] for one in partner.requests] == ["sales"] * 3
+        assert at.app.pauses("notifications") == []
+
+
+def test_an_operator_sends_them_on_by_a_resume(ledger: str, partner: Partner) -> None:
+    sent, clock = message(partner.url), VirtualClock()
+    with service(ledger, destinations={"crm": crm(partner)}) as at:
+        at.post(sent)
+    with service(ledger, clock) as at:
+        clock.advance_to(at.next_look(sent) or 0)
+        at.work()
+        assert at.call("POST", f"{API}/destinations/nobody/resume", {"reason": "x"}).status == 404
+        resumed = at.call("POST", f"{API}/destinations/crm/resume", {"reason": "crm is gone; send them plainly"})
+        assert (resumed.status, resumed.body["paused"]) == (200, None)
+        clock.advance("1m")
+        at.work()
+        assert (at.item(sent)["status"], "x-team" in partner.requests[0].headers) == ("COMPLETED", False)
+    with service(ledger, clock, destinations={"crm": crm(partner)}) as at:
+        resume_returned(at.app)
+        assert at.state.destinations.released == {"crm"}, "as it was read"
+        assert at.app.documents.find("released/") == {}, "the next removal waits again"
+
+
+def test_a_renamed_destination_takes_the_messages_over(ledger: str, partner: Partner) -> None:
+    with service(ledger, destinations={"crm": crm(partner)}) as at:
+        at.post(message(partner.url))
+    with service(ledger, destinations={"people": crm(partner)}) as at:
+        at.work()
+        assert partner.requests[0].headers["x-team"] == "sales"
