@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from milepost.application.documents import AppDocuments
     from milepost.application.settings import AppSettings
     from milepost.cli.options import check_signed, json_option, signed
-    from milepost.cli.out import print_json, print_table
+    from milepost.cli.out import print_json, print_next_page, print_table
     from milepost.core.admission.rates import CallRate
     from milepost.core.errors import (
         ActRefused,
@@ -45,25 +45,27 @@ if TYPE_CHECKING:
     from milepost.core.routes.parsed_input import KeyColumn
     from milepost.core.routes.route import Limits, Route
     from milepost.core.status import Reason, Status
-    from milepost.core.values.durations import span_ms
+    from milepost.core.values.durations import full_time, local_zone, moment_ms, span_ms, zone_of
     from milepost.core.values.histogram import Histogram
     from milepost.core.values.key_text import key_parts
     from milepost.core.values.redaction import redacted
-    from milepost.engine.alerts.rule import AlertRule
+    from milepost.engine.alerts.rule import AlertPointer, AlertRule, AlertSubject
     from milepost.engine.health.checks import Finding
     from milepost.engine.lists.reconcile import ListReport
-    from milepost.engine.views.lanes import LaneView
+    from milepost.engine.views.lanes import LaneView, PauseView
     from milepost.http.auth.rates import Rates
     from milepost.http.protocol.endpoint import Answer, Call, Caller
     from milepost.http.protocol.problems import Problem
-    from milepost.operations import Operations
+    from milepost.operations import FoundItems, Operations
     from milepost.ports.observer import correlation_id
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ActRefused",
+    "AlertPointer",
     "AlertRule",
+    "AlertSubject",
     "Answer",
     "AppContext",
     "AppDocuments",
@@ -82,6 +84,7 @@ __all__ = [
     "Download",
     "EventRefused",
     "Finding",
+    "FoundItems",
     "HandedOver",
     "Histogram",
     "Item",
@@ -99,6 +102,7 @@ __all__ = [
     "Operations",
     "Outcome",
     "Page",
+    "PauseView",
     "Problem",
     "Rates",
     "Reason",
@@ -112,15 +116,20 @@ __all__ = [
     "UsageError",
     "check_signed",
     "correlation_id",
+    "full_time",
     "json_option",
     "key_parts",
+    "local_zone",
+    "moment_ms",
     "open",
     "print_json",
+    "print_next_page",
     "print_table",
     "redacted",
     "restore",
     "signed",
     "span_ms",
+    "zone_of",
 ]
 
 _HOMES = {
@@ -130,10 +139,10 @@ _HOMES = {
     "application.documents": ("AppDocuments",),
     "application.settings": ("AppSettings",),
     "cli.options": ("check_signed", "json_option", "signed"),
-    "cli.out": ("print_json", "print_table"),
+    "cli.out": ("print_json", "print_next_page", "print_table"),
     "core.routes.backoff": ("Backoff", "Checks"),
     "core.routes.breaker": ("Breaker",),
-    "core.values.durations": ("span_ms",),
+    "core.values.durations": ("full_time", "local_zone", "moment_ms", "span_ms", "zone_of"),
     "core.values.histogram": ("Histogram",),
     "core.values.redaction": ("redacted",),
     "core.admission.rates": ("CallRate",),
@@ -156,14 +165,14 @@ _HOMES = {
     "core.routes.parsed_input": ("KeyColumn",),
     "core.routes.route": ("Limits", "Route"),
     "core.status": ("Reason", "Status"),
-    "engine.alerts.rule": ("AlertRule",),
+    "engine.alerts.rule": ("AlertPointer", "AlertRule", "AlertSubject"),
     "engine.health.checks": ("Finding",),
-    "engine.views.lanes": ("LaneView",),
+    "engine.views.lanes": ("LaneView", "PauseView"),
     "http.auth.rates": ("Rates",),
     "engine.lists.reconcile": ("ListReport",),
     "http.protocol.endpoint": ("Answer", "Call", "Caller"),
     "http.protocol.problems": ("Problem",),
-    "operations": ("Operations",),
+    "operations": ("FoundItems", "Operations"),
     "ports.observer": ("correlation_id",),
 }
 """Public names by module. Each is imported at its first use, so that a command that only prints help does not load the engine. Type

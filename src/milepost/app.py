@@ -113,7 +113,7 @@ class Milepost(Operations):
 
     @property
     def running(self) -> bool:
-        """Is a run of `start`, `run` or `run_async` active?"""
+        """Whether a run of `start`, `run` or `run_async` is active."""
         with self._lock:
             return any(not run.ended for run in self._runs)
 

@@ -46,7 +46,7 @@ class BackgroundRun:
         self._station.stop(grace_ms)
 
     def cannot_wait_here(self) -> bool:
-        """Is this a thread of its own handlers or subscribers, or of the event loop that they run on?"""
+        """Whether the caller is a handler or subscriber of this run, or on the event loop that these run on: then it cannot wait for the end."""
         return not self.ended and self._runner.needs_this_thread()
 
     def wait(self) -> None:

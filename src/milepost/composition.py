@@ -83,7 +83,7 @@ def open_context(
         raise ConfigMistake(f"two routes have the name {', '.join(sorted(name for name in set(names) if names.count(name) > 1))}")
     ledger, blobs = open_ledger(url, make=make)
     try:
-        plans_wanted += heads_for(plans_wanted, blobs.cure if isinstance(blobs, NoBlobs) else None)
+        plans_wanted += heads_for(plans_wanted, blobs.advice if isinstance(blobs, NoBlobs) else None)
         clock = clock or _clock_for(ledger)
         timing = ledger.timing
         plans = [Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms) for route in plans_wanted]

@@ -30,13 +30,13 @@ def load_routes(specs: Sequence[str], given: Sequence[Route] = ()) -> list[Route
     return [*found.values(), *follow_up_routes(list(found.values()))]
 
 
-GUESTS = "milepost.applications"
+APPLICATIONS = "milepost.applications"
 """The package of the applications that come with Milepost, and the group of entry points for those that others install."""
 
 
 def load_application(spec: str) -> Application[Any]:
-    """The application that a name, `file.py`, `file.py:NAME` or `module:NAME` stands for. A name is one that comes with Milepost, or the
-    entry point of an installed package."""
+    """Load the application of a name, `file.py`, `file.py:NAME` or `module:NAME`. A name is that of an application that comes with
+    Milepost, or the entry point of an installed package."""
     if is_name(spec):
         return _named(spec)
     place, _, name = spec.partition(":")
@@ -50,14 +50,14 @@ def load_application(spec: str) -> Application[Any]:
 
 
 def _named(name: str) -> Application[Any]:
-    module = f"{GUESTS}.{name.replace('-', '_')}"
+    module = f"{APPLICATIONS}.{name.replace('-', '_')}"
     if name.isidentifier() and importlib.util.find_spec(module) is not None:
         found: Any = getattr(load_module(module), "application", None)
     else:
-        # Reads the metadata of every installed package: only for a name that is not ours.
+        # Only for a name that Milepost does not have, because this reads the metadata of every installed package.
         from importlib.metadata import entry_points
 
-        points = entry_points(group=GUESTS, name=name)
+        points = entry_points(group=APPLICATIONS, name=name)
         if not points:
             raise ConfigMistake(
                 f"there is no application {name!r}; write the name of one that comes with Milepost or is installed, a file such as"

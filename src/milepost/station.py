@@ -18,7 +18,7 @@ from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.presence import Heartbeat
 from milepost.engine.resend import Resender
 from milepost.engine.retention import Retention
-from milepost.engine.routes.backfill import waiting
+from milepost.engine.routes.backfill import back_fill_waits
 from milepost.engine.share import SharedTurns
 from milepost.engine.work.idle import all_delivered, nothing_due
 from milepost.engine.work.worker import GRACE_MS, Worker
@@ -124,8 +124,8 @@ class Station:
             self.stop()
 
     def idle(self, within_ms: int) -> bool:
-        """Is no item held, no event waiting, no back-fill active, and nothing due soon? Paused and external items do not count."""
-        if not all(role.quiet for role in self.roles) or (self._resends and waiting(self.ctx)):
+        """Whether no item is held, no event waits, no back-fill is active, and nothing is due soon. Paused and external items do not count."""
+        if not all(role.quiet for role in self.roles) or (self._resends and back_fill_waits(self.ctx)):
             return False
         horizon = self.ctx.clock.now() + within_ms
         worker = self.worker
@@ -162,7 +162,7 @@ class Role:
         self._clock = clock
         self._stopping = stopping
         self._trouble = ""
-        """The ledger error that it waits for."""
+        """The ledger's error, while it waits for the end of that."""
 
     def turn(self) -> float:
         try:
@@ -184,12 +184,12 @@ class Role:
 
     @property
     def quiet(self) -> bool:
-        """Has it found nothing to do for a while? A service that does not report this counts as quiet."""
+        """Whether it has found nothing to do for a while. A service that does not report this counts as quiet."""
         return not self._trouble and bool(getattr(self._service, "quiet", True))
 
     @property
     def follows(self) -> bool:
-        """Does it carry out consequences of other processes' writes?"""
+        """Whether it acts on writes of other processes."""
         return hasattr(self._service, "quiet")
 
     def stop(self) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 import milepost as mp
 from milepost.ports.upkeep import ScanCost
-from milepost.testing import VirtualClock
+from milepost.testing import VirtualClock, drain
 
 SIGNED = {"by": "ops", "reason": "a test"}
 
@@ -141,3 +142,61 @@ def test_a_search_that_no_index_serves_reads_every_row_only_if_asked(desk: mp.Mi
     assert len(desk.items("parcels", limit=2, scan=False)) == 2, "without a condition, reading ends with the page"
     [lane] = desk.lanes("parcels", "weigh", [""])
     assert (lane.waiting, lane.in_progress) == (None, None), "it is not counted by reading every row"
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_note_is_a_signed_line_that_changes_nothing_else(kind: str, tmp_path: Path) -> None:
+    url = "memory:" if kind == "memory" else f"sqlite:///{tmp_path}/ledger.db"
+    with mp.open(url, routes=[sorted_route()]) as desk:
+        desk.submit("parcels", {"id": "b", "heavy": True})
+        desk.run(until_idle=0)
+        before = desk.show("parcels", "b")
+        assert before is not None
+        desk.note("parcels", "b", "claimed by Ann", by="ann", data={"claim": "Ann"}, version=before["version"])
+        after = desk.show("parcels", "b")
+        assert after is not None
+        line = after["history"][-1]
+        assert (line["reason"], line["by"], line["note"]) == ("noted", "ann", {"text": "claimed by Ann", "data": {"claim": "Ann"}})
+        assert after["verified"], "the line is part of the chain"
+        assert {name for name in before if before[name] != after[name]} <= {"version", "updated_at", "history", "chain"}
+        with pytest.raises(mp.ActRefused, match="it has changed since") as refused:
+            desk.note("parcels", "b", "claimed by Bob", by="bob", version=before["version"])
+        assert refused.value.kind == "changed-since"
+        with pytest.raises(mp.ActRefused, match="no item with this key"):
+            desk.note("parcels", "z", "claimed by Bob", by="bob")
+        with pytest.raises(mp.UsageError, match="name of its author"):
+            desk.note("parcels", "b", "claimed by Bob", by=" ")
+        with pytest.raises(mp.UsageError, match="bytes"):
+            desk.note("parcels", "b", "x" * 5_000, by="bob")
+
+
+def test_the_pauses_of_a_route_are_listed_with_their_authors(desk: mp.Milepost) -> None:
+    desk.pause("parcels", "weigh", by="ann", reason="the scale is broken", until="1h")
+    [held] = desk.pauses("parcels")
+    assert (held.scope, held.by, held.reason) == ("parcels/weigh", "ann", "the scale is broken")
+    assert held.until is not None
+    with pytest.raises(mp.UsageError, match="letters"):
+        desk.pauses("letters")
+
+
+def test_a_claim_is_asked_for_in_the_ledger_unless_it_is_young() -> None:
+    """The first worker is stopped in its handler, until its lease has run out and another worker has the item."""
+    clock, route, left = VirtualClock(), mp.Route("calls", key="id"), list[float]()
+
+    @route.stage("call")
+    def call(item: mp.Item) -> mp.Outcome:
+        if not left:
+            left.append(desk.claim_left(item, trust="5s"))
+            left.append(desk.claim_left(item))
+            clock.advance("2h")
+            drain(desk, clock)
+            left.append(desk.claim_left(item, trust="5s"))
+            left.append(desk.claim_left(item, trust="3h"))
+        return mp.Done()
+
+    with mp.open("memory:", routes=[route], clock=clock) as desk:
+        desk.submit("calls", {"id": "1"})
+        drain(desk, clock)
+    young, held, lost, believed = left
+    assert young == held > 0
+    assert (lost, believed) == (0, 0)

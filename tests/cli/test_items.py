@@ -139,7 +139,13 @@ def test_list_takes_filters(shell) -> None:
     def keys(*args: str) -> list[str]:
         return [item["key"] for item in shell.ok("list", "parcels", "--json", *args).json["items"]]
 
-    assert keys() == ["A", "B", "C"]
+    assert keys() == ["C", "B", "A"]
+    assert keys("--oldest-first") == ["A", "B", "C"]
+    first = shell.ok("list", "parcels", "--limit", "2")
+    token = first.out.split("--after ")[1].strip()
+    assert keys("--limit", "2", "--after", token) == ["A"]
+    assert "belongs to another search" in shell("list", "parcels", "--status", "live", "--after", token).err
+    assert shell("list", "parcels", "--next", "--after", token).code == 2
     assert sorted(keys("--status", "failed")) == ["B", "C"]
     assert keys("--status", "rejected") == ["B"]
     assert keys("--status", "live") == ["A"]

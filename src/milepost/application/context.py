@@ -11,6 +11,7 @@ from milepost.application.settings import S
 from milepost.core.errors import UsageError
 from milepost.engine.intake import Receipt, start_ms
 from milepost.operations import Operations
+from milepost.ports.documents import TALLY
 from milepost.ports.observer import correlation_id as current_correlation_id
 
 if TYPE_CHECKING:
@@ -50,6 +51,12 @@ class AppContext(Operations, Generic[S]):
         return AppDocuments(self.context, self.name)
 
     @property
+    def tallies(self) -> AppDocuments:
+        """Documents for counts alone. On AWS the function that answers callers may write these, and none of `documents`, which other parts
+        of the application act on."""
+        return AppDocuments(self.context, self.name, TALLY)
+
+    @property
     def context(self) -> Context:
         """The ledger with its routes, for Milepost's own parts; it is not part of the public API."""
         if self._opened is None:
@@ -58,7 +65,8 @@ class AppContext(Operations, Generic[S]):
 
     def work(self, *, until_idle: float = 0) -> None:
         """Work in this process until no item is in progress, every event is delivered, and no item becomes due within `until_idle` seconds.
-        For commands with `ledger="write"`, such as one that cron runs; elsewhere 'milepost up' works already. Ctrl-C drains first."""
+        For commands with `ledger="write"`, such as one that cron runs; elsewhere 'milepost up' works already. Ctrl-C and SIGTERM let running handlers finish,
+        and then end the command (SystemExit)."""
         if self._work is None:
             raise UsageError("work() is for commands that are declared with ledger='write'; elsewhere 'milepost up' does the work")
         self._work(until_idle)

@@ -52,6 +52,7 @@ class ServicePart(Struct, frozen=True):
     name: str
     function: Callable[[AppContext[Any]], None]
     every_ms: int
+    per_process: bool = False
 
 
 class EndpointPart(Struct, frozen=True):
@@ -160,6 +161,7 @@ class Application(Generic[S]):
         self.metric_makers: list[Callable[[AppContext[S]], Iterable[Metric]]] = []
         self.aws_makers: list[Callable[[S], AwsAccess]] = []
         self.alert_makers: list[Callable[[S], Iterable[AlertRule]]] = []
+        self.translate: Callable[[str, Any, Callable[[int], int]], Any] = lambda name, value, place: value
 
     def routes(self, function: F) -> F:
         """Declare the routes: a function of the settings, or of the settings and the application's state."""
@@ -170,6 +172,12 @@ class Application(Generic[S]):
         """Declare a function of the `AppContext` that is called whenever a ledger was opened with the application, before any of its
         handlers runs: there its state may remember the context. It must not write, since a command that only reads calls it too."""
         self.openers.append(function)
+        return function
+
+    def moved(self, function: Callable[[str, Any, Callable[[int], int]], Any]) -> Callable[[str, Any, Callable[[int], int]], Any]:
+        """Declare how a document changes when `milepost move` brings it to another ledger: a function of its name, its value and `place`, which
+        gives for a place in the feed here the one there. Without it, documents are moved as they are."""
+        self.translate = function
         return function
 
     def aws(self, function: Callable[[S], AwsAccess]) -> Callable[[S], AwsAccess]:
@@ -199,12 +207,13 @@ class Application(Generic[S]):
 
         return declare
 
-    def service(self, name: str, *, every: Span) -> Callable[[F], F]:
+    def service(self, name: str, *, every: Span, per_process: bool = False) -> Callable[[F], F]:
         """Declare a function of the `AppContext` that `milepost up` calls at once and then at the interval `every`, in each process: it
-        must be safe to run in two processes at the same time. An exception is logged, and the next call comes as usual."""
+        must be safe to run in two processes at the same time. An exception is logged, and the next call comes as usual. On AWS a schedule calls
+        it in a function, at most every minute, unless it is `per_process`: it does something for its own process alone, such as filling a cache."""
 
         def declare(function: F) -> F:
-            self.services.append(ServicePart(name, function, span_ms(every, f"{self.name}: every of the service {name!r}")))
+            self.services.append(ServicePart(name, function, span_ms(every, f"{self.name}: every of the service {name!r}"), per_process))
             return function
 
         return declare

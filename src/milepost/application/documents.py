@@ -19,16 +19,16 @@ class AppDocuments:
     """The documents of one application, by name. A value is any JSON value. Each write raises the document's version by one; a
     write that names the version it has read fails if another process has written meanwhile."""
 
-    def __init__(self, context: Context, application: str) -> None:
-        self._context, self._prefix = context, f"{application}/"
+    def __init__(self, context: Context, application: str, kind: str = APPLICATION) -> None:
+        self._context, self._prefix, self._kind = context, f"{application}/", kind
 
     def get(self, name: str) -> Document | None:
         """The document with its version; None: there is none."""
-        return self._context.ledger.read_one(APPLICATION, self._prefix + name)
+        return self._context.ledger.read_one(self._kind, self._prefix + name)
 
     def find(self, prefix: str = "") -> dict[str, Document]:
         """All documents whose names begin with this, by name. All documents of all applications are read: keep them few."""
-        found = self._context.ledger.read(APPLICATION)
+        found = self._context.ledger.read(self._kind)
         start = self._prefix + prefix
         return {name.removeprefix(self._prefix): found[name] for name in sorted(found) if name.startswith(start)}
 
@@ -39,11 +39,11 @@ class AppDocuments:
         size = len(msgspec.json.encode(value))
         if size > LARGEST:
             raise UsageError(f"the document {name!r} has {size:,} bytes; at most {LARGEST:,} are kept in one")
-        return self._context.ledger.write(APPLICATION, self._prefix + name, value, expect=expect)
+        return self._context.ledger.write(self._kind, self._prefix + name, value, expect=expect)
 
     def remove(self, name: str, expect: int | None = None) -> bool:
         """Remove a document. False: there is none, or it has another version than `expect`."""
         held = self.get(name)
         if held is None or (expect is not None and held.version != expect):
             return False
-        return self._context.ledger.write(APPLICATION, self._prefix + name, None, expect=held.version)
+        return self._context.ledger.write(self._kind, self._prefix + name, None, expect=held.version)

@@ -23,14 +23,13 @@ from milepost.subscribers.addresses import FORMS, open_subscriber
 log = logging.getLogger(__name__)
 
 KEEP_S = 60.0
-"""How long a quick view, such as the overview, shows the same result of a check."""
+"""How long a quick view, such as the overview, reuses the result of a check."""
 AFRESH_S, QUICK_S = 10.0, 0.5
 """How long `doctor`, and a quick view, wait for a check."""
 
 
 def install(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -> list[AppContext[Any]]:
-    """Add the applications' checks to those of the ledger's context, and tell each application that the ledger is open. Returns the
-    contexts for their other parts."""
+    """Add the applications' checks to the ledger's context, and call their functions for an opened ledger. Returns their contexts."""
     found = list(applications)
     ctx.checks = tuple(_check(ctx, one, part) for one in found for part in one.application.checks)
     for one in found:
@@ -39,17 +38,19 @@ def install(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) ->
     return [one.on(ctx) for one in found]
 
 
-def services(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -> list[AppService | AlertWatch]:
-    """The services of all applications, and the watches for their alerts, for a station."""
+def services(
+    ctx: Context, applications: Iterable[ConfiguredApplication[Any]], *, per_process: bool = True
+) -> list[AppService | AlertWatch]:
+    """The services of all applications, and the watches for their alerts, for a station. Without `per_process`, those that a schedule calls."""
     found: list[AppService | AlertWatch] = []
     for one in applications:
-        found += [AppService(one.on(ctx), part) for part in one.application.services]
+        found += [AppService(one.on(ctx), part) for part in one.application.services if per_process or not part.per_process]
         found += alert_watches(ctx, one.alert_rules, getattr(one.settings, "allow_cidrs", ()))
     return found
 
 
 def alert_watches(ctx: Context, rules: Iterable[AlertRule], allow_cidrs: Sequence[str] = ()) -> list[AlertWatch]:
-    """The watches for these rules. Raises ConfigMistake for an address that is none."""
+    """The watches for these rules. Raises ConfigMistake for an unknown address."""
     return [
         AlertWatch(ctx, rule, [_receiver(rule, address, allow_cidrs) for address in rule.to], f"{rule.name}-{ctx.chance.token()}")
         for rule in rules
@@ -84,12 +85,12 @@ def _check(ctx: Context, one: ConfiguredApplication[Any], part: CheckPart) -> Ch
     return Check(f"{one.name} {part.name}", partial(_results, AppCheck(one.on(ctx), part)), views)
 
 
-def _results(check: AppCheck, look: CheckRun) -> Iterator[CheckResult]:
+def _results(check: AppCheck, run: CheckRun) -> Iterator[CheckResult]:
     # A finding of an application belongs to no single route: only viewers who see all routes get it.
-    if not look.everything:
+    if not run.everything:
         return
     part = check.part
-    for finding in check.findings(afresh=look.thorough):
+    for finding in check.findings(afresh=run.thorough):
         sentence = "" if finding.level == OK else f"{finding.what[:1].upper()}{finding.what[1:]}."
         unready = f"the check {part.name!r} fails; 'milepost doctor' says more" if part.ready and finding.level == BAD else ""
         yield CheckResult(finding, headline=sentence, part=check.app.name, unready=unready)

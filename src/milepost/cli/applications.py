@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -50,12 +51,21 @@ def _with_ledger(name: str, part: CommandPart) -> Callable[..., Any]:
 
 
 def _work(given: CliSettings, ctx: Context, command: str, until_idle: float) -> None:
-    """Run workers, resender and subscribers in the foreground until idle, for a command that works by itself."""
+    """Run workers, resender and subscribers in the foreground until idle, for a command that works by itself. A signal ends the command, after
+    the running work."""
     from milepost.cli.work.foreground import run
     from milepost.runners.logs import logs
 
-    with logs(os.environ.get("MILEPOST_LOG", "text")):
-        run(ctx, {"worker", "resender", "relay"}, given.subscribers(), until_idle, command, given.signer(), given.grace_ms())
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        with logs(os.environ.get("MILEPOST_LOG", "text")):
+            ended_by = run(ctx, {"worker", "resender", "relay"}, given.subscribers(), until_idle, command, given.signer(), given.grace_ms())
+    finally:
+        # Outside of work a signal ends the command at once.
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if ended_by is not None:
+        raise SystemExit(128 + ended_by)
 
 
 def _without_ledger(name: str, part: CommandPart) -> Callable[..., Any]:

@@ -52,14 +52,12 @@ def at_option(text: str, option: str = "--at") -> datetime:
     """The time that the option names. A time without a zone is local time, as in all output of the command line."""
     from datetime import UTC, datetime
 
-    from milepost.core.values.durations import moment_ms
+    from milepost.core.values.durations import local_zone, moment_ms
 
     now = datetime.now(UTC)
     if text.strip().lower() == "now":
         return now
-    zone = datetime.now().astimezone().tzinfo
-    assert zone is not None, "a local time has a zone"
-    return datetime.fromtimestamp(moment_ms(text, round(now.timestamp() * 1000), option, zone) / 1000, UTC)
+    return datetime.fromtimestamp(moment_ms(text, round(now.timestamp() * 1000), option, local_zone()) / 1000, UTC)
 
 
 limit_option = click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most this many.")

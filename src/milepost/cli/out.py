@@ -182,3 +182,11 @@ class _Lines:
             self.last = now
             share = f" ({part * 100 // whole}%)" if whole else ""
             click.echo(f"{self.what}: {done:,}{share}, {done / (now - self.began):,.0f}/s", err=True)
+
+
+def print_next_page(token: str | None, ordered: bool, besides: str = "") -> None:
+    """Say how to get the next page, and whether the page is in order."""
+    if not ordered:
+        click.echo("In no order: more match than this ledger can sort; narrow the search down.")
+    if token is not None:
+        click.echo(f"… and more{f'; {besides}' if besides else ''}. The next page: the same command with --after {token}")

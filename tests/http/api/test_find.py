@@ -63,7 +63,13 @@ def test_an_item_looks_as_the_command_line_shows_it(filled: LiveServer) -> None:
 
     [item] = filled.ctx.ledger.get([("parcels", "p01")])
     assert item is not None
-    assert filled.call("GET", f"{ITEMS}?prefix=p01").body == {"items": [row_view(item)], "next": None, "more": False, "refused": []}
+    assert filled.call("GET", f"{ITEMS}?prefix=p01").body == {
+        "items": [row_view(item)],
+        "next": None,
+        "more": False,
+        "refused": [],
+        "ordered": True,
+    }
 
 
 def test_the_items_of_one_kind_of_error_are_found(filled: LiveServer) -> None:
@@ -110,7 +116,11 @@ def test_pages_of_items_by_age_are_of_one_moment(live_server: LiveServer) -> Non
         ("limit=1001", "limit", "a whole number from 1 to 1000"),
         ("limit=many", "limit", "a whole number from 1 to 1000"),
         ("overdue=perhaps", "overdue", "true or false"),
-        ("colour=red", "colour", "status, stage, lane, group, list, prefix, part, older_than, overdue, nearest, scan, limit, after"),
+        (
+            "colour=red",
+            "colour",
+            "status, stage, lane, group, list, prefix, part, older_than, overdue, nearest, oldest_first, scan, limit, after",
+        ),
     ],
 )
 def test_a_wrong_parameter_is_named_with_what_would_be_right(shared_server: LiveServer, question: str, field: str, expected: str) -> None:
@@ -159,7 +169,13 @@ def test_what_comes_next_is_the_nearest_with_the_reason(live_server: LiveServer)
 
 
 def test_overdue_items_come_with_the_reason_and_in_one_page(live_server: LiveServer) -> None:
-    assert live_server.call("GET", f"{ITEMS}?overdue=true").body == {"items": [], "next": None, "more": False, "refused": []}
+    assert live_server.call("GET", f"{ITEMS}?overdue=true").body == {
+        "items": [],
+        "next": None,
+        "more": False,
+        "refused": [],
+        "ordered": True,
+    }
     assert live_server.call("GET", f"{ITEMS}?overdue=true&after=x").body["field"] == "after"
 
 

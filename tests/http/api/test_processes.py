@@ -81,6 +81,6 @@ def test_failures_are_counted_by_cause(live_server: LiveServer) -> None:
     found = live_server.call("GET", "/api/v1/routes/parcels/groups").body["groups"]
     assert [(group["now"], group["sample"]) for group in found] == [(2, "too heavy"), (1, "the scale is away")]
     chosen = live_server.call("GET", f"/api/v1/routes/parcels/items?group={found[0]['group']}").body["items"]
-    assert [item["key"] for item in chosen] == ["a", "b"]
+    assert [item["key"] for item in chosen] == ["b", "a"]
     assert live_server.call("GET", "/api/v1/routes/letters/groups").body == {"groups": []}
     assert live_server.call("GET", "/api/v1/routes/nowhere/groups").body["code"] == "unknown-route"

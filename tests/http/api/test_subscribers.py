@@ -90,7 +90,7 @@ def test_a_day_is_told_again_after_a_preview_says_how_much_that_is(told: Told) -
     heard = list(told.office.heard)
     preview = told.at.call("POST", f"{OFFICE}/replay", {"since": "36h", "dry_run": True}).body
     assert (preview["lines"], preview["dry_run"], preview["pruned"]) == (2, True, 0)
-    assert told.relay.run_once().told == 0
+    assert told.relay.run_once().delivered == 0
     done = told.at.call("POST", f"{OFFICE}/replay", {"since": preview["since"], **WHY}).body
     assert done == {**preview, "dry_run": False}
     assert told.subscriber()["behind"] == 2

@@ -150,7 +150,7 @@ def test_lists_and_error_groups_of_another_route_are_not_there(at: GuardedServer
 def test_a_place_among_the_items_of_another_route_is_no_place_here(at: GuardedServer, limited: str, everything: str) -> None:
     page = at.call("GET", f"/api/v1/routes/{OTHER}/items?limit=1", key=everything).body
     answer = at.call("GET", f"/api/v1/routes/parcels/items?limit=1&after={page['next']}", key=limited)
-    assert (answer.status, answer.body["detail"]) == (400, "the cursor is invalid, or belongs to another query")
+    assert (answer.status, "belongs to another search" in answer.body["detail"]) == (400, True)
 
 
 @pytest.mark.parametrize("verb", ["retry", "cancel"])

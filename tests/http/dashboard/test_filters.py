@@ -104,7 +104,7 @@ def test_a_wrong_age_is_told_beside_the_field(at: GuardedServer, age: str) -> No
         ("status=lost", "There is no status 'lost'"),
         ("group=none", "There is no error group 'none'"),
         ("list=april.txt", "Route 'parcels' has no list 'april.txt'"),
-        ("after=x", "The cursor is invalid, or belongs to another query"),
+        ("after=x", "The token of the next page is invalid, or belongs to another search"),
         (f"list={quote(MARKUP)}", f"has no list '{MARKUP}'"),
     ],
 )

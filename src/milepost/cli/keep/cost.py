@@ -40,6 +40,8 @@ MILLION = 1_000_000
     "--batch", type=click.IntRange(1, 100), default=10, show_default=True, help="Average batch size, of messages and of stream records."
 )
 @click.option("--takes", metavar="SPAN", default="100ms", show_default=True, help="Time of a handler call.")
+@click.option("--sends", type=click.IntRange(0), default=0, show_default=True, metavar="BYTES", help="Bytes a handler sends out of AWS.")
+@click.option("--endpoint", is_flag=True, help="Each item comes by a request of its own, through API Gateway.")
 @click.option("--adopted", is_flag=True, help="Other programs write the rows; the relay adopts them.")
 @click.option("--no-lambda", "own", is_flag=True, help="Relay and workers run as your own processes.")
 @json_option
@@ -116,6 +118,8 @@ def _show(need: Need, usage: Usage, prices: Prices, items: float) -> None:
         "SQS": f"{need.queue_requests:.2f} requests, {need.messages:.1f} messages",
         "SNS": f"{need.publishes:.2f} publishes, {need.events:.1f} events",
         "Lambda": f"{need.invocations:.2f} calls, {need.gb_seconds:.3f} GB-s",
+        "API Gateway": f"{need.api_requests:.1f} requests",
+        "data out": f"{need.bytes_out:,.0f} bytes",
         "S3": f"{blobs:.1f} requests",
         "CloudWatch logs": f"{need.log_bytes:,.0f} bytes",
         "a month's storage": f"{need.kept_bytes + need.blob_bytes:,.0f} bytes",
@@ -149,6 +153,8 @@ def _view(route: Route, need: Need, usage: Usage, prices: Prices, items: float) 
             "queue_requests": need.queue_requests,
             "events": need.events,
             "publishes": need.publishes,
+            "api_requests": need.api_requests,
+            "bytes_out": need.bytes_out,
             "invocations": need.invocations,
             "gb_seconds": need.gb_seconds,
             "stream_records": need.records,

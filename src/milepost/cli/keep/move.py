@@ -40,7 +40,8 @@ def move(
 ) -> int:
     """Move the items to a ledger on AWS.
 
-    Moves rows, contents, histories byte for byte, seals, lists, pauses, limits, acts and subscriber cursors. Stop all processes first.
+    Moves rows, contents, histories byte for byte, seals, lists, pauses, limits, acts, subscriber cursors, alerts, and the documents of applications whose
+    routes all move, such as destinations and figures; names what it leaves. Stop all processes first.
     The routes are locked in both ledgers until everything has been compared; then this ledger points to the new one. If interrupted, run
     the same command again. Exit code 1 if something differs.
     """
@@ -65,6 +66,11 @@ def move(
                 by=who,
                 reason=why,
                 dry_run=dry_run,
+                applications={
+                    one.name: one.application.translate
+                    for one in given.applications()
+                    if one.routes and {route.name for route in one.routes} <= set(names)
+                },
                 on_progress=lambda what, done, whole: on_progress(done, done, whole),
             )
     report.to = to_url
@@ -144,6 +150,9 @@ def _print_report(report: MoveReport) -> None:
             else "has received everything, and receives new events from there"
         )
         to.print(f"{safe(name)} {rest}.")
+    if report.left and not report.before:
+        names = ", ".join(report.left[:SHOWN]) + (f" and {len(report.left) - SHOWN:,} more" if len(report.left) > SHOWN else "")
+        to.print(f"Not moved: {safe(names)}. Make them again there if they are needed.", soft_wrap=True)
     if report.finished:
         to.print(f'From now on use the new ledger for these routes: ledger = "{safe(report.to)}"', soft_wrap=True)
     if report.differences:

@@ -12,7 +12,7 @@ from milepost.cli.out import console, print_json, safe, show_table, table
 from milepost.core.errors import MilepostError
 
 if TYPE_CHECKING:
-    from milepost.engine.acts.foreign_rows import AsideView
+    from milepost.engine.acts.foreign_rows import QuarantineEntryView
     from milepost.ports.foreign_rows import Adopted
 
 
@@ -142,7 +142,7 @@ def _print_report(answers: list[Adopted]) -> None:
             click.echo(f"milepost: {answer.key}: {answer.why}", err=True)
 
 
-def _what(aside: AsideView) -> str:
+def _what(aside: QuarantineEntryView) -> str:
     """The route of a row or a change, or the queue of a message."""
     content: Any = aside.content if isinstance(aside.content, dict) else {}
     if aside.kind == "message":

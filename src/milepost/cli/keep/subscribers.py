@@ -37,7 +37,7 @@ def subscribers(given: CliSettings, as_json: bool) -> None:
     shown = table("name", "last event", "lines behind", "parked", "problem", right=["lines behind", "parked"])
     for one in found:
         trouble = one.error or ("silent" if one.silent else "")
-        shown.add_row(safe(one.name), _last_event(one.told_at, now), f"{one.behind:,}", f"{len(one.parked):,}", safe(trouble))
+        shown.add_row(safe(one.name), _last_event(one.last_event_at, now), f"{one.behind:,}", f"{len(one.parked):,}", safe(trouble))
     show_table(shown)
     to = console()
     for parked in [parked for one in found for parked in one.parked][:SHOWN]:

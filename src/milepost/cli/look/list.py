@@ -9,7 +9,7 @@ import click
 from milepost.cli.config import CliSettings
 from milepost.cli.filters import confirm_cost, filters, query_of, yes_option
 from milepost.cli.options import json_option, settings
-from milepost.cli.out import console, print_json, safe, show_table, styled, table
+from milepost.cli.out import console, print_json, print_next_page, safe, show_table, styled, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,16 +22,32 @@ if TYPE_CHECKING:
 @filters
 @click.option("--overdue", "late", is_flag=True, help="Only overdue items, with the reason; the most overdue first.")
 @click.option("--next", "coming", is_flag=True, help="Only items that will complete the route next, the nearest first.")
+@click.option("--oldest-first", is_flag=True, help="The item that was accepted first comes first [the last one].")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most this many.")
+@click.option("--after", metavar="TOKEN", help="The next page, by the token that the page before has printed.")
 @yes_option
 @json_option
 @settings
-def list_items(given: CliSettings, route: str, late: bool, coming: bool, limit: int, yes: bool, as_json: bool, **chosen: Any) -> None:
-    """List items by status, stage, lane, error, age or list."""
-    from milepost.engine.views.items import each, row_view
+def list_items(
+    given: CliSettings,
+    route: str,
+    late: bool,
+    coming: bool,
+    oldest_first: bool,
+    limit: int,
+    after: str | None,
+    yes: bool,
+    as_json: bool,
+    **chosen: Any,
+) -> None:
+    """List items by status, stage, error and more, newest first."""
+    from milepost.engine.views.items import row_view
+    from milepost.engine.views.page_tokens import find_page
 
     if late and coming:
         raise click.UsageError("give either --overdue or --next")
+    if (late or coming) and (oldest_first or after):
+        raise click.UsageError("--overdue and --next have an order of their own, and one page: give --limit")
     if late or coming:
         _print_late_or_next(given, route, late, limit, yes, as_json, chosen)
         return
@@ -39,10 +55,11 @@ def list_items(given: CliSettings, route: str, late: bool, coming: bool, limit: 
         now = ctx.clock.now()
         query = query_of(ctx, route, **chosen)
         confirm_cost(ctx, query, yes, quiet=as_json)
-        items = list(each(ctx, query, limit + 1))
-    more, items = len(items) > limit, items[:limit]
+        found = find_page(ctx, query, (route, chosen), oldest_first=oldest_first, after=after, limit=limit)
+    items = found.items
     if as_json:
-        print_json({"items": [row_view(item) for item in items], "more": more})
+        shown_items = [row_view(item) for item in items]
+        print_json({"items": shown_items, "more": found.next is not None, "next": found.next, "ordered": found.ordered})
         return
     if not items:
         click.echo("No item matches.")
@@ -57,10 +74,8 @@ def list_items(given: CliSettings, route: str, late: bool, coming: bool, limit: 
         note = note if len(note) <= 120 else f"{note[:119]}…"
         here = ago(row.entered_at, now)
         shown.add_row(safe(row.key), safe(row.stage), styled(row.status), str(row.attempts), here, safe(note))
-    to = console()
     show_table(shown)
-    if more:
-        to.print(f"… and more: this is the first {limit}; give --limit, or 'milepost export {safe(route)}'.")
+    print_next_page(found.next, found.ordered, f"'milepost export {route}' has them all")
 
 
 def _print_late_or_next(given: CliSettings, route: str, late: bool, limit: int, yes: bool, as_json: bool, chosen: dict[str, Any]) -> None:

@@ -46,8 +46,9 @@ def run(
     grace_ms: int | None = None,
     applications: Sequence[ConfiguredApplication[Any]] = (),
     watches: Sequence[Service] = (),
-) -> None:
-    """Work until a signal arrives or until idle; print what runs, and at the end how many items ended."""
+) -> int | None:
+    """Work until a signal arrives or until idle; print what runs, and at the end how many items ended. Returns the number of the signal that
+    ended it; None: it was idle."""
     from milepost.application.installation import services
     from milepost.core.values.durations import short_span
     from milepost.runners.process import tune_garbage_collection
@@ -56,7 +57,7 @@ def run(
     tune_garbage_collection()
     beside = [*services(ctx, applications), *watches]
     station = Station(ctx, subscribers=subscribers, services=beside, roles=roles, signer=signer, grace_ms=grace_ms)
-    stop_on_signal(station.stop)
+    received = stop_on_signal(station.stop)
     receivers = f"; events to {', '.join(subscriber.name for subscriber in subscribers)}" if subscribers else ""
     until = "until idle" if until_idle is not None else "until Ctrl-C"
     say(f"milepost {name}: {', '.join(ctx.plans)} on {ctx.ledger.url}{receivers}; {until}")
@@ -66,12 +67,15 @@ def run(
     ended = {word: n - before.get(word, 0) for word, n in _ended(ctx).items() if n > before.get(word, 0)}
     counted = ", ".join(f"{n:,} {word}" for word, n in ended.items()) or "no item ended"
     say(f"milepost {name}: stopped after {short_span((monotonic() - began) * 1000)}: {counted}")
+    return received[0] if received else None
 
 
-def stop_on_signal(stop: Callable[[], None]) -> None:
-    """Drain on the first signal; stop at once on the second (nothing is lost: the leases expire)."""
+def stop_on_signal(stop: Callable[[], None]) -> list[int]:
+    """Drain on the first signal; stop at once on the second (nothing is lost: the leases expire). The list gets the number of the first."""
+    received: list[int] = []
 
     def first(number: int, _frame: Any) -> None:
+        received.append(number)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         stop()
@@ -88,6 +92,7 @@ def stop_on_signal(stop: Callable[[], None]) -> None:
     # The terminal was closed. An ignored SIGHUP (nohup) stays ignored.
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, first)
+    return received
 
 
 def _ended(ctx: Context) -> dict[str, int]:

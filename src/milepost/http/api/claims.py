@@ -78,7 +78,7 @@ class Extensions(Struct, frozen=True):
     leases: list[Extended]
 
 
-class Said(Struct, frozen=True, forbid_unknown_fields=True):
+class ItemOutcome(Struct, frozen=True, forbid_unknown_fields=True):
     """The outcome of one item: an object with `type` `done`, `not-yet`, `handed-over`, `retry` or `reject`."""
 
     key: str
@@ -87,7 +87,7 @@ class Said(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Settle(Struct, frozen=True, forbid_unknown_fields=True):
-    outcomes: Annotated[list[Said], Meta(min_length=1, max_length=1000)]
+    outcomes: Annotated[list[ItemOutcome], Meta(min_length=1, max_length=1000)]
 
 
 class SettleAnswer(Struct, frozen=True):

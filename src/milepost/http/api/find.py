@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import base64
-from hashlib import sha256
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from milepost.core.errors import UsageError
-from milepost.core.item import Item
 from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
 from milepost.engine.evidence.volumes import OnVolume, all_items, files_on
 from milepost.engine.views.items import row_view, stage_names, status
 from milepost.engine.views.late_items import late_item_view, nearest, overdue
+from milepost.engine.views.page_tokens import WRONG_TOKEN, PageToken, find_page, make_token, read_token
 from milepost.engine.views.queries import CONFIRM_ROWS, WARN_ROWS, WORDS, choose, cost_text
 from milepost.engine.views.snapshot import Snapshot, snapshots
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.protocol.problems import problem_error
+from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.state import ServerState
 from milepost.ports.items import Query
 
@@ -57,6 +54,7 @@ class ItemsQuery(Chosen, frozen=True, kw_only=True):
 
     overdue: bool = False
     nearest: bool = False
+    oldest_first: bool = False
     scan: bool = False
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     after: str | None = None
@@ -114,14 +112,8 @@ class ItemPage(Struct, frozen=True):
     next: str | None
     more: bool
     refused: list[DamagedItem] = []
-
-
-class PageCursor(Struct, frozen=True):
-    """The place where a page ended, and the query that it belongs to: it is refused with another query."""
-
-    check: str
-    place: Any
-    before: int | None = None
+    ordered: bool = True
+    """False: more items match than this ledger can put in order of time; they come in its own order."""
 
 
 @ENDPOINTS.add(
@@ -135,7 +127,8 @@ class PageCursor(Struct, frozen=True):
 )
 def find(state: ServerState, call: Call) -> Answer:
     """`status` is a status, `failed` or `live`, and like `stage` may be repeated; `list` is a list's name or id; `part` is `FIELD=VALUE`, a
-    part of a key of several fields (`batchId=B-7`), and may be repeated; `older_than` is a span such as `2d`; `overdue=true` selects
+    part of a key of several fields (`batchId=B-7`), and may be repeated; the item that was accepted last comes first, or with
+    `oldest_first=true` the first; `older_than` is a span such as `2d`; `overdue=true` selects
     overdue items, the longest overdue first, and `nearest=true` those closest to completion, each with the reason why it waits (both
     answer with one page: use a larger `limit`). If no index of the ledger serves the query and the table is large, add `scan=true` to read
     all of it."""
@@ -152,26 +145,20 @@ def find(state: ServerState, call: Call) -> Answer:
         now, ask = state.ctx.clock.now(), overdue if wanted.overdue else nearest
         asked, more = ask(state.ctx, query, wanted.limit)
         return Answer(ItemPage([late_item_view(one, now) for one in asked], None, more), headers=headers)
-    begun = None if wanted.after is None else open_cursor(plan.name, wanted, wanted.after)
-    if begun is not None:
-        query = replace(query, after=begun.place, entered_before=begun.before)
-    items, damaged, place = _page(state.ctx, query, wanted.limit)
-    following = None if place is None else make_cursor(plan.name, wanted, place, query.entered_before)
-    return Answer(ItemPage([row_view(item) for item in items], following, following is not None, damaged), headers=headers)
+    search = (plan.name, replace(wanted, after=None, limit=1, scan=False, oldest_first=False))
+    try:
+        found = find_page(
+            state.ctx, query, search, oldest_first=wanted.oldest_first, after=wanted.after, limit=wanted.limit, reads=READS
+        )  # fmt: skip
+    except UsageError as error:
+        raise _wrong_cursor(str(error)) from None
+    damaged = [DamagedItem(refused.key, refused.reason) for refused in found.refused]
+    items = [row_view(item) for item in found.items]
+    return Answer(ItemPage(items, found.next, found.next is not None, damaged, found.ordered), headers=headers)
 
 
-def _page(ctx: Context, query: Query, limit: int) -> tuple[list[Item], list[DamagedItem], Any]:
-    """At most so many items, the damaged ones among them, and the place to continue."""
-    found: list[Item] = []
-    damaged: list[DamagedItem] = []
-    for _ in range(READS):
-        page = ctx.ledger.find(replace(query, limit=limit - len(found)))
-        found += page.items
-        damaged += [DamagedItem(refused.key, refused.reason) for refused in page.refused]
-        query = replace(query, after=page.next)
-        if page.next is None or len(found) == limit:
-            break
-    return found, damaged, query.after
+def _wrong_cursor(text: str) -> ProblemError:
+    return problem_error("wrong-value", text, field="after", expected="the `next` of a page")
 
 
 def afford(ctx: Context, query: Query, scan: bool, *, way: str = "scan=true") -> dict[str, str]:
@@ -185,31 +172,6 @@ def afford(ctx: Context, query: Query, scan: bool, *, way: str = "scan=true") ->
         price = {} if cost.dollars is None else {"dollars": cost.dollars}
         raise problem_error("costly", text, field="scan", expected=f"{way}, to read them all", rows=cost.rows, units=cost.units, **price)
     return {"Milepost-Cost": text}
-
-
-def make_cursor(route: str, wanted: ItemsQuery, place: Any, before: int | None) -> str:
-    """A place in the answer to this query, as opaque text."""
-    cursor = PageCursor(_check(route, wanted, place, before), place, before)
-    return base64.urlsafe_b64encode(msgspec.json.encode(cursor)).decode().rstrip("=")
-
-
-def open_cursor(route: str, wanted: ItemsQuery, text: str) -> PageCursor:
-    """The place; raises a problem if it belongs to another query, or was changed."""
-    refused = problem_error(
-        "wrong-value", "the cursor is invalid, or belongs to another query", field="after", expected="the `next` of a page"
-    )
-    try:
-        cursor = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=PageCursor)
-    except (ValueError, RecursionError):
-        raise refused from None
-    if cursor.check != _check(route, wanted, cursor.place, cursor.before):
-        raise refused
-    return cursor
-
-
-def _check(route: str, wanted: ItemsQuery, place: Any, before: int | None) -> str:
-    question = replace(wanted, after=None, limit=1, scan=False)
-    return sha256(msgspec.json.encode((route, question, place, before), order="sorted")).hexdigest()[:16]
 
 
 class VolumeWanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -239,13 +201,15 @@ def volume_items(state: ServerState, call: Call) -> Answer:
     """Taken from the results of the stages. Every item of the route is read, some at a time: continue with `next` until it is null. Items
     whose rows have left are not included; `milepost volume` reads their kept evidence too."""
     plan, wanted, volume = state.plan(call), call.query, call.path["volume"]
-    question = ItemsQuery(prefix=f"volume {volume}")
-    begun = None if wanted.after is None else open_cursor(plan.name, question, wanted.after)
-    query = replace(all_items(plan.name), after=None if begun is None else begun.place, limit=wanted.limit)
+    search = (plan.name, "volume", volume)
+    begun = PageToken("", None) if wanted.after is None else read_token(search, wanted.after)
+    if begun is None:
+        raise _wrong_cursor(WRONG_TOKEN)
+    query = replace(all_items(plan.name), after=begun.place, limit=wanted.limit)
     headers = afford(state.ctx, query, wanted.scan)
     page = state.ctx.ledger.find(query)
     found = [OnVolume(item.key, item.row.status.value, files) for item in page.items if (files := files_on(item.results, volume))]
-    following = None if page.next is None else make_cursor(plan.name, question, page.next, None)
+    following = None if page.next is None else make_token(search, page.next)
     return Answer(VolumeItems(found, following), headers=headers)
 
 

@@ -28,6 +28,6 @@ class Groups(Struct, frozen=True):
     problems=("unknown-route",),
     summary="Failures by cause",
 )
-def causes(state: ServerState, call: Call) -> Answer:
+def list_groups(state: ServerState, call: Call) -> Answer:
     """As `milepost groups ROUTE --json`: from counters of the ledger, so the call is cheap for any number of items."""
     return Answer(Groups(groups(state.ctx, state.plan(call).name)))

@@ -34,13 +34,13 @@ class SubmitAnswer(Struct, frozen=True, omit_defaults=True):
     expected: str = ""
 
 
-class TakenMany(Struct, frozen=True):
+class SubmitAnswers(Struct, frozen=True):
     """One answer for each item, in the order given."""
 
     receipts: list[SubmitAnswer]
 
 
-class Handing(Struct, frozen=True, kw_only=True):
+class SubmitQuery(Struct, frozen=True, kw_only=True):
     """`not_before`: new items do not start earlier. `failed_again`: accept failed keys again whose rows were pruned, for this
     `reason`. The other parameters are for a list: its name; whether it is the whole master list (`full`); whether a CSV has no header;
     whether to change nothing (`dry_run`); whether to replace known items whose content differs, why, and also COMPLETED ones (`rerun`)."""
@@ -60,9 +60,9 @@ class Handing(Struct, frozen=True, kw_only=True):
     "POST",
     "/api/v1/routes/{route}/items",
     scope="submit",
-    query=Handing,
+    query=SubmitQuery,
     body=dict[str, Any] | list[dict[str, Any]],
-    answers={201: SubmitAnswer, 200: SubmitAnswer | TakenMany | ListAnswer},
+    answers={201: SubmitAnswer, 200: SubmitAnswer | SubmitAnswers | ListAnswer},
     problems=("unknown-route", "conflict", "malformed-item", "too-slow"),
     summary="Submit an item, several, or a list of any length",
     types=("application/json", *FORMS),
@@ -85,7 +85,7 @@ async def submit(state: ServerState, call: Call) -> Answer:
         return await take_in_stream(state, call, kind)
     asked = call.query
     start = asked.not_before
-    if asked != Handing(not_before=start, failed_again=asked.failed_again, reason=asked.reason) or (
+    if asked != SubmitQuery(not_before=start, failed_again=asked.failed_again, reason=asked.reason) or (
         asked.reason and not asked.failed_again
     ):
         raise problem_error(
@@ -104,7 +104,7 @@ async def submit(state: ServerState, call: Call) -> Answer:
                 "wrong-value", f"{len(call.body):,} items are too many for one call", expected=f"at most {MANY:,}, or a list as NDJSON"
             )
         receipts = await state.submitting.submit_many(plan.name, call.body, call.caller.name, start, again)
-        return Answer(TakenMany([_taken(receipt) for receipt in receipts]))
+        return Answer(SubmitAnswers([_taken(receipt) for receipt in receipts]))
     if start is None and again is None:
         receipt = await state.submitting.submit(plan.name, call.body, call.caller.name)
     else:
@@ -170,12 +170,12 @@ def history(state: ServerState, call: Call) -> Answer:
     return Answer(History(found["route"], found["key"], found["sealed"], found["chain"], found["history"]))
 
 
-class Moment(Struct, frozen=True):
+class StoryMoment(Struct, frozen=True):
     at: str | None
     text: str
 
 
-class Telling(Struct, frozen=True):
+class ItemStory(Struct, frozen=True):
     """Sentences, in reading order. `can`: commands that are possible now."""
 
     route: str
@@ -183,7 +183,7 @@ class Telling(Struct, frozen=True):
     where: str
     why: list[str]
     next: list[str]
-    happened: list[Moment]
+    happened: list[StoryMoment]
     can: list[str]
     warnings: list[str]
 
@@ -192,14 +192,14 @@ class Telling(Struct, frozen=True):
     "GET",
     "/api/v1/routes/{route}/story/{key:path}",
     scope="read",
-    answers={200: Telling},
+    answers={200: ItemStory},
     problems=("unknown-route", "unknown-item"),
     summary="The story of an item, in sentences",
 )
-def told(state: ServerState, call: Call) -> Answer:
+def show_story(state: ServerState, call: Call) -> Answer:
     """Status and stage, why it waits, what happens next, what has happened, and what an operator can do: as `milepost show` prints it."""
     found = story(state.ctx, state.plan(call).name, call.path["key"], instant)
     if found is None:
         raise _unknown(call)
-    happened = [Moment(iso(one.at), one.text) for one in found.happened]
-    return Answer(Telling(found.route, found.key, found.where, found.why, found.next, happened, found.can, found.warnings))
+    happened = [StoryMoment(iso(one.at), one.text) for one in found.happened]
+    return Answer(ItemStory(found.route, found.key, found.where, found.why, found.next, happened, found.can, found.warnings))

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, field
 
 from milepost.core.errors import UsageError
 from milepost.engine.events.cursors import SubscriberView, forget_subscriber, live_cursors
-from milepost.engine.events.cursors import subscribers as all_told
+from milepost.engine.events.cursors import subscribers as all_subscribers
 from milepost.engine.events.parked_events import release as release_event
 from milepost.engine.events.replay import Replay, moment_ms
 from milepost.engine.events.replay import replay as tell_again
@@ -28,7 +28,7 @@ class Subscribers(Struct, frozen=True):
     subscribers: list[SubscriberView]
 
 
-class Releasing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReleaseRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The parked items: all, those of a route, or one (`route` and `key`); the reason, and the person for whom the caller acts."""
 
     reason: Why
@@ -44,7 +44,7 @@ class Released(Struct, frozen=True):
     released: int
 
 
-class Replaying(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReplayRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The start: `since`, a span back (`2d`) or a time (ISO-8601), or `after`, a place in the feed (the id of an event there)."""
 
     reason: Annotated[str, Meta(max_length=1000)] = ""
@@ -63,14 +63,14 @@ class Forgotten(Struct, frozen=True):
 def subscribers(state: ServerState, call: Call) -> Answer:
     """As `milepost subscribers --json`. Parked items are shown only for routes that the caller sees. A caller who sees only some routes
     does not see a subscriber's cursor and its own `error`, because these concern the items of all routes."""
-    return Answer(Subscribers(all_told(state.ctx, call.caller.narrowed)))
+    return Answer(Subscribers(all_subscribers(state.ctx, call.caller.narrowed)))
 
 
 @ENDPOINTS.add(
     "POST",
     f"{ONE}/release",
     scope="operate",
-    body=Releasing,
+    body=ReleaseRequest,
     answers={200: Released},
     problems=("unknown-subscriber", "unknown-route"),
     summary="Try parked items again now",
@@ -93,7 +93,7 @@ def release(state: ServerState, call: Call) -> Answer:
     "POST",
     f"{ONE}/replay",
     scope="operate",
-    body=Replaying,
+    body=ReplayRequest,
     answers={200: Replay},
     problems=("unknown-subscriber",),
     summary="Send past events to a subscriber again",

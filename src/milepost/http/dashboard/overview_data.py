@@ -13,7 +13,7 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.core.values.durations import iso, short_span
 from milepost.engine.context import Context
-from milepost.engine.health.overdue import WAITING
+from milepost.engine.health.stage_problems import WAITING
 from milepost.engine.views.items import own_route
 from milepost.engine.views.snapshot import Snapshot, StageView
 from milepost.http.dashboard.charts.ended import Chart, hours_chart, minutes_chart

@@ -60,7 +60,7 @@ class Feed:
 
     def __init__(self, ctx: Context, pool: Executor) -> None:
         self._ctx, self._pool = ctx, pool
-        self._poll_s = POLL_REMOTE_S if "pulse" in ctx.ledger.missing_capabilities else POLL_S
+        self._poll_s = POLL_REMOTE_S if "change counter" in ctx.ledger.missing_capabilities else POLL_S
         self.heartbeat_s = HEARTBEAT_S
         self.listeners = 0
         self.reads = 0

@@ -113,7 +113,7 @@ class Waiting:
                     now = self._ctx.clock.now()
                     if felt != change_counter or (next_at is not None and next_at <= now):
                         change_counter, next_at = felt, await self._ask(line)
-                        if next_at is None and "pulse" in ledger.missing_capabilities:
+                        if next_at is None and "change counter" in ledger.missing_capabilities:
                             next_at = now + QUIET_MS
                     await asyncio.sleep(POLL_S)
                 except Exception as error:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
+from urllib.request import urlopen
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from msgspec import to_builtins
+from msgspec.structs import replace
 from playwright.sync_api import Page, expect
 from tests.applications.deposits.deposits_service import (
     DEPOSITED,
@@ -21,7 +26,12 @@ from tests.applications.deposits.deposits_service import (
     with_manual_deposits,
 )
 
+from milepost.applications.deposits.people import pages
 from milepost.applications.deposits.people.claims import claim
+from milepost.applications.deposits.rounds import word_counts
+from milepost.applications.deposits.runs.journal import RunJournal
+from milepost.applications.deposits.runs.process import this_process
+from milepost.applications.deposits.runs.record import begun
 
 Open = Callable[..., Page]
 
@@ -31,6 +41,11 @@ def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DepositsServ
     with deposits_service(tmp_path, monkeypatch) as service:
         with_manual_deposits(service)
         yield service
+
+
+def requests_json(url: str) -> Any:
+    with urlopen(url, timeout=60) as answer:
+        return json.load(answer)
 
 
 def doi_url(at: DepositsService, doi: str) -> str:
@@ -50,6 +65,24 @@ def test_the_overview_shows_runs_digests_and_how_many_need_people(at: DepositsSe
     expect(page.get_by_role("region", name="Mail mailed")).to_contain_text("librarian@example.org")
     expect(page.get_by_role("region", name="Needs a manual deposit")).to_contain_text("Fetch the PDF from the publisher by hand")
     expect(page.get_by_role("region", name="Deposited")).to_contain_text(DEPOSITED)
+
+
+def test_a_run_whose_process_is_gone_is_shown_as_interrupted_and_one_that_runs_as_running(at: DepositsService, window: Open) -> None:
+    counts = word_counts(at.app)
+    gone = begun("gone", at.app.now(), replace(this_process(), started="0"), counts)
+    at.app.documents.put("run/gone", to_builtins(replace(gone, step="working on DOIs")))
+    page = window()
+    with RunJournal(at.app, lambda: counts) as journal:
+        journal.note(step="taking in lists")
+        page.goto(f"{at.url}/deposits")
+        rows = page.get_by_role("region", name="Runs").get_by_role("row")
+        expect(rows.filter(has_text="running")).to_contain_text("It is taking in lists")
+        expect(rows.filter(has_text="interrupted")).to_contain_text("ended while it was working on DOIs. The next run reports what it did.")
+        states = [one["state"] for one in requests_json(f"{at.url}/api/v1/deposits/runs")["runs"]]
+        assert sorted(states) == ["finished", "finished", "interrupted", "running"]
+    at.round()
+    page.reload()
+    expect(rows.filter(has_text="interrupted")).to_contain_text("The next run has reported it.")
 
 
 def test_a_deposited_doi_shows_its_metadata_files_and_links(at: DepositsService, window: Open) -> None:
@@ -101,6 +134,7 @@ def test_a_claim_of_another_person_is_refused_on_an_old_page(at: DepositsService
     with page.expect_navigation():
         page.get_by_role("button", name="I do this one").click()
     expect(page.get_by_role("alert")).to_contain_text("is claimed by Bob")
+    page.get_by_label("Your name").fill("Ann")
     with page.expect_navigation():
         page.get_by_role("button", name="Release").click()
     expect(page.get_by_role("button", name="I do this one")).to_be_visible()
@@ -138,13 +172,52 @@ def test_dois_are_requeued_and_abandoned_with_a_reason(at: DepositsService, wind
 
 def test_the_worklist_is_exported_as_a_table(at: DepositsService, window: Open) -> None:
     page = window()
-    page.goto(f"{at.url}/deposits/worklist?prefix=10.1002/x")
+    page.goto(f"{at.url}/deposits/worklist")
+    page.get_by_label("DOI, or a part of it").fill(f"https://doi.org/{NO_PDF.upper()}")
+    page.get_by_role("button", name="Find").click()
     expect(page.get_by_role("article")).to_have_count(1)
+    expect(page.get_by_role("heading", name="3 DOIs need a manual deposit")).to_be_visible()
     with page.expect_download() as download:
-        page.get_by_role("link", name="Export as CSV").click()
+        page.get_by_role("link", name="Export it as CSV").click()
     assert download.value.suggested_filename == "manual-deposits.csv"
     rows = csv.DictReader(io.StringIO(Path(download.value.path()).read_text("utf-8-sig")))
     assert [row["doi"] for row in rows] == [NO_PDF]
+
+
+def test_the_worklist_has_pages_and_a_form_returns_to_its_own(at: DepositsService, window: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "SHOWN_WORK", 1)
+    page = window()
+    page.goto(f"{at.url}/deposits/worklist")
+    seen = []
+    for place in ("1 to 1 of 3", "2 to 2 of 3", "3 to 3 of 3"):
+        expect(page.locator(".pager")).to_contain_text(place)
+        seen.append(page.get_by_role("article").get_attribute("aria-label"))
+        if place != "3 to 3 of 3":
+            page.get_by_role("link", name="Next").click()
+    assert sorted(str(doi) for doi in seen) == sorted([NO_PDF, NO_RECORD, UNKNOWN])
+    page.get_by_role("link", name="Previous").click()
+    expect(page.get_by_role("article", name=seen[1])).to_be_visible()
+    page.get_by_label("Your name").fill("Ann Lee")
+    with page.expect_navigation():
+        page.get_by_role("button", name="I do this one").click()
+    expect(page.get_by_role("article", name=seen[1])).to_contain_text("Ann Lee does this one")
+    page.get_by_label("Your name").fill("Carl")
+    with page.expect_navigation():
+        page.get_by_role("button", name="Release").click()
+    expect(page.get_by_role("button", name=f"I do this one: {seen[1]}")).to_be_visible()
+    page.goto(doi_url(at, str(seen[1])))
+    happened = page.get_by_role("region", name="What happened")
+    expect(happened).to_contain_text("Ann Lee does this one")
+    expect(happened).to_contain_text("by local for Carl")
+
+
+def test_the_worklist_over_http(at: DepositsService) -> None:
+    first = requests_json(f"{at.url}/api/v1/deposits/worklist?limit=2")
+    second = requests_json(f"{at.url}/api/v1/deposits/worklist?limit=2&after={quote(first['after'])}")
+    assert (first["waiting"], len(first["deposits"]), len(second["deposits"]), second["after"]) == (3, 2, 1, None)
+    back = requests_json(f"{at.url}/api/v1/deposits/worklist?limit=2&before={quote(second['before'])}")
+    assert back == first
+    assert requests_json(f"{at.url}/api/v1/deposits/worklist?search=NO-PDF")["deposits"][0]["doi"] == NO_PDF
 
 
 @pytest.mark.parametrize("look", [{"color_scheme": "light"}, {"color_scheme": "dark"}], ids=["light", "dark"])

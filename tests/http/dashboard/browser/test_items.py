@@ -138,7 +138,7 @@ def test_an_act_on_the_whole_route_is_asked_about_twice(full: LiveServer, window
 
 def test_the_keyboard_alone_is_enough(full: LiveServer, window: Open) -> None:
     page = window()
-    page.goto(f"{full.url}/items/parcels?status=failed")
+    page.goto(f"{full.url}/items/parcels?status=failed&oldest_first=true")
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="To the content")).to_be_focused()
     page.keyboard.press("j")

@@ -73,10 +73,46 @@ def test_an_outage_is_begun_and_ended_with_the_keyboard_alone(at: Service, windo
     page.goto(f"{at.url}/")
     expect(page.get_by_text("crm is being moved").first).to_be_visible()
     page.goto(f"{at.url}/notifications/destinations/crm")
-    page.get_by_label("Why it may go on").fill("it is back")
+    page.get_by_label("Resume it because").fill("it is back")
     with page.expect_navigation():
         page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Healthy")).to_be_visible()
+
+
+def test_a_time_of_day_is_in_the_time_zone_of_the_browser_and_the_reason_is_on_every_page(at: Service, window: Open) -> None:
+    page = window(timezone_id="Asia/Tokyo")
+    page.goto(f"{at.url}/notifications/destinations/crm")
+    expect(page.get_by_text("your time zone (Asia/Tokyo)")).to_be_visible()
+    page.get_by_label("The partner is down because").fill("crm is being moved")
+    page.get_by_label("until", exact=True).fill("18:00")
+    with page.expect_navigation():
+        page.get_by_role("button", name="Begin the outage").click()
+    [lane] = [one for one in at.app.lanes("notifications", "deliver", ["crm"]) if one.lane == "crm"]
+    assert lane.paused is not None
+    assert str(lane.paused.until).endswith("T09:00:00.000Z"), "18:00 in Tokyo"
+    waiting = message(f"{at.state.destinations.settings_of('crm').url}new", messageId="new")
+    at.post(waiting)
+    for path in ("", "/destinations/crm", "/messages", "/messages?destination=crm", f"/messages/{quote(key_of(waiting), safe='')}"):
+        page.goto(f"{at.url}/notifications{path}")
+        expect(page.get_by_text("crm is being moved").first).to_be_visible()
+
+
+def test_a_long_list_has_a_next_page_and_two_orders(at: Service, window: Open) -> None:
+    for number in range(120):
+        at.post(message("http://127.0.0.1:9/", messageId=f"late-{number}", deliverAt="2199-01-01T00:00:00Z"))
+    page = window()
+    page.goto(f"{at.url}/notifications/messages")
+    expect(page.get_by_role("heading", name="100+ messages newest first")).to_be_visible()
+    expect(page.get_by_role("row").nth(1)).to_contain_text("late-119")
+    page.get_by_role("link", name="Next page").click()
+    expect(page.get_by_role("row").nth(1)).to_contain_text("late-19")
+    expect(page.get_by_role("link", name="Next page")).to_have_count(0)
+    page.get_by_role("link", name="Back to the first page").click()
+    expect(page.get_by_role("row").nth(1)).to_contain_text("late-119")
+    page.get_by_role("link", name="Oldest first").click()
+    expect(page.get_by_role("row").nth(1)).to_contain_text("paid-0")
+    page.goto(f"{at.url}/notifications/messages?from=soon")
+    expect(page.get_by_role("alert")).to_contain_text("From is 'soon'")
 
 
 def test_a_wrong_time_is_said_and_nothing_is_paused(at: Service, window: Open) -> None:
@@ -86,7 +122,9 @@ def test_a_wrong_time_is_said_and_nothing_is_paused(at: Service, window: Open) -
     page.get_by_label("until", exact=True).fill("soon")
     with page.expect_navigation():
         page.get_by_role("button", name="Begin the outage").click()
-    expect(page.get_by_text("until is 'soon'")).to_be_visible()
+    expect(page.get_by_role("alert")).to_contain_text("Until is 'soon'; it must be a time such as")
+    expect(page.get_by_label("The partner is down because")).to_have_value("x")
+    expect(page.get_by_label("until", exact=True)).to_be_focused()
     assert [one.lane for one in at.app.lanes("notifications", "deliver") if one.paused] == ["billing"]
 
 
@@ -137,7 +175,7 @@ def test_dead_letters_are_sent_again_by_cause_after_a_preview(at: Service, windo
     page.get_by_label("Because").fill("erp is up again")
     with page.expect_navigation():
         page.get_by_role("button", name="Send 3 again").click()
-    expect(page.get_by_role("heading", name="Messages")).to_be_visible()
+    expect(page.get_by_role("heading", name="Messages", exact=True)).to_be_visible()
     page.goto(f"{at.url}/notifications/dead-letters")
     expect(page.get_by_role("link", name="Send all 1 again")).to_be_visible()
 

@@ -24,7 +24,7 @@ ACTS = "/api/v1/routes/{route}/acts"
 PROBLEMS = ("unknown-route", "route-changed", "costly", "busy")
 
 
-class Deed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ActRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The act, its items (`keys`, or a `filter`), and the reason. `stage`: the stage to which `retry` sends items back, that `confirm`
     confirms, or from which `rerun` starts (default: the first). `as_new`: a retry or rerun with a new `work_id`. `outcome`: the outcome
     that `confirm` reports, if it is not `true`. `force`: `confirm` even if the outcome does not cover what the stage was given; the
@@ -54,13 +54,13 @@ class Deed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     scan: bool = False
 
 
-class GoOn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ActContinuation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: Annotated[str, Meta(max_length=1000)] = ""
     for_: str | None = field(default=None, name="for")
     dry_run: bool = False
 
 
-class ActRequest(Struct, frozen=True, kw_only=True):
+class ActHistoryQuery(Struct, frozen=True, kw_only=True):
     route: str | None = None
     verb: str | None = None
     by: str | None = None
@@ -78,46 +78,46 @@ class Acts(Struct, frozen=True):
     "POST",
     ACTS,
     scope="operate",
-    body=Deed,
+    body=ActRequest,
     answers={200: ActReport},
     problems=PROBLEMS,
     summary="Retry, skip, cancel, resend, confirm, rerun, replace or reschedule items",
 )
-async def do(state: ServerState, call: Call) -> Answer:
+async def perform(state: ServerState, call: Call) -> Answer:
     """Each item is done or refused by itself; `refused` names the first hundred, with the reason. An act by filter, or on several
     keys, has an id: it skips items that change after its start, every line that it writes carries its id, and it can be continued
     if it is cut off. With `dry_run` nothing is written, and no reason is needed: the answer says what would be done, and for
     `replace` the `difference` between the old content and the new."""
-    plan, deed = state.plan(call), call.body
-    if (deed.keys is None) == (deed.filter is None):
+    plan, wanted = state.plan(call), call.body
+    if (wanted.keys is None) == (wanted.filter is None):
         raise problem_error("wrong-value", "the items are missing", field="keys", expected="either keys or a filter")
-    check_reason(deed.reason, deed.dry_run)
-    by = named(call, deed.for_)
+    check_reason(wanted.reason, wanted.dry_run)
+    by = named(call, wanted.for_)
 
     def work() -> ActReport:
-        if deed.id is not None:
-            _check_free(state, call, deed.id)
-        if deed.outcome is not None:
-            check_outcome(deed.outcome)
+        if wanted.id is not None:
+            _check_free(state, call, wanted.id)
+        if wanted.outcome is not None:
+            check_outcome(wanted.outcome)
         return act(
             state.ctx,
-            deed.verb,
+            wanted.verb,
             plan.name,
-            keys=deed.keys,
-            query=_query(state, plan.name, deed.filter, deed.scan),
+            keys=wanted.keys,
+            query=_query(state, plan.name, wanted.filter, wanted.scan),
             by=by,
-            reason=deed.reason,
-            dry_run=deed.dry_run,
-            act_id=deed.id,
-            stage=deed.stage,
-            as_new=deed.as_new,
-            outcome=deed.outcome,
-            content=deed.content,
-            here=deed.here,
-            rerun=deed.rerun,
-            not_before=deed.not_before,
-            pace=None if deed.pace is None else rate_per_second(deed.pace, "pace"),
-            force=deed.force,
+            reason=wanted.reason,
+            dry_run=wanted.dry_run,
+            act_id=wanted.id,
+            stage=wanted.stage,
+            as_new=wanted.as_new,
+            outcome=wanted.outcome,
+            content=wanted.content,
+            here=wanted.here,
+            rerun=wanted.rerun,
+            not_before=wanted.not_before,
+            pace=None if wanted.pace is None else rate_per_second(wanted.pace, "pace"),
+            force=wanted.force,
         )
 
     return Answer(await asyncio.get_running_loop().run_in_executor(state.act_pool, work))
@@ -127,12 +127,12 @@ async def do(state: ServerState, call: Call) -> Answer:
     "POST",
     f"{ACTS}/{{id}}/go-on",
     scope="operate",
-    body=GoOn,
+    body=ActContinuation,
     answers={200: ActReport},
     problems=(*PROBLEMS, "unknown-act"),
     summary="Continue an act that was cut off",
 )
-async def again(state: ServerState, call: Call) -> Answer:
+async def continue_act(state: ServerState, call: Call) -> Answer:
     """With its original arguments: items that it has already handled are skipped. An act that was started for keys needs them again: repeat
     the first call, with its `id`."""
     plan, body = state.plan(call), call.body
@@ -149,7 +149,7 @@ async def again(state: ServerState, call: Call) -> Answer:
     return Answer(await asyncio.get_running_loop().run_in_executor(state.act_pool, work))
 
 
-@ENDPOINTS.add("GET", "/api/v1/acts", scope="read", query=ActRequest, answers={200: Acts}, summary="Acts of operators")
+@ENDPOINTS.add("GET", "/api/v1/acts", scope="read", query=ActHistoryQuery, answers={200: Acts}, summary="Acts of operators")
 def history(state: ServerState, call: Call) -> Answer:
     """Acts on several items, pauses, limits, changed routes, pruning: by whom, why, when, and with which result. An act on a single item
     is in that item's history. `go_on` is the command that continues an act that was cut off, or that is still running. `by` is a name as

@@ -30,7 +30,7 @@ class Signed(Struct, frozen=True, forbid_unknown_fields=True):
     for_: str | None = field(default=None, name="for")
 
 
-class Limiting(Struct, frozen=True, forbid_unknown_fields=True):
+class LimitRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """`rate`: calls for the whole ledger, such as `50/s`. `concurrency`: calls at a time in each process, or at each worker of a remote
     stage. A field that is not given stays as it is."""
 
@@ -117,13 +117,13 @@ def limits(state: ServerState, call: Call) -> Answer:
     )
 
 
-@ENDPOINTS.add("PUT", LIMIT_STAGE, body=Limiting, answers={200: Limited}, summary="Limit a stage", **OPERATE)
+@ENDPOINTS.add("PUT", LIMIT_STAGE, body=LimitRequest, answers={200: Limited}, summary="Limit a stage", **OPERATE)
 def limit_stage(state: ServerState, call: Call) -> Answer:
     """Set the limits of the stage; every process applies them within five seconds."""
     return _limit(state, call)
 
 
-@ENDPOINTS.add("PUT", LIMIT_LANE, body=Limiting, answers={200: Limited}, summary="Limit a lane", **OPERATE)
+@ENDPOINTS.add("PUT", LIMIT_LANE, body=LimitRequest, answers={200: Limited}, summary="Limit a lane", **OPERATE)
 def limit_lane(state: ServerState, call: Call) -> Answer:
     """Set the limits of the lane, in addition to those of its stage."""
     return _limit(state, call)
@@ -158,7 +158,7 @@ def _resume(state: ServerState, call: Call) -> Answer:
 
 def _limit(state: ServerState, call: Call) -> Answer:
     route, stage, lane = _place(state, call)
-    body: Limiting = call.body
+    body: LimitRequest = call.body
     by = named(call, body.for_)
     now = controls.limit(state.ctx, route, stage or "", lane, rate=body.rate, concurrency=body.concurrency, by=by, reason=body.reason)
     return Answer(limited_view(scope(route, stage, lane), now))

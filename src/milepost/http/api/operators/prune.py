@@ -41,7 +41,7 @@ class PruneRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     problems=("unknown-route", "route-changed", "costly", "busy"),
     summary="Remove rows of items that ended long ago",
 )
-async def let_go(state: ServerState, call: Call) -> Answer:
+async def prune_items(state: ServerState, call: Call) -> Answer:
     """As `milepost prune`. A seal remains of each row, so that its key is still known. With `dry_run` nothing is written and no reason is
     needed: the answer counts the rows that would be removed (`statuses`) and those that would stay because their status was not given
     (`others`). The call answers when everything is done; if it is cut off, a part is pruned, and the same call continues with the rest."""

@@ -25,7 +25,7 @@ class QuarantineQuery(Struct, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
-class Which(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class QuarantineSelection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Entries of the quarantine: these, or all of them."""
 
     reason: Why
@@ -54,7 +54,7 @@ class Dropped(Struct, frozen=True):
     answers={200: Quarantine},
     summary="Entries of the quarantine",
 )
-def listed(state: ServerState, call: Call) -> Answer:
+def list_entries(state: ServerState, call: Call) -> Answer:
     """As `milepost quarantine list --json`: foreign rows, changes that could not be decided, messages that could not be read. Only
     for callers who see all routes."""
     check_sees_all(call)
@@ -65,11 +65,11 @@ def listed(state: ServerState, call: Call) -> Answer:
     "POST",
     f"{QUARANTINE}/replay",
     scope="operate",
-    body=Which,
+    body=QuarantineSelection,
     answers={200: Replayed},
     summary="Try entries of the quarantine again",
 )
-async def again(state: ServerState, call: Call) -> Answer:
+async def replay_entries(state: ServerState, call: Call) -> Answer:
     """A row, or a change of one, is processed as the row is now; a message goes back to its queue. An entry that fails again stays,
     with the reason. Only for callers who see all routes."""
     by, body = _checked(state, call), call.body
@@ -80,11 +80,11 @@ async def again(state: ServerState, call: Call) -> Answer:
     "POST",
     f"{QUARANTINE}/drop",
     scope="operate",
-    body=Which,
+    body=QuarantineSelection,
     answers={200: Dropped},
     summary="Discard entries of the quarantine",
 )
-async def thrown_away(state: ServerState, call: Call) -> Answer:
+async def drop_entries(state: ServerState, call: Call) -> Answer:
     """The content is deleted; who discarded it, and why, stays on record. Only for callers who see all routes."""
     by, body = _checked(state, call), call.body
     return Answer(Dropped(await _work(state, lambda: drop(state.ctx, _ids(state, body), by=by, reason=body.reason))))
@@ -98,7 +98,7 @@ def _checked(state: ServerState, call: Call) -> str:
     return named(call, call.body.for_)
 
 
-def _ids(state: ServerState, body: Which) -> list[str]:
+def _ids(state: ServerState, body: QuarantineSelection) -> list[str]:
     return all_ids(state.ctx) if body.ids is None else list(dict.fromkeys(body.ids))
 
 

@@ -89,7 +89,7 @@ def events(state: ServerState, call: Call) -> Answer:
 def _back(ctx: Context, before: int | None, choice: PageEventFilter, look: int) -> EventsBefore:
     """A page of wanted events, from as far back as needed, within limits: some lines are read at first, and then more."""
     found: list[FeedEvent] = []
-    left = FAR_REMOTE if "pulse" in ctx.ledger.missing_capabilities else FAR
+    left = FAR_REMOTE if "change counter" in ctx.ledger.missing_capabilities else FAR
     while True:
         part = page_back(ctx, before, SHOWN - len(found), choice.wants, look)
         found += part.events

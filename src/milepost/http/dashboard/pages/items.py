@@ -88,7 +88,7 @@ def items(state: ServerState, call: Call) -> Answer:
     looked = _look(state, call, plan.name, asked)
     found = looked.found
     chosen = _chosen(asked)
-    question = {name: chosen[name] for name in ("overdue", "nearest") if name in chosen}
+    question = {name: chosen[name] for name in ("overdue", "nearest", "oldest_first") if name in chosen}
     narrowed = {name: value for name, value in chosen.items() if name not in question}
     now = state.ctx.clock.now()
     total = None if looked.wrong is not None else _total(state.ctx, plan, asked, found)
@@ -111,7 +111,9 @@ def items(state: ServerState, call: Call) -> Answer:
             total=total,
             count_text="" if looked.wrong is not None else _count_text(total, found, bool(narrowed)),
             filter_json=json.dumps(narrowed),
-            can_all=not question,
+            can_all=not (asked.overdue or asked.nearest),
+            other_order=None if asked.overdue or asked.nearest else _address(_turned(chosen)) or "?",
+            ordered=found.ordered,
             skips=plan.route.skips,
             query=_address({**chosen, **({"scan": "true"} if asked.scan else {})}),
             items=[_shown(row, now) for row in found.items],
@@ -136,6 +138,7 @@ def filled(wanted: ItemsQuery) -> ItemsQuery:
         older_than=(wanted.older_than or "").strip() or None,
         overdue=wanted.overdue,
         nearest=wanted.nearest and not wanted.overdue,
+        oldest_first=wanted.oldest_first,
         scan=wanted.scan,
         limit=SHOWN,
         after=wanted.after or None,
@@ -154,6 +157,12 @@ def _routes(state: ServerState, call: Call) -> list[str]:
 def _anywhere(chosen: dict[str, Any]) -> dict[str, Any]:
     """The conditions that mean the same on another route."""
     return {name: chosen[name] for name in ("status", "prefix", "older_than") if name in chosen}
+
+
+def _turned(chosen: dict[str, Any]) -> dict[str, Any]:
+    """The same conditions in the other order."""
+    rest = {name: value for name, value in chosen.items() if name != "oldest_first"}
+    return rest if "oldest_first" in chosen else {**rest, "oldest_first": "true"}
 
 
 def _total(ctx: Context, plan: Plan, asked: ItemsQuery, found: ItemPage) -> int | None:

@@ -23,5 +23,10 @@ document.addEventListener("click", (event) => {
   if (button) navigator.clipboard?.writeText(button.dataset.copy);
 });
 
+// Forms with times say in which time zone the reader writes them.
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+for (const input of document.querySelectorAll("input[data-zone]")) input.value = zone;
+for (const name of document.querySelectorAll("[data-zone-name]")) name.textContent = `your time zone (${zone})`;
+
 times(document);
 live();
