@@ -6,22 +6,26 @@ Counted on the model of AWS. The application is the real one, and its partner is
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from http.client import HTTPConnection
 from typing import Any, NamedTuple
 
 import milepost as mp
-from bench.counted import REGION, CountedRun, Figure, item_figures, on_model
+from bench.counted import COUNTED, PRICED_IN, REGION, CountedRun, Figure, item_figures, on_model
 from bench.notifications import HERE, ROUTE, message
 from milepost.applications.notifications.application import application
 from milepost.core.status import Status
 from milepost.http.server.assembly import HttpServer
-from milepost.ledgers.aws.cost.model import Usage, predicted
+from milepost.ledgers.aws.cost.model import Need, Usage, predicted
+from milepost.ledgers.aws.cost.prices import AS_OF, MILLION, dollars, prices_in
 from milepost.runners.clock import SystemClock
 from milepost.testing.clock import VirtualClock
-from milepost.testing.http_standin import HttpStandIn, StandInAnswer, StandInRequest
+from milepost.testing.http_standin import HttpFault, HttpStandIn, StandInAnswer, StandInRequest
 
 OUTPUT = 300
 """Bytes of the recorded answer of a partner that says only "ok"."""
+SENT = 1_200
+"""Bytes of a delivery: the body of 1 KB with the URL and all headers."""
 
 
 class MessageCase(NamedTuple):
@@ -41,7 +45,14 @@ MESSAGE_CASES = [
 
 
 class Inbox(HttpStandIn):
-    """A partner that takes messages."""
+    """A partner that takes messages; `received` are the bytes of all requests."""
+
+    received = 0
+
+    def handle(self, request: StandInRequest) -> tuple[HttpFault | None, StandInAnswer]:
+        with self.lock:
+            self.received += size_of(request.headers.items(), request.body) + len(f"{request.line} HTTP/1.1\r\n")
+        return super().handle(request)
 
     def answer(self, request: StandInRequest) -> StandInAnswer:
         return StandInAnswer(200, b"ok", (), "text/plain")
@@ -59,7 +70,7 @@ def count_messages(n: int, batch: int, case: MessageCase) -> list[Figure]:
             server.open()
             try:
                 run = CountedRun(ledger.context, clock, endpoint, ROUTE, batch)
-                _post(server.server.port, [message(number, f"{partner.url}/inbox") for number in range(n)])
+                answered = _post(server.server.port, [message(number, f"{partner.url}/inbox") for number in range(n)])
             finally:
                 server.close()
             run.relay()
@@ -73,7 +84,20 @@ def count_messages(n: int, batch: int, case: MessageCase) -> list[Figure]:
         need = None
         if case.rejects is not None:
             need = predicted(configured.state.route, _usage(batch, case.rejects), run.names)
-    return list(item_figures(f"a message of 1 KB, {case.title}, batches of {batch}", run, n, need))
+    title = f"a message of 1 KB, {case.title}, batches of {batch}"
+    figures = list(item_figures(title, run, n, need))
+    return figures if need is None else [*figures, *_outside(title, (answered + partner.received) / n, need)]
+
+
+def _outside(case: str, bytes_out: float, need: Need) -> Iterator[Figure]:
+    """Dollars of what DynamoDB, SQS and SNS do not count, by service: each message is one request to API Gateway; the times of functions
+    are assumed."""
+    prices = prices_in(PRICED_IN)
+    yield Figure(case, "bytes sent out of AWS: answer and delivery", bytes_out, need.bytes_out)
+    for service, price in dollars(need, prices).items():
+        if service not in COUNTED and price:
+            counted = prices.data_out.of(bytes_out / 1e9) if service == "data out" else price
+            yield Figure(case, f"$ a million in {PRICED_IN}: {service} (list price of {AS_OF})", MILLION * counted, MILLION * price)
 
 
 def _usage(batch: int, rejects: float) -> Usage:
@@ -82,11 +106,25 @@ def _usage(batch: int, rejects: float) -> Usage:
     key = sum(len(sent[name]) for name in ("messageId", "senderId", "timestamp", "targetUrl"))
     # Each is accepted by a call of its own, but the relay and the workers have full batches.
     return Usage(
-        payload=len(json.dumps(sent, separators=(",", ":"))), key=key + 6, batch=batch, output=OUTPUT, rejects=rejects, offers=False
+        payload=len(json.dumps(sent, separators=(",", ":"))),
+        key=key + 6,
+        batch=batch,
+        output=OUTPUT,
+        rejects=rejects,
+        offers=False,
+        sends=SENT,
+        endpoint=True,
     )
 
 
-def _post(port: int, messages: list[dict[str, Any]]) -> None:
+def size_of(headers: Iterable[tuple[str, str]], body: bytes) -> int:
+    """Bytes of a request or an answer, without its first line."""
+    return sum(len(name) + len(value) + 4 for name, value in headers) + 2 + len(body)
+
+
+def _post(port: int, messages: list[dict[str, Any]]) -> int:
+    """Hand over the messages, each by a call of its own; the bytes of all answers."""
+    answered = 0
     connection = HTTPConnection("127.0.0.1", port, timeout=60)
     for one in messages:
         connection.request("POST", "/message", json.dumps(one), {"Content-Type": "application/json"})
@@ -94,4 +132,6 @@ def _post(port: int, messages: list[dict[str, Any]]) -> None:
         text = answer.read()
         if answer.status != 200:
             raise RuntimeError(f"{answer.status}: {text.decode()}")
+        answered += len("HTTP/1.1 200 OK\r\n") + size_of(answer.getheaders(), text)
     connection.close()
+    return answered

@@ -163,9 +163,21 @@ def context(command: click.Command, name: str, parent: click.Context | None = No
 # The Python surface ---------------------------------------------------------------------------------------------------------
 
 GROUPS = {
-    "Writing a route": ("Route", "Backoff", "Breaker", "Checks", "KeyColumn", "Limits", "span_ms"),
+    "Writing a route": (
+        "Route",
+        "Backoff",
+        "Breaker",
+        "Checks",
+        "KeyColumn",
+        "Limits",
+        "span_ms",
+        "moment_ms",
+        "zone_of",
+        "local_zone",
+        "full_time",
+    ),
     "What a handler gets and says": ("Item", "Outcome", "Done", "NotYet", "HandedOver", "Retry", "Reject"),
-    "In your own program": ("Milepost", "open", "restore", "Operations", "LaneView", "ListReport"),
+    "In your own program": ("Milepost", "open", "restore", "Operations", "FoundItems", "LaneView", "PauseView", "ListReport"),
     "Your own application": (
         "Application",
         "AwsAccess",
@@ -181,6 +193,8 @@ GROUPS = {
         "Download",
         "Finding",
         "AlertRule",
+        "AlertSubject",
+        "AlertPointer",
         "Metric",
         "correlation_id",
         "Histogram",
@@ -189,7 +203,7 @@ GROUPS = {
         "redacted",
         "key_parts",
     ),
-    "Commands of your own application": ("json_option", "signed", "check_signed", "print_json", "print_table"),
+    "Commands of your own application": ("json_option", "signed", "check_signed", "print_json", "print_table", "print_next_page"),
     "Where items are, and why": ("Status", "Reason"),
 }
 SPECIAL = {

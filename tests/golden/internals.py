@@ -35,7 +35,7 @@ from milepost.evidence.record import blob_name
 from milepost.http.server.assembly import HttpServer
 from milepost.ledgers.aws.journal.journal import JournalEntry
 from milepost.ledgers.aws.names import ResourceNames
-from milepost.ledgers.aws.offers import call_body, call_of
+from milepost.ledgers.aws.offers import message_body, message_for
 from milepost.ledgers.aws.row_duties import seal_for
 from milepost.ledgers.aws.store import AwsStore, StoreSettings
 from milepost.ledgers.aws.tables.conditional_write import put_of, update_of
@@ -251,6 +251,10 @@ class SentRequests:
         self.sent.append((f"{service} {operation}", params))
         return {}
 
+    def write_if(self, operation: str, /, **params: Any) -> bool:
+        self.call("dynamodb", operation, **params)
+        return True
+
     def attempt(self, patience: Any, service: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
         self.call(service, operation, **params)
         return {"Successful": [{"Id": entry["Id"]} for entry in params["Entries"]]}
@@ -278,7 +282,7 @@ class AwsGolden:
         self.requests = SentRequests()
         self.plan = Plan(golden_route(), grace_ms=600_000, offer_life_ms=600_000)
         self.store = AwsStore(self.requests, ResourceNames("golden"), MemoryBlobs(), StoreSettings())  # type: ignore[arg-type]
-        self.layout = self.store.know(self.plan)
+        self.layout = self.store.load_route(self.plan)
         self.first = self.requests.taken()
 
     def tables(self) -> list[Any]:
@@ -403,15 +407,15 @@ class AwsGolden:
         store = self.store
         heavy = Item(outside.row, Content(None, {"deliver": "x" * 200_001}))
         outgoing = [
-            call_of(store, ours, self.plan.by_name["weigh"]),
-            call_of(store, ours, self.plan.by_name["weigh"], 90_000, ahead=True),
-            call_of(store, outside, self.plan.by_name["deliver"]),
-            call_of(store, outside, own),
-            call_of(store, heavy, self.plan.by_name["deliver"]),
+            message_for(store, ours, self.plan.by_name["weigh"]),
+            message_for(store, ours, self.plan.by_name["weigh"], 90_000, ahead=True),
+            message_for(store, outside, self.plan.by_name["deliver"]),
+            message_for(store, outside, own),
+            message_for(store, heavy, self.plan.by_name["deliver"]),
         ]
         assert store.queues.send(outgoing) == [None] * len(outgoing)
         store.queues.set_aside("message", {"url": "https://sqs.example/q", "id": "m-1", "body": "?"}, "it is no JSON")
-        return [*self.requests.taken(), {"call with everything": call_body("parcels", "p1", "weigh", "north", 2, 7)}]
+        return [*self.requests.taken(), {"call with everything": message_body("parcels", "p1", "weigh", "north", 2, 7)}]
 
     def _bare(self, image: dict[str, Any]) -> Any:
         """An image with its packed lines unpacked: how well they are packed depends on the library that does it."""

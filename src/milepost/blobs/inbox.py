@@ -14,7 +14,7 @@ from msgspec import Struct
 
 
 class InboxFile(Struct, frozen=True):
-    """A delivered file. `name` is its path within the inbox. `version` is another one as soon as its content may have changed.
+    """A delivered file. `name` is its path within the inbox. `version` changes whenever its content may have changed.
     `modified_at`, in seconds since 1970, is when a part of it was written last; None where a file appears as a whole (S3)."""
 
     name: str
@@ -50,10 +50,10 @@ class FolderInbox:
     def files(self, skip: Iterable[str] = ()) -> list[InboxFile]:
         if not self.path.is_dir():
             raise FileNotFoundError(f"there is no folder {str(self.path)!r}")
-        left_out = {self.path / name for name in skip}
+        skipped = {self.path / name for name in skip}
         found: list[InboxFile] = []
         for folder, folders, names in os.walk(self.path):
-            folders[:] = [name for name in folders if not name.startswith(".") and Path(folder, name) not in left_out]
+            folders[:] = [name for name in folders if not name.startswith(".") and Path(folder, name) not in skipped]
             for name in names:
                 if not name.startswith("."):
                     with suppress(FileNotFoundError):
@@ -90,7 +90,7 @@ class FolderInbox:
         return True
 
     def _remove(self, file: InboxFile) -> None:
-        """Remove a file that has its new name. One that was delivered under the old name meanwhile stays."""
+        """Remove the old name of a moved file. A file that was delivered under that name meanwhile stays."""
         source = self.path / file.name
         aside = source.with_name(f".{secrets.token_hex(8)}")
         source.rename(aside)

@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from itertools import chain
 from typing import Any
 
 from milepost.blobs.folder import CHUNK, check_name
@@ -73,34 +74,34 @@ class S3Blobs:
         parts = _parts_of(chunks)
         first, second = next(parts, b""), next(parts, None)
         if second is None:
-            with self._trouble(name, "written"):
+            with self._os_errors(name, "written"):
                 self._client.put_object(**place, Body=first, ChecksumAlgorithm="SHA256")
         else:
-            self._write_parts(name, place, _all(first, second, parts))
+            self._write_parts(name, place, chain((first, second), parts))
 
     def read(self, name: str) -> Iterator[bytes]:
         """The blob in chunks; FileNotFoundError, at once, if there is none."""
         place = self._place(name)
-        with self._trouble(name, "read"):
+        with self._os_errors(name, "read"):
             answer = self._client.get_object(**place, ChecksumMode="ENABLED")
         return self._chunks(name, answer["Body"])
 
     def remove(self, name: str) -> None:
         """Remove the blob, if it exists."""
         place = self._place(name)
-        with self._trouble(name, "removed"):
+        with self._os_errors(name, "removed"):
             self._client.delete_object(**place)
 
     def _write_parts(self, name: str, place: dict[str, str], parts: Iterable[bytes]) -> None:
-        with self._trouble(name, "written"):
+        with self._os_errors(name, "written"):
             upload = {**place, "UploadId": self._client.create_multipart_upload(**place, ChecksumAlgorithm="SHA256")["UploadId"]}
         try:
             sent = []
             for number, part in enumerate(parts, start=1):
-                with self._trouble(name, "written"):
+                with self._os_errors(name, "written"):
                     answer = self._client.upload_part(**upload, PartNumber=number, Body=part, ChecksumAlgorithm="SHA256")
                 sent.append({"PartNumber": number, "ETag": answer["ETag"], "ChecksumSHA256": answer["ChecksumSHA256"]})
-            with self._trouble(name, "written"):
+            with self._os_errors(name, "written"):
                 self._client.complete_multipart_upload(**upload, MultipartUpload={"Parts": sent})
         except BaseException:
             # Raise the original error. The bucket's lifecycle rule aborts an upload that cannot be aborted now.
@@ -109,14 +110,14 @@ class S3Blobs:
             raise
 
     def _chunks(self, name: str, body: Any) -> Iterator[bytes]:
-        with closing(body), self._trouble(name, "read"):
+        with closing(body), self._os_errors(name, "read"):
             yield from body.iter_chunks(CHUNK)
 
     def _place(self, name: str) -> dict[str, str]:
         check_name(name)
         return {"Bucket": self.bucket, "Key": f"{self.prefix}/{name}" if self.prefix else name}
 
-    def _trouble(self, name: str, act: str) -> AbstractContextManager[None]:
+    def _os_errors(self, name: str, act: str) -> AbstractContextManager[None]:
         """Raise botocore's errors as an OSError that names the blob and the operation."""
         return as_os_errors(f"the blob {name!r} in the bucket {self.bucket}", act)
 
@@ -146,12 +147,6 @@ def _parts_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
             del held[:PART]
     if held:
         yield bytes(held)
-
-
-def _all(first: bytes, second: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield second
-    yield from rest
 
 
 def _longest_s(limits: Limits) -> float:

@@ -11,7 +11,7 @@ from milepost.blobs.inbox import InboxFile, parts_of
 from milepost.blobs.s3 import LIMITS, as_os_errors, s3_client
 
 _REPLACED = frozenset({"PreconditionFailed", "412", "NoSuchKey", "404"})
-"""S3's words for: the object is not the one that was listed."""
+"""Error codes of S3 that mean: the object is not the one that was listed."""
 
 
 class S3Inbox:
@@ -23,11 +23,11 @@ class S3Inbox:
         self._client = client or s3_client(None, None, LIMITS[0])
 
     def files(self, skip: Iterable[str] = ()) -> list[InboxFile]:
-        left_out = set(skip)
+        skipped = set(skip)
         return [
             file
             for file in self._listed()
-            if left_out.isdisjoint(parts_of(file.name)) and not any(part.startswith(".") for part in file.name.split("/"))
+            if skipped.isdisjoint(parts_of(file.name)) and not any(part.startswith(".") for part in file.name.split("/"))
         ]
 
     def _listed(self) -> Iterator[InboxFile]:

@@ -19,7 +19,6 @@ from milepost.core.errors import MilepostError, UsageError
 
 T = TypeVar("T")
 
-"""Statuses that say nothing about the message: the same request may succeed later."""
 LONGEST_TEXT = 500
 
 Body = str | Mapping[str, Any] | list[Any] | None

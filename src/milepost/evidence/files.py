@@ -20,12 +20,14 @@ from milepost.evidence.signing import Signer, public_text
 HEADER, END = "milepost.evidence-file/1", "milepost.evidence-end/1"
 RECORD_SIGNED, FILE_SIGNED = "evidence-record", "evidence-file"
 BESIDE = ".evidence.jsonl"
-"""A view (csv, premis) is beside the evidence file that it was made from."""
+"""Suffix of the evidence file beside a view (csv, premis) that was made from it."""
 NAMED = 10
 """Maximum keys or values of a selection named in text; the header has all of them."""
 
 
 class Total(Struct):
+    """Number of records in a file, and the digest of its lines."""
+
     count: int
     digest: str
 

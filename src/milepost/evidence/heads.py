@@ -44,17 +44,18 @@ def head_of(day: str, root: bytes, count: int, after: int, up_to: int, previous:
 
 
 def head_digest(head: Head) -> str:
+    """The digest of a head's signed fields."""
     return sha256(canonical_json({name: head[name] for name in _SIGNED_FIELDS})).hexdigest()
 
 
 def proof_of(head: Head, steps: Sequence[Step]) -> dict[str, Any]:
     """The path from an item's last line to the head's root."""
-    return {"day": head["day"], "root": head["root"], "path": [[side, beside.hex()] for side, beside in steps]}
+    return {"day": head["day"], "root": head["root"], "path": [[side, sibling.hex()] for side, sibling in steps]}
 
 
 def proved_root(proof: dict[str, Any], line: bytes) -> str:
     """The root that a proof leads to from the digest of a line."""
-    return climb(leaf(line), [(side, bytes.fromhex(beside)) for side, beside in proof["path"]]).hex()
+    return climb(leaf(line), [(side, bytes.fromhex(sibling)) for side, sibling in proof["path"]]).hex()
 
 
 class Heads:
@@ -116,7 +117,7 @@ def _values(body: bytes, path: Path) -> list[Any]:
 
 
 def _collect(value: Any, found: list[Head]) -> None:
-    """Search nested values: some transports put an event, as text, into an envelope of their own."""
+    """Find heads in nested values: some transports put an event, as text, into an envelope of their own."""
     if isinstance(value, dict):
         if value.get("schema") == SCHEMA:
             found.append(value)

@@ -39,9 +39,9 @@ def path(tree: Sequence[Sequence[bytes]], index: int) -> list[Step]:
     """The path from one leaf of a tree (see `levels`) to its root."""
     steps: list[Step] = []
     for level in tree[:-1]:
-        beside = index ^ 1
-        if beside < len(level):
-            steps.append(("left" if beside < index else "right", level[beside]))
+        sibling = index ^ 1
+        if sibling < len(level):
+            steps.append(("left" if sibling < index else "right", level[sibling]))
         index //= 2
     return steps
 
@@ -49,8 +49,8 @@ def path(tree: Sequence[Sequence[bytes]], index: int) -> list[Step]:
 def climb(start: bytes, steps: Sequence[Step]) -> bytes:
     """The root that a path leads to from a hashed leaf."""
     digest = start
-    for side, beside in steps:
+    for side, sibling in steps:
         if side not in ("left", "right"):
             raise ValueError(f"{side!r} is neither 'left' nor 'right'")
-        digest = node(beside, digest) if side == "left" else node(digest, beside)
+        digest = node(sibling, digest) if side == "left" else node(digest, sibling)
     return digest

@@ -101,14 +101,14 @@ def _events(record: dict[str, Any], agents: dict[str, str]) -> Iterator[str]:
     if record["schema"] != SCHEMA:
         return
     acts = {act["line"] for act in record["acts"]}
-    through = {entry["line"]: entry for entry in record["stages"]}
+    ended_stages = {entry["line"]: entry for entry in record["stages"]}
     for text in record["chain"]["lines"]:
         line = decode_line(text.encode())
         agent = line.by or "milepost"
         kind = "person" if line.version in acts and line.by else "software"
         agents[agent] = "person" if "person" in (kind, agents.get(agent)) else kind
         linked = _linked("Object", ITEM, _item(record))
-        entry = through.get(line.version)
+        entry = ended_stages.get(line.version)
         if entry is not None:
             linked += "".join(_linked("Object", FILE, _file(record, path)) for path in reported_files([entry]))
         yield _line(
@@ -146,7 +146,7 @@ def _item(record: dict[str, Any]) -> str:
 
 
 def _file(record: dict[str, Any], path: str) -> str:
-    """A path may occur in the outputs of two items; each is a separate object."""
+    """Identifier of a file. It includes the item, because a path may occur in the outputs of two items."""
     return f"{_item(record)}/{path}"
 
 
@@ -164,7 +164,7 @@ def _element(name: str, content: str, attributes: str = "") -> str:
 
 
 def _comment(text: str) -> str:
-    """XML does not allow a double hyphen in a comment."""
+    """Text for an XML comment, which must not contain a double hyphen."""
     return _allowed(text).replace("--", "- -")
 
 

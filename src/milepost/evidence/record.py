@@ -21,7 +21,7 @@ from milepost.core.values.json import canonical_json
 
 SCHEMA = "milepost.evidence/1"
 
-_THROUGH = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.CONFIRMED, Reason.SKIPPED})
+_STAGE_ENDS = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.CONFIRMED, Reason.SKIPPED})
 """Reasons of lines that end a stage."""
 _ACTS = frozenset(
     {
@@ -57,12 +57,12 @@ def evidence(
 ) -> dict[str, Any]:
     """The record of an item with these lines, oldest first. `results` are the stages' outputs that still exist."""
     lines = [decode_line(body) for body in bodies]
-    latest = {line.stage: line.version for line in lines if line.reason in _THROUGH}
+    latest = {line.stage: line.version for line in lines if line.reason in _STAGE_ENDS}
     by_digest = {digest_of(value).hex(): value for value in results.values()}
 
     def output_of(line: Line) -> Any:
         if latest[line.stage] == line.version and results.get(line.stage) is not None:
-            # The value kept under the stage's name is taken as its output, right or wrong: a wrong one must be found, not left out.
+            # Take the value stored under the stage's name even if its digest is wrong: verification must find that, not miss it.
             return results[line.stage]
         return by_digest.get(line.output or "", UNSET)
 
@@ -125,7 +125,7 @@ def rounds(lines: Sequence[Line]) -> list[int]:
         elif line.reason is Reason.REPLACED:
             current = 1
         found.append(current)
-        if (line.reason in _THROUGH and line.to) or line.reason in (Reason.MOVED, Reason.BACK_FILL):
+        if (line.reason in _STAGE_ENDS and line.to) or line.reason in (Reason.MOVED, Reason.BACK_FILL):
             current = 1
     return found
 
@@ -133,7 +133,7 @@ def rounds(lines: Sequence[Line]) -> list[int]:
 def _stages(lines: Sequence[Line], output_of: Callable[[Line], Any]) -> list[dict[str, Any]]:
     stages = []
     for line, current in zip(lines, rounds(lines), strict=True):
-        if line.reason not in _THROUGH:
+        if line.reason not in _STAGE_ENDS:
             continue
         entry: dict[str, Any] = {
             "stage": line.stage,
@@ -155,6 +155,7 @@ def _stages(lines: Sequence[Line], output_of: Callable[[Line], Any]) -> list[dic
 
 
 def _act(line: Line) -> dict[str, Any]:
+    """An operator's act, from its history line."""
     return {
         "act": line.reason.value,
         "at": iso(line.at),

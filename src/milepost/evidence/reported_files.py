@@ -56,6 +56,7 @@ def paths_on(output: Any, volume: str) -> list[str]:
 
 
 def _maps_volumes(output: dict[str, Any]) -> bool:
+    """Whether the output maps paths to lists of volumes."""
     lists = all(isinstance(value, list) and value == _texts(value) for value in output.values())
     return bool(output) and lists and "filePaths" not in output
 

@@ -1,4 +1,4 @@
-"""Offline verification of an evidence file, without ledger and network: says what is proved and what is not."""
+"""Offline verification of an evidence file, without ledger and network: what is proved, and what is not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 from milepost.core.errors import MilepostError, UsageError
 from milepost.core.values.json import canonical_json
 from milepost.evidence.files import BESIDE, END, FILE_SIGNED, HEADER, RECORD_SIGNED, chosen, records_in
-from milepost.evidence.heads import Heads
+from milepost.evidence.heads import Heads, proved_root
 from milepost.evidence.record import SEAL_SCHEMA, differences
 from milepost.evidence.reported_files import reported_files, volumes_of
 from milepost.evidence.signing import fingerprint, is_signed, public_text, read_public
@@ -110,7 +110,7 @@ def verify(path: Path, public: bytes | None = None, heads: Heads | None = None, 
 
 
 def _view(path: Path, beside: Path, checker: _Checker) -> Verdict:
-    """A view is valid if its evidence is, and if it equals, byte for byte, the view made from it."""
+    """Verify a view: its evidence must be valid, and the view must equal, byte for byte, the one made from it."""
     verdict = checker.run()
     verdict.file = str(path)
     make = VIEWS.get(str(checker.view))
@@ -132,7 +132,7 @@ def _view(path: Path, beside: Path, checker: _Checker) -> Verdict:
 
 
 class _Checker:
-    """One pass over one file."""
+    """Verifies one evidence file in one pass."""
 
     def __init__(self, path: Path, public: bytes | None, heads: Heads | None, on_record: OnRecord | None = None) -> None:
         self._path = path
@@ -227,11 +227,9 @@ class _Checker:
             self._proof(number, value["proof"], record, key)
         if self._on_record is not None and isinstance(record, dict):
             sound, proved = self.verdict.found == differed, self.verdict.under_heads > under
-            self._on_record(_in_few_words(record, value.get("proof"), sound, proved))
+            self._on_record(_summary(record, value.get("proof"), sound, proved))
 
     def _proof(self, number: int, proof: Any, record: dict[str, Any], key: str | None) -> None:
-        from milepost.evidence.heads import proved_root
-
         try:
             head = record["chain"]["head"] if "chain" in record else record["head"]
             root = proved_root(proof, bytes.fromhex(head))
@@ -272,6 +270,7 @@ class _Checker:
         self._signatures += 1
 
     def _alone(self) -> Verdict:
+        """The verdict on a single record that was passed on without its file."""
         if self.verdict.holds:
             self.verdict.not_proved.append("whether other records belong to it: this is one record, handed on by itself")
         return self._finished()
@@ -308,7 +307,8 @@ class _Checker:
         return verdict
 
 
-def _in_few_words(record: dict[str, Any], proof: Any, holds: bool, under_head: bool) -> VerifiedRecord:
+def _summary(record: dict[str, Any], proof: Any, holds: bool, under_head: bool) -> VerifiedRecord:
+    """Summary of a record that may be malformed: fields of another type are left out."""
     entries = [entry for entry in _list(record.get("stages")) if isinstance(entry, dict)]
     stages = [
         VerifiedStage(

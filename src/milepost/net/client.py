@@ -17,7 +17,7 @@ from milepost.net.body import RequestBody
 from milepost.net.connection import Exchange, HttpConnection, Sink, Timeouts
 from milepost.net.errors import CallStopped, InvalidRequest, NetError, NoAnswer, SendState
 from milepost.net.guard import AddressGuard
-from milepost.net.headers import PASSED_ON, checked_headers
+from milepost.net.headers import PASSED_ON, checked_headers, checked_name
 from milepost.net.pool import ConnectionPool, HostConnections, PoolLimits
 from milepost.net.redirects import Redirects, next_url
 from milepost.net.resolver import Resolver, SystemResolver
@@ -52,7 +52,7 @@ class _Call:
 
     def head(self) -> bytes:
         """The request line and the headers."""
-        names = {name.lower() for name in self.headers}
+        names = set(map(checked_name, self.headers))
         lines = [f"{self.method} {self.url.target} HTTP/1.1\r\nHost: {self.url.host_header}\r\n"]
         lines += [f"{name}: {value}\r\n" for name, value in self.headers.items()]
         if "accept" not in names:

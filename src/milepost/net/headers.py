@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from milepost.net.errors import InvalidRequest
 
@@ -53,29 +54,39 @@ class HeaderList:
 
 def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """A request's headers, each name once; raises InvalidRequest that names the header and never its value."""
-    found: dict[str, str] = {}
     names: set[str] = set()
-    size = 0
     for name, value in headers.items():
-        if not isinstance(name, str) or not TOKEN.match(name):
-            raise InvalidRequest(f"the header name {str(name)[:80]!r} is not made of letters, digits and '-'", kind="invalid-header")
-        if not isinstance(value, str) or not _VALUE.match(value):
+        lower = checked_name(name)
+        # The first two tests are those of the pattern, without tabs, in a quarter of its time.
+        if not isinstance(value, str) or not ((value.isascii() and value.isprintable()) or _VALUE.match(value)):
             raise InvalidRequest(f"the value of the header {name} is not one line of ASCII text", kind="invalid-header")
-        lower = name.lower()
-        if lower in OURS:
-            raise InvalidRequest(f"the header {name} is set by the client that sends the request; leave it out", kind="invalid-header")
         if lower in names:
             raise InvalidRequest(f"the header {name} is given twice", kind="invalid-header")
         names.add(lower)
-        found[name] = value
-        size += len(name) + len(value) + 4
-    if size > LARGEST_HEAD:
+    found = dict(headers)
+    if sum(map(len, found)) + sum(map(len, found.values())) + 4 * len(found) > LARGEST_HEAD:
         raise InvalidRequest(f"the headers are larger than {LARGEST_HEAD:,} bytes", kind="invalid-header")
     return found
 
 
+@lru_cache(1024)
+def checked_name(name: str) -> str:
+    """A header's name in lower case; raises InvalidRequest if a request cannot have it. Most requests have the names of those before."""
+    if not isinstance(name, str) or not TOKEN.match(name):
+        raise InvalidRequest(f"the header name {str(name)[:80]!r} is not made of letters, digits and '-'", kind="invalid-header")
+    lower = name.lower()
+    if lower in OURS:
+        raise InvalidRequest(f"the header {name} is set by the client that sends the request; leave it out", kind="invalid-header")
+    return lower
+
+
 def merged_headers(*layers: Mapping[str, str]) -> dict[str, str]:
     """Headers of several layers, of which a later one replaces those of an earlier one, whatever the case of their names."""
+    merged: dict[str, str] = {}
+    for layer in layers:
+        merged.update(layer)
+    if len(set(map(str.lower, merged))) == len(merged):
+        return merged
     found: dict[str, tuple[str, str]] = {}
     for layer in layers:
         for name, value in layer.items():

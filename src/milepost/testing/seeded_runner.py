@@ -10,14 +10,14 @@ import asyncio
 import math
 import random
 import selectors
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from milepost.core.item import Item
 from milepost.core.routes.route import Stage
 from milepost.ports.runner import Execute, ExecuteAsync, HandlerPool, Job, JobResult, Service
-from milepost.runners.jobs import Jobs, Portion
+from milepost.runners.jobs import NO_CAPS, Jobs, Portion
 from milepost.testing.clock import VirtualClock
 
 Duration = Callable[[random.Random, Stage], int]
@@ -151,7 +151,7 @@ class SimCrew:
     ) -> None:
         self._runner, self._stage, self._width = runner, stage, width
         self._execute, self._execute_async, self._wake = execute, execute_async, wake
-        self._jobs = Jobs()
+        self._jobs = Jobs(lanes=stage.lane is not None)
         self._calls: list[_Call] = []
         self._done: list[JobResult] = []
 
@@ -159,8 +159,8 @@ class SimCrew:
     def busy(self) -> bool:
         return bool(self._jobs or self._calls or self._done)
 
-    def put(self, jobs: Sequence[Job]) -> None:
-        self._jobs.put(jobs)
+    def put(self, jobs: Sequence[Job], caps: Mapping[str, int | None] = NO_CAPS) -> None:
+        self._jobs.put(jobs, caps)
         self._begin()
 
     def take(self) -> list[JobResult]:

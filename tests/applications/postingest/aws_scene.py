@@ -235,7 +235,7 @@ class Postingest:
         self.tell()
 
     def tell(self) -> None:
-        while self._teller.run_once().told:
+        while self._teller.run_once().delivered:
             pass
 
     def _handle(self, records: list[StreamRecord]) -> None:

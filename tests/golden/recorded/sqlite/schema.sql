@@ -1,5 +1,5 @@
 PRAGMA application_id = 1297108819;
-PRAGMA user_version = 10;
+PRAGMA user_version = 11;
 PRAGMA page_size = 8192;
 CREATE VIEW items AS
 SELECT r.name AS route, i.key, s.name AS stage, p.lane, t.name AS status, i.attempts, i.version,
@@ -67,7 +67,7 @@ CREATE TABLE item (
     list_id TEXT,
     error_group TEXT,
     rest BLOB                 -- note, error, kept and undecided outcomes, as JSON; mostly absent
-, life INTEGER NOT NULL DEFAULT 0);
+, life INTEGER NOT NULL DEFAULT 0, key_field TEXT);
 CREATE TABLE offer (seq INTEGER PRIMARY KEY, same INTEGER, body BLOB);
 CREATE TABLE place (id INTEGER PRIMARY KEY, stage INTEGER NOT NULL, lane TEXT NOT NULL, UNIQUE (stage, lane));
 CREATE TABLE rate (scope TEXT PRIMARY KEY, tokens REAL NOT NULL, at INTEGER NOT NULL) WITHOUT ROWID;

@@ -40,7 +40,9 @@ class ControlsContract(Promises):
         world.hold("parcels/weigh")
         claimed = world.claim()
         world.asks_again(claimed, None)
-        assert claimed.next_at is not None or "pulse" not in world.ledger.missing_capabilities, "a worker would not notice the resume"
+        assert claimed.next_at is not None or "change counter" not in world.ledger.missing_capabilities, (
+            "a worker would not notice the resume"
+        )
         assert world.ledger.next_due([world.plan]) is None
 
     def test_a_worker_may_settle_what_it_holds_while_paused(self, world: World) -> None:
@@ -193,6 +195,12 @@ class ControlsContract(Promises):
         assert Counter(item.lane for item in claimed.items) == {"slow": 1, "quick": 5}
         assert claimed.next_at is not None
         assert world.now < claimed.next_at <= world.now + 1001
+
+    def test_a_lanes_concurrency_lets_as_many_wait_as_the_request_says(self, ledger: Ledger) -> None:
+        world = World(ledger, sample_route(lanes={"narrow": Limits(concurrency=2)}))
+        world.add(*(f"n{n}" for n in range(9)), lane="narrow")
+        assert len(world.claim(held={"narrow": 1}, ahead={"narrow": 3}).items) == 4
+        assert world.claim(held={"narrow": 5}, ahead={"narrow": 3, "other": 9}).items == []
 
     def test_a_lanes_concurrency_counts_what_is_in_hand_already(self, ledger: Ledger) -> None:
         world = World(ledger, sample_route(lanes={"narrow": Limits(concurrency=2)}))

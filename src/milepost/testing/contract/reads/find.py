@@ -193,6 +193,49 @@ class FindContract(Promises):
                 break
         assert sorted(seen) == sorted(f"p{n}" for n in range(10))
 
+    @pytest.mark.parametrize("limit", [1, 2, 3, 100])
+    @pytest.mark.parametrize(
+        "query",
+        [
+            {},
+            {"statuses": frozenset({Status.QUEUED})},
+            {"statuses": FAILED},
+            {"statuses": FAILED, "lane": "north"},
+            {"stages": frozenset({"weigh"})},
+            {"prefix": "p"},
+            {"prefix": "p0", "statuses": FAILED},
+            {"parts": (KeyPart(1, "B1"),)},
+            {"lists": frozenset({"list-1", "list-2"})},
+        ],
+        ids=lambda query: "-".join(query) or "all",
+    )
+    def test_pages_in_the_order_of_acceptance(self, world: World, query: dict[str, Any], limit: int) -> None:
+        for number in range(12):
+            world.add(f"p{(5 * number) % 12:02}#B{number % 2}", lane=("north", "south")[number % 3 == 0], list_id=f"list-{number % 2 + 1}")
+            world.clock.advance("1s")
+        for item in world.claim(want=7).items:
+            world.settle(item, Reject("too heavy") if int(item.key[1:3]) % 2 else Done())
+        expected = [(item.row.created_at, item.key) for item in world.ledger.find(Query(route="parcels", **query)).items]
+        assert expected
+        for order in ("newest", "oldest"):
+            found: list[str] = []
+            after: Any = None
+            for _ in range(50):
+                page = world.ledger.find(Query(route="parcels", order=order, limit=limit, after=after, **query))
+                assert page.ordered
+                assert len(page.items) <= limit
+                found += [item.key for item in page.items]
+                after = page.next
+                if after is None:
+                    break
+            assert found == [key for _, key in sorted(expected, reverse=order == "newest")], order
+
+    def test_by_time_of_acceptance(self, full: World) -> None:
+        times = {item.key: item.row.created_at for item in full.ledger.find(Query(route="parcels")).items}
+        for moment in sorted(set(times.values())):
+            assert self.find(full, created_from=moment) == {key for key, at in times.items() if at >= moment}
+            assert self.find(full, created_before=moment) == {key for key, at in times.items() if at < moment}
+
     def test_a_failed_item_is_found_at_once_whoever_has_been_told(self, world: World) -> None:
         world.add("p1", "p2")
         for item in world.claim().items:

@@ -111,8 +111,8 @@ class DocumentsContract(Promises):
         assert other.write("hold", "parcels", None, expect=version(ledger, "hold", "parcels"))
         assert ledger.read("hold") == {}
 
-    def test_the_pulse_differs_after_every_write(self, ledger: Ledger) -> None:
-        self.needs(ledger, "pulse")
+    def test_the_change_counter_differs_after_every_write(self, ledger: Ledger) -> None:
+        self.needs(ledger, "change counter")
         other = self.another(ledger)
         seen = {ledger.change_counter()}
         for n in range(3):

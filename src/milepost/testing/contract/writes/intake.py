@@ -8,6 +8,7 @@ from milepost.core.change import change
 from milepost.core.errors import RouteChanged
 from milepost.core.item import Put, digest_of
 from milepost.core.outcome import Done
+from milepost.core.routes.one_field import KeyDigests
 from milepost.core.status import Reason, Status
 from milepost.ports.items import KnownKey, Same
 from milepost.ports.ledger import Ledger
@@ -94,6 +95,38 @@ class IntakeContract(Promises):
         assert isinstance(was, KnownKey)
         assert was.current_digest == second
         assert now == Same(Status.QUEUED, "weigh")
+
+    def test_recognise_knows_an_input_that_is_the_key_alone(self, world: World) -> None:
+        world.bring("done", to="COMPLETED")
+        world.add("a", "replaced")
+        world.add("b", colour="red")
+        item = world.item("replaced")
+        content = {"id": "replaced", "colour": "blue"}
+        facts = {"content_digest": digest_of(content)}
+        made = change(item.row, Reason.NOTED, world.now, item.row.status, facts, note="blue", puts=(Put("input", "", content),))
+        assert world.apply(made) is None
+        keys = ["b", "unknown", "a", "replaced", "done"]
+        other, absent, same, replaced, done = world.ledger.recognise("parcels", keys, KeyDigests("id", keys))
+        assert [other, replaced] == world.ledger.peek("parcels", ["b", "replaced"])
+        assert (absent, same, done) == (None, Same(Status.QUEUED, "weigh"), Same(Status.COMPLETED, "delivered"))
+        assert world.ledger.recognise("parcels", ["a"], KeyDigests("name", ["a"])) == world.ledger.peek("parcels", ["a"])
+        assert world.ledger.recognise("no-such-route", ["a"], KeyDigests("id", ["a"])) == [None]
+        assert world.ledger.recognise("parcels", [], KeyDigests("id", [])) == []
+
+    def test_recognise_answers_for_many_keys_as_for_each(self, world: World) -> None:
+        world.bring("done", to="COMPLETED")
+        world.add("changed", colour="red")
+        queued = [f"queued-{number}" for number in range(60)]
+        world.add(*queued)
+        odd = ["done", "unknown", "changed"]
+        keys = [*queued, *odd]
+        digests = {key: digest_of({"id": key}) for key in keys}
+        each = {key: world.ledger.recognise("parcels", [key], [digests[key]])[0] for key in keys}
+        assert [type(answer) for answer in each.values()].count(Same) == 61
+        for first in ("queued-0", *odd):
+            keys = [first, *(key for key in keys if key != first)]
+            assert world.ledger.recognise("parcels", keys, [digests[key] for key in keys]) == [each[key] for key in keys]
+            assert world.ledger.recognise("parcels", keys, KeyDigests("id", keys)) == [each[key] for key in keys]
 
     def test_add_is_refused_while_the_ledger_holds_another_version_of_the_route(self, world: World) -> None:
         world.set_version(2)

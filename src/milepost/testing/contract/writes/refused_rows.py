@@ -86,7 +86,7 @@ class RefusedRowsContract(Promises):
         again = world.claim()
         assert again.items == []
         assert again.refused == [], "it is not due again at once"
-        set_aside, _ = ledger.quarantine.set_aside(10)
+        set_aside, _ = ledger.quarantine.entries(10)
         if what == "content":
             row = self._as_far_as_read(ledger, "bad")
             assert (row.status, row.error and row.error.category) == (Status.REJECTED, CANNOT_BE_READ)
@@ -130,11 +130,11 @@ class RefusedRowsContract(Promises):
         ledger.quarantine.put([("parcels", "a")], "a test says so", world.now)
         world.clock.advance("5m")
         assert {item.key for _ in range(3) for item in world.claim().items} == {"b"}, "the leases of both have run out"
-        [aside], more = ledger.quarantine.set_aside(10)
+        [aside], more = ledger.quarantine.entries(10)
         assert (aside.kind, aside.reason, more) == ("row", "a test says so", False)
         [answer] = ledger.quarantine.replay({"parcels": world.plan}, [aside.id], world.now, by="ops", why="mended")
         assert answer.done, answer.why
-        assert ledger.quarantine.set_aside(10) == ([], False)
+        assert ledger.quarantine.entries(10) == ([], False)
         world.clock.advance("1h")
         got = {item.key for _ in range(3) for item in world.claim().items}
         assert "a" in got
