@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,20 @@ def test_an_async_handler_that_overruns_is_cancelled_and_its_neighbours_are_sett
     one.run(lambda: one.all_at("COMPLETED"))
     assert sorted(one.module.seen) == ["a", "a", "b", "c"]
     assert one.module.cancelled == ["a"]
+
+
+def test_a_container_that_opens_its_ledger_again_ends_the_event_loop_of_its_handlers(deploy: Deploy) -> None:
+    def event_loops() -> int:
+        return sum(thread.name == "handlers" for thread in threading.enumerate())
+
+    before = event_loops()
+    one = deploy(SLOW_ASYNC)
+    one.submit("a")
+    one.stream.drain()
+    one.queues["weigh"].poll()
+    assert event_loops() == before + 1
+    start.forget()
+    assert event_loops() == before
 
 
 def test_what_cannot_be_started_in_time_is_given_back(deploy: Deploy) -> None:

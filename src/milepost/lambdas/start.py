@@ -60,18 +60,25 @@ class Opened:
         self._started_at = ctx.clock.now()
         self._beaten_at: dict[str, int] = {}
         self._event_relays: list[EventRelay] = []
-        self._parts: dict[Callable[[Opened], Any], Any] = {}
+        self._parts: dict[tuple[Any, ...], Any] = {}
 
     @property
     def store(self) -> AwsStore:
         return self.ledger.store
 
-    def part(self, make: Callable[[Opened], T]) -> T:
-        """A part of a function that lives as long as this ledger is open; made by the first call."""
-        if make not in self._parts:
-            self._parts[make] = make(self)
-        made: T = self._parts[make]
+    def part(self, make: Callable[..., T], *names: str) -> T:
+        """A part of a function that lives as long as this ledger is open; made by the first call, for these names."""
+        if (make, *names) not in self._parts:
+            self._parts[make, *names] = make(self, *names)
+        made: T = self._parts[make, *names]
         return made
+
+    def close(self) -> None:
+        """End the parts that have threads or connections, then close the ledger."""
+        for part in self._parts.values():
+            if hasattr(part, "close"):
+                part.close()
+        self.ledger.close()
 
     def event_relays(self) -> list[EventRelay]:
         """One relay for the deployment's topic, and one for each route whose completed items have follow-up items."""
@@ -123,8 +130,8 @@ def forget() -> None:
     """Open the ledger again at the next call: it has another version of a route than this container."""
     global _opened
     if _opened is not None:
-        _opened.ledger.close()
-        _opened = None
+        closed, _opened = _opened, None
+        closed.close()
 
 
 def hide(event: Mapping[str, Any], seconds: int) -> None:

@@ -16,8 +16,6 @@ from milepost.lambdas.traces import Trace, traced
 from milepost.lambdas.worker_call import OUTDATED_S, TROUBLE_S, StageContainer, WorkerCall
 from milepost.ledgers.aws.claim.received_messages import from_event
 
-_station: StageContainer | None = None
-
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Handle an SQS event of the queue of MILEPOST_STAGE; the batch item failures are the messages to be delivered again. Only a wrong
@@ -62,22 +60,17 @@ def _handle(event: Mapping[str, Any], context: LambdaContext, trace: Trace) -> d
 def _all_again(event: Mapping[str, Any], hidden_s: int) -> dict[str, Any]:
     """Report every message as failed, to be delivered again after so many seconds. The container opens the ledger again, because the
     items it had claimed when it failed are not known."""
-    global _station
-    _station = None
-    forget()
     with suppress(Exception):
         hide(event, hidden_s)
+    # After that: handler calls that do not end may take the rest of the function's time.
+    forget()
     return {"batchItemFailures": [{"itemIdentifier": record["messageId"]} for record in event["Records"]]}
 
 
 def _stage_container() -> StageContainer:
     """The stage's handler pool, which lives as long as the container, like the ledger."""
-    global _station
     place = os.environ.get("MILEPOST_STAGE", "")
     route, slash, stage = place.partition("/")
     if not (route and slash and stage):
         raise ConfigMistake(f"MILEPOST_STAGE is {place!r}; use the form ROUTE/STAGE")
-    ready = opened(route)
-    if _station is None or _station.opened is not ready or _station.name != place:
-        _station = StageContainer(ready, route, stage)
-    return _station
+    return opened(route).part(StageContainer, route, stage)

@@ -56,6 +56,10 @@ class StageContainer:
         slots = self.slots
         self.slots = StageSlots(slots.plan, slots.stage, self._runner.pool(slots.stage, slots.width, run_plain, run_async, self.woken.set))
 
+    def close(self) -> None:
+        """End the threads or the event loop; handler calls that still run on it are cancelled."""
+        self._runner.close()
+
 
 class WorkerCall:
     """One call of the function, until its messages are settled or its time is over."""

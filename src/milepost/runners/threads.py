@@ -65,6 +65,12 @@ class ThreadRunner:
             self._loop_thread.start()
         return self._loop
 
+    def close(self) -> None:
+        """End the handler pools and the event loop of the runner's own; calls that run on it are cancelled."""
+        for pool in list(self._pools):
+            pool.close()
+        self._stop_loop()
+
     def wake(self, name: str) -> None:
         waker = self._wakers.get(name)
         if waker is not None:
@@ -83,9 +89,7 @@ class ThreadRunner:
         try:
             self._wait_for(threads, stopped)
         finally:
-            for pool in self._pools:
-                pool.close()
-            self._stop_loop()
+            self.close()
         if self._error is not None:
             raise self._error
 

@@ -229,7 +229,7 @@ def arm(fault: Fault) -> None:
     around(AwsLedger, "claim", after=lambda answer, *_: any(claimed.items for claimed in answer), point="claimed")
     around(AwsLedger, "apply", before=lambda me, changes, *_: settles(changes), point="settling")
     around(AwsLedger, "drop_tickets", before=lambda me, tickets: bool(tickets), point="settled")
-    around(apply, "_send_offers", after=lambda _, store, changes, contents: any(map(apply.offers, changes)), point="called")
+    around(apply, "_send_offers", after=lambda _, store, changes, contents: any(map(apply.records_offer, changes)), point="called")
     around(Journal, "_place", before=lambda *_: True, point="lines")
     around(Journal, "_place", after=lambda *_: True, point="placed")
     around(StreamRelay, "_carry_out", after=lambda *_: True, point="followed")
