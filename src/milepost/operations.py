@@ -61,6 +61,10 @@ class Operations:
         """The time by the ledger's clock, in UTC; a test may have set that clock."""
         return datetime.fromtimestamp(self.context.clock.now() / 1000, UTC)
 
+    def time(self) -> float:
+        """`now` as seconds since 1970."""
+        return self.context.clock.now() / 1000
+
     def submit(
         self,
         route: str,

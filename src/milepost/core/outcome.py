@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import force_setattr
 
 from milepost.core.values.durations import span_ms
+from milepost.core.values.json import canonical_json, check_depth
 from milepost.core.values.redaction import redacted_text
 
 TRACEBACK_LIMIT = 4_000
@@ -140,6 +141,7 @@ def as_outcome(answer: object) -> Outcome:
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Outcome)
+_skim = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 def outcome_to_builtins(outcome: Outcome) -> Any:
@@ -151,3 +153,13 @@ def outcome_from_builtins(value: Any) -> Outcome:
     """The outcome that `outcome_to_builtins` made these values from."""
     outcome: Outcome = _decoder.decode(_encoder.encode(value))
     return outcome
+
+
+def check_outcome(outcome: Outcome) -> None:
+    """Raise an error if the outcome cannot be stored as JSON and read again."""
+    text = canonical_json(outcome)
+    check_depth(text)
+    if type(outcome) is Done:
+        _skim(text)  # its fields may hold anything that is JSON
+    else:
+        _decoder.decode(text)

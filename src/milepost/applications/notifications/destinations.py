@@ -25,6 +25,8 @@ PAUSED_BY = "notifications"
 STALE_S = 10.0
 """Seconds after which the ledger's destinations are read again before one is used. (The service that reads them does it sooner.)"""
 
+MOST_CACHED = 4_096
+"""Target URLs whose destinations are cached."""
 _DOTS = re.compile(r"(?:/|%2f|%5c)(?:\.|%2e){1,2}(?:/|%2f|%5c|;|\Z)", re.IGNORECASE)
 """A component "." or "..", also if it is percent-encoded or has a parameter: many servers resolve it all the same."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
@@ -114,7 +116,15 @@ class Destinations:
     def of(self, target: str) -> Destination | None:
         """The destination of a target URL; None: it is unregistered, and such targets are refused. Raises net.InvalidRequest if the URL
         is none."""
-        url = net.parse_url(target)
+        cached = self._of_target
+        if target in cached:
+            return cached[target]
+        if len(cached) >= MOST_CACHED:
+            cached.clear()
+        found = cached[target] = self._find(net.parse_url(target))
+        return found
+
+    def _find(self, url: net.HttpUrl) -> Destination | None:
         for found in self._by_origin.get(url.origin, ()):
             if found.prefix is not None and _within(url, found.prefix):
                 return found
@@ -201,6 +211,8 @@ class Destinations:
         for alike in by_origin.values():
             alike.sort(key=lambda one: len(_path(one)), reverse=True)
         self._by_origin = by_origin
+        # After the index: a thread that still looks in the old one puts what it finds into the old cache.
+        self._of_target: dict[str, Destination | None] = {}
 
 
 class LaneLimits(Mapping[str, mp.Limits]):

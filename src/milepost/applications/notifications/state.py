@@ -30,6 +30,6 @@ class NotificationsState:
     def open(self, app: mp.AppContext[NotificationsSettings]) -> None:
         """Use this ledger's clock and controls."""
         route = self.settings.route
-        self.deliverer.clock = lambda: app.now().timestamp()
+        self.deliverer.clock = app.time
         self.deliverer.keep_fresh = lambda: keep_fresh(app)
         self.deliverer.pause = lambda lane, why: app.pause(route, STAGE, lane, by=PAUSED_BY, reason=why)

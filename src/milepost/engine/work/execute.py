@@ -11,9 +11,8 @@ from typing import Any
 from msgspec import UNSET
 
 from milepost.core.item import Item
-from milepost.core.outcome import OUTCOMES, Done, Outcome, Reject, Retry, as_outcome, outcome_from_builtins, outcome_of_exception
+from milepost.core.outcome import OUTCOMES, Done, Outcome, Reject, Retry, as_outcome, check_outcome, outcome_of_exception
 from milepost.core.routes.route import Stage
-from milepost.core.values.json import canonical_json, check_depth
 from milepost.engine.work.bisection import halving
 from milepost.engine.work.call_limits import CallLimit
 from milepost.ports.observer import ABOUT
@@ -151,8 +150,7 @@ def _sound(outcome: Outcome) -> Outcome:
     if type(outcome) is Done and outcome.output is None and outcome.payload is UNSET:
         return outcome
     try:
-        outcome_from_builtins(outcome)
-        check_depth(canonical_json(outcome))
+        check_outcome(outcome)
         return outcome
     except Exception as error:
         kind = type(outcome).__name__

@@ -37,7 +37,7 @@ class LedgerControls:
 
     def now(self) -> float:
         """Seconds since 1970, by the ledger's clock."""
-        return time.time() if self._app is None else self._app.now().timestamp()
+        return time.time() if self._app is None else self._app.time()
 
     def pause(self, stage: str, seconds: float, reason: str) -> None:
         """Pause a stage for so long. A pause by a person stays as it is, and so does a longer one of another process."""

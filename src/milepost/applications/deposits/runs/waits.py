@@ -38,7 +38,7 @@ def partner_waits(app: DepositsApp) -> list[PartnerWait]:
     """The partners whose rate limits pause their stages now."""
     held = _own_pauses(app)
     stages = app.status()["routes"].get(app.settings.route, {}).get("stages", {}) if held else {}
-    now = app.now().timestamp()
+    now = app.time()
     return [
         PartnerWait(stage, PARTNERS[stage], _waiting(app, stage, stages.get(stage, {})), until)
         for stage, until in held.items()
@@ -48,7 +48,7 @@ def partner_waits(app: DepositsApp) -> list[PartnerWait]:
 
 def end_waits(app: DepositsApp) -> None:
     """End the pauses whose time has come. A resender does so too; a round must not miss it."""
-    now = app.now().timestamp()
+    now = app.time()
     for stage, until in _own_pauses(app).items():
         if moment_s(until) <= now:
             reason = f"{PARTNERS[stage]} may be asked again"
@@ -63,7 +63,7 @@ def work_within_limits(app: DepositsApp, work: Callable[[], None], sleep: Callab
         first = min(map(moment_s, _own_pauses(app).values()), default=None)
         if first is None:
             return
-        left = max(0.0, first - app.now().timestamp())
+        left = max(0.0, first - app.time())
         if left > min(SHORT_S, patience):
             return
         if left:

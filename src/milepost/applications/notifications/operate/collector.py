@@ -92,7 +92,7 @@ class FigureCollector:
         self.add_malformed(app)
         held = app.documents.get(FIGURES)
         figures = read_figures(None if held is None else held.value)
-        now, total = round(app.now().timestamp() * 1000), 0
+        now, total = round(app.time() * 1000), 0
         if not (figures.holder == self._holder or figures.held_until <= now or figures.held_until > now + 2 * HELD_MS):
             self._starts = None
             return 0
