@@ -32,6 +32,7 @@ from milepost.engine.intake import Receipt
 from milepost.http.server.assembly import HttpServer
 from milepost.http.state.state import ServerState
 from milepost.net.background import new_event_loop
+from milepost.ports.documents import PROCESS
 from milepost.runners.process import tune_garbage_collection, tune_thread_switching
 
 ROUTE = "notifications"
@@ -44,6 +45,17 @@ BESIDE = 2_000
 """Messages that are delivered while many others wait."""
 PATIENCE_S = 900
 TIMES = "2026-11-18T12:00:00.000Z"
+PROCESSES = 2
+CONFIGURATION = """
+ledger = "sqlite:///ledger.db"
+applications = ["notifications"]
+[notifications]
+allow_cidrs = ["127.0.0.0/8"]
+concurrency = {concurrency}
+[notifications.destinations.p{port}]
+url = "http://127.0.0.1:{port}/"
+concurrency = {concurrency}
+"""
 Part = Callable[..., dict[str, float]]
 
 
@@ -66,7 +78,7 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
         return facts
 
     for _ in range(rounds):
-        for name in ("wrk", "bare", "deliver") if shutil.which("wrk") else ("bare", "deliver"):
+        for name in ("wrk", "bare", "deliver", "deliver-processes")[0 if shutil.which("wrk") else 1 :]:
             one(name, seconds if name == "wrk" else n)
         for name in ("all-healthy", "one-hangs"):
             one(name, n)
@@ -81,7 +93,8 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
         return median(a[key] / b[key] for a, b in zip(found[what], found[to], strict=True))
 
     ratios = {
-        "deliveries / bare loop": (ratio("deliver", "rate", "bare"), ">=", 0.5),
+        "deliveries in one process / bare loop": (ratio("deliver", "rate", "bare"), ">=", 0.5),
+        "deliveries in two processes / bare loop": (ratio("deliver-processes", "rate", "bare"), ">=", 0.5),
         "accepts on disk / from memory": (ratio("accept", "rate", "accept-memory"), ">=", 0.5),
         "throughput of the others, one hangs / none": (ratio("one-hangs", "rate", "all-healthy"), ">=", 0.95),
         "p99 of the others, one hangs / none": (ratio("one-hangs", "p99_ms", "all-healthy"), "<=", 1.5),
@@ -108,6 +121,7 @@ TITLES = {
     "wrk": f"wrk, {TASKS} connections",
     "bare": f"bare loop with the same client, {TASKS} requests at the same time",
     "deliver": "delivered, on disk, with history",
+    "deliver-processes": f"the same by milepost work --processes {PROCESSES}",
     "all-healthy": f"{PARTNERS - 1} partners, none hangs",
     "one-hangs": f"{PARTNERS - 1} partners, a tenth one hangs",
     "accept-memory": "POST /message from memory",
@@ -179,12 +193,19 @@ def bare(folder: Path, n: int) -> dict[str, float]:
 
     async def send(url: str) -> dict[str, float]:
         body = message(0, url)["body"].encode()
+        fixed = {
+            "User-Agent": "milepost",
+            "Content-Type": "application/json",
+            "X-Sender-ID": "bench",
+            "X-Correlation-ID": "0" * 32,
+            "X-Delivery-Attempt": "1",
+        }
         left = iter(range(n))
         async with net.Client(allow_cidrs=HERE, connections=TASKS) as client:
 
             async def task() -> None:
                 for number in left:
-                    headers = {"Content-Type": "application/json", "X-Message-ID": f"m-{number}"}
+                    headers = {**fixed, "X-Message-ID": f"m-{number}", "webhook-id": f"msg_{number:032}"}
                     assert (await client.request_async("POST", url, headers=headers, body=body)).status == 200
 
             with Span() as span:
@@ -214,6 +235,24 @@ def deliver(folder: Path, n: int) -> dict[str, float]:
             post.start()
             until(lambda: completed(post) >= n, "deliveries")
         return facts_of(span, n)
+
+
+def deliver_with_processes(folder: Path, n: int) -> dict[str, float]:
+    """The same by `milepost work --processes 2`, from the moment at which both workers are there and may begin."""
+    with partners(1) as there, opened(folder, there.ports) as post:
+        (folder / "milepost.toml").write_text(CONFIGURATION.format(port=there.ports[0], concurrency=TASKS))
+        submit(post, [message(number, target(there.ports[0])) for number in range(n)])
+        post.pause(ROUTE, "deliver", by="bench", reason="until the workers are there")
+        command = [sys.executable, "-m", "milepost", "work", "--processes", str(PROCESSES)]
+        with subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL) as workers:
+            try:
+                until(lambda: len(post.context.ledger.read(PROCESS)) >= PROCESSES, "workers")
+                with Span() as span:
+                    post.resume(ROUTE, "deliver", by="bench", reason="they are there")
+                    until(lambda: completed(post) >= n, "deliveries")
+            finally:
+                workers.terminate()
+        return {key: value for key, value in facts_of(span, n).items() if key in ("seconds", "rate")}
 
 
 def among(folder: Path, n: int, hanging: int) -> dict[str, float]:
@@ -371,6 +410,7 @@ def measure(words: Sequence[str]) -> dict[str, float]:
         "wrk": lambda: wrk(folder, number),
         "bare": lambda: bare(folder, int(number)),
         "deliver": lambda: deliver(folder, int(number)),
+        "deliver-processes": lambda: deliver_with_processes(folder, int(number)),
         "all-healthy": lambda: among(folder, int(number), 0),
         "one-hangs": lambda: among(folder, int(number), 1),
         "accept-memory": lambda: accept(folder, number, from_memory=True),

@@ -50,7 +50,7 @@ def test_every_case_is_measured_and_held_to_its_bar(tmp_path: Path) -> None:
     text = report.text(results)
     assert all(name in text for name in BARS)
     page = "".join(f"<!-- measured: {name} -->\nold\n<!-- end -->\n" for name in PARTS)
-    one = {"ratios": {"deliveries / bare loop": [0.6, ">=", 0.5]}, "medians": {"bare": {"rate": 10.0, "accepted": 5.0}}}
+    one = {"ratios": {"deliveries in one process / bare loop": [0.6, ">=", 0.5]}, "medians": {"bare": {"rate": 10.0, "accepted": 5.0}}}
     assert "old" not in written(page, Run(told | {"notifications": one, "deposits": one}))
     assert written(page, Run(told)).count("old") == 2, "a part of which the run has nothing stays"
 

@@ -17,7 +17,7 @@ from milepost.net.body import RequestBody
 from milepost.net.connection import Exchange, HttpConnection, Sink, Timeouts
 from milepost.net.errors import CallStopped, InvalidRequest, NetError, NoAnswer, SendState
 from milepost.net.guard import AddressGuard
-from milepost.net.headers import PASSED_ON, checked_headers, checked_name
+from milepost.net.headers import PASSED_ON, header_lines
 from milepost.net.pool import ConnectionPool, HostConnections, PoolLimits
 from milepost.net.redirects import Redirects, next_url
 from milepost.net.resolver import Resolver, SystemResolver
@@ -37,11 +37,11 @@ _NO_TLS = Tls()
 
 @dataclass(slots=True)
 class _Call:
-    """One call, its parts checked."""
+    """One call. Its headers are checked when its head is made."""
 
     method: str
     url: HttpUrl
-    headers: dict[str, str]
+    headers: Mapping[str, str]
     body: bytes | RequestBody | None
     timeouts: Timeouts
     ends_at: float
@@ -52,9 +52,8 @@ class _Call:
 
     def head(self) -> bytes:
         """The request line and the headers."""
-        names = set(map(checked_name, self.headers))
-        lines = [f"{self.method} {self.url.target} HTTP/1.1\r\nHost: {self.url.host_header}\r\n"]
-        lines += [f"{name}: {value}\r\n" for name, value in self.headers.items()]
+        given, names = header_lines(self.headers)
+        lines = [f"{self.method} {self.url.target} HTTP/1.1\r\nHost: {self.url.host_header}\r\n{given}"]
         if "accept" not in names:
             lines.append("Accept: */*\r\n")
         if "user-agent" not in names:
@@ -169,7 +168,7 @@ class Client:
         if not isinstance(method, str) or not _METHOD.match(method) or method in ("CONNECT", "TRACE"):
             raise InvalidRequest(f"the method {str(method)[:40]!r} cannot be sent; write it in capitals, as in POST", kind="invalid-method")
         call = _Call(
-            method, parse_url(url), checked_headers(_with_content_type(headers or {}, body)), body, timeouts, loop.time() + timeouts.total,
+            method, parse_url(url), _with_content_type(headers or {}, body), body, timeouts, loop.time() + timeouts.total,
             self._largest if largest is None else largest, sink, tls or self._tls,
             method in REPEATABLE if repeatable is None else repeatable,
         )  # fmt: skip

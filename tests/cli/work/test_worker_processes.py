@@ -1,0 +1,131 @@
+"""`milepost work --processes N`: workers in several processes, one of which is killed, or ends with an error."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.polling import wait_until
+
+NOTED = """
+import os
+import time
+from pathlib import Path
+
+import milepost as mp
+
+noted = mp.Route("noted", key="id")
+
+
+@noted.stage("note", concurrency=2)
+def note(item: mp.Item) -> mp.Outcome:
+    Path(f"{item.key}.{os.getpid()}").touch()
+    while not Path("open").exists():
+        time.sleep(0.01)
+    return mp.Done()
+"""
+
+
+@pytest.fixture
+def noted(bare: Any) -> Any:
+    bare.write("noted.py", NOTED)
+    bare.write("milepost.toml", 'routes = ["noted.py"]\n')
+    return bare
+
+
+def submit(noted: Any, n: int) -> None:
+    for number in range(n):
+        noted.ok("submit", "noted", "--item", f'{{"id": "A{number}"}}')
+
+
+def begin(noted: Any, *args: str) -> subprocess.Popen[str]:
+    command = noted.command("work", "--processes", "2", "--grace", "20s", *args)
+    return subprocess.Popen(command, cwd=noted.folder, env=noted.env, stderr=subprocess.PIPE, text=True)
+
+
+def workers(noted: Any) -> set[int]:
+    """The processes whose handlers have begun."""
+    return {int(path.suffix[1:]) for path in Path(noted.folder).glob("A*.*")}
+
+
+def let_go(noted: Any) -> None:
+    Path(noted.folder, "open").touch()
+
+
+def completed(noted: Any) -> int:
+    return int(noted.ok("status", "--json").json["routes"]["noted"]["statuses"].get("COMPLETED", 0))
+
+
+def is_there(pid: int) -> bool:
+    try:
+        # A zombie still has its id, but no command.
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except FileNotFoundError:
+        return False
+
+
+def test_processes_share_the_work_and_end_together(noted: Any) -> None:
+    submit(noted, 4)
+    running = begin(noted, "--until-idle", "0.2")
+    wait_until(lambda: len(workers(noted)) == 2)
+    let_go(noted)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 0, said
+    assert running.pid not in workers(noted)
+    assert "milepost work: processes " in said
+    assert completed(noted) == 4
+
+
+def test_a_process_that_is_killed_is_replaced(noted: Any) -> None:
+    submit(noted, 4)
+    running = begin(noted, "--until-idle", "0.2")
+    wait_until(lambda: len(workers(noted)) == 2)
+    os.kill(min(workers(noted)), signal.SIGKILL)
+    wait_until(lambda: len(workers(noted)) == 3)
+    let_go(noted)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 0, said
+    assert "was killed (SIGKILL); another one starts in 1 s" in said
+    assert completed(noted) == 4
+
+
+def test_a_signal_drains_all_processes(noted: Any) -> None:
+    submit(noted, 4)
+    running = begin(noted)
+    wait_until(lambda: len(list(Path(noted.folder).glob("A*.*"))) == 4)
+    running.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    assert running.poll() is None
+    let_go(noted)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 0, said
+    assert completed(noted) == 4
+
+
+def test_a_parent_that_is_killed_leaves_no_worker_behind(noted: Any) -> None:
+    submit(noted, 4)
+    running = begin(noted)
+    wait_until(lambda: len(workers(noted)) == 2)
+    running.kill()
+    let_go(noted)
+    running.communicate(timeout=60)
+    wait_until(lambda: not any(map(is_there, workers(noted))))
+
+
+def test_an_error_of_one_ends_all_with_its_exit_code(noted: Any) -> None:
+    noted.write("noted.py", "import no_such_module\n")
+    alone = noted("work")
+    together = noted("work", "--processes", "2")
+    assert alone.code == together.code > 0
+    assert "no_such_module" in together.err
+
+
+def test_a_ledger_in_memory_cannot_be_shared(noted: Any) -> None:
+    refused = noted("--ledger", "memory:", "work", "--processes", "2")
+    assert refused.code == 2
+    assert "cannot be shared by processes" in refused.err
