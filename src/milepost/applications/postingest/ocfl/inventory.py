@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from itertools import chain
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -19,19 +20,9 @@ DIGESTS = {"sha512": hashlib.sha512, "sha256": hashlib.sha256}
 """The algorithms that OCFL allows for content."""
 EMPTY = {name: digest().hexdigest() for name, digest in DIGESTS.items()}
 """The digest of no bytes: exactly the empty files have it."""
-FIXITY: dict[str, Callable[[], Any]] = {
-    **DIGESTS,
-    "md5": partial(hashlib.md5, usedforsecurity=False),
-    "sha1": partial(hashlib.sha1, usedforsecurity=False),
-    "blake2b-512": hashlib.blake2b,
-    "blake2b-384": partial(hashlib.blake2b, digest_size=48),
-    "blake2b-256": partial(hashlib.blake2b, digest_size=32),
-    "blake2b-160": partial(hashlib.blake2b, digest_size=20),
-}
-"""The algorithms of fixity blocks that are computed; others are ignored, as OCFL requires of clients (E028)."""
 
-_VERSION = re.compile(r"v(0*)([1-9][0-9]*)")
-_TYPE = re.compile(r"https://ocfl\.io/(1\.[01])/spec/#inventory")
+_VERSION = re.compile(r"v0*[1-9][0-9]*")
+_SPECS = {f"https://ocfl.io/{version}/spec/#inventory": version for version in ("1.0", "1.1")}
 _HEX = {name: re.compile(f"[0-9a-f]{{{len(empty)}}}") for name, empty in EMPTY.items()}
 _CREATED = re.compile(
     r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)", re.I
@@ -76,15 +67,7 @@ class Inventory(Struct, frozen=True, rename="camel", forbid_unknown_fields=True)
     @property
     def spec(self) -> str:
         """The version of OCFL that it conforms to."""
-        return self.type[len("https://ocfl.io/") : -len("/spec/#inventory")]
-
-
-class InventoryFile(Struct, frozen=True, gc=False):
-    """A file of the newest version: its logical name, its path below the object's folder, and its digest."""
-
-    logical: str
-    content: str
-    digest: str
+        return _SPECS[self.type]
 
 
 _decoder = msgspec.json.Decoder(Inventory)
@@ -94,21 +77,31 @@ _side: dict[str, re.Pattern[bytes]] = {
 
 
 def read_inventory(data: bytes, object_id: str, where: str = NAME) -> Inventory:
-    """The inventory of this object. Raises Unsound if it belongs to another object, or is not one."""
+    """The inventory of this object, with all digests in small letters. Raises Unsound if it belongs to another object, or is not one."""
+    return checked(decode(data, where), object_id, where)
+
+
+def decode(data: bytes, where: str) -> Inventory:
+    """The inventory, with the right structure and nothing else checked."""
     try:
-        inventory = _decoder.decode(data)
+        return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Unsound(_code_of(error), f"the inventory cannot be read ({error})", where) from error
+
+
+def checked(inventory: Inventory, object_id: str, where: str) -> Inventory:
+    """The inventory with all digests in small letters. Raises Unsound unless it is that of this object, and each of its fields is right by
+    itself; `contents` checks the paths."""
     if inventory.id != object_id:
         raise Unsound("E037", f"the inventory is that of another object, {inventory.id!r}", where)
-    if _TYPE.fullmatch(inventory.type) is None:
+    if inventory.type not in _SPECS:
         raise Unsound("E038", f"the inventory's type is {inventory.type!r}, which is neither OCFL 1.0 nor 1.1", where)
     if inventory.digest_algorithm not in EMPTY:
         raise Unsound("E025", f"the inventory's digestAlgorithm is {inventory.digest_algorithm!r}, expected sha512 or sha256", where)
     if "/" in inventory.content_directory or inventory.content_directory in ("", ".", ".."):
         raise Unsound("E017", f"the inventory's contentDirectory is {inventory.content_directory!r}, which is no folder's name", where)
     _check_versions(inventory, where)
-    return inventory
+    return _with_small_letters(inventory, where)
 
 
 def _code_of(error: Exception) -> str:
@@ -131,102 +124,120 @@ def _check_versions(inventory: Inventory, where: str) -> None:
     versions = inventory.versions
     if not versions:
         raise Unsound("E008", "the inventory has no version", where)
-    if len(versions) > 1 or inventory.head != "v1" or "v1" not in versions:
-        numbers: dict[int, str] = {}
-        for name in versions:
-            found = _VERSION.fullmatch(name)
-            if found is None:
-                raise Unsound("E046", f"the inventory has a version {name!r}; versions are called v1, v2, …", where)
-            numbers[int(found[2])] = name
-        if sorted(numbers) != list(range(1, len(versions) + 1)):
-            raise Unsound("E010", f"the inventory's versions are not numbered from 1 without a gap: {', '.join(versions)}", where)
-        padded = [name for name in versions if name[1] == "0"]
-        if padded and (len(padded) < len(versions) or len({len(name) for name in versions}) > 1):
-            raise Unsound(
-                "E012", f"the inventory's versions are not all written with the same number of digits: {', '.join(versions)}", where
-            )
-        if inventory.head != numbers[len(versions)]:
-            raise Unsound(
-                "E040",
-                f"the inventory's head is {inventory.head!r}, which is not the last of its versions: {', '.join(versions)}",
-                where,
-            )
+    last = f"v{len(versions)}" if versions.keys() == plain_names(len(versions)) else _last_version(versions, where)
+    if inventory.head != last:
+        said = f"the inventory's head is {inventory.head!r}, which is not the last of its versions: {', '.join(versions)}"
+        raise Unsound("E040", said, where)
     for name, version in versions.items():
         if _CREATED.fullmatch(version.created) is None:
             raise Unsound("E049", f"version {name} was created {version.created!r}, which is no date with time and zone", where)
 
 
+@lru_cache(maxsize=256)
+def plain_names(count: int) -> frozenset[str]:
+    """The names of so many versions in the usual notation, without zeros."""
+    return frozenset(f"v{number}" for number in range(1, count + 1))
+
+
+def _last_version(versions: Mapping[str, Version], where: str) -> str:
+    """The name of the last version, in any notation. Raises Unsound if there is a gap, or another notation."""
+    numbers: dict[int, str] = {}
+    for name in versions:
+        if _VERSION.fullmatch(name) is None:
+            raise Unsound("E046", f"the inventory has a version {name!r}; versions are called v1, v2, …", where)
+        numbers[int(name[1:])] = name
+    if sorted(numbers) != list(range(1, len(versions) + 1)):
+        raise Unsound("E010", f"the inventory's versions are not numbered from 1 without a gap: {', '.join(versions)}", where)
+    padded = [name for name in versions if name[1] == "0"]
+    if padded and (len(padded) < len(versions) or len({len(name) for name in versions}) > 1):
+        said = f"the inventory's versions are not all written with the same number of digits: {', '.join(versions)}"
+        raise Unsound("E012", said, where)
+    return numbers[len(versions)]
+
+
 def check_sidecar(data: bytes, sidecar: bytes, algorithm: str, where: str = NAME) -> None:
     """Raise Unsound unless the sidecar holds the digest of these bytes."""
+    digest = DIGESTS[algorithm](data).hexdigest()
+    if sidecar == f"{digest} {NAME}\n".encode():
+        return
     found = _side[algorithm].fullmatch(sidecar)
     if found is None:
         raise Unsound("E061", f"the inventory's sidecar does not hold a {algorithm} digest", f"{where}.{algorithm}")
-    if found[1].decode().lower() != DIGESTS[algorithm](data).hexdigest():
+    if found[1].decode().lower() != digest:
         raise Unsound("E060", f"the inventory does not have the {algorithm} digest that its sidecar says", where)
 
 
-def contents(inventory: Inventory, where: str = NAME) -> dict[str, str]:
-    """Every content path with its digest. Raises Unsound if a path leads outside, a digest or a path occurs twice, or a version's state does
-    not agree with the manifest."""
-    inside, shape, versions = f"{inventory.content_directory}/", _HEX[inventory.digest_algorithm], inventory.versions
-    found: dict[str, str] = {}
-    digests: set[str] = set()
-    for said, paths in inventory.manifest.items():
+def _with_small_letters(inventory: Inventory, where: str) -> Inventory:
+    """The inventory with all digests in small letters. Raises Unsound if one is no digest, occurs twice, or has no content."""
+    shape, manifest = _HEX[inventory.digest_algorithm], inventory.manifest
+    if all(map(shape.fullmatch, manifest)) and all(version.state.keys() <= manifest.keys() for version in inventory.versions.values()):
+        return inventory
+    small: dict[str, list[str]] = {}
+    for said, paths in manifest.items():
         digest = said.lower()
         if shape.fullmatch(digest) is None:
             raise Unsound("E025", f"the inventory's manifest has {said[:20]!r}, which is no {inventory.digest_algorithm} digest", where)
-        if digest in digests:
+        if digest in small:
             raise Unsound("E096", "the inventory's manifest has the same digest twice, in small and capital letters", where)
+        small[digest] = paths
+    versions: dict[str, Version] = {}
+    for name, version in inventory.versions.items():
+        state: dict[str, list[str]] = {}
+        for said, names in version.state.items():
+            digest = said.lower()
+            if digest not in small or digest in state:
+                files = ", ".join(map(repr, names)) or "a file"
+                raise Unsound("E050", f"the inventory has no content for {files} (digest {said[:16]}…)", where)
+            state[digest] = names
+        versions[name] = msgspec.structs.replace(version, state=state)
+    return msgspec.structs.replace(inventory, manifest=small, versions=versions)
+
+
+def contents(inventory: Inventory, where: str = NAME) -> dict[str, str]:
+    """Every content path with its digest. Raises Unsound if a path leads outside or occurs twice, or content is not used."""
+    inside = tuple([f"{name}/{inventory.content_directory}/" for name in inventory.versions])
+    found: dict[str, str] = {}
+    for digest, paths in inventory.manifest.items():
         if not paths:
-            raise Unsound("E092", f"the inventory's manifest has no content path for the digest {said[:16]}…", where)
-        digests.add(digest)
+            raise Unsound("E092", f"the inventory's manifest has no content path for the digest {digest[:16]}…", where)
         for path in paths:
-            version, _, rest = path.partition("/")
-            if version not in versions or not rest.startswith(inside) or not stays_below(path):
+            if not path.startswith(inside) or not stays_below(path):
                 code = "E042" if stays_below(path) else "E100" if path[:1] == "/" or path[-1:] == "/" else "E099"
                 raise Unsound(code, f"the inventory's content path {path!r} is not within the content of one of its versions", where)
             if path in found:
                 raise Unsound("E101", f"the inventory has two digests for the content path {path!r}, or names it twice", where)
             found[path] = digest
-    used: set[str] = set()
-    sound: dict[str, list[str]] = {}
-    for name, held in versions.items():
-        if held.state != sound:
-            used |= _check_state(name, held.state, sound, digests, where)
-            sound = held.state
-    if len(used) != len(digests):
-        raise Unsound("E107", f"no version has the content {min(digests - used)[:16]}… of the inventory's manifest", where)
+    _check_states(inventory.versions, where)
+    unused = inventory.manifest.keys() - chain.from_iterable([version.state for version in inventory.versions.values()])
+    if unused:
+        raise Unsound("E107", f"no version has the content {min(unused)[:16]}… of the inventory's manifest", where)
     if inventory.fixity:
         _check_fixity(inventory.fixity, found, where)
     return found
 
 
-def _check_state(version: str, state: dict[str, list[str]], sound: dict[str, list[str]], digests: set[str], where: str) -> set[str]:
-    """The digests that a version uses. Raises Unsound if one has no content, or two of its names conflict. The paths of a
-    `sound` state have been checked already."""
-    used: set[str] = set()
-    names: set[str] = set()
-    deep = False
-    for said, logical in state.items():
-        digest = said.lower()
-        if digest not in digests or digest in used or not logical:
-            raise Unsound(
-                "E050", f"the inventory has no content for {', '.join(map(repr, logical)) or 'a file'} (digest {said[:16]}…)", where
-            )
-        used.add(digest)
-        checked = sound.get(said) == logical
-        for name in logical:
-            if not checked and not stays_below(name):
+def _check_states(versions: Mapping[str, Version], where: str) -> None:
+    """Raise Unsound if a logical path leads elsewhere, or two of one version conflict."""
+    sound: set[str] = set()
+    """The names of the version before, which have been checked; most are the same in all."""
+    for version, held in versions.items():
+        if not all(held.state.values()):
+            raise Unsound("E050", f"the inventory has a digest without a file in {version}", where)
+        listed = [*chain.from_iterable(held.state.values())]
+        names = set(listed)
+        if len(names) < len(listed):
+            twice = Counter(listed).most_common(1)[0][0]
+            raise Unsound("E095", f"the inventory has two contents for {twice!r} in {version}, or names it twice", where)
+        if names == sound:
+            continue
+        for name in names - sound:
+            if not stays_below(name):
                 code = "E053" if name[:1] == "/" or name[-1:] == "/" else "E052"
                 raise Unsound(code, f"the inventory's logical path {name!r} leads elsewhere", where)
-            if name in names:
-                raise Unsound("E095", f"the inventory has two contents for {name!r} in {version}, or names it twice", where)
-            names.add(name)
-            deep = deep or "/" in name
-    both = _folders(names) & names if deep else None
-    if both:
-        raise Unsound("E095", f"the inventory has {min(both)!r} in {version} both as a file and as a folder", where)
-    return used
+        both = _folders(names) & names
+        if both:
+            raise Unsound("E095", f"the inventory has {min(both)!r} in {version} both as a file and as a folder", where)
+        sound = names
 
 
 def _folders(names: Iterable[str]) -> set[str]:
@@ -251,76 +262,17 @@ def _check_fixity(fixity: dict[str, dict[str, list[str]]], known: dict[str, str]
                 raise Unsound(code, f"the inventory's fixity block has {path!r}, which its manifest does not have", where)
 
 
-def fixity_of(inventory: Inventory) -> dict[str, dict[str, str]]:
-    """The digests of the fixity block that can be computed here, by content path and algorithm."""
-    found: dict[str, dict[str, str]] = {}
-    for algorithm, block in inventory.fixity.items():
-        if algorithm in FIXITY:
-            for digest, paths in block.items():
-                for path in paths:
-                    found.setdefault(path, {})[algorithm] = digest.lower()
-    return found
-
-
-def check_older(older: Inventory, inventory: Inventory, where: str) -> dict[str, str]:
-    """Raise Unsound unless an older version's own inventory agrees with the newest one, which has been checked. Returns its content paths
-    with their digests, if they are other digests than the newest one has."""
-    if older.content_directory != inventory.content_directory:
-        raise Unsound("E020", f"the contentDirectory is {older.content_directory!r}, and later {inventory.content_directory!r}", where)
-    if older.spec > inventory.spec:
-        raise Unsound("E103", f"the inventory is of OCFL {older.spec}, and a later one of {inventory.spec}", where)
-    same = older.digest_algorithm == inventory.digest_algorithm
-    if same and _is_part(older, inventory):
-        return {}
-    known = contents(older, where)
-    newer = {path: digest.lower() for digest, paths in inventory.manifest.items() for path in paths}
-    for path, digest in known.items():
-        if path not in newer:
-            raise Unsound("E023", f"the content {path!r} of an older inventory is not in the newest one", where)
-        if same and newer[path] != digest:
-            raise Unsound("E092", f"the content {path!r} has another digest than in the newest inventory", where)
-    for name, version in older.versions.items():
-        later = inventory.versions.get(name)
-        if later is None or (later.state != version.state and _shape(version, older, same) != _shape(later, inventory, same)):
-            raise Unsound("E066", f"version {name} does not hold the same as in the newest inventory", where)
-    return {} if same else known
-
-
-def _is_part(older: Inventory, inventory: Inventory) -> bool:
-    """Whether the newest inventory contains all of the older one, word for word. Then nothing need be checked twice."""
-    manifest, versions, prefixes = inventory.manifest, inventory.versions, tuple(f"{name}/" for name in older.versions)
-    return (
-        all(name in versions and versions[name].state == version.state for name, version in older.versions.items())
-        and all(manifest.get(digest) == paths and all(map(_starts(prefixes), paths)) for digest, paths in older.manifest.items())
-        and older.manifest.keys() == set().union(*(version.state for version in older.versions.values()))
-        and not older.fixity
-    )
-
-
-def _starts(prefixes: tuple[str, ...]) -> Callable[[str], bool]:
-    return lambda path: path.startswith(prefixes)
-
-
-def _shape(version: Version, inventory: Inventory, same: bool) -> dict[str, Any]:
-    """Content of a version, for comparison: by digest, or, if the algorithms differ, by the first path of each content."""
-    if same:
-        return {digest.lower(): sorted(names) for digest, names in version.state.items()}
-    places = {digest.lower(): min(paths) for digest, paths in inventory.manifest.items()}
-    return {places[digest.lower()]: sorted(names) for digest, names in version.state.items()}
-
-
-def head_entries(inventory: Inventory) -> list[InventoryFile]:
-    """The files of the newest version, with every path of their content: a missing or wrong one of several copies is damage
-    too."""
-    places = {digest.lower(): paths for digest, paths in inventory.manifest.items()}
-    entries: list[InventoryFile] = []
-    for said, names in inventory.versions[inventory.head].state.items():
-        digest = said.lower()
-        paths = places[digest]
+def head_entries(inventory: Inventory) -> list[tuple[str, str, str]]:
+    """The files of the newest version in order: content path, logical name, digest. They have every path of their content: a missing or
+    wrong one of several copies is damage too."""
+    entries: list[tuple[str, str, str]] = []
+    for digest, names in inventory.versions[inventory.head].state.items():
+        paths = inventory.manifest[digest]
         if len(names) == len(paths) == 1:
-            entries.append(InventoryFile(names[0], paths[0], digest))
+            entries.append((paths[0], names[0], digest))
         else:
-            entries += [InventoryFile(name, path, digest) for name, path in _pairs(names, paths)]
+            entries += [(path, name, digest) for name, path in _pairs(names, paths)]
+    entries.sort()
     return entries
 
 

@@ -34,9 +34,8 @@ Tuples = Annotated[int, Meta(ge=0, le=32)]
 
 def stays_below(path: str) -> bool:
     """Whether this relative path leads to something below the folder where it starts, and is written in one way only."""
-    if not path or "\0" in path or path[0] == "/" or path[-1] == "/" or "//" in path:
-        return False
-    return ("." not in (path[0], path[-1]) and "/." not in path) or all(part not in (".", "..") for part in path.split("/"))
+    framed = f"/{path}/"
+    return "//" not in framed and "\0" not in path and ("/." not in framed or ("/./" not in framed and "/../" not in framed))
 
 
 class _Flat(Struct):

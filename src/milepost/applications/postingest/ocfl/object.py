@@ -2,44 +2,30 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 from collections.abc import Mapping
-from operator import attrgetter
-from typing import NoReturn
 
 from msgspec import Struct
 
+from milepost.applications.postingest.ocfl.fixity import check_fixity, wanted_digests
+from milepost.applications.postingest.ocfl.folder import FOLDER, LINK, ObjectFolder
 from milepost.applications.postingest.ocfl.inventory import (
     DIGESTS,
     EMPTY,
-    FIXITY,
     NAME,
     Inventory,
     Unsound,
-    check_older,
     check_sidecar,
     contents,
-    fixity_of,
+    decode,
     head_entries,
     read_inventory,
 )
+from milepost.applications.postingest.ocfl.older import check_older
 
 MUTABLE_HEAD = "extensions/0005-mutable-head"
-CHUNK = 1 << 20
-PAGE = 1 << 15
-"""More than the size of most inventories; a larger buffer costs more to allocate than it saves."""
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-NOT_SO = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENAMETOOLONG})
-"""Error numbers for a path that does not exist, or is of another kind than expected. Any other error (input/output error, stale handle, no
-permission, …) concerns the repository, and then nothing is known about the object."""
-
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-FOLDERS, FILES = "folder", "file"
 _SIDECARS = tuple(f"{NAME}.{algorithm}" for algorithm in DIGESTS)
 _LIKE_VERSION = re.compile(r"v[0-9]+")
-_by_place = attrgetter("content", "logical")
 _OBJECTS = {f"0=ocfl_object_{version}": version for version in ("1.0", "1.1")}
 
 
@@ -95,166 +81,124 @@ class Damaged(Struct, frozen=True):
 Answer = ObjectFound | ObjectMissing | Staged | Empty | Damaged
 
 
-def inspect(folder: int, where: str, object_id: str, place: str, fixity: bool) -> Answer:
-    """Checks one object. `folder` is the open object root: even if it is renamed meanwhile, everything is read from the same one. `where` is
-    its path, by which its folders are listed."""
-    with os.scandir(where) as found:
-        names = {entry.name: entry for entry in found}
-    if "extensions" in names and _found(folder, MUTABLE_HEAD) is not None:
+class VersionFolder(Struct, frozen=True, gc=False):
+    """A version's own inventory, with its bytes and those of its sidecar."""
+
+    version: str
+    inventory: Inventory
+    data: bytes
+    sidecar: bytes
+
+
+def inspect(folder: ObjectFolder, object_id: str, place: str, fixity: bool) -> Answer:
+    """Checks one object. `folder` is its open root: even if that is renamed meanwhile, every inventory is read from the same one."""
+    names = folder.root()
+    if "extensions" in names and folder.exists(MUTABLE_HEAD):
         return Staged(place)
-    spec = _declared(folder, names)
-    data = _read(folder, NAME, "inventory", _is_file(names, NAME), "E063")
+    spec, declaration = _declared(folder, names)
+    data = folder.read(NAME, names.get(NAME), "inventory", "E063")
     inventory = read_inventory(data, object_id)
     sidecar = f"{NAME}.{inventory.digest_algorithm}"
-    signed = _read(folder, sidecar, "inventory's sidecar", _is_file(names, sidecar), "E058")
-    check_sidecar(data, signed, inventory.digest_algorithm)
-    if inventory.spec != spec:
-        raise Unsound("E038", f"the inventory is of OCFL {inventory.spec}, and the object's declaration says {spec}")
-    _check_root(where, names, inventory, sidecar)
-    expected = contents(inventory)
+    newest = VersionFolder(inventory.head, inventory, data, folder.read(sidecar, names.get(sidecar), "inventory's sidecar", "E058"))
+    _check_root(folder, names, inventory, {NAME, sidecar, declaration})
+    # Read everything, then compare it: the processor's caches hold the one or the other.
+    versions: list[VersionFolder] = []
     sizes: dict[str, int] = {}
-    wanted = {path: {inventory.digest_algorithm: digest} for path, digest in expected.items()} if fixity else {}
-    if fixity:
-        _want(wanted, fixity_of(inventory))
     hollow: list[str] = []
     for version in inventory.versions:
-        hollow += _check_version(folder, where, version, inventory, (data, signed), sizes, wanted if fixity else None)
+        names = folder.listing(version)
+        _check_names(version, names, inventory.content_directory)
+        if NAME in names:
+            versions.append(_read_version(folder, version, names, newest))
+        if inventory.content_directory in names:
+            folder.measure(f"{version}/{inventory.content_directory}", sizes, hollow)
+    check_sidecar(data, newest.sidecar, inventory.digest_algorithm)
+    if inventory.spec != spec:
+        raise Unsound("E038", f"the inventory is of OCFL {inventory.spec}, and the object's declaration says {spec}")
+    expected = contents(inventory)
+    others = [(own.inventory, _check_version(own, newest)) for own in versions]
     _check_content(expected, sizes, inventory.digest_algorithm)
     if hollow:
         raise Unsound("E024", "a folder within the content is empty", min(hollow))
-    for path, digests in wanted.items():
-        _check_digests(folder, path, digests, sizes[path])
+    if fixity:
+        check_fixity(folder, wanted_digests(inventory, expected, others), sizes)
     if not inventory.versions[inventory.head].state:
         return Empty(place, inventory.head)
-    files = [
-        File(entry.logical, f"{place}/{entry.content}", entry.digest, sizes[entry.content])
-        for entry in sorted(head_entries(inventory), key=_by_place)
-    ]
+    files = [File(logical, f"{place}/{content}", digest, sizes[content]) for content, logical, digest in head_entries(inventory)]
     return ObjectFound(inventory.head, spec, place, inventory.digest_algorithm, files, fixity)
 
 
-def _declared(folder: int, names: Mapping[str, os.DirEntry[str]]) -> str:
-    """The version of OCFL in the object's one declaration. The file contains its own name and a line end."""
+def _declared(folder: ObjectFolder, names: Mapping[str, str]) -> tuple[str, str]:
+    """The version of OCFL in the object's one declaration, and the file's name, which it contains with a line end."""
     declared = [name for name in names if name.startswith("0=")]
     spec = _OBJECTS.get(declared[0]) if len(declared) == 1 else None
     if spec is None:
         said = f"the object's folder has {', '.join(sorted(declared)) or 'no declaration'}, expected {' or '.join(_OBJECTS)}"
         raise Unsound("E003", said, "")
-    if _read(folder, declared[0], "object's declaration", _is_file(names, declared[0]), "E003") != f"ocfl_object_{spec}\n".encode():
-        raise Unsound("E007", "the object's declaration does not hold its own name", declared[0])
-    return spec
+    name = declared[0]
+    if folder.read(name, names[name], "object's declaration", "E003") != f"ocfl_object_{spec}\n".encode():
+        raise Unsound("E007", "the object's declaration does not hold its own name", name)
+    return spec, name
 
 
-def _check_root(folder: str, names: Mapping[str, os.DirEntry[str]], inventory: Inventory, sidecar: str) -> None:
-    """Raise Unsound unless the object's folder has all versions of the inventory, and no unexpected entries."""
+def _check_root(folder: ObjectFolder, names: Mapping[str, str], inventory: Inventory, files: set[str]) -> None:
+    """Raise Unsound unless the object's folder has all versions of the inventory, and nothing unexpected beside them and these
+    files."""
     for version in inventory.versions:
         if version not in names:
             raise Unsound("E046", f"the version {version} is missing", version)
-    for name, entry in names.items():
-        if name in inventory.versions or name in ("extensions", "logs"):
-            if not entry.is_dir(follow_symlinks=False):
-                raise Unsound("E090" if entry.is_symlink() else "E001", f"{name} should be a folder, and is a link or a file", name)
-        elif _LIKE_VERSION.fullmatch(name):
+        _check_is_folder(version, names[version])
+    for name in names.keys() - inventory.versions.keys() - files:
+        if _LIKE_VERSION.fullmatch(name):
             raise Unsound("E046", f"the object has a version {name} that its inventory does not know", name)
-        elif name not in (NAME, sidecar) and not name.startswith("0="):
+        if name not in ("extensions", "logs"):
             raise Unsound("E001", "the object's folder has something that does not belong there", name)
+        _check_is_folder(name, names[name])
     if "extensions" in names:
-        for name, kind in _listed(folder, "extensions").items():
-            if kind != FOLDERS:
+        for name, kind in folder.listing("extensions").items():
+            if kind != FOLDER:
                 raise Unsound("E067", "among the object's extensions is something that is no folder", f"extensions/{name}")
 
 
-def _check_version(
-    folder: int,
-    where: str,
-    version: str,
-    inventory: Inventory,
-    newest: tuple[bytes, bytes],
-    sizes: dict[str, int],
-    wanted: dict[str, dict[str, str]] | None,
-) -> list[str]:
-    """Check one version's folder: its own inventory and sidecar, if it has them, and the sizes of all content. Returns its empty
-    folders. `newest` are the object's inventory and sidecar. Digests of older inventories are added to `wanted`."""
-    names = _listed(where, version)
+def _check_is_folder(name: str, kind: str) -> None:
+    if kind != FOLDER:
+        raise Unsound("E090" if kind == LINK else "E001", f"{name} should be a folder, and is a link or a file", name)
+
+
+def _check_names(version: str, names: Mapping[str, str], content: str) -> None:
+    """Raise Unsound if a version's folder has any other file than an inventory and its sidecar, or a link. Other folders are allowed."""
     for name, kind in names.items():
-        if kind == FOLDERS:
+        if kind == FOLDER:
             continue
-        if name == inventory.content_directory:
+        if name == content:
             raise Unsound("E090", "what should be a folder with content is a link or a file", f"{version}/{name}")
         if name != NAME and name not in _SIDECARS:
             raise Unsound("E015", "the version's folder has something that does not belong there", f"{version}/{name}")
-    if NAME in names:
-        _check_own_inventory(folder, version, names, inventory, newest, wanted)
-    if inventory.content_directory not in names:
-        return []
-    return _measure(folder, where, f"{version}/{inventory.content_directory}", sizes)
 
 
-def _check_own_inventory(
-    folder: int,
-    version: str,
-    names: Mapping[str, str],
-    inventory: Inventory,
-    newest: tuple[bytes, bytes],
-    wanted: dict[str, dict[str, str]] | None,
-) -> None:
+def _read_version(folder: ObjectFolder, version: str, names: Mapping[str, str], newest: VersionFolder) -> VersionFolder:
+    """The inventory and sidecar in a version's folder, not checked yet."""
     where = f"{version}/{NAME}"
-    data = _read(folder, where, "version's inventory", names[NAME] == FILES, "E033")
-    older = inventory
-    if version == inventory.head:
-        if data != newest[0]:
-            raise Unsound("E064", f"the inventory is not the same as that of its newest version, {version}", where)
-    else:
-        older = read_inventory(data, inventory.id, where)
-        if older.head != version:
-            raise Unsound("E040", f"the inventory in {version} says that it is that of {older.head}", where)
-    sidecar = f"{NAME}.{older.digest_algorithm}"
-    is_file = names[sidecar] == FILES if sidecar in names else None
-    held = _read(folder, f"{version}/{sidecar}", "sidecar of the version's inventory", is_file, "E058")
-    if older is not inventory or held != newest[1]:
-        check_sidecar(data, held, older.digest_algorithm, where)
-    if older is inventory:
-        return
-    others = check_older(older, inventory, where)
-    if wanted is not None:
-        _want(wanted, {path: {older.digest_algorithm: digest} for path, digest in others.items()})
-        _want(wanted, fixity_of(older))
+    data = folder.read(where, names[NAME], "version's inventory", "E033")
+    inventory = newest.inventory if version == newest.version else decode(data, where)
+    sidecar = f"{NAME}.{inventory.digest_algorithm}"
+    signed = folder.read(f"{version}/{sidecar}", names.get(sidecar), "sidecar of the version's inventory", "E058")
+    return VersionFolder(version, inventory, data, signed)
 
 
-def _want(wanted: dict[str, dict[str, str]], more: Mapping[str, Mapping[str, str]]) -> None:
-    """Add digests that a file must have, by path and algorithm. Raises Unsound if it would have two of one kind."""
-    for path, digests in more.items():
-        for algorithm, digest in digests.items():
-            if wanted[path].setdefault(algorithm, digest) != digest:
-                raise Unsound("E093", f"the object's inventories have two {algorithm} digests for one file", path)
-
-
-def _measure(folder: int, where: str, top: str, sizes: dict[str, int]) -> list[str]:
-    """Adds the size of every file below this folder, and returns the empty folders below it. Raises Unsound if there is a link, or
-    another kind of entry."""
-    hollow: list[str] = []
-    todo = [top]
-    while todo:
-        path = todo.pop()
-        empty = True
-        try:
-            # By its path: opening a folder first and listing it takes twice as many system calls. Files are read relative to the open
-            # object root, so that the system need not look up each folder above it.
-            with os.scandir(f"{where}/{path}") as entries:
-                for entry in entries:
-                    empty = False
-                    if entry.is_file(follow_symlinks=False):
-                        name = f"{path}/{entry.name}"
-                        sizes[name] = os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
-                    elif entry.is_dir(follow_symlinks=False):
-                        todo.append(f"{path}/{entry.name}")
-                    else:
-                        raise Unsound("E090", "what should be a file or a folder is something else", f"{path}/{entry.name}")
-        except OSError as error:
-            _not_so(error, path, "folder")
-        if empty and path != top:
-            hollow.append(path)
-    return hollow
+def _check_version(own: VersionFolder, newest: VersionFolder) -> dict[str, str]:
+    """Raise Unsound unless a version's own inventory is right. Returns its content paths with their digests, if they are other digests than
+    the newest one has."""
+    where = f"{own.version}/{NAME}"
+    if own.version == newest.version:
+        if own.data != newest.data:
+            raise Unsound("E064", f"the inventory is not the same as that of its newest version, {own.version}", where)
+        if own.sidecar != newest.sidecar:
+            check_sidecar(own.data, own.sidecar, own.inventory.digest_algorithm, where)
+        return {}
+    others = check_older(own.inventory, own.version, newest.inventory, where)
+    check_sidecar(own.data, own.sidecar, own.inventory.digest_algorithm, where)
+    return others
 
 
 def _check_content(expected: Mapping[str, str], sizes: Mapping[str, int], algorithm: str) -> None:
@@ -269,75 +213,3 @@ def _check_content(expected: Mapping[str, str], sizes: Mapping[str, int], algori
         if (size == 0) != (expected[path] == nothing):
             said = f"the file has {size} bytes, and the inventory's digest is {'not ' if size == 0 else ''}that of nothing"
             raise Unsound("E092", said, path)
-
-
-def _check_digests(folder: int, path: str, digests: Mapping[str, str], size: int) -> None:
-    """Read the file once. Raises Unsound unless it has all these digests, by algorithm."""
-    computed = {algorithm: FIXITY[algorithm]() for algorithm in digests}
-    chunk = memoryview(bytearray(min(CHUNK, size + 1)))
-    try:
-        with open(path, "rb", buffering=0, opener=lambda name, _: os.open(name, _FILE, dir_fd=folder)) as file:
-            while n := file.readinto(chunk):
-                for digest in computed.values():
-                    digest.update(chunk[:n])
-    except OSError as error:
-        _not_so(error, path, "file")
-    for number, (algorithm, expected) in enumerate(digests.items()):
-        found = computed[algorithm].hexdigest()
-        if found != expected:
-            code = "E093" if number else "E092"
-            raise Unsound(code, f"the file's {algorithm} digest is {found}, and the inventory says {expected}", path)
-
-
-def _listed(folder: str, path: str) -> dict[str, str]:
-    """The entries of a folder of the object, by name, with their kinds."""
-    try:
-        with os.scandir(f"{folder}/{path}") as entries:
-            return {
-                entry.name: FOLDERS if entry.is_dir(follow_symlinks=False) else FILES if entry.is_file(follow_symlinks=False) else "other"
-                for entry in entries
-            }
-    except OSError as error:
-        _not_so(error, path, "folder")
-
-
-def _is_file(names: Mapping[str, os.DirEntry[str]], name: str) -> bool | None:
-    """Whether the listing has it as a file, which saves a system call; None if it is not there."""
-    return names[name].is_file(follow_symlinks=False) if name in names else None
-
-
-def _read(folder: int, path: str, what: str, is_file: bool | None, code: str) -> bytes:
-    """The whole file. The caller must know that it is a regular file: opening a pipe would block the worker. `code` is for a missing
-    file."""
-    if not is_file:
-        raise Unsound(code, f"the {what} is missing" if is_file is None else f"the {what} is not a file", path)
-    try:
-        file = os.open(path, _FILE, dir_fd=folder)
-        try:
-            piece = os.read(file, PAGE)
-            pieces = [piece]
-            # A read returns less than requested only at the end of the file.
-            while len(piece) == PAGE:
-                piece = os.read(file, PAGE)
-                pieces.append(piece)
-            return b"".join(pieces)
-        finally:
-            os.close(file)
-    except OSError as error:
-        _not_so(error, path, what)
-
-
-def _found(folder: int, path: str) -> os.stat_result | None:
-    try:
-        return os.stat(path, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        _not_so(error, path, "file")
-
-
-def _not_so(error: OSError, path: str, what: str) -> NoReturn:
-    if error.errno not in NOT_SO:
-        raise error
-    said = "is missing" if error.errno == errno.ENOENT else f"cannot be read as one ({error.strerror})"
-    raise Unsound("E092" if what == "file" else "E046", f"the {what} {said}", path) from error

@@ -15,11 +15,10 @@ from typing import Any, NoReturn
 import msgspec
 
 import milepost as mp
+from milepost.applications.postingest.ocfl.folder import NOT_SO, OPEN_FOLDER, ObjectFolder
 from milepost.applications.postingest.ocfl.inventory import Unsound
 from milepost.applications.postingest.ocfl.layouts import KNOWN, Layout, full_name, layout_of
 from milepost.applications.postingest.ocfl.object import (
-    FOLDER,
-    NOT_SO,
     Answer,
     Damaged,
     Empty,
@@ -94,8 +93,9 @@ class Repository:
         return now - os.stat(f"{self.root}/{place}").st_mtime
 
     def _look(self, object_id: str, place: str, fixity: bool) -> Answer:
+        path = f"{self.root}/{place}"
         try:
-            folder = os.open(f"{self.root}/{place}", FOLDER)
+            folder = os.open(path, OPEN_FOLDER)
         except FileNotFoundError:
             return ObjectMissing(place)
         except OSError as error:
@@ -103,7 +103,7 @@ class Repository:
                 raise
             return Damaged(place, f"the object's place is not a folder ({error.strerror})", place)
         try:
-            return inspect(folder, f"{self.root}/{place}", object_id, place, fixity)
+            return inspect(ObjectFolder(folder, path), object_id, place, fixity)
         except Unsound as unsound:
             return Damaged(place, str(unsound), f"{place}/{unsound.where}", unsound.code)
         finally:
