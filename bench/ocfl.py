@@ -1,5 +1,5 @@
 """Looking for assets in an OCFL repository: `CustodialCopy.check`, alone and through a whole ledger, beside a bare loop that
-reads and parses each inventory, whose path it has been given.
+reads and parses each inventory, whose path it has been given, and a loop that makes the file system calls of a check and nothing else.
 
 Each part is a process of its own: `python -m bench.ocfl WHAT FOLDER N`.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import subprocess
 import tempfile
 import uuid
@@ -30,9 +31,13 @@ VALIDATOR = Path(__file__).resolve().parent.parent / ".standins/ocfl/bin/ocfl-va
 ROUNDS = 5
 SAMPLE = 20
 VERSIONS = 3
-PARTS = ("bare", "check", "versions", "fixity", "ledger")
+PARTS = ("bare", "calls", "check", "calls-versions", "versions", "fixity", "ledger")
+LONGER = {"versions": "check", "calls-versions": "calls"}
+"""The parts that run on objects with several versions, and what they are there."""
 TITLES = {
     "bare": "a bare loop: read and json.loads each inventory",
+    "calls": "the file system calls of a check, and nothing else",
+    "calls-versions": f"the same of objects with {VERSIONS} versions",
     "check": "check: inventory, sidecar, versions, every file seen",
     "versions": f"the same of objects with {VERSIONS} versions",
     "fixity": "check with fixity: every file read",
@@ -53,7 +58,7 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
     facts: dict[str, list[dict[str, float]]] = {what: [] for what in PARTS}
     for number in range(rounds):
         for what in PARTS if number % 2 == 0 else reversed(PARTS):
-            asked, root = ("check", longer) if what == "versions" else (what, repository)
+            asked, root = (LONGER[what], longer) if what in LONGER else (what, repository)
             facts[what].append(part(asked, root, n, module="bench.ocfl"))
         say("  " + ", ".join(f"{what} {facts[what][-1]['rate']:,.0f}/s" for what in PARTS))
     figures = {
@@ -162,6 +167,31 @@ def bare(root: Path, n: int) -> None:
     tell(span, n)
 
 
+def calls(root: Path, n: int) -> None:
+    """Every folder is listed, every inventory, sidecar and declaration read, the size of every content file asked for."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW
+    known = []
+    for top in (str(place(root, number)) for number in range(n)):
+        found = [(os.path.relpath(folder, top), names) for folder, _, names in os.walk(top)]
+        files = [(os.path.normpath(f"{folder}/{name}"), "/content" in folder) for folder, names in found for name in names]
+        folders = [f"{top}/{folder}" for folder, _ in found if folder != "."]
+        known.append((top, folders, [path for path, inner in files if not inner], [path for path, inner in files if inner]))
+    with Span() as span:
+        for top, folders, read, measured in known:
+            opened = os.open(top, flags | os.O_DIRECTORY)
+            [*os.scandir(opened)]
+            for folder in folders:
+                [*os.scandir(folder)]
+            for path in read:
+                file = os.open(path, flags, dir_fd=opened)
+                os.read(file, 1 << 15)
+                os.close(file)
+            for path in measured:
+                os.stat(path, dir_fd=opened, follow_symlinks=False)
+            os.close(opened)
+    tell(span, n)
+
+
 def check(root: Path, n: int, *, fixity: bool = False) -> None:
     payloads = list(_payloads(n))
     look = CustodialCopy(root, fixity=fixity).check
@@ -201,14 +231,14 @@ def _payloads(n: int) -> Iterator[dict[str, str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=[what for what in PARTS if what != "versions"])
+    parser.add_argument("what", choices=[what for what in PARTS if what not in LONGER])
     parser.add_argument("folder", type=Path)
     parser.add_argument("n", type=int)
     a = parser.parse_args()
     if a.what == "fixity":
         check(a.folder, a.n, fixity=True)
     else:
-        {"bare": bare, "check": check, "ledger": ledger}[a.what](a.folder, a.n)
+        {"bare": bare, "calls": calls, "check": check, "ledger": ledger}[a.what](a.folder, a.n)
 
 
 if __name__ == "__main__":

@@ -139,15 +139,15 @@ def _object_id(payload: Any) -> str | None:
 
 
 def _confirmed(object_id: str, found: ObjectFound) -> mp.Done:
-    kept = {file.path: file for file in found.files}
-    paths = list(kept)
+    sizes = {file.path: file.bytes for file in found.files}
+    paths = list(sizes)
     output = {
         "filePaths": paths,
-        "digests": {path: f"{found.algorithm}:{file.digest}" for path, file in kept.items()},
-        "sizes": {path: file.bytes for path, file in kept.items()},
+        "digests": {file.path: f"{found.algorithm}:{file.digest}" for file in found.files},
+        "sizes": sizes,
         "version": found.version,
         "objectId": object_id,
         "fixity": found.fixity,
-        "bytes": sum(file.bytes for file in kept.values()),
+        "bytes": sum(sizes.values()),
     }
     return mp.Done(output=output, payload={"filePaths": paths})

@@ -282,6 +282,40 @@ def test_an_object_whose_algorithm_changed_is_found(scene: Scene, fixity: bool) 
     assert isinstance(scene.look(fixity=fixity), Damaged if fixity else ObjectFound)
 
 
+def test_an_older_inventory_with_content_of_a_later_version_is_damage(scene: Scene) -> None:
+    """It says the same as the newest one, word for word, which is right there and not yet in the first version."""
+    path = scene.build(*VERSIONS)
+    (path / "v3/content/copy").write_text("1")
+
+    def made(inventory: dict[str, Any]) -> None:
+        inventory["manifest"][digest_of(inventory, "v1/content/a")] = ["v1/content/a", "v3/content/copy"]
+
+    change(made, ".", "v3")(path)
+    assert isinstance(scene.look(fixity=True), ObjectFound)
+    change(made, "v1")(path)
+    answer = scene.look()
+    assert isinstance(answer, Damaged)
+    assert (answer.code, answer.where.rpartition("/v")[2]) == ("E042", "1/inventory.json")
+
+
+def test_an_older_inventory_with_content_that_it_does_not_use_is_damage(scene: Scene) -> None:
+    path = scene.build({"a": "1"}, {"a": "1", "b": "2"}, {"a": "3"})
+    newest = json.loads((path / "inventory.json").read_text())
+    first = newest["versions"]["v1"]["state"]
+    later = next(digest for digest in newest["versions"]["v2"]["state"] if digest not in first)
+    (path / "v2/content/b").rename(path / "v1/content/b")
+
+    def made(inventory: dict[str, Any]) -> None:
+        inventory["manifest"][later] = ["v1/content/b"]
+
+    change(made, ".", "v2", "v3")(path)
+    assert isinstance(scene.look(fixity=True), ObjectFound)
+    change(made, "v1")(path)
+    answer = scene.look()
+    assert isinstance(answer, Damaged)
+    assert answer.code == "E107"
+
+
 def test_numbers_with_zeros_are_found(scene: Scene) -> None:
     path = scene.build({"a": "1"})
     text = (path / "inventory.json").read_text().replace('"v1"', '"v0001"').replace('"v1/', '"v0001/')

@@ -207,7 +207,7 @@ def contents(inventory: Inventory, where: str = NAME) -> dict[str, str]:
             if path in found:
                 raise Unsound("E101", f"the inventory has two digests for the content path {path!r}, or names it twice", where)
             found[path] = digest
-    _check_states(inventory.versions, where)
+    _check_states(inventory, found, where)
     unused = inventory.manifest.keys() - chain.from_iterable([version.state for version in inventory.versions.values()])
     if unused:
         raise Unsound("E107", f"no version has the content {min(unused)[:16]}… of the inventory's manifest", where)
@@ -216,11 +216,10 @@ def contents(inventory: Inventory, where: str = NAME) -> dict[str, str]:
     return found
 
 
-def _check_states(versions: Mapping[str, Version], where: str) -> None:
-    """Raise Unsound if a logical path leads elsewhere, or two of one version conflict."""
-    sound: set[str] = set()
-    """The names of the version before, which have been checked; most are the same in all."""
-    for version, held in versions.items():
+def _check_states(inventory: Inventory, found: Mapping[str, str], where: str) -> None:
+    """Raise Unsound if a logical path leads elsewhere, or two of one version conflict. `found` are the content paths, which are sound."""
+    before: set[str] = set()
+    for version, held in inventory.versions.items():
         if not all(held.state.values()):
             raise Unsound("E050", f"the inventory has a digest without a file in {version}", where)
         listed = [*chain.from_iterable(held.state.values())]
@@ -228,16 +227,22 @@ def _check_states(versions: Mapping[str, Version], where: str) -> None:
         if len(names) < len(listed):
             twice = Counter(listed).most_common(1)[0][0]
             raise Unsound("E095", f"the inventory has two contents for {twice!r} in {version}, or names it twice", where)
-        if names == sound:
-            continue
-        for name in names - sound:
-            if not stays_below(name):
-                code = "E053" if name[:1] == "/" or name[-1:] == "/" else "E052"
-                raise Unsound(code, f"the inventory's logical path {name!r} leads elsewhere", where)
-        both = _folders(names) & names
-        if both:
-            raise Unsound("E095", f"the inventory has {min(both)!r} in {version} both as a file and as a folder", where)
-        sound = names
+        # Most versions have the same names as the one before, or all of them as content of their own: then the files on disk,
+        # which must all be there, do not conflict either.
+        inside = f"{version}/{inventory.content_directory}/"
+        if names != before and not found.keys() >= {inside + name for name in names}:
+            _check_names(version, names, where)
+        before = names
+
+
+def _check_names(version: str, names: set[str], where: str) -> None:
+    for name in names:
+        if not stays_below(name):
+            code = "E053" if name[:1] == "/" or name[-1:] == "/" else "E052"
+            raise Unsound(code, f"the inventory's logical path {name!r} leads elsewhere", where)
+    both = _folders(names) & names
+    if both:
+        raise Unsound("E095", f"the inventory has {min(both)!r} in {version} both as a file and as a folder", where)
 
 
 def _folders(names: Iterable[str]) -> set[str]:

@@ -70,7 +70,8 @@ class _Hashed(Struct, rename="camel"):
         return str(_DIGESTS[self.digest_algorithm](object_id.encode()).hexdigest())
 
     def below(self, digest: str, folder: str) -> str:
-        return "/".join([*(digest[at : at + self.tuple_size] for at in range(0, self.used, self.tuple_size or 1)), folder])
+        size = self.tuple_size
+        return "/".join([*[digest[at : at + size] for at in range(0, self.used, size or 1)], folder])
 
 
 class _HashAndId(_Hashed, rename="camel"):
