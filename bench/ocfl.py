@@ -37,9 +37,9 @@ LONGER = {"versions": "check", "calls-versions": "calls"}
 TITLES = {
     "bare": "a bare loop: read and json.loads each inventory",
     "calls": "the file system calls of a check, and nothing else",
-    "calls-versions": f"the same of objects with {VERSIONS} versions",
+    "calls-versions": f"these calls of objects with {VERSIONS} versions",
     "check": "check: inventory, sidecar, versions, every file seen",
-    "versions": f"the same of objects with {VERSIONS} versions",
+    "versions": f"check of objects with {VERSIONS} versions",
     "fixity": "check with fixity: every file read",
     "ledger": "submitted, checked and completed in a SQLite ledger",
 }
