@@ -215,7 +215,7 @@ def test_lists_under_an_s3_prefix(tmp_path: Path, endpoint: str, monkeypatch: py
 
 
 def test_a_known_master_list_costs_one_pass_and_writes_for_new_dois_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known, new, batch = 20_000, 50, 4_000
+    known, new, batch = 20_000, 50, 8_000
     with DepositsScene(tmp_path, f"sqlite:///{tmp_path}/milepost.db") as scene:
         scene.deliver("1.csv", _dois(known))
         scene.take_in()

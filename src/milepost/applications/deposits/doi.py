@@ -51,12 +51,14 @@ def normalise_all(texts: list[str]) -> list[str] | None:
     """The normalised forms of many DOIs that are all written in one of the usual ways, at the speed of a few expressions over the whole;
     None: `normalise` must look at each."""
     lines = "\n".join([*texts, ""])
-    if "doi" in lines or "DOI" in lines:
-        lines = _USUAL_BEGINNING.sub("", lines)
-    if _PLAIN_LINES.fullmatch(lines) is None:
+    begun = ":" in lines and ("doi" in lines or "DOI" in lines)
+    plain = _USUAL_BEGINNING.sub("", lines) if begun else lines
+    if _PLAIN_LINES.fullmatch(plain) is None or plain.count("\n") != len(texts):
         return None
-    found = lines.lower().splitlines()
-    return found if len(found) == len(texts) and max(map(len, found)) <= LONGEST else None
+    lower = plain.lower()
+    # Usually a list has the normalised forms already.
+    found = texts if lower == lines else lower.splitlines()
+    return found if max(map(len, found)) <= LONGEST else None
 
 
 def doi_url(doi: str) -> str:

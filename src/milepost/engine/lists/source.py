@@ -13,9 +13,10 @@ from typing import Protocol
 from milepost.core.errors import MilepostError, UsageError
 from milepost.engine.lists.formats import LONGEST_LINE, Slices
 
-CHUNK = 1 << 18
-BATCH = 4_000
-"""Lines that are looked up together. Of a list that is delivered again few lines are new: those of a whole batch share one write."""
+CHUNK = 1 << 19
+BATCH = 8_000
+"""Lines that are looked up together. Of a list that is delivered again few lines are new: those of a whole batch share one write, and
+wait for the disk once."""
 _BOM = b"\xef\xbb\xbf"
 _FOREIGN = {
     b"\xff\xfe": "UTF-16 text; save it as UTF-8",
