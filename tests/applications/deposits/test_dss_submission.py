@@ -14,6 +14,7 @@ from tests.applications.deposits.submit_scene import DSS, RETENTION_S, SubmitSce
 
 import milepost as mp
 from milepost.applications.deposits.acts import mark_deposited, may_be_deposited, requeue
+from milepost.applications.deposits.dspace.record import ANSWER, SUFFIX, SubmissionRecord, SubmissionRecords
 from milepost.applications.deposits.dss.service import ResultListener, drop_set_aside, set_aside
 from milepost.applications.deposits.dss.submission import DssSubmission
 from milepost.applications.deposits.stuck.late import find_late_deposits
@@ -149,6 +150,7 @@ def test_a_bare_string_is_a_counted_try(quick: SubmitScene) -> None:
     quick.service.run()
     quick.apply()
     assert quick.state(DOI)[1] == "COMPLETED"
+    assert not [path.name for path in Path(quick.settings.files).iterdir() if path.name.endswith((SUFFIX, ANSWER))]
 
 
 def test_a_result_that_could_not_be_written_stays_in_the_queue(tmp_path: Path) -> None:
@@ -292,6 +294,25 @@ def test_an_error_that_comes_twice_counts_once(scene: SubmitScene) -> None:
     scene.service.run()
     scene.apply()
     assert scene.state(DOI) == ("submit", "RETRY_SCHEDULED", 1)
+
+
+def test_an_answer_that_is_noted_late_says_nothing_about_a_later_message(quick: SubmitScene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that reads results stops for a while between reading the record and noting the answer."""
+    quick.plan(DOI, "no-bundle")
+    quick.take_in(DOI)
+    quick.service.run()
+    records = SubmissionRecords(quick.files)
+    get, later = SubmissionRecords.get, SubmissionRecord(quick.now() + 60)
+
+    def get_and_stop(self: SubmissionRecords, doi: str) -> SubmissionRecord:
+        found = get(self, doi)
+        self.put(doi, later)
+        return found
+
+    monkeypatch.setattr(SubmissionRecords, "get", get_and_stop)
+    quick.apply()
+    monkeypatch.undo()
+    assert records.get(DOI) == later, "the service can still read the later message"
 
 
 def test_an_error_of_an_earlier_message_is_not_taken_for_the_answer_to_the_last(quick: SubmitScene) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
@@ -79,3 +80,16 @@ def test_records_are_kept_beside_the_files(tmp_path) -> None:
     records.remove("10.1/a")
     assert records.get("10.1/a") == SubmissionRecord()
     assert [path.name.endswith(SUFFIX) for path in tmp_path.iterdir()] == [True]
+
+
+def test_an_answer_is_of_one_submission(tmp_path: Path) -> None:
+    records = SubmissionRecords(FileStore(str(tmp_path)))
+    records.put("10.1/a", SubmissionRecord(100.0, 200.0))
+    records.put_answer("10.1/a", 100.0)
+    assert records.get("10.1/a") == SubmissionRecord(100.0, answered=True), "searches before the answer do not count"
+    records.put("10.1/a", SubmissionRecord(100.0, 300.0, answered=True))
+    assert records.get("10.1/a") == SubmissionRecord(100.0, 300.0, answered=True)
+    records.put("10.1/a", SubmissionRecord(400.0))
+    assert records.get("10.1/a") == SubmissionRecord(400.0), "it says nothing about a later submission"
+    records.remove("10.1/a")
+    assert (records.get("10.1/a"), list(tmp_path.iterdir())) == (SubmissionRecord(), [])

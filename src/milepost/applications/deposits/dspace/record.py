@@ -13,6 +13,7 @@ import msgspec
 from milepost.applications.deposits.files import FileStore
 
 SUFFIX = ".submission.json"
+ANSWER = ".answer.json"
 LOOK_EVERY_S = 6 * 3600.0
 """Longest pause between two searches while a sent message can still be read."""
 
@@ -66,12 +67,25 @@ class SubmissionRecords:
     def get(self, doi: str) -> SubmissionRecord:
         """The record of a DOI; an empty one if there is none."""
         content = self._files.find(doi, SUFFIX)
-        return SubmissionRecord() if content is None else msgspec.json.decode(content, type=SubmissionRecord)
+        record = SubmissionRecord() if content is None else msgspec.json.decode(content, type=SubmissionRecord)
+        if record.sent_at is None or record.answered:
+            return record
+        answer = self._files.find(doi, ANSWER)
+        if answer is None or msgspec.json.decode(answer, type=float) != record.sent_at:
+            return record
+        # Searches before the answer prove nothing: the partner may have made the item since.
+        return SubmissionRecord(record.sent_at, answered=True)
 
     def put(self, doi: str, record: SubmissionRecord) -> None:
         """Write the record of a DOI. It is durable when this returns."""
         self._files.write(doi, SUFFIX, [msgspec.json.encode(record)])
 
-    def remove(self, doi: str) -> None:
-        """Remove the record of a DOI whose submission has ended."""
-        self._files.remove_of(doi, SUFFIX)
+    def put_answer(self, doi: str, sent_at: float) -> None:
+        """Note that the partner has answered the submission of this time. The note has a file of its own, so that it never replaces the
+        record of a submission that follows at the same moment, and says nothing about that one."""
+        self._files.write(doi, ANSWER, [msgspec.json.encode(sent_at)])
+
+    def remove(self, doi: str, *, answers: bool = True) -> None:
+        """Remove the record of a DOI whose submission has ended. `answers`: an answer may have been noted, too."""
+        for suffix in (SUFFIX, ANSWER) if answers else (SUFFIX,):
+            self._files.remove_of(doi, suffix)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.dspace.record import SubmissionRecord, SubmissionRecords
+from milepost.applications.deposits.dspace.record import SubmissionRecords
 from milepost.applications.deposits.dss.messages import queue_url
 from milepost.applications.deposits.dss.results import DepositedResult, DssResult, FailedResult, UnusableResult, outcome_of, read_result
 from milepost.applications.deposits.dss.submission import open_sqs
@@ -148,7 +148,8 @@ class ResultListener:
                 return "noted"
             raise
         if isinstance(result, DepositedResult):
-            self._records.remove(result.doi)
+            # Only an error is noted as an answer: a deposit without a failed try costs one request to the store.
+            self._records.remove(result.doi, answers=row.total_attempts > 0)
             return "deposited"
         return "noted" if row.status is mp.Status.COMPLETED else "failed"
 
@@ -164,7 +165,7 @@ class ResultListener:
         if record.sent_at is not None and written_at and written_at < record.sent_at:
             return False
         if record.sent_at is not None and not record.answered:
-            self._records.put(result.doi, SubmissionRecord(record.sent_at, answered=True))
+            self._records.put_answer(result.doi, record.sent_at)
         return True
 
     def _mismatch(self, doi: str, outcome: mp.Done, why: str) -> Became:
