@@ -53,8 +53,9 @@ def test_the_publisher_refuses_clients_that_are_no_browser(publisher: PublisherS
         assert client.request("GET", url, headers=BROWSER).body == small_pdf("10.1/x")
 
 
-def test_all_partners_start_as_one_process(client: net.Client) -> None:
-    command = [sys.executable, "-m", "milepost.applications.deposits.standins", "--crossref", "0", "--publisher", "0", "--dspace", "0"]
+def test_all_partners_start_as_one_process(client: net.Client, tmp_path: Path) -> None:
+    free = [word for name in ("crossref", "publisher", "dspace", "smtp") for word in (f"--{name}", "0")]
+    command = [sys.executable, "-m", "milepost.applications.deposits.standins", *free, "--mails", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         try:
