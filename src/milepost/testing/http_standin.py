@@ -25,14 +25,15 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import parse_qs, urlsplit
 
-FaultKind = Literal["status", "garbage", "html", "hang", "drip", "cut", "reset"]
-"""status: an error status. garbage, html: a body of another kind. hang: no answer. drip: a header that never ends. cut: an answer without
+FaultKind = Literal["status", "garbage", "html", "huge", "hang", "drip", "cut", "reset"]
+"""status: an error status. garbage, html, huge: a body of another kind. hang: no answer. drip: a header that never ends. cut: an answer without
 its last byte. reset: the connection is reset."""
 FOR_EVER = 1 << 62
 DRIP_S = 0.02
 BODIES = {
     "garbage": (b'{"promised": tru', "application/json"),
     "html": (b"<html><body>Welcome to the proxy</body></html>", "text/html"),
+    "huge": (b'{"pad": "' + b"x" * (1 << 20) + b'"}', "application/json"),
 }
 
 
@@ -114,6 +115,11 @@ class HttpStandIn:
         """The address that clients are given."""
         return self.origin
 
+    @property
+    def connections(self) -> int:
+        """How many connections have been made to it."""
+        return self._server.accepted
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self
@@ -156,12 +162,18 @@ class HttpStandIn:
         """The answer to a request, and the fault that spoils it."""
         with self.lock:
             self.requests.append(request.line)
-            fault = next((one for one in self.faults if one.matches(request.line)), None)
+            fault = self.take_fault(request.line)
+            if fault is not None and not fault.acted:
+                return fault, StandInAnswer(fault.status, fault.body)
+            return fault, self.answer(request)
+
+    def take_fault(self, line: str) -> HttpFault | None:
+        """The first fault that applies to "METHOD /path", which is used up by one."""
+        with self.lock:
+            fault = next((one for one in self.faults if one.matches(line)), None)
             if fault is not None:
                 fault.times -= 1
-                if not fault.acted:
-                    return fault, StandInAnswer(fault.status, fault.body)
-            return fault, self.answer(request)
+            return fault
 
 
 def spoil(kind: str, connection: socket.socket, body: bytes, closing: threading.Event) -> None:

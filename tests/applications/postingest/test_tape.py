@@ -13,7 +13,7 @@ from tests.applications.postingest.tape_scene import QUICK, Scene, scene_of
 import milepost as mp
 from milepost import net
 from milepost.applications.postingest.scoutam.api import ScoutAM
-from milepost.applications.postingest.scoutam.standin import LOGIN
+from milepost.applications.postingest.scoutam.standin import FILES, LOGIN
 from milepost.applications.postingest.tape import Tape
 from milepost.testing import SeededChance, VirtualClock, assert_item, drain
 
@@ -214,7 +214,7 @@ def test_the_mount_root_is_asked_for_only_until_something_below_it_is_known(scen
 
 
 # ScoutAM's own troubles -----------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("where", [None, LOGIN])
+@pytest.mark.parametrize("where", [FILES, LOGIN])
 @pytest.mark.parametrize(
     ("kind", "status", "note"),
     [
@@ -259,12 +259,12 @@ def test_an_unreadable_login_is_waited_for(scene: Scene) -> None:
 
 @pytest.mark.parametrize(("said", "after"), [("120", 120.0), ("1", 60.0)])
 def test_an_asset_comes_back_when_scoutam_says_and_not_before_a_minute(scene: Scene, said: str, after: float) -> None:
-    scene.standin.fail("status", 503, Retry_After=said)
+    scene.standin.fail("status", 503, headers={"Retry-After": said}, where=FILES)
     assert scene.check("a") == mp.NotYet(after=after, note="ScoutAM does not answer: 503")
 
 
 def test_during_an_outage_a_thousand_assets_do_not_each_wait_for_an_answer(scene: Scene) -> None:
-    scene.standin.fail("status", 503)
+    scene.standin.fail("status", 503, where=FILES)
     assert {scene.check(f"{number}").note for number in range(1000)} == {"ScoutAM does not answer: 503"}
     assert sum(scene.standin.asked.values()) == 3
 
@@ -314,7 +314,7 @@ def test_through_a_week_of_outage_and_piece_by_piece_an_asset_gets_to_its_end(sc
     names = ["a", "b", "c"]
     for name in names:
         scene.standin.put(name, archdone=False)
-    scene.standin.fail("status", 503)
+    scene.standin.fail("status", 503, where=FILES)
     route = mp.Route("assets", key="id")
 
     @route.stage("tape", retry=mp.Backoff(attempts=2), checks=mp.Checks(every="1m", up_to="3h"))

@@ -24,7 +24,7 @@ from milepost.applications.postingest.scoutam.api import (
     Unreadable,
     read_state,
 )
-from milepost.applications.postingest.scoutam.standin import LOGIN
+from milepost.applications.postingest.scoutam.standin import FILES, LOGIN
 
 ROOT = "/archive"
 A = f"{ROOT}/a"
@@ -69,7 +69,7 @@ def test_threads_share_the_login_that_one_of_them_makes() -> None:
 
 
 def test_a_second_401_after_a_fresh_login_is_an_error_and_no_loop(scene: Scene) -> None:
-    scene.standin.fail("status", 401)
+    scene.standin.fail("status", 401, where=FILES)
     with pytest.raises(AuthenticationFailed, match=r"^Authentication failed with status code: 401$"):
         scene.client.file(A)
     assert (scene.standin.logins, scene.standin.asked[A]) == (2, 2)
@@ -114,7 +114,7 @@ def test_password_and_token_are_shown_nowhere(caplog: pytest.LogCaptureFixture) 
         said.append(repr(scene.client))
         for kind, status in (("status", 401), ("status", 500), ("garbage", 200), ("reset", 200)):
             scene.standin.mend()
-            scene.standin.fail(kind, status)  # type: ignore[arg-type]
+            scene.standin.fail(kind, status, where=FILES)  # type: ignore[arg-type]
             scene.hands.now += 120
             with pytest.raises(ScoutAMError) as caught:
                 scene.client.file(A)
@@ -164,7 +164,7 @@ def test_a_file_that_is_not_known_is_not_there(scene: Scene) -> None:
 
 @pytest.mark.parametrize("kind", ["garbage", "html", "huge"])
 def test_an_answer_that_is_not_what_was_promised_is_unreadable(scene: Scene, kind: Any) -> None:
-    scene.standin.fail(kind, times=1)
+    scene.standin.fail(kind, times=1, where=FILES)
     with pytest.raises(Unreadable):
         scene.client.file(A)
     assert scene.client.file(A).archdone, "the next one is read from its own beginning"
@@ -172,7 +172,7 @@ def test_an_answer_that_is_not_what_was_promised_is_unreadable(scene: Scene, kin
 
 @pytest.mark.parametrize("status", [206, 302, 400, 403, 405])
 def test_a_status_that_was_not_promised_is_unreadable_and_no_redirect_is_followed(scene: Scene, status: int) -> None:
-    scene.standin.fail("status", status, Location=f"{scene.standin.url}/v1/file?path={ROOT}/b")
+    scene.standin.fail("status", status, headers={"Location": f"{scene.standin.url}/v1/file?path={ROOT}/b"}, where=FILES)
     with pytest.raises(Unreadable, match=f"status code: {status}"):
         scene.client.file(A)
     assert scene.standin.asked == {A: 1}
@@ -180,25 +180,25 @@ def test_a_status_that_was_not_promised_is_unreadable_and_no_redirect_is_followe
 
 @pytest.mark.parametrize(("status", "after"), [(500, None), (503, "7"), (429, "7"), (408, None)])
 def test_not_now_is_unavailable_with_what_it_said(scene: Scene, status: int, after: str | None) -> None:
-    scene.standin.fail("status", status, **({"Retry_After": after} if after else {}))
+    scene.standin.fail("status", status, headers={"Retry-After": after} if after else None, where=FILES)
     with pytest.raises(Unavailable, match=rf"^{status}$") as caught:
         scene.client.file(A)
     assert (caught.value.http_status, caught.value.retry_after) == (status, 7.0 if after else None)
 
 
 def test_a_date_to_come_back_at_is_read_by_the_servers_clock(scene: Scene) -> None:
-    scene.standin.fail("status", 503, times=1, Retry_After="Fri, 31 Dec 2100 23:59:59 GMT")
+    scene.standin.fail("status", 503, times=1, headers={"Retry-After": "Fri, 31 Dec 2100 23:59:59 GMT"}, where=FILES)
     with pytest.raises(Unavailable) as caught:
         scene.client.file(A)
     assert caught.value.retry_after == 86_400, "at most a day"
     scene.hands.now += 60
-    scene.standin.fail("status", 503, times=1, Retry_After="soon")
+    scene.standin.fail("status", 503, times=1, headers={"Retry-After": "soon"}, where=FILES)
     with pytest.raises(Unavailable) as caught:
         scene.client.file(A)
     assert caught.value.retry_after is None
 
 
-@pytest.mark.parametrize("where", [None, LOGIN])
+@pytest.mark.parametrize("where", [FILES, LOGIN])
 @pytest.mark.parametrize(
     ("kind", "said"),
     [("hang", "no whole answer within 0.25 s"), ("drip", "no whole answer within 0.25 s"), ("reset", "closed before"), ("cut", "cut off")],
@@ -305,7 +305,7 @@ def test_no_more_requests_are_begun_than_the_rate_allows() -> None:
 
 def test_after_three_failures_in_a_row_it_is_left_alone_for_a_while(scene: Scene) -> None:
     scene.client.file(A)
-    scene.standin.fail("status", 500)
+    scene.standin.fail("status", 500, where=FILES)
     for _ in range(10):
         with pytest.raises(Unavailable, match=r"^500$"):
             scene.client.file(A)
@@ -333,14 +333,14 @@ def test_one_file_that_always_fails_stops_no_other(scene: Scene) -> None:
 
 def test_who_says_when_to_come_back_is_left_alone_until_then_and_a_minute_at_most(scene: Scene) -> None:
     scene.client.file(A)
-    scene.standin.fail("status", 503, times=1, Retry_After="30")
+    scene.standin.fail("status", 503, times=1, headers={"Retry-After": "30"}, where=FILES)
     for _ in range(2):
         with pytest.raises(Unavailable):
             scene.client.file(A)
         scene.hands.now += 29
     scene.hands.now -= 27
     assert scene.client.file(A).archdone
-    scene.standin.fail("status", 503, times=1, Retry_After="86400")
+    scene.standin.fail("status", 503, times=1, headers={"Retry-After": "86400"}, where=FILES)
     with pytest.raises(Unavailable):
         scene.client.file(A)
     scene.hands.now += 60

@@ -12,7 +12,7 @@ import pytest
 from tests.applications.postingest.tape_scene import scene_of
 
 from milepost.applications.postingest.scoutam.api import ScoutAM
-from milepost.applications.postingest.scoutam.standin import StandIn, derived, main
+from milepost.applications.postingest.scoutam.standin import FILES, StandIn, derived, main
 
 
 def test_a_file_is_archived_a_while_after_it_was_first_asked_for() -> None:
@@ -41,7 +41,7 @@ def test_only_who_has_logged_in_is_answered() -> None:
 def test_it_ends_though_somebody_hangs_in_it_and_leaves_no_thread() -> None:
     before = set(threading.enumerate())
     with scene_of(everything=True, client={"timeout": 2}) as scene:
-        scene.standin.fail("hang", times=1)
+        scene.standin.fail("hang", times=1, where=FILES)
         assert "no whole answer" in str(scene.check("a"))
         scene.client.knows("/archive/b")
     assert set(threading.enumerate()) <= before

@@ -14,44 +14,19 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler
-from types import TracebackType
-from typing import Any, Literal
-from urllib.parse import parse_qs, urlsplit
+from typing import Any
 
 import milepost as mp
-from milepost.testing.http_standin import LoopbackServer, spoil
+from milepost.testing.http_standin import FOR_EVER, HttpFault, HttpStandIn, StandInAnswer, StandInRequest
 
 USER, PASSWORD = "milepost", "milepost"
-LOGIN = "login"
+FILES, LOGIN = "/*", "login"
+"""Where the stand-in is set to fail: a pattern of the paths of files, or the login."""
 
 
-Kind = Literal["status", "garbage", "html", "huge", "hang", "drip", "cut", "reset"]
-ALWAYS = 1 << 62
-
-BODIES = {
-    "garbage": (b'{"archdone": tru', "application/json"),
-    "html": (b"<html><body>Welcome to the proxy</body></html>", "text/html"),
-    "huge": (b'{"archdone": false, "pad": "' + b"x" * (1 << 20) + b'"}', "application/json"),
-}
-"""Answers that are not as specified, with their media types."""
-
-
-@dataclass
-class Fault:
-    """A fault for the next `times` requests of `where`: a path, "login", or None for any path."""
-
-    kind: Kind
-    status: int = 200
-    where: str | None = None
-    times: int = ALWAYS
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-class StandIn:
+class StandIn(HttpStandIn):
     """`with StandIn() as tape:` listens at `tape.url` until the end. Without `everything`, only files that were `put` are known.
 
     With `everything`, each path below `root` is a file that is archived `after` seconds after the first request for it.
@@ -70,6 +45,7 @@ class StandIn:
         port: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(port=port)
         self.root, self.everything, self.after = root.rstrip("/"), everything, after
         self.user, self.password = user, password
         self.token_uses = token_uses
@@ -78,35 +54,10 @@ class StandIn:
         """Number of requests of each path."""
         self.logins = 0
         self.most_at_once = 0
-        self.faults: list[Fault] = []
-        self.closing = threading.Event()
         self._clock = clock
         self._first: dict[str, float] = {}
         self._tokens: dict[str, int] = {}
         self._at_once = 0
-        self._lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", port), self)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="scoutam-stand-in")
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    @property
-    def connections(self) -> int:
-        """Number of connections made to it."""
-        return self._server.accepted
-
-    def __enter__(self) -> StandIn:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.closing.set()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.cut()
-        self._server.server_close()
 
     def put(self, path: str, *volumes: str, copy: str = "3", archdone: bool = True, **more: Any) -> None:
         """Add a file below `root`, with these volumes for one of its copies. `more` goes into the answer unchanged."""
@@ -114,27 +65,31 @@ class StandIn:
         copies = [*others, {"copy": copy, "sections": [{"volume": volume} for volume in volumes]}]
         self.files[f"{self.root}/{path}"] = {"archdone": archdone, "copies": copies, "checksum": None, **more}
 
-    def fail(self, kind: Kind = "status", status: int = 200, *, where: str | None = None, times: int = ALWAYS, **headers: str) -> Fault:
-        """Fail from now on, until `mend` or for so many times. In names of headers '_' stands for '-'."""
-        fault = Fault(kind, status, where, times, {name.replace("_", "-"): value for name, value in headers.items()})
-        self.faults.append(fault)
-        return fault
+    def handle(self, request: StandInRequest) -> tuple[HttpFault | None, StandInAnswer]:
+        """A request that is set to fail is carried out first: it uses up its token, and counts."""
+        with self.lock:
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+            fault = self.take_fault(LOGIN if request.method == "POST" else request.query.get("path", ""))
+        try:
+            # Without the lock: several requests can be answered at a time, as by ScoutAM.
+            return fault, self.answer(request)
+        finally:
+            # Count before sending: a client may send its next request as soon as it has the answer.
+            with self.lock:
+                self._at_once -= 1
 
-    def mend(self) -> None:
-        """Stop failing."""
-        self.faults.clear()
-
-    # What is answered -------------------------------------------------------------------------------------------------------
-    def fault_for(self, where: str) -> Fault | None:
-        with self._lock:
-            for fault in self.faults:
-                if fault.times > 0 and (fault.where == where or (fault.where is None and where != LOGIN)):
-                    fault.times -= 1
-                    return fault
-        return None
+    def answer(self, request: StandInRequest) -> StandInAnswer:
+        if request.line == "POST /v1/security/login":
+            return StandInAnswer(*self.log_in(request.body))
+        if request.line == "GET /v1/file":
+            return StandInAnswer(
+                *self.look(request.query.get("path", ""), request.headers.get("Authorization", "").removeprefix("Bearer "))
+            )
+        return StandInAnswer(404, {"error": "no such service"})
 
     def log_in(self, body: bytes) -> tuple[int, Any]:
-        with self._lock:
+        with self.lock:
             self.logins += 1
             try:
                 said = json.loads(body)
@@ -144,11 +99,12 @@ class StandIn:
             if not right:
                 return 401, {"error": "wrong account or password"}
             token = f"token-{self.logins}"
-            self._tokens[token] = self.token_uses if self.token_uses is not None else ALWAYS
+            self._tokens[token] = self.token_uses if self.token_uses is not None else FOR_EVER
             return 200, {"response": token}
 
     def look(self, path: str, token: str) -> tuple[int, Any]:
-        with self._lock:
+        with self.lock:
+            self.asked[path] += 1
             left = self._tokens.get(token, 0)
             if left <= 0:
                 return 401, {"error": "log in"}
@@ -161,17 +117,6 @@ class StandIn:
                 state = {"type": "directory", "archdone": False}
             return (404, {"error": "no such file"}) if state is None else (200, state)
 
-    def begin(self, where: str) -> None:
-        with self._lock:
-            if where != LOGIN:
-                self.asked[where] += 1
-            self._at_once += 1
-            self.most_at_once = max(self.most_at_once, self._at_once)
-
-    def end(self) -> None:
-        with self._lock:
-            self._at_once -= 1
-
 
 def derived(path: str, archived: bool) -> dict[str, Any]:
     """A state with volumes derived from the path alone."""
@@ -180,66 +125,6 @@ def derived(path: str, archived: bool) -> dict[str, Any]:
     if archived:
         copies[2]["sections"] = [{"volume": f"L{int(digest[:8], 16) % 100_000:05d}"}]
     return {"archdone": archived, "copies": copies, "checksum": digest if archived else None}
-
-
-class _Server(LoopbackServer):
-    def __init__(self, address: tuple[str, int], standin: StandIn) -> None:
-        self.standin = standin
-        super().__init__(address, _Handler)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    server: _Server
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if urlsplit(self.path).path == "/v1/security/login":
-            self._answer(LOGIN, lambda: self.server.standin.log_in(body))
-        else:
-            self._send(404, {"error": "no such service"})
-
-    def do_GET(self) -> None:
-        parts = urlsplit(self.path)
-        path = parse_qs(parts.query).get("path", [""])[0]
-        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
-        if parts.path == "/v1/file":
-            self._answer(path, lambda: self.server.standin.look(path, token))
-        else:
-            self._send(404, {"error": "no such service"})
-
-    def _answer(self, where: str, right: Callable[[], tuple[int, Any]]) -> None:
-        standin = self.server.standin
-        standin.begin(where)
-        try:
-            fault = standin.fault_for(where)
-            status, content = right()
-        finally:
-            # Count before sending: a client may send its next request as soon as it has the answer.
-            standin.end()
-        if fault is None:
-            self._send(status, content)
-        elif fault.kind == "status":
-            self._send(fault.status, {"error": "a fault set by the test"}, headers=fault.headers)
-        elif fault.kind in BODIES:
-            self._send(fault.status, *BODIES[fault.kind])
-        else:
-            self.close_connection = True
-            spoil(fault.kind, self.connection, json.dumps(content).encode(), standin.closing)
-
-    def _send(self, status: int, content: Any, kind: str = "application/json", headers: Mapping[str, str] | None = None) -> None:
-        body = content if isinstance(content, bytes) else json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Print nothing: requests are counted instead."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
