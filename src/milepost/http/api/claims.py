@@ -117,7 +117,7 @@ class GivenBack(Struct, frozen=True):
     scope="work",
     body=ClaimCall,
     answers={200: ClaimedItems},
-    problems=("unknown-route", "unknown-stage", "refused", "route-changed", "too-many"),
+    problems=("refused", "route-changed", "too-many"),
     summary="Claim items of a remote stage",
 )
 async def claim(state: ServerState, call: Call) -> Answer:
@@ -140,13 +140,7 @@ async def claim(state: ServerState, call: Call) -> Answer:
 
 
 @ENDPOINTS.add(
-    "POST",
-    f"{CLAIMS}/extend",
-    scope="work",
-    body=Extend,
-    answers={200: Extensions},
-    problems=("unknown-route", "unknown-stage", "refused"),
-    summary="Extend leases",
+    "POST", f"{CLAIMS}/extend", scope="work", body=Extend, answers={200: Extensions}, problems=("refused",), summary="Extend leases"
 )
 def extend(state: ServerState, call: Call) -> Answer:
     """Each valid lease is extended by `lease` from now on. Do this well before it expires, for example after a third of its length."""
@@ -162,7 +156,7 @@ def extend(state: ServerState, call: Call) -> Answer:
     scope="work",
     body=Settle,
     answers={200: Settlement},
-    problems=("unknown-route", "unknown-stage", "refused"),
+    problems=("refused",),
     summary="Settle items: report their outcomes",
     largest=SETTLED_BYTES,
 )
@@ -185,7 +179,7 @@ def settle(state: ServerState, call: Call) -> Answer:
     scope="work",
     body=GiveBack,
     answers={200: GivenBack},
-    problems=("unknown-route", "unknown-stage", "refused"),
+    problems=("refused",),
     summary="Give items back unfinished",
 )
 def give_back(state: ServerState, call: Call) -> Answer:

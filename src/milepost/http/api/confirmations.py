@@ -49,7 +49,7 @@ class Confirmed(Struct, frozen=True):
     scope="work",
     body=Confirmation,
     answers={200: Confirmed, 202: Confirmed},
-    problems=("unknown-route", "unknown-stage", "unknown-item", "conflict", "ended", "refused", "route-changed", "busy"),
+    problems=("unknown-stage", "unknown-item", "conflict", "ended", "refused", "route-changed", "busy"),
     summary="Confirm an item's stage",
 )
 def confirm(state: ServerState, call: Call) -> Answer:

@@ -24,7 +24,6 @@ LONGEST_NAME = 80
     "/api/v1/routes/{route}/evidence/{key:path}",
     scope="read",
     answers={200: str},
-    problems=("unknown-route", "unknown-item"),
     summary="The evidence of an item, as a file that can be checked offline",
 )
 def evidence(state: ServerState, call: Call) -> Answer:

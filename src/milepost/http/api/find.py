@@ -122,7 +122,7 @@ class ItemPage(Struct, frozen=True):
     scope="read",
     query=ItemsQuery,
     answers={200: ItemPage},
-    problems=("unknown-route", "costly"),
+    problems=("costly",),
     summary="Items of a route, by status, stage, lane, error, list, age, part of the key or how it begins",
 )
 def find(state: ServerState, call: Call) -> Answer:
@@ -194,7 +194,7 @@ class VolumeItems(Struct, frozen=True):
     scope="read",
     query=VolumeWanted,
     answers={200: VolumeItems},
-    problems=("unknown-route", "costly"),
+    problems=("costly",),
     summary="Items with files on a storage volume, such as a tape",
 )
 def volume_items(state: ServerState, call: Call) -> Answer:
@@ -255,7 +255,6 @@ class Counts(Struct, frozen=True):
     "/api/v1/routes/{route}/counts",
     scope="read",
     answers={200: Counts},
-    problems=("unknown-route",),
     summary="How many items are at each stage, and for how long",
 )
 def counts(state: ServerState, call: Call) -> Answer:

@@ -20,14 +20,7 @@ class Groups(Struct, frozen=True):
     groups: list[dict[str, Any]]
 
 
-@ENDPOINTS.add(
-    "GET",
-    "/api/v1/routes/{route}/groups",
-    scope="read",
-    answers={200: Groups},
-    problems=("unknown-route",),
-    summary="Failures by cause",
-)
+@ENDPOINTS.add("GET", "/api/v1/routes/{route}/groups", scope="read", answers={200: Groups}, summary="Failures by cause")
 def list_groups(state: ServerState, call: Call) -> Answer:
     """As `milepost groups ROUTE --json`: from counters of the ledger, so the call is cheap for any number of items."""
     return Answer(Groups(groups(state.ctx, state.plan(call).name)))

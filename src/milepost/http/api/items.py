@@ -63,7 +63,7 @@ class SubmitQuery(Struct, frozen=True, kw_only=True):
     query=SubmitQuery,
     body=dict[str, Any] | list[dict[str, Any]],
     answers={201: SubmitAnswer, 200: SubmitAnswer | SubmitAnswers | ListAnswer},
-    problems=("unknown-route", "conflict", "malformed-item", "too-slow"),
+    problems=("conflict", "malformed-item", "too-slow"),
     summary="Submit an item, several, or a list of any length",
     types=("application/json", *FORMS),
 )
@@ -122,12 +122,7 @@ def _taken(receipt: Receipt) -> SubmitAnswer:
 
 
 @ENDPOINTS.add(
-    "GET",
-    "/api/v1/routes/{route}/items/{key:path}",
-    scope="read",
-    answers={200: dict[str, Any]},
-    problems=("unknown-route", "unknown-item"),
-    summary="One item, with its history",
+    "GET", "/api/v1/routes/{route}/items/{key:path}", scope="read", answers={200: dict[str, Any]}, summary="One item, with its history"
 )
 def get(state: ServerState, call: Call) -> Answer:
     """Everything about one item: status, stage, content and history. If its row has left, the answer comes from its seal."""
@@ -156,14 +151,7 @@ class History(Struct, frozen=True):
     history: list[dict[str, Any]]
 
 
-@ENDPOINTS.add(
-    "GET",
-    "/api/v1/routes/{route}/history/{key:path}",
-    scope="read",
-    answers={200: History},
-    problems=("unknown-route", "unknown-item"),
-    summary="History of an item",
-)
+@ENDPOINTS.add("GET", "/api/v1/routes/{route}/history/{key:path}", scope="read", answers={200: History}, summary="History of an item")
 def history(state: ServerState, call: Call) -> Answer:
     """Every history line: what changed, when, by whom and why."""
     found = _seen(state, call)
@@ -189,12 +177,7 @@ class ItemStory(Struct, frozen=True):
 
 
 @ENDPOINTS.add(
-    "GET",
-    "/api/v1/routes/{route}/story/{key:path}",
-    scope="read",
-    answers={200: ItemStory},
-    problems=("unknown-route", "unknown-item"),
-    summary="The story of an item, in sentences",
+    "GET", "/api/v1/routes/{route}/story/{key:path}", scope="read", answers={200: ItemStory}, summary="The story of an item, in sentences"
 )
 def show_story(state: ServerState, call: Call) -> Answer:
     """Status and stage, why it waits, what happens next, what has happened, and what an operator can do: as `milepost show` prints it."""

@@ -161,14 +161,7 @@ class Lists(Struct, frozen=True):
     more: bool
 
 
-@ENDPOINTS.add(
-    "GET",
-    "/api/v1/lists",
-    scope="read",
-    query=ListsWanted,
-    answers={200: Lists},
-    summary="Submitted lists, the latest first",
-)
+@ENDPOINTS.add("GET", "/api/v1/lists", scope="read", query=ListsWanted, answers={200: Lists}, summary="Submitted lists, the latest first")
 def all_lists(state: ServerState, call: Call) -> Answer:
     """As `milepost lists --json`. A list that is not `finished` was cut off, or is being accepted now."""
     wanted = call.query

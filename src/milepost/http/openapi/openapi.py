@@ -18,6 +18,8 @@ ENDPOINTS = Endpoints()
 DESCRIBED = ("/api/v1/", "/api/openapi.json", "/healthz", "/readyz", "/metrics")
 """Prefix of the paths for programs. The other paths are pages for people."""
 ALWAYS = ("wrong-value", "malformed", "too-many", "failed", "busy", "unavailable")
+IN_PATH = {"{route}": "unknown-route", "{stage}": "unknown-stage", "{key:path}": "unknown-item"}
+"""Problems of a call that names a route, or a stage or an item of it."""
 WITH_A_KEY = ("no-key", "not-allowed", "bad-origin")
 WITH_A_BODY = ("too-large", "wrong-type", "too-slow")
 SAMPLES: dict[str, str] = {
@@ -170,7 +172,8 @@ def _responses(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
 
 def possible(endpoint: Endpoint) -> list[str]:
     """The codes of all problems that this endpoint may answer with."""
-    codes = [*endpoint.problems, *ALWAYS]
+    named = [] if endpoint.application else [code for variable, code in IN_PATH.items() if variable in endpoint.path]
+    codes = [*named, *endpoint.problems, *ALWAYS]
     codes += WITH_A_KEY if endpoint.scope is not None else ()
     codes += WITH_A_BODY if endpoint.body is not None else ()
     return list(dict.fromkeys(codes))

@@ -79,7 +79,7 @@ class Endpoint(Struct, frozen=True):
     answers: Mapping[int, Any] = {}
     """By status: the type of the body, or None."""
     problems: tuple[str, ...] = ()
-    """Codes of problems beside those that every endpoint may have."""
+    """Codes of problems beside those that every endpoint may have, and those of the route, stage or item in its path."""
     summary: str = ""
     description: str = ""
     types: tuple[str, ...] = ("application/json",)

@@ -21,7 +21,7 @@ from milepost.ports.items import Query
 
 ENDPOINTS = Endpoints()
 ACTS = "/api/v1/routes/{route}/acts"
-PROBLEMS = ("unknown-route", "route-changed", "costly", "busy")
+PROBLEMS = ("route-changed", "costly", "busy")
 
 
 class ActRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -160,12 +160,7 @@ def history(state: ServerState, call: Call) -> Answer:
 
 
 @ENDPOINTS.add(
-    "GET",
-    "/api/v1/acts/{id}",
-    scope="read",
-    answers={200: dict[str, Any]},
-    problems=("unknown-act",),
-    summary="One act, with its progress",
+    "GET", "/api/v1/acts/{id}", scope="read", answers={200: dict[str, Any]}, problems=("unknown-act",), summary="One act, with its progress"
 )
 def one_act(state: ServerState, call: Call) -> Answer:
     """As in `GET /api/v1/acts`. While an act on many items is running, `done` and `refused` are updated after every thousand items;

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import Struct
 
 from milepost.engine.acts.controls import close_breakers
@@ -15,7 +13,6 @@ from milepost.http.state.state import ServerState
 
 ENDPOINTS = Endpoints()
 BREAKERS = "/api/v1/routes/{route}/breakers"
-CLOSE: dict[str, Any] = {"scope": "operate", "problems": ("unknown-route", "unknown-stage")}
 
 
 class OpenBreakers(Struct, frozen=True):
@@ -28,14 +25,14 @@ class ClosedBreakers(Struct, frozen=True):
     closed: list[str]
 
 
-@ENDPOINTS.add("GET", BREAKERS, scope="read", answers={200: OpenBreakers}, problems=("unknown-route",), summary="Breakers that are open")
+@ENDPOINTS.add("GET", BREAKERS, scope="read", answers={200: OpenBreakers}, summary="Breakers that are open")
 def breakers(state: ServerState, call: Call) -> Answer:
     """The breakers of a route that are open or half-open, one for each lane. A breaker that is closed is not listed."""
     return Answer(OpenBreakers(breaker_views(state.ctx, state.plan(call).name)))
 
 
 @ENDPOINTS.add(
-    "DELETE", f"{BREAKERS}/{{stage}}", query=Signed, answers={200: ClosedBreakers}, summary="Close the breakers of a stage", **CLOSE
+    "DELETE", f"{BREAKERS}/{{stage}}", query=Signed, answers={200: ClosedBreakers}, summary="Close the breakers of a stage", scope="operate"
 )
 def close_stage(state: ServerState, call: Call) -> Answer:
     """The items of all its lanes can be claimed again at once. A breaker opens again if tries still fail."""
@@ -48,7 +45,7 @@ def close_stage(state: ServerState, call: Call) -> Answer:
     query=Signed,
     answers={200: ClosedBreakers},
     summary="Close the breaker of a lane",
-    **CLOSE,
+    scope="operate",
 )
 def close_lane(state: ServerState, call: Call) -> Answer:
     """As for a stage; the breakers of its other lanes stay as they are."""

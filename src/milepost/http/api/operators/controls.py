@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
@@ -18,7 +18,6 @@ ENDPOINTS = Endpoints()
 HOLDS, LIMITS = "/api/v1/routes/{route}/holds", "/api/v1/routes/{route}/limits"
 HOLD_STAGE, HOLD_LANE = f"{HOLDS}/{{stage}}", f"{HOLDS}/{{stage}}/{{lane:path}}"
 LIMIT_STAGE, LIMIT_LANE = f"{LIMITS}/{{stage}}", f"{LIMITS}/{{stage}}/{{lane:path}}"
-OPERATE: dict[str, Any] = {"scope": "operate", "problems": ("unknown-route", "unknown-stage")}
 
 Why = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"\S")]
 
@@ -66,50 +65,50 @@ class LimitsAnswer(Struct, frozen=True):
     limits: list[Limited]
 
 
-@ENDPOINTS.add("GET", HOLDS, scope="read", answers={200: Holds}, problems=("unknown-route",), summary="Pauses in force")
+@ENDPOINTS.add("GET", HOLDS, scope="read", answers={200: Holds}, summary="Pauses in force")
 def holds(state: ServerState, call: Call) -> Answer:
     """The pauses in force in a route: of all of it, of stages, of lanes. A scope is `route`, `route/stage` or `route/stage/lane`."""
     return Answer(Holds([paused_view(name, hold) for name, hold in controls.in_route(state.ctx, state.plan(call).name, HOLD, Hold)]))
 
 
-@ENDPOINTS.add("PUT", HOLDS, body=PauseRequest, answers={200: Paused}, summary="Pause a route", **OPERATE)
+@ENDPOINTS.add("PUT", HOLDS, scope="operate", body=PauseRequest, answers={200: Paused}, summary="Pause a route")
 def pause_route(state: ServerState, call: Call) -> Answer:
     """No item of the route is claimed or sent again until the route is resumed, and no attempt is counted. Items that are being processed
     are finished. A pause that is already in force stays as it is, with its name and reason, unless `until` or `drain` is given."""
     return _pause(state, call)
 
 
-@ENDPOINTS.add("PUT", HOLD_STAGE, body=PauseRequest, answers={200: Paused}, summary="Pause a stage", **OPERATE)
+@ENDPOINTS.add("PUT", HOLD_STAGE, scope="operate", body=PauseRequest, answers={200: Paused}, summary="Pause a stage")
 def pause_stage(state: ServerState, call: Call) -> Answer:
     """As for a route. At an external stage nothing is sent again; an item that arrives is still offered once, and confirmations count."""
     return _pause(state, call)
 
 
-@ENDPOINTS.add("PUT", HOLD_LANE, body=PauseRequest, answers={200: Paused}, summary="Pause a lane", **OPERATE)
+@ENDPOINTS.add("PUT", HOLD_LANE, scope="operate", body=PauseRequest, answers={200: Paused}, summary="Pause a lane")
 def pause_lane(state: ServerState, call: Call) -> Answer:
     """As for a stage; its other lanes continue."""
     return _pause(state, call)
 
 
-@ENDPOINTS.add("DELETE", HOLDS, query=Resumption, answers={200: Resumed}, summary="Resume a route", **OPERATE)
+@ENDPOINTS.add("DELETE", HOLDS, scope="operate", query=Resumption, answers={200: Resumed}, summary="Resume a route")
 def resume_route(state: ServerState, call: Call) -> Answer:
     """Lift the pause of the route; those of its stages and lanes stay."""
     return _resume(state, call)
 
 
-@ENDPOINTS.add("DELETE", HOLD_STAGE, query=Resumption, answers={200: Resumed}, summary="Resume a stage", **OPERATE)
+@ENDPOINTS.add("DELETE", HOLD_STAGE, scope="operate", query=Resumption, answers={200: Resumed}, summary="Resume a stage")
 def resume_stage(state: ServerState, call: Call) -> Answer:
     """Lift the pause of the stage, and no other."""
     return _resume(state, call)
 
 
-@ENDPOINTS.add("DELETE", HOLD_LANE, query=Resumption, answers={200: Resumed}, summary="Resume a lane", **OPERATE)
+@ENDPOINTS.add("DELETE", HOLD_LANE, scope="operate", query=Resumption, answers={200: Resumed}, summary="Resume a lane")
 def resume_lane(state: ServerState, call: Call) -> Answer:
     """Lift the pause of the lane, and no other."""
     return _resume(state, call)
 
 
-@ENDPOINTS.add("GET", LIMITS, scope="read", answers={200: LimitsAnswer}, problems=("unknown-route",), summary="Limits set while running")
+@ENDPOINTS.add("GET", LIMITS, scope="read", answers={200: LimitsAnswer}, summary="Limits set while running")
 def limits(state: ServerState, call: Call) -> Answer:
     """Limits set by operators; they take precedence over the route file's. Scopes that are not listed have the limits of the route file."""
     return Answer(
@@ -117,25 +116,25 @@ def limits(state: ServerState, call: Call) -> Answer:
     )
 
 
-@ENDPOINTS.add("PUT", LIMIT_STAGE, body=LimitRequest, answers={200: Limited}, summary="Limit a stage", **OPERATE)
+@ENDPOINTS.add("PUT", LIMIT_STAGE, scope="operate", body=LimitRequest, answers={200: Limited}, summary="Limit a stage")
 def limit_stage(state: ServerState, call: Call) -> Answer:
     """Set the limits of the stage; every process applies them within five seconds."""
     return _limit(state, call)
 
 
-@ENDPOINTS.add("PUT", LIMIT_LANE, body=LimitRequest, answers={200: Limited}, summary="Limit a lane", **OPERATE)
+@ENDPOINTS.add("PUT", LIMIT_LANE, scope="operate", body=LimitRequest, answers={200: Limited}, summary="Limit a lane")
 def limit_lane(state: ServerState, call: Call) -> Answer:
     """Set the limits of the lane, in addition to those of its stage."""
     return _limit(state, call)
 
 
-@ENDPOINTS.add("DELETE", LIMIT_STAGE, query=Signed, answers={200: Limited}, summary="Remove the limits of a stage", **OPERATE)
+@ENDPOINTS.add("DELETE", LIMIT_STAGE, scope="operate", query=Signed, answers={200: Limited}, summary="Remove the limits of a stage")
 def clear_stage(state: ServerState, call: Call) -> Answer:
     """The route file's limits apply again."""
     return _clear(state, call)
 
 
-@ENDPOINTS.add("DELETE", LIMIT_LANE, query=Signed, answers={200: Limited}, summary="Remove the limits of a lane", **OPERATE)
+@ENDPOINTS.add("DELETE", LIMIT_LANE, scope="operate", query=Signed, answers={200: Limited}, summary="Remove the limits of a lane")
 def clear_lane(state: ServerState, call: Call) -> Answer:
     """The route file's limits apply again."""
     return _clear(state, call)

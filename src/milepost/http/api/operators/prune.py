@@ -38,7 +38,7 @@ class PruneRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     scope="operate",
     body=PruneRequest,
     answers={200: PruneReport},
-    problems=("unknown-route", "route-changed", "costly", "busy"),
+    problems=("route-changed", "costly", "busy"),
     summary="Remove rows of items that ended long ago",
 )
 async def prune_items(state: ServerState, call: Call) -> Answer:

@@ -46,14 +46,7 @@ class Dropped(Struct, frozen=True):
     dropped: list[str]
 
 
-@ENDPOINTS.add(
-    "GET",
-    QUARANTINE,
-    scope="read",
-    query=QuarantineQuery,
-    answers={200: Quarantine},
-    summary="Entries of the quarantine",
-)
+@ENDPOINTS.add("GET", QUARANTINE, scope="read", query=QuarantineQuery, answers={200: Quarantine}, summary="Entries of the quarantine")
 def list_entries(state: ServerState, call: Call) -> Answer:
     """As `milepost quarantine list --json`: foreign rows, changes that could not be decided, messages that could not be read. Only
     for callers who see all routes."""
