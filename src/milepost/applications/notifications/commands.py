@@ -265,7 +265,7 @@ def destinations(app: App, names: tuple[str, ...], as_json: bool) -> None:
             one["name"],
             one["state"],
             f"{one['waiting']:,}{'+' if one['waiting_more'] else ''}",
-            _percent(one["tries"]["success_rate"]),
+            None if one["tries"]["success_rate"] is None else f"{one['tries']['success_rate']:.1%}",
             _seconds(one["tries"]["p50_s"]),
             _seconds(one["tries"]["p95_s"]),
             _why(one),
@@ -430,10 +430,6 @@ def _why(view: dict[str, Any]) -> str:
     breaker = view["breaker"]
     stopped = breaker and f"its breaker is {breaker['state']}; the last failure: {breaker['error']}"
     return _pause(view) or view["fault"] or stopped or view["last_error"] or ""
-
-
-def _percent(part: float | None) -> str | None:
-    return None if part is None else f"{part:.1%}"
 
 
 def _seconds(value: float | None) -> str | None:

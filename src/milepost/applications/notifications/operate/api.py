@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, tzinfo
+from datetime import UTC
 from typing import Annotated, Any, NoReturn
 
 from msgspec import Meta, Struct, field
@@ -16,6 +16,7 @@ from milepost.applications.notifications.operate.messages import (
     MessagePage,
     cancel_message,
     message_page,
+    named_zone,
     read_record,
     replay_message,
 )
@@ -138,17 +139,7 @@ class HealthAnswer(Struct, frozen=True):
 def list_messages(app: App, call: mp.Call) -> mp.Answer:
     """Without their content. A key that speaks for a sender, and may not operate, sees that sender's messages alone."""
     asked: MessagesQuery = call.query
-    sender = seen_sender(call.caller) or asked.sender
-    wanted = MessageFilter(
-        sender=sender,
-        destination=asked.destination,
-        status=tuple(asked.status),
-        message_id=asked.message_id,
-        cause=asked.cause,
-        created_from=asked.created_from,
-        created_before=asked.created_before,
-        zone=_zone(asked.zone) or UTC,
-    )
+    wanted = _filter(asked, seen_sender(call.caller) or asked.sender, asked.message_id)
     found = message_page(app, wanted, limit=asked.limit, after=asked.after, oldest_first=asked.oldest_first, scan=asked.scan)
     return mp.Answer(found)
 
@@ -182,17 +173,8 @@ def replay_many(app: App, call: mp.Call) -> mp.Answer:
     body: ReplayMany = call.body
     if not body.dry_run and not body.reason.strip():
         raise mp.UsageError("reason: a replay needs a reason, or dry_run: true for a preview")
-    wanted = MessageFilter(
-        sender=body.sender,
-        destination=body.destination,
-        status=tuple(body.status),
-        cause=body.cause,
-        created_from=body.created_from,
-        created_before=body.created_before,
-        zone=_zone(body.zone) or UTC,
-    )
-    report = replay_all(app, wanted, by=call.caller.name, reason=body.reason or "preview", dry_run=body.dry_run, pace=body.pace)
-    return mp.Answer(report)
+    wanted, reason = _filter(body, body.sender), body.reason or "preview"
+    return mp.Answer(replay_all(app, wanted, by=call.caller.name, reason=reason, dry_run=body.dry_run, pace=body.pace))
 
 
 def show_dead_letters(app: App, call: mp.Call) -> mp.Answer:
@@ -239,7 +221,7 @@ def outage(app: App, call: mp.Call) -> mp.Answer:
     """The partner is down until then: its messages wait, uncounted, and every page shows the reason. It ends by itself, and the messages
     that have waited are sent at the rate `drain`."""
     body: OutageRequest = call.body
-    zone = _zone(body.zone)
+    zone = named_zone(body.zone)
     begin_outage(app, call.path["name"], until=body.until, drain=body.drain, by=call.caller.name, reason=body.reason, zone=zone)
     return mp.Answer(_destination(app, call.path["name"]))
 
@@ -317,8 +299,17 @@ def _destination(app: App, name: str) -> dict[str, Any]:
     return found
 
 
-def _zone(name: str | None) -> tzinfo | None:
-    return None if name is None else mp.zone_of(name, "zone")
+def _filter(asked: MessagesQuery | ReplayMany, sender: str | None, message_id: str | None = None) -> MessageFilter:
+    return MessageFilter(
+        sender=sender,
+        destination=asked.destination,
+        status=tuple(asked.status),
+        message_id=message_id,
+        cause=asked.cause,
+        created_from=asked.created_from,
+        created_before=asked.created_before,
+        zone=named_zone(asked.zone) or UTC,
+    )
 
 
 def _shown(settings: DestinationSettings) -> dict[str, Any]:

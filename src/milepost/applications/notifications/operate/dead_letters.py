@@ -6,6 +6,7 @@ operator's to mend, the second the partner's or the sender's.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from shlex import quote
 from typing import Any
@@ -39,7 +40,7 @@ class Cause(Struct, frozen=True):
     cause: str
     """Names the group in filters."""
     fault: str
-    """`partner` or `pipeline`."""
+    """The side that must correct it: `partner` (or the sender of the message), or `pipeline`."""
     category: str
     sample: str
     """The error of one of them."""
@@ -78,11 +79,6 @@ class ReplayReport(Struct, frozen=True):
     """More match than one replay takes; repeat it."""
 
 
-def fault_of(category: str) -> str:
-    """The side that must correct a failure of this category: `partner` (or the sender of the message), or `pipeline`."""
-    return "pipeline" if category in PIPELINE else "partner"
-
-
 def dead_letters(app: App, caller: mp.Caller | None = None) -> DeadLetters:
     """All dead letters by cause. A caller who may see one sender's messages alone gets no error of another's as a sample."""
     samples = caller is None or seen_sender(caller) is None
@@ -97,16 +93,12 @@ def dead_letters(app: App, caller: mp.Caller | None = None) -> DeadLetters:
         ]
     else:  # the counters of groups hold messages that are tried again, too
         found, exact = _causes_of(find_messages(app, MessageFilter(status=FAILED), MOST_READ)), True
-    return DeadLetters(
-        total,
-        [one for one in found if one.fault == "partner"],
-        [one for one in found if one.fault == "pipeline"],
-        exact,
-    )
+    partner, pipeline = ([one for one in found if one.fault == fault] for fault in ("partner", "pipeline"))
+    return DeadLetters(total, partner, pipeline, exact)
 
 
 def _cause(group: str, category: str, sample: str, messages: int, first_at: str | None, last_at: str | None) -> Cause:
-    return Cause(group, fault_of(category), category, sample, messages, first_at, last_at)
+    return Cause(group, "pipeline" if category in PIPELINE else "partner", category, sample, messages, first_at, last_at)
 
 
 def _causes_of(messages: Sequence[Mapping[str, Any]]) -> list[Cause]:
@@ -150,11 +142,8 @@ def replay_all(app: App, wanted: MessageFilter, *, by: str, reason: str, dry_run
     return ReplayReport(dry_run, len(keys), done, refused, _counted(one["senderId"] for one in found), lanes, keys[:SAMPLES], more)
 
 
-def _counted(names: Any) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for name in names:
-        found[name] = found.get(name, 0) + 1
-    return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
+def _counted(names: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(names).items(), key=lambda pair: (-pair[1], pair[0])))
 
 
 def causes(found: DeadLetters) -> Sequence[Cause]:

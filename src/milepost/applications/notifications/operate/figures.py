@@ -183,9 +183,9 @@ def parties_of(key: str) -> tuple[str, str]:
     return sender, target
 
 
-def tries_since(figures: DestinationFigures, now_ms: int, hours: int = 1) -> TryFigures:
-    """The tries of the present hour and of the hours before it."""
-    begin = now_ms // HOUR_MS - hours
+def tries_since(figures: DestinationFigures, now_ms: int) -> TryFigures:
+    """The tries of the present hour and of the hour before it."""
+    begin = now_ms // HOUR_MS - 1
     window = [one for one in figures.hours if one.hour >= begin]
     times = mp.Histogram.empty(TRY_S)
     for one in window:
@@ -213,8 +213,7 @@ def _count_line(figures: Figures, line: Mapping[str, Any], lanes: Mapping[str, s
         sender.replayed += 1
         destination.replayed += 1
         return
-    began = line.get("claimed_at")
-    if began is not None:
+    if line.get("claimed_at") is not None:
         _count_try(sender, destination, line, starts)
     ended = ENDED.get(line["status"])
     if ended is not None and reason in ("completed", "exhausted", "rejected", "lost", "cancelled", "confirmed", "skipped"):

@@ -50,6 +50,11 @@ class MessageFilter(Struct, frozen=True, kw_only=True):
         }
 
 
+def named_zone(name: str | None) -> tzinfo | None:
+    """The time zone of this name; None: no name is given."""
+    return None if name is None else mp.zone_of(name, "zone")
+
+
 class MessagePage(Struct, frozen=True):
     """A page of messages without their content, those accepted last first, or the first first."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, tzinfo
+from datetime import UTC
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -18,6 +18,7 @@ from milepost.applications.notifications.operate.messages import (
     MessageFilter,
     cancel_message,
     message_page,
+    named_zone,
     read_record,
     replay_message,
 )
@@ -33,6 +34,8 @@ from milepost.applications.notifications.settings import NotificationsSettings
 
 HOME = "/notifications"
 LISTED = 100
+NEWEST = 10
+"""Messages that the page of a destination shows of each list."""
 WAITING = ("PENDING", "QUEUED", "RETRY_SCHEDULED", "WAITING")
 REASONS = ("paused", "breaker", "fault")
 """Fields of a destination that say why it holds messages back."""
@@ -93,7 +96,7 @@ class Listing(Struct, frozen=True):
             cause=self.cause or None,
             created_from=self.created_from or None,
             created_before=self.created_before or None,
-            zone=_zone(self.zone) or UTC,
+            zone=named_zone(self.zone or None) or UTC,
         )
 
     @property
@@ -116,10 +119,6 @@ class ReplayForm(Listing, frozen=True, kw_only=True):
     reason: str
     pace: str = ""
 
-    @property
-    def listing(self) -> Listing:
-        return Listing(self.sender, self.destination, self.status, self.cause, self.created_from, self.created_before, self.zone)
-
 
 def home(app: App, call: mp.Call) -> mp.Page:
     letters = dead_letters(app, call.caller)
@@ -137,19 +136,15 @@ def home(app: App, call: mp.Call) -> mp.Page:
     )
 
 
-def destination(app: App, call: mp.Call) -> mp.Page:
-    return _destination_page(app, call)
-
-
-def _destination_page(app: App, call: mp.Call, wrong: str = "", form: OutageForm | None = None) -> mp.Page:
+def destination(app: App, call: mp.Call, wrong: str = "", form: OutageForm | None = None) -> mp.Page:
     """The page of a destination; with the form of an outage as it was sent, if something in it is wrong."""
     name = call.path["name"]
     if name not in {one["name"] for one in destination_views(app)}:
         raise mp.NotFound(f"there is no destination {name!r}")
     [found] = destination_views(app, [name])
     found, only = shown_destination(call.caller, found), seen_sender(call.caller)
-    waiting = _affordable(app, MessageFilter(sender=only, destination=name, status=("live",)), 10)
-    failed = _affordable(app, MessageFilter(sender=only, destination=name, status=("failed",)), 10)
+    waiting = _affordable(app, MessageFilter(sender=only, destination=name, status=("live",)))
+    failed = _affordable(app, MessageFilter(sender=only, destination=name, status=("failed",)))
     values = {"here": HOME, "one": _destination(found), "lists": [("Waiting", "live", waiting), ("Dead letters", "failed", failed)]}
     return mp.Page("destination.html", {**values, "wrong": _sentence(wrong), "form": form}, 400 if wrong else 200)
 
@@ -162,12 +157,12 @@ def pause(app: App, call: mp.Call) -> mp.Redirect:
 def outage(app: App, call: mp.Call) -> mp.Page | mp.Redirect:
     body: OutageForm = call.body
     try:
-        by, drain, zone = call.caller.name, body.drain or None, _zone(body.zone)
+        by, drain, zone = call.caller.name, body.drain or None, named_zone(body.zone or None)
         begin_outage(app, call.path["name"], until=body.until, drain=drain, by=by, reason=body.reason, zone=zone)
     except mp.NotFound:
         raise
     except mp.UsageError as error:
-        return _destination_page(app, call, str(error), body)
+        return destination(app, call, str(error), body)
     return _to_destination(call)
 
 
@@ -256,8 +251,8 @@ def replay_preview(app: App, call: mp.Call) -> mp.Page:
 
 def replay_chosen(app: App, call: mp.Call) -> mp.Redirect:
     body: ReplayForm = call.body
-    replay_all(app, body.listing.filter(), by=call.caller.name, reason=body.reason, pace=body.pace or None)
-    still = {name: text for name, text in body.listing.fields.items() if name in ("sender", "destination")}
+    replay_all(app, body.filter(), by=call.caller.name, reason=body.reason, pace=body.pace or None)
+    still = {name: text for name, text in body.fields.items() if name in ("sender", "destination")}
     return mp.Redirect(f"{HOME}/messages?{urlencode({**still, 'status': 'live'})}")
 
 
@@ -282,14 +277,10 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def _zone(name: str) -> tzinfo | None:
-    return mp.zone_of(name, "zone") if name else None
-
-
-def _affordable(app: App, wanted: MessageFilter, limit: int) -> list[dict[str, Any]] | None:
+def _affordable(app: App, wanted: MessageFilter) -> list[dict[str, Any]] | None:
     """The latest messages that match; None: no index of the ledger serves this search, and a page does not read every row."""
     try:
-        return message_page(app, wanted, limit=limit, scan=False).messages
+        return message_page(app, wanted, limit=NEWEST, scan=False).messages
     except mp.CostlyQuery:
         return None
 
