@@ -62,10 +62,6 @@ def confirm_cost(ctx: Context, query: Query, yes: bool, *, quiet: bool = False) 
         raise UsageError(f"{warning}; to do it all the same, give --yes ('--status failed' is served by an index)")
 
 
-def any_given(chosen: dict[str, Any]) -> bool:
-    return any(chosen.values())
-
-
 def query_of(ctx: Context, route: str, **chosen: Any) -> Query:
     """The ledger query for the filter options."""
     from milepost.engine.views.queries import choose

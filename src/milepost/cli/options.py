@@ -32,6 +32,19 @@ def settings(command: F) -> F:
     return cast(F, ledger_option(routes_option(with_settings)))
 
 
+def listing_group(command: Callable[..., None]) -> click.Group:
+    """A group of commands that prints a list if it is called without any of them. Its own --ledger and --routes are for them too."""
+
+    @functools.wraps(command)
+    def listing(given: CliSettings, as_json: bool) -> None:
+        context = click.get_current_context()
+        context.obj = given
+        if context.invoked_subcommand is None:
+            command(given, as_json)
+
+    return click.group(invoke_without_command=True)(json_option(settings(listing)))
+
+
 def signed(command: F) -> F:
     """Add --by and --reason: each operator act is recorded with a name and a reason."""
     command = click.option("--reason", metavar="TEXT", help="Why; recorded in the history.")(command)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import check_signed, json_option, settings, signed
-from milepost.cli.out import print_json, safe, show_table, table
+from milepost.cli.options import check_signed, json_option, listing_group, settings, signed
+from milepost.cli.out import print_json, print_table
 
 
-@click.group(invoke_without_command=True)
-@json_option
-@settings
+@listing_group
 def breakers(given: CliSettings, as_json: bool) -> None:
     """Open circuit breakers of lanes.
 
@@ -22,10 +20,6 @@ def breakers(given: CliSettings, as_json: bool) -> None:
 
     from milepost.engine.breakers import breaker_views
 
-    context = click.get_current_context()
-    context.obj = given
-    if context.invoked_subcommand is not None:
-        return
     with given.context() as ctx:
         found = breaker_views(ctx)
     if as_json:
@@ -34,11 +28,11 @@ def breakers(given: CliSettings, as_json: bool) -> None:
     if not found:
         click.echo("No breaker is open.")
         return
-    shown = table("lane", "state", "since", "next try", "opened", "last failure")
+    rows = []
     for one in found:
         again = one.retry_at or ("under way" if one.probes else "with the next item")
-        shown.add_row(safe(one.scope), one.state, one.since or "", again, f"{one.trips} times", safe(one.error))
-    show_table(shown)
+        rows.append((one.scope, one.state, one.since or "", again, f"{one.trips} times", one.error))
+    print_table(("lane", "state", "since", "next try", "opened", "last failure"), rows)
 
 
 @breakers.command()

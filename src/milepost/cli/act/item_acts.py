@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.filters import any_given, confirm_cost, filters, query_of, yes_option
+from milepost.cli.filters import confirm_cost, filters, query_of, yes_option
 from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
-from milepost.cli.out import console, print_json, progress, safe, show_table, table
+from milepost.cli.out import console, print_json, print_table, progress, safe
 
 if TYPE_CHECKING:
     from milepost.engine.acts.bulk import ActReport
@@ -22,10 +22,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 REFUSALS = 20
 
 
-def on_items(command: F) -> F:
+def on_items(command: F, *, need_route: bool = True) -> F:
     """Add the arguments and options of every act on items: keys or filters, name and reason, dry run, id of an act to continue."""
     for option in (
-        click.argument("route"),
+        click.argument("route", required=need_route),
         click.argument("keys", nargs=-1, metavar="[KEY]..."),
         filters,
         yes_option,
@@ -60,9 +60,9 @@ def act_on_items(
     force: bool = False,
     **chosen: Any,
 ) -> int:
-    if keys and any_given(chosen):
+    if keys and any(chosen.values()):
         raise click.UsageError("give either keys or filters" + ("; to send items back to a stage use --to" if verb == "retry" else ""))
-    if not keys and not any_given(chosen) and act_id is None:
+    if not keys and not any(chosen.values()) and act_id is None:
         raise click.UsageError(f"no items selected to {verb}: give keys, or filters such as --status failed or --stage STAGE")
     by, reason = check_signed(by, reason, dry_run=dry_run)
     from milepost.engine.acts.bulk import act, go_on
@@ -70,7 +70,7 @@ def act_on_items(
     with given.context(act=True, dry_run=dry_run) as ctx, progress(verb, quiet=as_json) as on_progress:
         signed_by: dict[str, Any] = {"by": by, "reason": reason, "dry_run": dry_run}
         signed_by["on_progress"] = lambda done, whole: on_progress(done, done, whole)
-        if act_id is not None and not keys and not any_given(chosen):
+        if act_id is not None and not keys and not any(chosen.values()):
             report = go_on(ctx, verb, route, act_id, **signed_by)
         else:
             query = None if keys else query_of(ctx, route, **chosen)
@@ -110,14 +110,15 @@ def _print_report(report: ActReport, only: str | None) -> None:
         to.print(f"{report.verb}: {done}" + (f" (act {report.id})" if only is None else ""))
     if report.skipped:
         to.print(f"{report.skipped:,} already handled by this act in an earlier run.")
-    if not report.refused:
-        return
-    shown = table("refused", "why")
-    for key, why in report.refused[:REFUSALS]:
-        shown.add_row(safe(key), safe(why))
-    show_table(shown)
-    if report.refused_count > REFUSALS:
-        to.print(f"… and {report.refused_count - REFUSALS:,} more.")
+    print_refused("refused", report.refused, report.refused_count)
+
+
+def print_refused(title: str, refused: Sequence[tuple[str, str]], count: int) -> None:
+    """Print the first items that were refused, each with the reason, and how many more there are."""
+    if refused:
+        print_table((title, "why"), refused[:REFUSALS])
+        if count > REFUSALS:
+            console().print(f"… and {count - REFUSALS:,} more.")
 
 
 def _print_pace(report: ActReport) -> None:

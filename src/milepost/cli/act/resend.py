@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from milepost.cli.act.item_acts import act_on_items
+from milepost.cli.act.item_acts import act_on_items, on_items
 from milepost.cli.config import CliSettings
-from milepost.cli.filters import filters, yes_option
-from milepost.cli.options import dry_run_option, json_option, settings, signed
 from milepost.cli.out import print_json
 
 if TYPE_CHECKING:
@@ -18,15 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("route", required=False)
-@click.argument("keys", nargs=-1, metavar="[KEY]...")
-@filters
-@yes_option
-@signed
-@dry_run_option
-@click.option("--act", "act_id", metavar="ID", help="Continue an interrupted act (see 'milepost acts').")
-@json_option
-@settings
+@partial(on_items, need_route=False)
 def resend(given: CliSettings, route: str | None, **options: Any) -> int:
     """Offer items to their stage again, or run the resender once.
 

@@ -7,11 +7,10 @@ from collections.abc import Callable
 
 import click
 
+from milepost.cli.act.item_acts import print_refused
 from milepost.cli.config import CliSettings
 from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
-from milepost.cli.out import console, print_json, progress, safe, show_table, table
-
-SHOWN = 20
+from milepost.cli.out import console, print_json, progress, safe
 
 
 @click.command()
@@ -65,13 +64,7 @@ def adopt(
     to.print(f"{gone}{counted(report.adopted, 'item')} {verb}" + ("; nothing was changed." if dry_run else f" (act {report.id})."))
     for stage, n in report.stages.items():
         to.print(f"  {n:,} at {safe(stage)}")
-    if report.refused:
-        shown = table("not adopted", "why")
-        for key, reasoned in report.refused[:SHOWN]:
-            shown.add_row(safe(key), safe(reasoned))
-        show_table(shown)
-        if report.refused_count > SHOWN:
-            to.print(f"… and {report.refused_count - SHOWN:,} more.")
+    print_refused("not adopted", report.refused, report.refused_count)
     return 1 if report.refused_count else 0
 
 

@@ -8,7 +8,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import json_option, settings
-from milepost.cli.out import console, print_json, safe, show_table, table
+from milepost.cli.out import console, print_json, print_table, safe
 from milepost.core.errors import ConfigMistake, UsageError
 
 if TYPE_CHECKING:
@@ -125,13 +125,10 @@ def _show(need: Need, usage: Usage, prices: Prices, items: float) -> None:
         "a month's storage": f"{need.kept_bytes + need.blob_bytes:,.0f} bytes",
     }
     last = f"$ for {items:,.0f}"
-    shown = table("service", "per item", "$ per million", last, right=["per item", "$ per million", last])
-    for service, dollar in costs.items():
-        if dollar:
-            shown.add_row(service, quantities[service], f"{dollar * MILLION:,.2f}", f"{dollar * items:,.2f}")
-    whole = sum(costs.values())
-    shown.add_row("total", f"{sum(need.calls.values()):.1f} requests", f"{whole * MILLION:,.2f}", f"{whole * items:,.2f}")
-    show_table(shown)
+    lines = [(service, quantities[service], dollar) for service, dollar in costs.items() if dollar]
+    lines.append(("total", f"{sum(need.calls.values()):.1f} requests", sum(costs.values())))
+    rows = [(name, quantity, f"{dollar * MILLION:,.2f}", f"{dollar * items:,.2f}") for name, quantity, dollar in lines]
+    print_table(("service", "per item", "$ per million", last), rows, right=["per item", "$ per million", last])
 
 
 def _view(route: Route, need: Need, usage: Usage, prices: Prices, items: float) -> dict[str, Any]:

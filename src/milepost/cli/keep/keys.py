@@ -5,13 +5,11 @@ from __future__ import annotations
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import check_signed, json_option, settings, signed
-from milepost.cli.out import print_json, safe, show_table, table
+from milepost.cli.options import check_signed, json_option, listing_group, settings, signed
+from milepost.cli.out import print_json, print_table
 
 
-@click.group(invoke_without_command=True)
-@json_option
-@settings
+@listing_group
 def keys(given: CliSettings, as_json: bool) -> None:
     """API keys: who may call over HTTP, and with which scopes.
 
@@ -20,10 +18,6 @@ def keys(given: CliSettings, as_json: bool) -> None:
     from milepost.engine.auth.keys import all_keys, key_view, last_uses, state_of
     from milepost.engine.views.items import when
 
-    context = click.get_current_context()
-    context.obj = given
-    if context.invoked_subcommand is not None:
-        return
     with given.context() as ctx:
         found, used, now = all_keys(ctx), last_uses(ctx), ctx.clock.now()
     if as_json:
@@ -34,19 +28,20 @@ def keys(given: CliSettings, as_json: bool) -> None:
         click.echo("  milepost keys new NAME --scope read --by YOU --reason '…'")
         return
     marked = any(key.attributes for key in found)
-    shown = table("name", "id", "state", "scopes", "routes", *(["attributes"] if marked else []), "expires", "last used")
-    for key in found:
-        shown.add_row(
-            safe(key.name),
+    rows = [
+        (
+            key.name,
             key.id,
             state_of(key, now),
             ", ".join(key.scopes),
-            "all" if key.routes is None else safe(", ".join(key.routes)),
-            *([safe(", ".join(f"{name}={value}" for name, value in key.attributes.items()))] if marked else []),
+            "all" if key.routes is None else ", ".join(key.routes),
+            *([", ".join(f"{name}={value}" for name, value in key.attributes.items())] if marked else []),
             "never" if key.expires_at is None else when(key.expires_at, now),
             when(used[key.id], now) if key.id in used else "never",
         )
-    show_table(shown)
+        for key in found
+    ]
+    print_table(("name", "id", "state", "scopes", "routes", *(["attributes"] if marked else []), "expires", "last used"), rows)
 
 
 @keys.command()

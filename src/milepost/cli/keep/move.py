@@ -10,7 +10,7 @@ import click
 
 from milepost.cli.config import CliSettings, check_there, is_there
 from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
-from milepost.cli.out import console, print_json, progress, safe, show_table, table
+from milepost.cli.out import console, print_json, print_table, progress, safe
 from milepost.core.errors import ConfigMistake, UsageError
 
 if TYPE_CHECKING:
@@ -156,9 +156,6 @@ def _print_report(report: MoveReport) -> None:
     if report.finished:
         to.print(f'From now on use the new ledger for these routes: ledger = "{safe(report.to)}"', soft_wrap=True)
     if report.differences:
-        shown = table("route", "key", "what differs")
-        for difference in report.differences[:SHOWN]:
-            shown.add_row(safe(difference.route), safe(difference.key), safe(difference.what))
-        show_table(shown)
+        print_table(("route", "key", "what differs"), [(one.route, one.key, one.what) for one in report.differences[:SHOWN]])
         more = len(report.differences) - SHOWN
         to.print((f"… and {more:,} more. " if more > 0 else "") + "The move is not finished; correct the differences and run it again.")

@@ -8,7 +8,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import check_signed, json_option, settings, signed
-from milepost.cli.out import console, print_json, safe, show_table, table
+from milepost.cli.out import console, print_json, print_table, safe
 from milepost.core.errors import MilepostError
 
 if TYPE_CHECKING:
@@ -44,11 +44,11 @@ def list_aside(given: CliSettings, limit: int, as_json: bool) -> None:
     if not found.set_aside:
         click.echo("The quarantine is empty.")
         return
-    shown = table("id", "what", "when", "why")
+    rows = []
     for aside in found.set_aside:
         at = "" if aside.at is None else when(moment_ms(aside.at, now, "when"), now)
-        shown.add_row(safe(aside.id), safe(_what(aside)), at, safe(aside.reason))
-    show_table(shown)
+        rows.append((aside.id, _what(aside), at, aside.reason))
+    print_table(("id", "what", "when", "why"), rows)
     if found.more:
         click.echo(f"… and more: these are the first {len(found.set_aside)}; give -n.")
 

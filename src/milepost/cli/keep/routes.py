@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
-from milepost.cli.out import console, print_json, progress, safe, show_table, table
+from milepost.cli.options import check_signed, dry_run_option, json_option, listing_group, settings, signed
+from milepost.cli.out import console, print_json, print_table, progress, safe
 from milepost.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,18 +17,12 @@ if TYPE_CHECKING:
     from milepost.engine.routes.versions import Applied
 
 
-@click.group(invoke_without_command=True)
-@json_option
-@settings
+@listing_group
 def routes(given: CliSettings, as_json: bool) -> None:
     """Routes with their stages and versions.
 
     Also shows how a route file differs from the ledger; 'milepost routes apply' puts a changed route into force.
     """
-    context = click.get_current_context()
-    context.obj = given
-    if context.invoked_subcommand is not None:
-        return
     from milepost.core.values.durations import short_span
     from milepost.engine.routes.description import route_view
 
@@ -41,12 +35,11 @@ def routes(given: CliSettings, as_json: bool) -> None:
     if not found:
         to.print("No routes; give --routes file.py, or set routes in milepost.toml.")
         return
-    shown = table("route", "version", "stages (external in brackets)", "route file", right=["version"])
+    rows = []
     for view in found:
         stages = " → ".join(f"[{name}]" if kind == "external" else name for name, kind in view["stages"])
-        version = str(view["version"]) if view["version"] else "new"
-        shown.add_row(safe(view["route"]), version, safe(stages), safe(view["difference"]))
-    show_table(shown)
+        rows.append((view["route"], view["version"] or "new", stages, view["difference"]))
+    print_table(("route", "version", "stages (external in brackets)", "route file"), rows, right=["version"])
     for view in found:
         if view["remembers_s"] is not None:
             to.print(f"{safe(view['route'])} remembers a finished key for {short_span(view['remembers_s'] * 1000)} only.")

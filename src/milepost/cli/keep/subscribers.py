@@ -5,25 +5,19 @@ from __future__ import annotations
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
-from milepost.cli.out import console, print_json, safe, show_table, table
+from milepost.cli.options import check_signed, dry_run_option, json_option, listing_group, settings, signed
+from milepost.cli.out import console, print_json, print_table, safe
 from milepost.core.errors import MilepostError
 
 SHOWN = 20
 """Number of parked items listed."""
 
 
-@click.group(invoke_without_command=True)
-@json_option
-@settings
+@listing_group
 def subscribers(given: CliSettings, as_json: bool) -> None:
     """Subscribers with their backlog and parked events."""
     from milepost.engine.events.cursors import subscribers as all_subscribers
 
-    context = click.get_current_context()
-    context.obj = given
-    if context.invoked_subcommand is not None:
-        return
     with given.context() as ctx:
         found, now = all_subscribers(ctx), ctx.clock.now()
     if as_json:
@@ -34,11 +28,11 @@ def subscribers(given: CliSettings, as_json: bool) -> None:
         click.echo('  subscribers = ["log"]')
         click.echo("and run 'milepost up'.")
         return
-    shown = table("name", "last event", "lines behind", "parked", "problem", right=["lines behind", "parked"])
+    rows = []
     for one in found:
         trouble = one.error or ("silent" if one.silent else "")
-        shown.add_row(safe(one.name), _last_event(one.last_event_at, now), f"{one.behind:,}", f"{len(one.parked):,}", safe(trouble))
-    show_table(shown)
+        rows.append((one.name, _last_event(one.last_event_at, now), f"{one.behind:,}", f"{len(one.parked):,}", trouble))
+    print_table(("name", "last event", "lines behind", "parked", "problem"), rows, right=["lines behind", "parked"])
     to = console()
     for parked in [parked for one in found for parked in one.parked][:SHOWN]:
         to.print(f"parked for {safe(parked.subscriber)}: {safe(parked.route)}/{safe(parked.key)}: {safe(parked.error)}", soft_wrap=True)

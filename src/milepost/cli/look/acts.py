@@ -29,8 +29,7 @@ def acts(given: CliSettings, route: str | None, limit: int, as_json: bool) -> No
     from milepost.engine.views.items import check_route, clock_time
 
     with given.context() as ctx:
-        if route is not None:
-            check_route(ctx, route)
+        check_route(ctx, route)
         found = all_acts(ctx, route)
         now = ctx.clock.now()
     if as_json:

@@ -25,8 +25,7 @@ def alerts(given: CliSettings, route: str | None, as_json: bool) -> None:
     from milepost.engine.views.items import check_route
 
     with given.context() as ctx:
-        if route is not None:
-            check_route(ctx, route)
+        check_route(ctx, route)
         found = [one for one in alert_views(ctx) if route in (None, one.route)]
     if as_json:
         print_json({"alerts": to_builtins(found)})

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.filters import any_given, confirm_cost, filters, query_of, yes_option
+from milepost.cli.filters import confirm_cost, filters, query_of, yes_option
 from milepost.cli.options import json_option, settings
 from milepost.cli.out import ProgressFigures, plain, print_json, progress
 from milepost.core.errors import MilepostError
@@ -62,7 +62,7 @@ def export(
     evidence = evidence or sign is not None or form == "premis"
     if history and (evidence or form == "csv"):
         raise click.UsageError("--history needs plain jsonl: csv has no place for it, and evidence includes it")
-    if keys and any_given(chosen):
+    if keys and any(chosen.values()):
         raise click.UsageError("give either keys or filters")
     if evidence and form != "jsonl" and output is None:
         raise click.UsageError(f"{form} needs --out FILE: the evidence is written to a second file next to it")

@@ -6,7 +6,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import json_option, settings
-from milepost.cli.out import print_json, safe, show_table, table
+from milepost.cli.out import print_json, print_table
 
 
 @click.command()
@@ -28,9 +28,9 @@ def groups(given: CliSettings, route: str | None, as_json: bool) -> None:
     if not found:
         click.echo("No failures so far.")
         return
-    shown = table("group", "stage", "kind", "now", "ever", "for example", right=["now", "ever"])
+    rows = []
     for group in found:
         stage = group["stage"] if route else f"{group['route']}/{group['stage']}"
         sample = group["sample"] if len(group["sample"]) <= 80 else f"{group['sample'][:79]}…"
-        shown.add_row(group["group"], safe(stage), safe(group["category"]), f"{group['now']:,}", f"{group['total']:,}", safe(sample))
-    show_table(shown)
+        rows.append((group["group"], stage, group["category"], f"{group['now']:,}", f"{group['total']:,}", sample))
+    print_table(("group", "stage", "kind", "now", "ever", "for example"), rows, right=["now", "ever"])

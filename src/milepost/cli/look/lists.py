@@ -8,7 +8,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import json_option, limit_option, print_rest, settings
-from milepost.cli.out import print_json, safe, show_table, table
+from milepost.cli.out import print_json, print_table
 
 if TYPE_CHECKING:
     from milepost.ports.documents import ListRecord
@@ -34,8 +34,7 @@ def lists(given: CliSettings, route: str | None, vanished_from: str | None, limi
     from milepost.engine.views.items import lists as look
 
     with given.context() as ctx:
-        if route is not None:
-            check_route(ctx, route)
+        check_route(ctx, route)
         found = look(ctx, route)[::-1]
         now = ctx.clock.now()
     if as_json:
@@ -44,11 +43,11 @@ def lists(given: CliSettings, route: str | None, vanished_from: str | None, limi
     if not found:
         click.echo("No list submitted yet; see 'milepost submit ROUTE FILE'.")
         return
-    shown = table("list", "name", "when", "counts")
+    rows = []
     for record in found[:limit]:
         name = record.name if route else f"{record.route}: {record.name}"
-        shown.add_row(record.id, safe(name), clock_time(record.at, now), safe(_held(record)))
-    show_table(shown)
+        rows.append((record.id, name, clock_time(record.at, now), _held(record)))
+    print_table(("list", "name", "when", "counts"), rows)
     print_rest(len(found) - limit)
 
 

@@ -42,8 +42,7 @@ def watch(given: CliSettings, route: str | None, every: str | None, during: str 
         raise click.UsageError("--every must be longer than 0")
     over = _after(None if during is None else span_ms(during, "--for") / 1000)
     with given.context() as ctx:
-        if route is not None:
-            check_route(ctx, route)
+        check_route(ctx, route)
         try:
             if as_json:
                 _objects(ctx, route, every_s, lambda: once or over())
@@ -65,9 +64,7 @@ def _after(during_s: float | None) -> Callable[[], bool]:
     return over
 
 
-def look(
-    ctx: Context, route: str | None, every_s: float, over: Callable[[], bool], *, live: bool, keep: bool = True
-) -> dict[str, Snapshot]:
+def look(ctx: Context, route: str | None, every_s: float, over: Callable[[], bool], *, live: bool) -> dict[str, Snapshot]:
     """Show the routes until `over()` holds; returns the last snapshots. One more snapshot is always taken at the end."""
     from rich.console import Group
     from rich.live import Live
@@ -102,7 +99,7 @@ def look(
                 return seen
             sys.stdout.flush()
             time.sleep(every_s)
-    with Live(next_picture(), console=to, auto_refresh=False, transient=not keep) as screen:
+    with Live(next_picture(), console=to, auto_refresh=False) as screen:
         while True:
             last = over()
             if last:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import json_option, settings
-from milepost.cli.out import print_json, safe, show_table, table
+from milepost.cli.options import json_option, listing_group, settings
+from milepost.cli.out import print_json, print_table
 from milepost.core.errors import UsageError
 
 
-@click.group(invoke_without_command=True)
-@json_option
-@settings
+@listing_group
 def heads(given: CliSettings, as_json: bool) -> None:
     """Daily heads: one digest a day over all history lines.
 
@@ -21,10 +19,6 @@ def heads(given: CliSettings, as_json: bool) -> None:
     """
     from milepost.engine.heads.daily import all_heads
 
-    context = click.get_current_context()
-    context.obj = given
-    if context.invoked_subcommand is not None:
-        return
     with given.context() as ctx:
         found = all_heads(ctx)
     if as_json:
@@ -33,10 +27,8 @@ def heads(given: CliSettings, as_json: bool) -> None:
     if not found:
         click.echo("No head published yet; 'milepost up' publishes one a day if a route has evidence=True.")
         return
-    shown = table("day", "lines", "root", "signed", right=["lines"])
-    for head in reversed(found):
-        shown.add_row(safe(head["day"]), f"{head['count']:,}", safe(head["root"]), "yes" if "signature" in head else "no")
-    show_table(shown)
+    rows = [(head["day"], f"{head['count']:,}", head["root"], "yes" if "signature" in head else "no") for head in reversed(found)]
+    print_table(("day", "lines", "root", "signed"), rows, right=["lines"])
 
 
 @heads.command("publish")

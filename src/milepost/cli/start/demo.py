@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from milepost.cli.out import WIDE, console, safe, show_table, table
+from milepost.cli.out import WIDE, console, print_table
 from milepost.cli.work.listen import HOST, PORT, Where, opened
 from milepost.core.errors import MilepostError
 from milepost.core.status import FAILED
@@ -227,10 +227,8 @@ def _summary(last: Snapshot, seconds: float) -> None:
     to.print(f"\n[bold green]{last.done:,} of {last.total:,}[/] parcels delivered in {seconds:.1f} s, {last.done / seconds:,.0f} a second.")
     failed = f"[bold red]{last.failed:,}[/] " + ("parcel" if last.failed == 1 else "parcels")
     to.print(f"{again:,} attempts failed and were retried. {failed} failed for good and need an operator.\n", soft_wrap=True)
-    shown = table("stage", "kind", "failed", "tries", "for example", right=["failed", "tries"])
-    for kind in last.kinds[:5]:
-        shown.add_row(safe(kind.stage), safe(kind.category), f"{kind.now:,}", f"{kind.total:,}", safe(kind.sample))
-    show_table(shown)
+    rows = [(kind.stage, kind.category, f"{kind.now:,}", f"{kind.total:,}", kind.sample) for kind in last.kinds[:5]]
+    print_table(("stage", "kind", "failed", "tries", "for example"), rows, right=["failed", "tries"])
 
 
 def _try_next(folder: Path, key: str) -> None:

@@ -53,10 +53,9 @@ def own_route(ctx: Context, route: str) -> bool:
     return plan is not None and plan.route.closed is not None
 
 
-def check_route(ctx: Context, route: str) -> None:
-    """Raise a UsageError that lists the known routes, if this is not one."""
-    names = route_names(ctx)
-    if route not in names:
+def check_route(ctx: Context, route: str | None) -> None:
+    """Raise a UsageError that lists the known routes, if this is not one. None: all routes are meant."""
+    if route is not None and route not in (names := route_names(ctx)):
         known = ", ".join(names) or "none; give --routes file.py, or set routes in milepost.toml"
         raise UsageError(f"there is no route {route!r}; known routes: {known}")
 
@@ -72,8 +71,7 @@ def status(ctx: Context, route: str | None = None, *, afresh: bool = False) -> d
     If the counters may lag (the ledger lacks "exact counts"), `approximate` is true. With `afresh` a route of up to 1,000 rows is counted
     from its rows and is exact; for a larger one whose counters lag behind that, `at_least` gives a lower bound.
     """
-    if route is not None:
-        check_route(ctx, route)
+    check_route(ctx, route)
     routes: dict[str, Any] = {}
     for name in route_names(ctx) if route is None else [route]:
         routes[name] = {"total": 0, "statuses": {}, "stages": {stage: {} for stage in stage_names(ctx, name)}, "unknown_stages": []}
@@ -252,8 +250,7 @@ def _each(ctx: Context, query: Query) -> Iterator[Item]:
 
 def groups(ctx: Context, route: str | None = None) -> list[dict[str, Any]]:
     """Error groups, the most frequent at present first."""
-    if route is not None:
-        check_route(ctx, route)
+    check_route(ctx, route)
     found = sorted(ctx.ledger.groups(route), key=lambda group: (-group.now, -group.total, group.group))
     return [
         {
