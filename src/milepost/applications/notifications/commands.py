@@ -347,7 +347,7 @@ def _filter(chosen: dict[str, str | None], status: tuple[str, ...] = ()) -> Mess
 
 
 def _hint(app: App, chosen: dict[str, str | None]) -> str:
-    """What may be wrong with a filter that matches nothing; none if each of its names is known."""
+    """The name in a filter that is not known, as a sentence; empty if each of its names is known."""
     name, cause = chosen["destination"], chosen["cause"]
     if name is not None and not is_known(app, name):
         known = ", ".join(sorted(app.state.destinations.all)) or "none"

@@ -176,7 +176,7 @@ def _check_tls(destination: Destination) -> None:
 
 
 def _noticed(fetch: asyncio.Task[Token]) -> None:
-    """Those who wait get its error; if none does any more, asyncio must not report it as overlooked."""
+    """Read the error of a fetch: the calls that wait for it get it, and if none waits, asyncio must not report it as never retrieved."""
     if not fetch.cancelled():
         fetch.exception()
 

@@ -50,7 +50,7 @@ class DocumentTransfer:
                     yield kind, name, document
 
     def left(self) -> list[str]:
-        """Those that people might expect there and that stay: documents of other applications, and API keys."""
+        """Documents that people might expect in the new ledger and that stay in the old one: documents of other applications, and API keys."""
         documents = [
             f"document {name}"
             for kind in (APPLICATION, TALLY)

@@ -1,4 +1,4 @@
-"""Batching of concurrent submits: those that come at the same time share a batch, and so a commit. Nobody waits for more than two."""
+"""Batching of concurrent submits: those that come at the same time share a batch, and so a commit. None waits for more than two."""
 
 from __future__ import annotations
 

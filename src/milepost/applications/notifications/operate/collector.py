@@ -118,7 +118,7 @@ class FigureCollector:
         return 0
 
     def _begun(self, app: App, figures: Figures) -> Starts:
-        """What this process knows of messages that have had no try; if another has counted since, from the lines before its place."""
+        """The messages that have had no try, as this process knows them; if another has counted since, from the lines before its place."""
         if self._starts is None or figures.holder != self._holder:
             self._starts = Starts()
             place = max(0, figures.seq - LOOK_BACK)

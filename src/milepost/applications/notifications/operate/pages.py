@@ -286,7 +286,7 @@ def _affordable(app: App, wanted: MessageFilter) -> list[dict[str, Any]] | None:
 
 
 def _held_destinations(app: App, call: mp.Call, lanes: list[str]) -> list[dict[str, Any]]:
-    """Those of these destinations that hold their messages back."""
+    """The destinations among these that hold their messages back."""
     found = destination_views(app, lanes[:HELD]) if lanes else []
     shown = [shown_destination(call.caller, one) for one in found]
     return [one for one in shown if any(one[name] for name in REASONS)]
