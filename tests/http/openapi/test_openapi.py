@@ -74,7 +74,7 @@ def test_the_page_for_people_has_every_operation_and_no_script_of_its_own(shared
 
 def test_the_page_shows_nothing_of_a_description_as_markup(told: dict[str, Any], shared_server: LiveServer) -> None:
     call = Call(ANONYMOUS, {}, raw=Request({"type": "http", "headers": []}))
-    page = rendered(shared_server.opened.state, call, {**told, "info": {"version": "0", "description": "<b>bold</b>"}})
+    page = rendered(shared_server.opened.state, call, {**told, "info": {"version": "0", "description": "<b>bold</b>"}}).body
     assert b"<b>bold</b>" not in page.body
     assert b"&lt;b&gt;bold" in page.body
 

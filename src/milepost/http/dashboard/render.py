@@ -19,7 +19,7 @@ from milepost.engine.auth.sessions import csrf_token
 from milepost.engine.views.items import route_names
 from milepost.http.auth.authenticator import COOKIE, LOCAL
 from milepost.http.dashboard.static_files import VERSION
-from milepost.http.protocol.endpoint import Call, Caller
+from milepost.http.protocol.endpoint import Answer, Call, Caller
 from milepost.http.state.state import ServerState
 
 KINDS = {
@@ -62,9 +62,9 @@ def moments(sentence: str) -> Markup:
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
-def page(state: ServerState, call: Call, template: str, **values: Any) -> HTMLResponse:
+def page(state: ServerState, call: Call, template: str, **values: Any) -> Answer:
     """A page for the caller: acts that the caller may not do are not offered."""
-    return page_for(state, call.raw, call.caller, template, **values)
+    return Answer(page_for(state, call.raw, call.caller, template, **values))
 
 
 def page_for(

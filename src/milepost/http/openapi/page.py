@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 from markupsafe import Markup, escape
-from starlette.responses import Response
 
 from milepost.http.dashboard.render import page
 from milepost.http.openapi.openapi import whole
@@ -16,7 +15,7 @@ from milepost.http.state.state import ServerState
 ENDPOINTS = Endpoints()
 
 
-def rendered(state: ServerState, call: Call, document: dict[str, Any]) -> Response:
+def rendered(state: ServerState, call: Call, document: dict[str, Any]) -> Answer:
     """The page for this document."""
     by_tag: dict[str, list[dict[str, Any]]] = {}
     for path, operations in document["paths"].items():
@@ -51,4 +50,4 @@ def shape(schema: dict[str, Any]) -> str:
 @ENDPOINTS.add("GET", "/api/docs", scope=None, answers={200: str}, summary="The API reference, as a page")
 def docs(state: ServerState, call: Call) -> Answer:
     """For people."""
-    return Answer(rendered(state, call, whole(state)))
+    return rendered(state, call, whole(state))

@@ -98,7 +98,7 @@ def _answer(one: ConfiguredApplication[Any], state: ServerState, call: Call, par
         return given
     if isinstance(given, Page):
         shown = {"here": part.path, **given.values}
-        return Answer(page(state, call, given.template, templates=one.application.templates, status=given.status, **shown))
+        return page(state, call, given.template, templates=one.application.templates, status=given.status, **shown)
     if isinstance(given, Redirect):
         return Answer(status=303, headers={"Location": f"{state.base}{given.path}"})
     if isinstance(given, Download):

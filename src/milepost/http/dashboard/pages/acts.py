@@ -56,21 +56,19 @@ def acts(state: ServerState, call: Call) -> Answer:
     start = next((place for place, act in enumerate(found, 1) if act.id == asked.before), 0)
     shown, rest = found[start : start + SHOWN], len(found) - start - SHOWN
     names = _names(state, shown)
-    return Answer(
-        page(
-            state,
-            call,
-            "acts.html",
-            here="/acts",
-            asked=asked,
-            filtered=bool(chosen),
-            routes=seen_routes(state, call),
-            verbs=sorted({act.verb for act in seen}),
-            people=sorted({act.by for act in seen}),
-            acts=[_row(act, names, state.ctx.clock.now()) for act in shown],
-            more=f"?{urlencode({**chosen, 'before': shown[-1].id})}" if rest > 0 else None,
-            first=f"?{urlencode(chosen)}" if start else None,
-        )
+    return page(
+        state,
+        call,
+        "acts.html",
+        here="/acts",
+        asked=asked,
+        filtered=bool(chosen),
+        routes=seen_routes(state, call),
+        verbs=sorted({act.verb for act in seen}),
+        people=sorted({act.by for act in seen}),
+        acts=[_row(act, names, state.ctx.clock.now()) for act in shown],
+        more=f"?{urlencode({**chosen, 'before': shown[-1].id})}" if rest > 0 else None,
+        first=f"?{urlencode(chosen)}" if start else None,
     )
 
 
@@ -82,17 +80,15 @@ def one(state: ServerState, call: Call) -> Answer:
     names = _names(state, [found])
     row = _row(found, names, state.ctx.clock.now())
     query = found.filter.get("query")
-    return Answer(
-        page(
-            state,
-            call,
-            "act.html",
-            here="/acts",
-            act=row,
-            items=None if query is None else _items_now(found, query, names, state.ctx.clock.now()),
-            options=[(name.replace("_", " "), _plain(value)) for name, value in row["about"].items() if name not in FILTER],
-            on_items=found.verb in VERBS,
-        )
+    return page(
+        state,
+        call,
+        "act.html",
+        here="/acts",
+        act=row,
+        items=None if query is None else _items_now(found, query, names, state.ctx.clock.now()),
+        options=[(name.replace("_", " "), _plain(value)) for name, value in row["about"].items() if name not in FILTER],
+        on_items=found.verb in VERBS,
     )
 
 

@@ -64,25 +64,23 @@ def events(state: ServerState, call: Call) -> Answer:
     now = state.ctx.clock.now()
     known = subscribers(state.ctx, call.caller.narrowed)
     oldest = found.events[-1].seq - 1 if found.events else max(0, found.next - 1)
-    return Answer(
-        page(
-            state,
-            call,
-            "events.html",
-            here="/events",
-            asked=asked,
-            filtered=bool(chosen),
-            routes=routes,
-            kinds=sorted(KINDS),
-            subscribers=known,
-            ages={one.name: age(one.waiting_since, now) for one in known},
-            sees_all=call.caller.routes is None,
-            events=[_event(one) for one in found.events],
-            since=iso(choice.since) if found.next and len(found.events) < SHOWN else None,
-            earlier=f"?{urlencode({**chosen, 'before': found.next})}" if found.next else None,
-            latest=f"?{urlencode(chosen)}" if asked.before else None,
-            raw=f"/api/v1/events?{urlencode({**chosen, 'after': oldest})}",
-        )
+    return page(
+        state,
+        call,
+        "events.html",
+        here="/events",
+        asked=asked,
+        filtered=bool(chosen),
+        routes=routes,
+        kinds=sorted(KINDS),
+        subscribers=known,
+        ages={one.name: age(one.waiting_since, now) for one in known},
+        sees_all=call.caller.routes is None,
+        events=[_event(one) for one in found.events],
+        since=iso(choice.since) if found.next and len(found.events) < SHOWN else None,
+        earlier=f"?{urlencode({**chosen, 'before': found.next})}" if found.next else None,
+        latest=f"?{urlencode(chosen)}" if asked.before else None,
+        raw=f"/api/v1/events?{urlencode({**chosen, 'after': oldest})}",
     )
 
 

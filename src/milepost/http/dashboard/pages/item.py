@@ -33,29 +33,27 @@ def item(state: ServerState, call: Call) -> Answer:
         return _unknown(state, call, plan, key)
     stages, now = stage_names(state.ctx, plan.name), state.ctx.clock.now()
     picture = way([one.line for one in found_story.happened], stages, now, _held_since(view))
-    return Answer(
-        page(
-            state,
-            call,
-            "item.html",
-            here="/items",
-            route=plan.name,
-            key=key,
-            view=view,
-            kind=KINDS[view["status"]],
-            story=found_story,
-            stages=_path(stages, view),
-            verbs=_verbs(found_story),
-            back=_back(stages, view),
-            stage_names=stages,
-            content=None if view["input"] is None else written(view["input"]),
-            happened=timeline(found_story.happened, view["results"] or {}),
-            way=picture,
-            drawn=None if picture is None else (iso(picture.start), iso(picture.end)),
-            values=_values(view),
-            another=_another(plan, view),
-            key_fields=_key_fields(plan),
-        )
+    return page(
+        state,
+        call,
+        "item.html",
+        here="/items",
+        route=plan.name,
+        key=key,
+        view=view,
+        kind=KINDS[view["status"]],
+        story=found_story,
+        stages=_path(stages, view),
+        verbs=_verbs(found_story),
+        back=_back(stages, view),
+        stage_names=stages,
+        content=None if view["input"] is None else written(view["input"]),
+        happened=timeline(found_story.happened, view["results"] or {}),
+        way=picture,
+        drawn=None if picture is None else (iso(picture.start), iso(picture.end)),
+        values=_values(view),
+        another=_another(plan, view),
+        key_fields=_key_fields(plan),
     )
 
 
@@ -119,20 +117,18 @@ def _unknown(state: ServerState, call: Call, plan: Plan, key: str) -> Answer:
     elsewhere = [route for route in seen_routes(state, call) if route != plan.name and state.ctx.ledger.peek(route, [key])[0] is not None]
     begins, rows = _alike(state.ctx, plan.name, key)
     found = [{**row, "kind": KINDS[row["status"]]} for row in rows]
-    return Answer(
-        page(
-            state,
-            call,
-            "no_item.html",
-            status=404,
-            here="/items",
-            route=plan.name,
-            key=key,
-            q=key,
-            elsewhere=elsewhere,
-            begins=begins,
-            alike=found,
-        )
+    return page(
+        state,
+        call,
+        "no_item.html",
+        status=404,
+        here="/items",
+        route=plan.name,
+        key=key,
+        q=key,
+        elsewhere=elsewhere,
+        begins=begins,
+        alike=found,
     )
 
 

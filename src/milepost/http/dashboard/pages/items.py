@@ -71,7 +71,7 @@ def seek(state: ServerState, call: Call) -> Answer:
             return _to(state, f"/items/{quote(route, safe='')}?{urlencode({'prefix': text})}")
         if looked.wrong is not None or looked.found.more:
             unread[route] = "" if looked.wrong is None else looked.wrong.text
-    return Answer(page(state, call, "no_key.html", status=404, here="/items", q=text, routes=known, unread=unread))
+    return page(state, call, "no_key.html", status=404, here="/items", q=text, routes=known, unread=unread)
 
 
 @ENDPOINTS.add("GET", "/items", scope="read", summary="Redirect to the items of the first route")
@@ -92,36 +92,34 @@ def items(state: ServerState, call: Call) -> Answer:
     narrowed = {name: value for name, value in chosen.items() if name not in question}
     now = state.ctx.clock.now()
     total = None if looked.wrong is not None else _total(state.ctx, plan, asked, found)
-    return Answer(
-        page(
-            state,
-            call,
-            "items.html",
-            status=200 if looked.wrong is None else 400,
-            here="/items",
-            route=plan.name,
-            routes=[(name, f"/items/{quote(name, safe='')}{_address(_anywhere(chosen))}") for name in _routes(state, call)],
-            asked=asked,
-            wrong=looked.wrong,
-            cost=looked.cost,
-            stages=stage_names(state.ctx, plan.name),
-            choices=_choices(state.ctx, plan, asked),
-            tabs=_tabs(plan, asked, narrowed),
-            narrowed=bool(narrowed),
-            total=total,
-            count_text="" if looked.wrong is not None else _count_text(total, found, bool(narrowed)),
-            filter_json=json.dumps(narrowed),
-            can_all=not (asked.overdue or asked.nearest),
-            other_order=None if asked.overdue or asked.nearest else _address(_turned(chosen)) or "?",
-            ordered=found.ordered,
-            skips=plan.route.skips,
-            query=_address({**chosen, **({"scan": "true"} if asked.scan else {})}),
-            items=[_shown(row, now) for row in found.items],
-            refused=found.refused,
-            more=None if found.next is None else _address({**chosen, "after": found.next}),
-            some=found.more and found.next is None,
-            first=_address(chosen) or "?" if asked.after else None,
-        )
+    return page(
+        state,
+        call,
+        "items.html",
+        status=200 if looked.wrong is None else 400,
+        here="/items",
+        route=plan.name,
+        routes=[(name, f"/items/{quote(name, safe='')}{_address(_anywhere(chosen))}") for name in _routes(state, call)],
+        asked=asked,
+        wrong=looked.wrong,
+        cost=looked.cost,
+        stages=stage_names(state.ctx, plan.name),
+        choices=_choices(state.ctx, plan, asked),
+        tabs=_tabs(plan, asked, narrowed),
+        narrowed=bool(narrowed),
+        total=total,
+        count_text="" if looked.wrong is not None else _count_text(total, found, bool(narrowed)),
+        filter_json=json.dumps(narrowed),
+        can_all=not (asked.overdue or asked.nearest),
+        other_order=None if asked.overdue or asked.nearest else _address(_turned(chosen)) or "?",
+        ordered=found.ordered,
+        skips=plan.route.skips,
+        query=_address({**chosen, **({"scan": "true"} if asked.scan else {})}),
+        items=[_shown(row, now) for row in found.items],
+        refused=found.refused,
+        more=None if found.next is None else _address({**chosen, "after": found.next}),
+        some=found.more and found.next is None,
+        first=_address(chosen) or "?" if asked.after else None,
     )
 
 

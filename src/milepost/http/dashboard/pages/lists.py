@@ -27,19 +27,17 @@ def all_lists(state: ServerState, call: Call) -> Answer:
     routes = seen_routes(state, call)
     found = [record for record in reversed(lists(state.ctx)) if record.route in routes]
     first = (call.query.page - 1) * SHOWN
-    return Answer(
-        page(
-            state,
-            call,
-            "lists.html",
-            here="/lists",
-            # Some routes take no lists: Milepost makes the daily heads itself.
-            routes=[name for name in routes if name in state.ctx.plans and not state.ctx.plans[name].route.closed],
-            lists=[list_view(record) for record in found[first : first + SHOWN]],
-            meaning=MEANING,
-            total=len(found),
-            first=first,
-            number=call.query.page,
-            more=len(found) > first + SHOWN,
-        )
+    return page(
+        state,
+        call,
+        "lists.html",
+        here="/lists",
+        # Some routes take no lists: Milepost makes the daily heads itself.
+        routes=[name for name in routes if name in state.ctx.plans and not state.ctx.plans[name].route.closed],
+        lists=[list_view(record) for record in found[first : first + SHOWN]],
+        meaning=MEANING,
+        total=len(found),
+        first=first,
+        number=call.query.page,
+        more=len(found) > first + SHOWN,
     )

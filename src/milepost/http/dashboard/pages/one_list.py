@@ -36,17 +36,15 @@ def one_list(state: ServerState, call: Call) -> Answer:
             gone = list(islice(vanished_keys(state.ctx, record.route, record.id), SHOWN))
         except MilepostError as error:
             trouble = str(error)
-    return Answer(
-        page(
-            state,
-            call,
-            "list.html",
-            here="/lists",
-            one=list_view(record),
-            known=record.route in state.ctx.plans,
-            meaning=MEANING,
-            same=[list_view(one) for one in same[:SHOWN]],
-            gone=gone,
-            trouble=trouble,
-        )
+    return page(
+        state,
+        call,
+        "list.html",
+        here="/lists",
+        one=list_view(record),
+        known=record.route in state.ctx.plans,
+        meaning=MEANING,
+        same=[list_view(one) for one in same[:SHOWN]],
+        gone=gone,
+        trouble=trouble,
     )

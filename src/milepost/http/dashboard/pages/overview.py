@@ -17,4 +17,4 @@ def overview(state: ServerState, call: Call) -> Answer:
     found = snapshots(state.ctx)
     seen = [found[name] for name in seen_routes(state, call) if name in found and worth_seeing(state.ctx, found[name])]
     well = health(state.ctx, seen, all_seen=call.caller.routes is None, ttl_cache=state.ttl_cache)
-    return Answer(page(state, call, "home.html", here="/", routes=home(state.ctx, seen, state.samples), health=well))
+    return page(state, call, "home.html", here="/", routes=home(state.ctx, seen, state.samples), health=well)

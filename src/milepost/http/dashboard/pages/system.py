@@ -58,22 +58,20 @@ def system(state: ServerState, call: Call) -> Answer:
     ctx, routes, now = state.ctx, seen_routes(state, call), state.ctx.clock.now()
     holds = [_hold(name, read_as(Hold, document.value)) for name, document in sorted(ctx.ledger.read(HOLD).items())]
     seen = processes_view(ctx, call.caller.narrowed)
-    return Answer(
-        page(
-            state,
-            call,
-            "system.html",
-            here="/system",
-            everything=call.caller.routes is None,
-            processes=[_process(one, now) for one in seen.processes],
-            roles=[_role(one, now) for one in seen.roles],
-            holds=[hold for hold in holds if hold["route"] in routes],
-            alerts=[one for one in alert_views(ctx) if call.caller.sees(one.route)],
-            breakers=[_breaker(one) for one in breaker_views(ctx) if one.route in routes],
-            stages=_limits(state, routes),
-            durations=durations(state.observability.collector.figures(), routes),
-            still=_still(state, call, routes, now) if call.headers.get("x-live") is None else SystemFacts(),
-        )
+    return page(
+        state,
+        call,
+        "system.html",
+        here="/system",
+        everything=call.caller.routes is None,
+        processes=[_process(one, now) for one in seen.processes],
+        roles=[_role(one, now) for one in seen.roles],
+        holds=[hold for hold in holds if hold["route"] in routes],
+        alerts=[one for one in alert_views(ctx) if call.caller.sees(one.route)],
+        breakers=[_breaker(one) for one in breaker_views(ctx) if one.route in routes],
+        stages=_limits(state, routes),
+        durations=durations(state.observability.collector.figures(), routes),
+        still=_still(state, call, routes, now) if call.headers.get("x-live") is None else SystemFacts(),
     )
 
 
