@@ -17,6 +17,7 @@ from milepost.applications.notifications.application import application
 from milepost.applications.notifications.message import read_message
 from milepost.applications.notifications.operate.collector import figures_of
 from milepost.applications.notifications.operate.dead_letters import causes, dead_letters, replay_all
+from milepost.applications.notifications.operate.figures import SENDER_COUNTS
 from milepost.applications.notifications.operate.messages import (
     MessageFilter,
     cancel_message,
@@ -336,7 +337,7 @@ def senders(app: App, as_json: bool) -> None:
     if as_json:
         mp.print_json({"senders": found})
         return
-    columns = ("sender", "accepted", "delivered", "failed", "cancelled", "replayed", "malformed")
+    columns = ("sender", *SENDER_COUNTS)
     rows = [(*(one[name] for name in columns), _seconds(one["first_try_p50_s"]), _seconds(one["first_try_p95_s"])) for one in found]
     mp.print_table((*columns, "first try p50", "p95"), rows, right=columns[1:])
 

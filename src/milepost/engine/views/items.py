@@ -252,20 +252,7 @@ def groups(ctx: Context, route: str | None = None) -> list[dict[str, Any]]:
     """Error groups, the most frequent at present first."""
     check_route(ctx, route)
     found = sorted(ctx.ledger.groups(route), key=lambda group: (-group.now, -group.total, group.group))
-    return [
-        {
-            "route": group.route,
-            "stage": group.stage,
-            "group": group.group,
-            "category": group.category,
-            "sample": group.sample,
-            "now": group.now,
-            "total": group.total,
-            "first_at": iso(group.first_at),
-            "last_at": iso(group.last_at),
-        }
-        for group in found
-    ]
+    return [{**to_builtins(group), "first_at": iso(group.first_at), "last_at": iso(group.last_at)} for group in found]
 
 
 def lists(ctx: Context, route: str | None = None) -> list[ListRecord]:

@@ -33,6 +33,8 @@ START_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 3
 TRY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Bounds of the time of one try."""
 MOST_STARTS = 50_000
+SENDER_COUNTS = ("accepted", "delivered", "failed", "cancelled", "replayed", "malformed")
+"""The counts that are shown of a sender."""
 ENDED = {"COMPLETED": "delivered", "MAX_RETRIES_EXCEEDED": "failed", "REJECTED": "failed", "CANCELLED": "cancelled"}
 
 

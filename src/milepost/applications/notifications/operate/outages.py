@@ -68,14 +68,7 @@ def ended_outage(outage: Outage | None, now: datetime) -> dict[str, Any] | None:
     ended_at = outage.ended_at or outage.until
     if not now - SHOWN < datetime.fromisoformat(ended_at) <= now:
         return None
-    return {
-        "since": outage.since,
-        "until": outage.until,
-        "by": outage.by,
-        "reason": outage.reason,
-        "ended_at": ended_at,
-        "ended_by": outage.ended_by,
-    }
+    return {**msgspec.to_builtins(outage), "ended_at": ended_at}
 
 
 def ended_text(ended: Mapping[str, Any], time: str) -> str:

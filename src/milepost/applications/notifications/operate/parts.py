@@ -9,6 +9,7 @@ from datetime import datetime
 import milepost as mp
 from milepost.applications.notifications.operate.api import add_endpoints
 from milepost.applications.notifications.operate.collector import PAGE, PAGES, figures_of
+from milepost.applications.notifications.operate.figures import SENDER_COUNTS
 from milepost.applications.notifications.operate.pages import add_pages
 from milepost.applications.notifications.operate.registry import REFRESH, destination_views, keep_fresh, refresh
 from milepost.applications.notifications.operate.removal import resume_returned
@@ -22,7 +23,6 @@ COUNT_S = 30.0
 """How long one call goes on counting."""
 LATE_S = 300
 """A destination whose oldest message has been due for longer is a finding."""
-COUNTS = ("accepted", "delivered", "failed", "cancelled", "replayed", "malformed")
 
 App = mp.AppContext[NotificationsSettings]
 Samples = dict[tuple[str, ...], float | mp.Histogram]
@@ -80,7 +80,7 @@ def metrics(app: App) -> Iterator[mp.Metric]:
     """Figures of senders and destinations. The sets of names are bounded; the rest is counted as one."""
     figures = figures_of(app)
     senders = figures.senders
-    messages: Samples = {(name, count): float(getattr(one, count)) for name, one in senders.items() for count in COUNTS}
+    messages: Samples = {(name, count): float(getattr(one, count)) for name, one in senders.items() for count in SENDER_COUNTS}
     yield mp.Metric("messages", "Messages by sender and what became of them.", messages, ("sender", "outcome"), "counter")
     starts: Samples = {(name,): one.histogram for name, one in senders.items()}
     yield mp.Metric("first_attempt_seconds", "Time from acceptance to the first try.", starts, ("sender",), "histogram")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import milepost as mp
-from milepost.applications.notifications.operate.figures import Figures
+from milepost.applications.notifications.operate.figures import SENDER_COUNTS, Figures
 from milepost.applications.notifications.settings import NotificationsSettings
 from milepost.client import MessageRefused
 
@@ -69,12 +69,7 @@ def sender_views(figures: Figures, only: str | None = None) -> list[dict[str, An
     return [
         {
             "sender": name,
-            "accepted": one.accepted,
-            "delivered": one.delivered,
-            "failed": one.failed,
-            "cancelled": one.cancelled,
-            "replayed": one.replayed,
-            "malformed": one.malformed,
+            **{count: getattr(one, count) for count in SENDER_COUNTS},
             "first_try_p50_s": one.histogram.within(0.5) if one.starts else None,
             "first_try_p95_s": one.histogram.within(0.95) if one.starts else None,
         }
