@@ -164,7 +164,7 @@ class Past:
             again = [_number(item.key) for item in self._ctx.ledger.find(failed).items]
             act(self._ctx, "retry", ROUTE, query=failed, by="ops", reason="the drive has been cleaned")
             for number in again:
-                self._tape[_library(number)].appendleft(number)
+                self._tape[LIBRARIES[number % len(LIBRARIES)]].appendleft(number)
         if step == SERVICED:
             pause(self._ctx, ROUTE, TAPE, "north", by="ops", reason="the robot in the north is being serviced")
 
@@ -210,7 +210,3 @@ class Past:
 
 def _number(key: str) -> int:
     return int(key.rpartition("-")[2])
-
-
-def _library(number: int) -> str:
-    return LIBRARIES[number % len(LIBRARIES)]

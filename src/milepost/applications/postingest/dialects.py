@@ -8,6 +8,8 @@ from uuid import UUID, uuid5
 
 import msgspec
 
+import milepost as mp
+
 INGESTED = "Asset has been ingested to the Preservation System."
 ON_DISK = "Asset has been written to custodial copy disk."
 UPDATE, COMPLETE = "preserve.digital.asset.ingest.update", "preserve.digital.asset.ingest.complete"
@@ -24,16 +26,6 @@ TEXTS: dict[str, dict[str, str]] = {
 
 Form = Callable[[dict[str, Any]], dict[str, Any] | None]
 Message = Callable[[dict[str, Any]], Any]
-
-
-def key_parts(key: str) -> tuple[str, str]:
-    """The asset and the batch of a key."""
-    asset, _, batch = key.partition("#")
-    return _unescaped(asset), _unescaped(batch)
-
-
-def _unescaped(part: str) -> str:
-    return part.replace("%23", "#").replace("%25", "%")
 
 
 def message_id(key: str, stage: str, kind: str) -> str:
@@ -70,7 +62,7 @@ def form_of(dialect: str, texts: Mapping[str, str], ingested: str = INGESTED, qu
 
 def _notification(dialect: str, envelope: dict[str, Any], kind: str, stage: str, text: str) -> dict[str, Any]:
     key, correlation = envelope["data"]["key"], envelope["correlationid"]
-    asset, batch = key_parts(key)
+    asset, batch = mp.key_parts(key)
     parameters = {"assetId": asset, "status": text}
     if dialect == "seed":
         return {"body": {"properties": {"messageType": kind}, "parameters": parameters}}

@@ -81,7 +81,8 @@ def cost(
         return
     to = console()
     for route, need in found:
-        to.print(f"[bold]{safe(route.name)}[/]  {safe(_way(route))}", soft_wrap=True)
+        stages = " → ".join(f"[{stage.name}]" if stage.external else stage.name for stage in route.stages)
+        to.print(f"[bold]{safe(route.name)}[/]  {safe(stages)}", soft_wrap=True)
         _show(need, usage, prices, items)
         to.print()
     to.print(f"Plus about ${month:,.2f} a month in {region} when idle: alarms, metrics, pollers, the resender.")
@@ -100,10 +101,6 @@ def _chosen(routes: list[Route], names: tuple[str, ...]) -> list[Route]:
         if not route.stages:
             raise ConfigMistake(f"route {route.name!r} has no stages; there is no cost to calculate")
     return chosen
-
-
-def _way(route: Route) -> str:
-    return " → ".join(f"[{stage.name}]" if stage.external else stage.name for stage in route.stages)
 
 
 def _show(need: Need, usage: Usage, prices: Prices, items: float) -> None:

@@ -53,7 +53,8 @@ def show(given: CliSettings, route: str, key: str, as_json: bool, whole: bool) -
     if found is None:
         print_json(view)
     else:
-        _print_story(found, view, whole)
+        with page() as to:
+            _print_story(to, found, view, whole)
     return 0
 
 
@@ -70,13 +71,8 @@ def _by_first_part(ctx: Context, route: str, text: str) -> str:
     return keys[0] if keys else text
 
 
-def _print_story(story: Story, view: dict[str, Any], whole: bool = False) -> None:
+def _print_story(to: Console, story: Story, view: dict[str, Any], whole: bool) -> None:
     """Print the story in paragraphs; long values are shortened (--json has them in full)."""
-    with page() as to:
-        _print_parts(to, story, view, whole)
-
-
-def _print_parts(to: Console, story: Story, view: dict[str, Any], whole: bool) -> None:
     style = STYLES.get(view["status"], "")
     to.print(f"[bold]{safe(story.route)} / {safe(story.key)}[/]")
     to.print()

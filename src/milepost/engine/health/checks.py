@@ -259,11 +259,9 @@ def _at_work(run: CheckRun) -> Iterator[CheckResult]:
         what = f"no process is running, and {counted(waiting, 'item')} {'waits' if waiting == 1 else 'wait'} for a worker"
         yield _warn("process", what, _start(run, "worker"), headline=_sentence(what))
     else:
-        yield _calm("process", _many(len(run.alive)) if run.alive else "no item waits for a worker")
-
-
-def _many(alive: int) -> str:
-    return f"{alive:,} {'process' if alive == 1 else 'processes'} running"
+        alive = len(run.alive)
+        running = f"{alive:,} {'process' if alive == 1 else 'processes'} running"
+        yield _calm("process", running if alive else "no item waits for a worker")
 
 
 def _start(run: CheckRun, role: str) -> str:

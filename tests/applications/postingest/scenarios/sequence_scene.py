@@ -6,7 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from milepost.applications.postingest.dialects import COMPLETE, TEXTS, UPDATE, key_parts, message_id
+import milepost as mp
+from milepost.applications.postingest.dialects import COMPLETE, TEXTS, UPDATE, message_id
 
 LAST = {"seed": "Scout", "today": "TC"}
 INGESTED = "Asset has been ingested to the Preservation System."
@@ -53,7 +54,7 @@ class Oracle:
         """What identifies each notification of a key, in the order in which they must come."""
         texts = [INGESTED, *TEXTS[self.dialect].values()]
         stages, kinds = ["", "CC", self.last], [UPDATE, UPDATE, COMPLETE]
-        asset, _ = key_parts(key)
+        asset, _ = mp.key_parts(key)
         if self.dialect == "seed":
             return [(asset, kind, text) for kind, text in zip(kinds, texts, strict=True)]
         return [(message_id(key, stage, kind), kind, text) for stage, kind, text in zip(stages, kinds, texts, strict=True)]

@@ -17,8 +17,8 @@ from tests.applications.postingest.scenarios.sequence_scene import FILES, Oracle
 from tests.seeds import examples
 
 import milepost as mp
-from milepost.applications.postingest.dialects import key_parts
 from milepost.core.status import FAILED
+from milepost.core.values.key_text import key_parts
 from milepost.engine.acts.bulk import act
 from milepost.engine.context import Context
 from milepost.ports.ledger import Ledger

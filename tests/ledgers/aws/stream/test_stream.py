@@ -114,7 +114,7 @@ def test_what_a_record_says(control: Control) -> None:
     poller.poll(T0)
     first, second = poller.given
     assert (first.name, second.name) == ("REMOVE", "INSERT")
-    assert (second.route, second.shard, second.seq, second.at) == ("orders", "s1", seq, 1_794_771_000_000)
+    assert (second.route, second.seq, second.at) == ("orders", seq, 1_794_771_000_000)
     assert (second.keys, second.old, second.new) == ({"key": {"S": "k"}}, None, {"key": {"S": "k"}, "n": {"N": seq}})
 
 
@@ -751,7 +751,6 @@ def test_an_event_is_read_with_its_bytes_as_bytes_and_its_numbers_as_text() -> N
         },
         seq="111",
         at=1_794_771_000_000,
-        shard="",
     )
 
 

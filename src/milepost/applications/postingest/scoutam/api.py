@@ -62,7 +62,6 @@ class FileState:
 
     archdone: bool
     copies: Mapping[str, tuple[str, ...]]
-    checksum: str | None = None
     damaged: frozenset[str] = frozenset()
     """The copies that are marked as damaged."""
     harmed: bool = False
@@ -236,7 +235,7 @@ def read_state(body: bytes) -> FileState:
         copies[str(name)] = tuple(volumes) if all(volume and volume.strip() for volume in volumes) else ()
         if _flag(entry, "damaged") or any(_flag(section, "damaged") for section in sections):
             damaged.add(str(name))
-    return FileState(archdone, copies, checksum, frozenset(damaged), _flag(said, "damaged"), _flag(said, "noarchive"))
+    return FileState(archdone, copies, frozenset(damaged), _flag(said, "damaged"), _flag(said, "noarchive"))
 
 
 def _list(said: dict[str, Any], name: str) -> list[Any]:

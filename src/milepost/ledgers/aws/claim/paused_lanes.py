@@ -65,7 +65,6 @@ class _Lane(Struct):
     record: Document
     layout: Layout
     stage: Stage
-    lane: str
     keys: Iterator[str]
     most: int | None = None
     """Number of rows that its breaker lets through; None: any number."""
@@ -99,7 +98,7 @@ def _open_lanes(store: AwsStore, now: int) -> list[_Lane]:
             continue
         room = _breaker_room(store, route, stage, lane, now)
         if room != 0:
-            lanes.append(_Lane(name, record, layout, stage, lane, _held_keys(store, layout, stage_name, lane), room))
+            lanes.append(_Lane(name, record, layout, stage, _held_keys(store, layout, stage_name, lane), room))
     return lanes
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -88,7 +87,7 @@ def disputed(row: Row, image: Image, layout: Layout, records: Sequence[StreamRec
     for stage, before in _overwritten(layout, records).items():
         after = image.get(layout.prefix + stage)
         first, value = values.decode(before), None if after is None else values.decode(after)
-        if not _same(first, value):
+        if canonical_json(first) != canonical_json(value):
             puts.append(Put("result", stage, first))
             notes.append({"for": stage, "differs": value})
     if not puts:
@@ -112,7 +111,3 @@ def _overwritten(layout: Layout, records: Sequence[StreamRecord]) -> Image:
             else:
                 first.pop(stage, None)
     return first
-
-
-def _same(one: Any, other: Any) -> bool:
-    return canonical_json(one) == canonical_json(other)

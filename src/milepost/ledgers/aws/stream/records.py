@@ -30,8 +30,6 @@ class StreamRecord(Struct, frozen=True):
     new: Image | None
     seq: str
     at: int
-    shard: str
-    """Empty in a Lambda event, which does not contain it."""
     again: bool = True
     """It may have been handled before, here or elsewhere. Only a poller that continues directly after its own last record knows that
     it was not."""
@@ -100,7 +98,7 @@ class Stream:
         # Whatever ends this early, the next poll begins at the saved position.
         held.iterator = None
         # The previous reader, perhaps this process, has handled at most one batch beyond that position.
-        records = [_record(self.route, content, held.shard, held.again and nth < BATCH) for nth, content in enumerate(page["Records"])]
+        records = [_record(self.route, content, held.again and nth < BATCH) for nth, content in enumerate(page["Records"])]
         done = 0
         for start in range(0, len(records), BATCH):
             batch = records[start : start + BATCH]
@@ -165,11 +163,11 @@ def from_event(event: Mapping[str, Any], routes: Mapping[str, str]) -> list[Stre
             name: _decoded({"M": value})["M"] if name in ("Keys", "OldImage", "NewImage") else value
             for name, value in content["dynamodb"].items()
         }
-        records.append(_record(route, {**content, "dynamodb": change}, ""))
+        records.append(_record(route, {**content, "dynamodb": change}))
     return records
 
 
-def _record(route: str, content: Mapping[str, Any], shard: str, again: bool = True) -> StreamRecord:
+def _record(route: str, content: Mapping[str, Any], again: bool = True) -> StreamRecord:
     change = content["dynamodb"]
     at = change.get("ApproximateCreationDateTime", 0)
     seconds = at.timestamp() if isinstance(at, datetime) else at
@@ -181,7 +179,6 @@ def _record(route: str, content: Mapping[str, Any], shard: str, again: bool = Tr
         new=change.get("NewImage"),
         seq=change["SequenceNumber"],
         at=round(seconds * 1000),
-        shard=shard,
         again=again,
     )
 

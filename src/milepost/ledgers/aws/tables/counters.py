@@ -245,7 +245,7 @@ class Counters:
 
     def rename(self, route: str, old: str, new: str) -> None:
         """Move the counts of stage `old` to `new` and add them to those there; each cell in one transaction."""
-        cells = [cell for cell in self._both(route) if _stage_of(cell) == old] if old != new else []
+        cells = [cell for cell in self._both(route) if cell[1].split("#", 1)[0] == old] if old != new else []
         self._requests.each([partial(self._move, cell, (cell[0], new + cell[1].removeprefix(old))) for cell in cells])
 
     def _both(self, route: str) -> dict[Cell, Image]:
@@ -301,10 +301,6 @@ def _count_cell(at: CounterKey) -> Cell:
 def _group_cell(at: GroupKey) -> Cell:
     route, stage, group = at
     return GROUP + route, f"{stage}#{group}"
-
-
-def _stage_of(cell: Cell) -> str:
-    return cell[1].split("#", 1)[0]
 
 
 def _number(image: Image) -> int:
