@@ -13,12 +13,7 @@ from msgspec.structs import replace
 
 import milepost as mp
 from milepost import net
-from milepost.applications.notifications.settings import (
-    AuthSettings,
-    DestinationSettings,
-    NotificationsSettings,
-    statuses,
-)
+from milepost.applications.notifications.settings import AuthSettings, DestinationSettings, NotificationsSettings, statuses
 
 PAUSED_BY = "notifications"
 """The operator's name of pauses that the application makes: after a partner's 410, and for a destination that is gone."""

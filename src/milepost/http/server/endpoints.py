@@ -2,20 +2,7 @@
 
 from __future__ import annotations
 
-from milepost.http.api import (
-    alerts,
-    claims,
-    confirmations,
-    events,
-    evidence,
-    find,
-    groups,
-    health,
-    items,
-    lists,
-    metrics,
-    subscribers,
-)
+from milepost.http.api import alerts, claims, confirmations, events, evidence, find, groups, health, items, lists, metrics, subscribers
 from milepost.http.api.operators import acts, breakers, controls, prune, quarantine
 from milepost.http.dashboard import static_files
 from milepost.http.dashboard.pages import acts as acts_page

@@ -9,14 +9,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from milepost.core.errors import (
-    LedgerBusy,
-    LedgerDamaged,
-    LedgerError,
-    LedgerForeign,
-    LedgerFull,
-    LedgerReadOnly,
-)
+from milepost.core.errors import LedgerBusy, LedgerDamaged, LedgerError, LedgerForeign, LedgerFull, LedgerReadOnly
 
 ROW = {sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH}
 """Codes caused by the values of a write, not by the file."""

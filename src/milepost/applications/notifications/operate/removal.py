@@ -11,14 +11,7 @@ import logging
 
 import milepost as mp
 from milepost.applications.notifications.destinations import PAUSED_BY, removed_reason
-from milepost.applications.notifications.operate.registry import (
-    PREFIX,
-    RELEASED,
-    destination_views,
-    keep_fresh,
-    refresh,
-    release,
-)
+from milepost.applications.notifications.operate.registry import PREFIX, RELEASED, destination_views, keep_fresh, refresh, release
 from milepost.applications.notifications.route import STAGE
 from milepost.applications.notifications.settings import NotificationsSettings
 
