@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tests.polling import wait_until
 from milepost.core.errors import LedgerFull
 from milepost.engine.intake import Receipt
 from milepost.engine.share import Accepts
+from milepost.http.state import submit_batches
 from milepost.http.state.submit_batches import Submitting
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ledgers.sqlite.file.store import SqliteFile
@@ -101,16 +103,20 @@ def test_batches_that_come_together_share_one_commit_and_a_batch_alone_needs_one
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["one", "batch"])
-def test_a_call_that_fails_or_whose_client_goes_away_is_not_counted_as_waiting(many: bool) -> None:
+def test_a_call_that_fails_or_whose_client_goes_away_is_not_counted_as_waiting(many: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     accepts, gate = Accepts(), threading.Event()
 
-    def take(route: str, contents: Sequence[Any], *_: object) -> list[Receipt]:
+    def take(*_: object, **__: object) -> list[Receipt]:
         assert gate.wait(TIMEOUT)
         raise LedgerFull("the disk is full")
 
+    for name in ("submit", "take_in"):
+        monkeypatch.setattr(submit_batches, name, take)
+    ctx: Any = SimpleNamespace(accepts=accepts, plan=lambda route: None)
+
     async def calls() -> None:
         with ThreadPoolExecutor(2) as pool:
-            submitting = Submitting(take, take, pool, accepts)
+            submitting = Submitting(ctx, pool)
 
             async def call() -> Any:
                 return await (submitting.submit_many("parcels", [{}], "me") if many else submitting.submit("parcels", {}, "me"))

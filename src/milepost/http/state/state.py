@@ -15,7 +15,6 @@ from milepost.application.declaration import ConfiguredApplication
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.engine.context import Context
-from milepost.engine.intake import Receipt, submit, take_in
 from milepost.engine.views.read_cache import read_cached
 from milepost.engine.work.remote import Remote
 from milepost.http.auth.authenticator import Authenticator, visible
@@ -59,7 +58,7 @@ class ServerState:
         self.authenticator = Authenticator(ctx, self.pool, ticks)
         self.endpoints: tuple[Endpoint, ...] = ()
         """The endpoints that the OpenAPI document describes; set when the application is made."""
-        self.submitting = Submitting(self._take, self._take_each, self.pool, ctx.accepts)
+        self.submitting = Submitting(ctx, self.pool)
         self.observability = Observability(ctx, self.pool)
         self.samples = Samples()
         self.ttl_cache = TtlCache(ticks)
@@ -113,19 +112,3 @@ class ServerState:
         self.act_pool.shutdown(wait=True, cancel_futures=True)
         self.list_pool.shutdown(wait=True, cancel_futures=True)
         self.pool.shutdown(wait=True, cancel_futures=True)
-
-    def _take(
-        self,
-        route: str,
-        contents: Sequence[Any],
-        by: str,
-        correlation_id: str | None,
-        not_before: str | None,
-        failed_again: str | None,
-    ) -> list[Receipt]:
-        return submit(self.ctx, route, contents, by=by, correlation_id=correlation_id, not_before=not_before, failed_again=failed_again)
-
-    def _take_each(
-        self, route: str, contents: Sequence[Any], by: Sequence[str], correlation_id: Sequence[str], not_before: Sequence[int | None]
-    ) -> list[Receipt]:
-        return take_in(self.ctx, self.ctx.plan(route), contents, correlation_id=correlation_id, by=by, not_before=not_before)

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
-from milepost.engine.intake import Receipt
-from milepost.engine.share import Accepts
+from milepost.engine.context import Context
+from milepost.engine.intake import Receipt, submit, take_in
 from milepost.ports.observer import correlation_id as current_correlation_id
 
 MOST = 1_000
-
-Take = Callable[[str, Sequence[Any], str, str | None, str | None, str | None], list[Receipt]]
-"""Submits items of a route, for a caller, under one correlation id, not to start before a time; with a reason, also accepts failed keys
-again whose rows were pruned. Returns one receipt for each."""
-TakeEach = Callable[[str, Sequence[Any], Sequence[str], Sequence[str], Sequence[int | None]], list[Receipt]]
-"""Submits items of a route, each with its caller, its correlation id and the time before which it does not start. Returns one receipt for
-each."""
 
 
 class WaitingSubmit(NamedTuple):
@@ -34,8 +28,8 @@ class WaitingSubmit(NamedTuple):
 class Submitting:
     """Collects submits while a batch is being written; all of them are the next batch. Belongs to one event loop."""
 
-    def __init__(self, take: Take, take_each: TakeEach, pool: ThreadPoolExecutor, accepts: Accepts) -> None:
-        self._take, self._take_each, self._pool, self._accepts = take, take_each, pool, accepts
+    def __init__(self, ctx: Context, pool: ThreadPoolExecutor) -> None:
+        self._ctx, self._pool = ctx, pool
         self._waiting: dict[str, list[WaitingSubmit]] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -47,18 +41,18 @@ class Submitting:
         self._waiting.setdefault(route, []).append(WaitingSubmit(content, by, given_id, not_before, future))
         if self._task is None:
             self._task = loop.create_task(self._run())
-        with self._accepts:
+        with self._ctx.accepts:
             return await future
 
     async def submit_many(
         self, route: str, contents: Sequence[Any], by: str, not_before: str | None = None, failed_again: str | None = None
     ) -> list[Receipt]:
-        """A batch of its own; durable when this returns."""
-        loop = asyncio.get_running_loop()
-        with self._accepts:
-            return await loop.run_in_executor(
-                self._pool, self._take, route, contents, by, current_correlation_id(), not_before, failed_again
-            )
+        """A batch of its own; durable when this returns. With a reason for `failed_again`, failed keys whose rows were pruned are accepted
+        again."""
+        options: dict[str, Any] = {"correlation_id": current_correlation_id(), "not_before": not_before, "failed_again": failed_again}
+        work = partial(submit, self._ctx, route, contents, by=by, **options)
+        with self._ctx.accepts:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -71,7 +65,8 @@ class Submitting:
                 del self._waiting[route]
             try:
                 contents, authors, ids, starts, _ = zip(*batch, strict=True)
-                receipts = await loop.run_in_executor(self._pool, self._take_each, route, contents, authors, ids, starts)
+                work = partial(take_in, self._ctx, self._ctx.plan(route), contents, correlation_id=ids, by=authors, not_before=starts)
+                receipts = await loop.run_in_executor(self._pool, work)
             except BaseException as error:
                 for one in batch:
                     if not one.receipt.done():

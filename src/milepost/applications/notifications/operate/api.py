@@ -155,7 +155,7 @@ def show_message(app: App, call: mp.Call) -> mp.Answer:
 
 def cancel(app: App, call: mp.Call) -> mp.Answer:
     """A message that has had no try is taken back. Once a try has begun, this is refused: the partner may have it."""
-    _own(app, call, call.body.key)
+    _own(call, call.body.key)
     cancel_message(app, call.body.key, by=call.caller.name, reason=call.body.reason)
     return mp.Answer(read_record(app, call.body.key))
 
@@ -320,7 +320,7 @@ def _shown(settings: DestinationSettings) -> dict[str, Any]:
     return {**found, "headers": mp.redacted(found.get("headers", {}))}
 
 
-def _own(app: App, call: mp.Call, key: str) -> None:
+def _own(call: mp.Call, key: str) -> None:
     """A caller that speaks for a sender acts on that sender's messages alone."""
     only, parts = seen_sender(call.caller), mp.key_parts(key)
     if only is not None and (len(parts) < 2 or parts[1] != only):
