@@ -14,7 +14,7 @@ from milepost.engine.acts.confirmations import ConfirmationResult, hear
 from milepost.http.auth.author import check_outcome
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.protocol.problems import ProblemError, problem_error
-from milepost.http.state.state import ServerState
+from milepost.http.state.state import ServerState, stage_of
 
 ENDPOINTS = Endpoints()
 
@@ -62,10 +62,7 @@ def confirm(state: ServerState, call: Call) -> Answer:
     failed and the outcome is not a confirmation; it cannot be moved, and the outcome is noted if there still is a row. An operator can
     still confirm it (`acts`). A repeat does no harm, so a call without an answer can be made again."""
     plan, body = state.plan(call), call.body
-    if body.stage not in plan.by_name:
-        raise problem_error(
-            "unknown-stage", f"route {plan.name!r} has no stage {body.stage!r}", field="stage", expected=", ".join(plan.by_name)
-        )
+    stage_of(plan, body.stage)
     outcome = _outcome(body)
     check_outcome(outcome, "value" if body.outcome is UNSET else "outcome")
     heard = hear(state.ctx, plan.name, body.key, body.stage, outcome, call.caller.name, body.reason)

@@ -101,14 +101,17 @@ class ServerState:
 
     def stage(self, call: Call) -> tuple[Plan, Stage]:
         """The stage that a call's URL names, with its route."""
-        plan, name = self.plan(call), call.path["stage"]
-        if name not in plan.by_name:
-            raise problem_error(
-                "unknown-stage", f"route {plan.name!r} has no stage {name!r}", field="stage", expected=", ".join(plan.by_name)
-            )
-        return plan, plan.by_name[name]
+        plan = self.plan(call)
+        return plan, stage_of(plan, call.path["stage"])
 
     def close(self) -> None:
         self.act_pool.shutdown(wait=True, cancel_futures=True)
         self.list_pool.shutdown(wait=True, cancel_futures=True)
         self.pool.shutdown(wait=True, cancel_futures=True)
+
+
+def stage_of(plan: Plan, name: str) -> Stage:
+    """The stage of this name; raises a problem if the route has none."""
+    if name not in plan.by_name:
+        raise problem_error("unknown-stage", f"route {plan.name!r} has no stage {name!r}", field="stage", expected=", ".join(plan.by_name))
+    return plan.by_name[name]

@@ -93,7 +93,7 @@ def foreign_row_of(store: AwsStore, layout: Layout, plan: Plan, image: Image) ->
 def adopt_at(store: AwsStore, layout: Layout, plan: Plan, image: Image, now: int, *, by: str, why: str) -> Adopted:
     """Adopt it at its stage, and offer it, unless its earlier message is still in the same queue or the answer exists."""
     foreign = foreign_row_of(store, layout, plan, image)
-    wrong = foreign.wrong or _known_before(store, layout, foreign.key, image)
+    wrong = foreign.wrong or _known_before(store, layout, foreign.key)
     if wrong is not None:
         return Adopted(foreign.key, False, foreign.stage, wrong)
     stage = plan_with_offers(store, plan).by_name[foreign.stage]
@@ -102,19 +102,14 @@ def adopt_at(store: AwsStore, layout: Layout, plan: Plan, image: Image, now: int
         first = _first(store, layout, plan, stage, foreign, image, content, now, by, why)
     except MalformedInput as error:
         return Adopted(foreign.key, False, foreign.stage, str(error))
-    update = _update(store, layout, plan, stage, foreign, first, image, content)
+    carried = _carried(plan, layout, foreign, image)
+    update = _update(store, layout, first, image, content, carried)
     if first.after.status is Status.QUEUED and _called_again(store, stage, foreign, layout, image, now):
         update.set("lastQueued", {"S": iso(now)})
         if "firstQueued" not in image:
             update.set("firstQueued", {"S": iso(now)})
-        send(
-            store,
-            [
-                message_for(
-                    store, Item(first.after, content_of({**image, **_carried(plan, layout, foreign, image)}, layout, store.values)), stage
-                )
-            ],
-        )
+        item = Item(first.after, content_of({**image, **carried}, layout, store.values))
+        send(store, [message_for(store, item, stage)])
     if not update.written(store.requests):
         return Adopted(foreign.key, False, foreign.stage, "it was changed just now; look at it again")
     return Adopted(foreign.key, True, foreign.stage)
@@ -145,14 +140,12 @@ def _first(
     return replace(made, after=row)
 
 
-def _update(
-    store: AwsStore, layout: Layout, plan: Plan, stage: Stage, foreign: ForeignRow, first: Change, image: Image, content: Any
-) -> Update:
-    update = Update(layout, foreign.key)
+def _update(store: AwsStore, layout: Layout, first: Change, image: Image, content: Any, carried: Image) -> Update:
+    update = Update(layout, first.after.key)
     for name, value in put_of(first, content, layout, store.values, "").items():
         if name not in (*layout.key, "input", "createToken", "firstQueued", "lastQueued"):
             update.set(name, value)
-    for name, value in _carried(plan, layout, foreign, image).items():
+    for name, value in carried.items():
         update.set(name, value)
     update.equal("version", None)
     for name in ("input", "queue", "lastQueued"):
@@ -179,7 +172,7 @@ def _called_again(store: AwsStore, stage: Stage, foreign: ForeignRow, layout: La
     return stage.queue is None or last is None or last + stage.offer_life_ms <= now
 
 
-def _known_before(store: AwsStore, layout: Layout, key: str, image: Image) -> str | None:
+def _known_before(store: AwsStore, layout: Layout, key: str) -> str | None:
     seal = store.seals(layout.route, [key]).get(key)
     if seal is not None:
         return f"it ended before ({seal.status}, {iso(seal.ended_at or 0)}); Milepost does not process a finished item again"
