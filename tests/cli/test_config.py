@@ -184,3 +184,12 @@ def test_a_route_file_written_twice_within_a_second_is_read_anew(bare, monkeypat
         sys.modules.pop("same", None)
         assert [stage.name for stage in load_file(path).r.stages] == [name]
     sys.modules.pop("same", None)
+
+
+def test_a_ledger_given_to_a_group_is_that_of_its_commands(shell) -> None:
+    elsewhere = ("--ledger", "sqlite:///other.db")
+    shell.ok("submit", "parcels", "--item", '{"id": "a"}', *elsewhere)
+    shell.signed("keys", *elsewhere, "new", "loader", "--scope", "read")
+    assert [one["name"] for one in shell.ok("keys", "--json", *elsewhere).json["keys"]] == ["loader"]
+    shell.ok("submit", "parcels", "--item", '{"id": "a"}')
+    assert shell.ok("keys", "--json").json["keys"] == []
