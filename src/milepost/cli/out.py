@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from time import monotonic
 from typing import IO, TYPE_CHECKING, Any, Protocol
@@ -113,6 +113,15 @@ def print_json(value: Any, *, indent: int | None = 2) -> None:
 
     body = msgspec.json.encode(value, enc_hook=_text)
     click.echo((msgspec.json.format(body, indent=indent) if indent else body).decode())
+
+
+def printed(found: Sized, value: Any, empty: str, *, as_json: bool) -> bool:
+    """Print the answer as JSON, or the sentence for nothing found. False: something was found, and the command prints it for people."""
+    if as_json:
+        print_json(value)
+    elif not found:
+        click.echo(empty)
+    return as_json or not found
 
 
 def ago(ms: int | None, now: int) -> str:

@@ -6,7 +6,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import check_signed, json_option, listing_group, settings, signed
-from milepost.cli.out import print_json, print_table
+from milepost.cli.out import print_json, print_table, printed
 
 
 @listing_group
@@ -22,11 +22,7 @@ def breakers(given: CliSettings, as_json: bool) -> None:
 
     with given.context() as ctx:
         found = breaker_views(ctx)
-    if as_json:
-        print_json({"breakers": to_builtins(found)})
-        return
-    if not found:
-        click.echo("No breaker is open.")
+    if printed(found, {"breakers": to_builtins(found)}, "No breaker is open.", as_json=as_json):
         return
     rows = []
     for one in found:

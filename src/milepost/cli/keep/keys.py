@@ -6,7 +6,10 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import check_signed, json_option, listing_group, settings, signed
-from milepost.cli.out import print_json, print_table
+from milepost.cli.out import print_json, print_table, printed
+
+NO_KEYS = """No API keys: all calls from this machine are accepted, and no others. To create one:
+  milepost keys new NAME --scope read --by YOU --reason '…'"""
 
 
 @listing_group
@@ -20,12 +23,7 @@ def keys(given: CliSettings, as_json: bool) -> None:
 
     with given.context() as ctx:
         found, used, now = all_keys(ctx), last_uses(ctx), ctx.clock.now()
-    if as_json:
-        print_json({"keys": [key_view(key, now, used.get(key.id)) for key in found]})
-        return
-    if not found:
-        click.echo("No API keys: all calls from this machine are accepted, and no others. To create one:")
-        click.echo("  milepost keys new NAME --scope read --by YOU --reason '…'")
+    if printed(found, {"keys": [key_view(key, now, used.get(key.id)) for key in found]}, NO_KEYS, as_json=as_json):
         return
     marked = any(key.attributes for key in found)
     rows = [

@@ -8,7 +8,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import check_signed, json_option, settings, signed
-from milepost.cli.out import console, print_json, print_table, safe
+from milepost.cli.out import console, print_json, print_table, printed, safe
 from milepost.core.errors import MilepostError
 
 if TYPE_CHECKING:
@@ -38,11 +38,7 @@ def list_aside(given: CliSettings, limit: int, as_json: bool) -> None:
     with given.context() as ctx:
         found = quarantine_view(ctx, limit)
         now = ctx.clock.now()
-    if as_json:
-        print_json(found)
-        return
-    if not found.set_aside:
-        click.echo("The quarantine is empty.")
+    if printed(found.set_aside, found, "The quarantine is empty.", as_json=as_json):
         return
     rows = []
     for aside in found.set_aside:

@@ -8,7 +8,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import check_signed, dry_run_option, json_option, listing_group, settings, signed
-from milepost.cli.out import console, print_json, print_table, progress, safe
+from milepost.cli.out import console, print_json, print_table, printed, progress, safe
 from milepost.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,13 +28,9 @@ def routes(given: CliSettings, as_json: bool) -> None:
 
     with given.context() as ctx:
         found = [route_view(ctx, name) for name in _names(ctx)]
-    if as_json:
-        print_json({"routes": found})
+    if printed(found, {"routes": found}, "No routes; give --routes file.py, or set routes in milepost.toml.", as_json=as_json):
         return
     to = console()
-    if not found:
-        to.print("No routes; give --routes file.py, or set routes in milepost.toml.")
-        return
     rows = []
     for view in found:
         stages = " → ".join(f"[{name}]" if kind == "external" else name for name, kind in view["stages"])

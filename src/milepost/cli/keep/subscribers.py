@@ -6,11 +6,14 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import check_signed, dry_run_option, json_option, listing_group, settings, signed
-from milepost.cli.out import console, print_json, print_table, safe
+from milepost.cli.out import console, print_json, print_table, printed, safe
 from milepost.core.errors import MilepostError
 
 SHOWN = 20
 """Number of parked items listed."""
+NO_SUBSCRIBERS = """No subscribers. Name them in milepost.toml, as in
+  subscribers = ["log"]
+and run 'milepost up'."""
 
 
 @listing_group
@@ -20,13 +23,7 @@ def subscribers(given: CliSettings, as_json: bool) -> None:
 
     with given.context() as ctx:
         found, now = all_subscribers(ctx), ctx.clock.now()
-    if as_json:
-        print_json({"subscribers": found})
-        return
-    if not found:
-        click.echo("No subscribers. Name them in milepost.toml, as in")
-        click.echo('  subscribers = ["log"]')
-        click.echo("and run 'milepost up'.")
+    if printed(found, {"subscribers": found}, NO_SUBSCRIBERS, as_json=as_json):
         return
     rows = []
     for one in found:

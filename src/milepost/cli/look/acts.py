@@ -8,7 +8,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import json_option, limit_option, print_rest, settings
-from milepost.cli.out import page, print_json, safe
+from milepost.cli.out import page, printed, safe
 
 if TYPE_CHECKING:
     from milepost.ports.documents import Act
@@ -32,11 +32,8 @@ def acts(given: CliSettings, route: str | None, limit: int, as_json: bool) -> No
         check_route(ctx, route)
         found = all_acts(ctx, route)
         now = ctx.clock.now()
-    if as_json:
-        print_json({"acts": [act_view(act) for act in found[:limit]], "more": len(found) > limit})
-        return
-    if not found:
-        click.echo("No acts yet. (Acts on a single item are in 'milepost show'.)")
+    value = {"acts": [act_view(act) for act in found[:limit]], "more": len(found) > limit}
+    if printed(found, value, "No acts yet. (Acts on a single item are in 'milepost show'.)", as_json=as_json):
         return
     with page() as to:
         for act in found[:limit]:

@@ -6,7 +6,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import json_option, settings
-from milepost.cli.out import page, print_json, safe
+from milepost.cli.out import page, printed, safe
 
 
 @click.command()
@@ -27,11 +27,7 @@ def alerts(given: CliSettings, route: str | None, as_json: bool) -> None:
     with given.context() as ctx:
         check_route(ctx, route)
         found = [one for one in alert_views(ctx) if route in (None, one.route)]
-    if as_json:
-        print_json({"alerts": to_builtins(found)})
-        return
-    if not found:
-        click.echo("No alert is raised.")
+    if printed(found, {"alerts": to_builtins(found)}, "No alert is raised.", as_json=as_json):
         return
     with page() as to:
         for one in found:

@@ -6,7 +6,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import json_option, settings
-from milepost.cli.out import print_json, print_table
+from milepost.cli.out import print_table, printed
 
 
 @click.command()
@@ -22,11 +22,7 @@ def groups(given: CliSettings, route: str | None, as_json: bool) -> None:
 
     with given.context() as ctx:
         found = look(ctx, route)
-    if as_json:
-        print_json({"groups": found})
-        return
-    if not found:
-        click.echo("No failures so far.")
+    if printed(found, {"groups": found}, "No failures so far.", as_json=as_json):
         return
     rows = []
     for group in found:

@@ -8,7 +8,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import json_option, limit_option, print_rest, settings
-from milepost.cli.out import print_json, print_table
+from milepost.cli.out import print_json, print_table, printed
 
 if TYPE_CHECKING:
     from milepost.ports.documents import ListRecord
@@ -37,11 +37,8 @@ def lists(given: CliSettings, route: str | None, vanished_from: str | None, limi
         check_route(ctx, route)
         found = look(ctx, route)[::-1]
         now = ctx.clock.now()
-    if as_json:
-        print_json({"lists": [list_view(record) for record in found[:limit]], "more": len(found) > limit})
-        return
-    if not found:
-        click.echo("No list submitted yet; see 'milepost submit ROUTE FILE'.")
+    value = {"lists": [list_view(record) for record in found[:limit]], "more": len(found) > limit}
+    if printed(found, value, "No list submitted yet; see 'milepost submit ROUTE FILE'.", as_json=as_json):
         return
     rows = []
     for record in found[:limit]:

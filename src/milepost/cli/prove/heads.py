@@ -6,7 +6,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import json_option, listing_group, settings
-from milepost.cli.out import print_json, print_table
+from milepost.cli.out import print_json, print_table, printed
 from milepost.core.errors import UsageError
 
 
@@ -21,11 +21,9 @@ def heads(given: CliSettings, as_json: bool) -> None:
 
     with given.context() as ctx:
         found = all_heads(ctx)
-    if as_json:
-        print_json({"heads": found})
-        return
-    if not found:
-        click.echo("No head published yet; 'milepost up' publishes one a day if a route has evidence=True.")
+    if printed(
+        found, {"heads": found}, "No head published yet; 'milepost up' publishes one a day if a route has evidence=True.", as_json=as_json
+    ):
         return
     rows = [(head["day"], f"{head['count']:,}", head["root"], "yes" if "signature" in head else "no") for head in reversed(found)]
     print_table(("day", "lines", "root", "signed"), rows, right=["lines"])
