@@ -288,11 +288,13 @@ class Operations:
         reason: str,
         until: Moment | None = None,
         drain: str | float | None = None,
+        own: bool = False,
     ) -> None:
         """Pause a route, a stage, or a lane of a stage: none of its items is started until it is resumed, or until the time `until` (or a
         span from now). No attempt is counted. `drain` is the rate, such as "10/s", for the items that have waited. A pause that is in force
-        stays, unless `until` or `drain` is given."""
-        pause(self.context, route, stage, lane, by=by, reason=reason, until=until, drain=drain)
+        stays, unless `until` or `drain` is given, or it would end by itself. `own`, for a program that pauses by itself: a pause by another
+        than `by` stays in any case."""
+        pause(self.context, route, stage, lane, by=by, reason=reason, until=until, drain=drain, own=own)
 
     def resume(
         self,
@@ -303,9 +305,11 @@ class Operations:
         by: str,
         reason: str,
         drain: str | float | None = None,
+        own: bool = False,
     ) -> bool:
-        """End a pause; False: there was none. `drain`: the rate for the items that have waited, if not the one that the pause has."""
-        return resume(self.context, route, stage, lane, by=by, reason=reason, drain=drain)
+        """End a pause; False: there was none. `drain`: the rate for the items that have waited, if not the one that the pause has. `own`: only
+        if it is one by `by`."""
+        return resume(self.context, route, stage, lane, by=by, reason=reason, drain=drain, own=own)
 
     def pauses(self, route: str) -> list[PauseView]:
         """The pauses of a route, of its stages and of their lanes: where (`scope`, such as "parcels/weigh"), by whom, why, since when and

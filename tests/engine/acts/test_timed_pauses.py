@@ -60,6 +60,30 @@ def test_a_later_pause_takes_the_place_of_one_only_if_it_says_until_when(lanes: 
     assert lanes.ledger.read(HOLD)[f"{ROUTE}/send/crm"].value["until"] == longer.until
 
 
+def test_a_pause_without_an_end_takes_the_place_of_one_that_ends_by_itself(lanes: World) -> None:
+    """Otherwise the work would go on although its operator has stopped it."""
+    pause(lanes.ctx, ROUTE, "send", "crm", by="program", reason="slow down", until="15s", drain="1/s")
+    stopped = pause(lanes.ctx, ROUTE, "send", "crm", by="ann", reason="wrong address")
+    assert (stopped.by, stopped.until, stopped.drain) == ("ann", None, "1/s")
+    lanes.add("a", to="crm")
+    lanes.clock.advance("1h")
+    Resender(lanes.ctx).run_once()
+    assert worked(lanes) == []
+
+
+def test_a_program_changes_no_pause_of_another_operator(lanes: World) -> None:
+    held = pause(lanes.ctx, ROUTE, "send", "crm", by="ann", reason="wrong address")
+    program = {"by": "program", "reason": "slow down", "own": True}
+    assert pause(lanes.ctx, ROUTE, "send", "crm", until="15s", **program) == held
+    assert pause(lanes.ctx, ROUTE, "send", "crm", **program) == held
+    assert not resume(lanes.ctx, ROUTE, "send", "crm", **program)
+    assert set(lanes.ledger.read(HOLD)) == {f"{ROUTE}/send/crm"}
+    resume(lanes.ctx, ROUTE, "send", "crm", by="ann", reason="it is right")
+    pause(lanes.ctx, ROUTE, "send", "crm", until="15s", **program)
+    assert pause(lanes.ctx, ROUTE, "send", "crm", until="30s", **program).until == lanes.clock.now() + 30_000
+    assert resume(lanes.ctx, ROUTE, "send", "crm", **program)
+
+
 def test_the_backlog_of_a_pause_is_drained_at_its_pace_and_then_as_before(lanes: World) -> None:
     pause(lanes.ctx, ROUTE, "send", "crm", until="1h", drain="1/s", **OPS)
     lanes.add("a", "b", "c", to="crm")

@@ -32,4 +32,4 @@ class NotificationsState:
         route = self.settings.route
         self.deliverer.clock = app.time
         self.deliverer.keep_fresh = lambda: keep_fresh(app)
-        self.deliverer.pause = lambda lane, why: app.pause(route, STAGE, lane, by=PAUSED_BY, reason=why)
+        self.deliverer.pause = lambda lane, why: app.pause(route, STAGE, lane, by=PAUSED_BY, reason=why, own=True)

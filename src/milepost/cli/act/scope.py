@@ -19,7 +19,7 @@ class ControlScope:
         from milepost.core.admission.controls import scope
 
         self.place = (route, stage, lane)
-        self.signed = {"by": by, "reason": reason}
+        self.signed: dict[str, Any] = {"by": by, "reason": reason}
         self.stage = stage
         self.name = scope(route, stage, lane)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from milepost.core.admission.breakers import BreakerRecord
 from milepost.core.admission.controls import NO_LIMIT, Hold, Limit, scope
@@ -80,10 +81,12 @@ def pause(
     reason: str,
     until: Moment | None = None,
     drain: str | float | None = None,
+    own: bool = False,
 ) -> Hold:
     """Pause a route, a stage or a lane: no item there is claimed or sent again, and no attempt is counted. The pause ends when an operator
     resumes, or by itself at `until`; workers then take the waiting items at the rate `drain`. An existing pause stays, unless `until` or
-    `drain` is given: then this one replaces it."""
+    `drain` is given, or it would end by itself: then this one replaces it. `own`: a program pauses by itself, and another operator's pause
+    stays in any case. Returns the pause that is in force."""
     name = _checked_scope(ctx, route, stage, lane, by, reason, drain)
     now = ctx.clock.now()
     ends_at = None if until is None else moment_ms(until, now, "until")
@@ -92,10 +95,13 @@ def pause(
     hold = Hold(now, by, reason, ends_at, drain)
     while True:
         present, version = read_versioned(ctx.ledger, HOLD, name, Hold)
-        if present is not None and until is None and drain is None:
+        endless = until is None and drain is None
+        if present is not None and ((own and present.by != by) or (endless and present.until is None)):
             return present
+        if present is not None and endless:
+            hold = replace(hold, drain=present.drain)  # an operator who resumes it expects the pace that was set
         if ctx.ledger.write(HOLD, name, hold, expect=version):
-            record(ctx, "pause", route, by, reason, {"scope": name, "until": iso(ends_at), "drain": drain})
+            record(ctx, "pause", route, by, reason, {"scope": name, "until": iso(ends_at), "drain": hold.drain})
             return hold
 
 
@@ -108,11 +114,13 @@ def resume(
     by: str,
     reason: str,
     drain: str | float | None = None,
+    own: bool = False,
 ) -> bool:
-    """End exactly this pause; False if there is none. `drain`: the rate for the items that have waited, if not the one that the pause has."""
+    """End exactly this pause; False if there is none. `drain`: the rate for the items that have waited, if not the one that the pause has.
+    `own`: another operator's pause stays."""
     name = _checked_scope(ctx, route, stage, lane, by, reason, drain)
     hold, version = read_versioned(ctx.ledger, HOLD, name, Hold)
-    if hold is None:
+    if hold is None or (own and hold.by != by):
         return False
     pace = drain if drain is not None else hold.drain
     if pace is not None:

@@ -49,7 +49,7 @@ class LedgerControls:
             held = [one for one in app.pauses(self._route) if one.scope in scopes]
             if any(one.by != PAUSED_BY or one.until is None or moment_s(one.until) >= self.now() + seconds for one in held):
                 return
-            app.pause(self._route, stage, by=PAUSED_BY, reason=reason, until=f"{math.ceil(seconds)}s")
+            app.pause(self._route, stage, by=PAUSED_BY, reason=reason, until=f"{math.ceil(seconds)}s", own=True)
         except mp.MilepostError:
             log.exception("the stage %s could not be paused; the next answer of this kind tries again", stage)
 

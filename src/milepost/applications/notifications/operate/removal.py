@@ -51,6 +51,6 @@ def resume_returned(app: App) -> None:
         lane = pause.scope.removeprefix(f"{route}/{STAGE}/")
         if pause.by == PAUSED_BY and pause.reason == removed_reason(lane) and lane in registry.all:
             log.warning("%s is a destination again; its messages are sent", lane)
-            app.resume(route, STAGE, lane, by=PAUSED_BY, reason="it is a destination again")
+            app.resume(route, STAGE, lane, by=PAUSED_BY, reason="it is a destination again", own=True)
     for name in registry.released & registry.all.keys():
         app.documents.remove(RELEASED + name)
