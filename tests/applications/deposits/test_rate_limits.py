@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.applications.deposits.submit_scene import DSS, SubmitScene, submit_scene
@@ -14,7 +15,7 @@ from milepost.applications.deposits.commands.run import round_lines
 from milepost.applications.deposits.controls.ledger import PAUSED_BY
 from milepost.applications.deposits.controls.rate_limits import FIRST_S, LONGEST_S, asks_to_slow_down, pause_s
 from milepost.applications.deposits.rounds import RoundReport, run_round
-from milepost.applications.deposits.runs.waits import partner_waits
+from milepost.applications.deposits.runs.waits import end_waits, partner_waits
 from milepost.applications.deposits.standins.crossref import CrossrefStandIn
 from milepost.applications.deposits.standins.publisher import PublisherStandIn
 from milepost.testing import audit
@@ -143,6 +144,25 @@ def test_a_short_pause_is_waited_for_within_the_round(make_scene: MakeSubmitScen
         check_deposited_once(scene)
 
 
+def test_a_round_waits_for_the_dois_whose_waits_end_after_the_pause(
+    make_scene: MakeSubmitScene, publisher: PublisherStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker records the outcome a moment after it has paused the stage, and a round works only until nothing is due."""
+    with make_scene("sqlite", mode="rounds") as scene:
+        pause = scene.controls.pause
+
+        def pause_slowly(stage: str, seconds: float, reason: str) -> None:
+            pause(stage, seconds, reason)
+            scene.clock.advance(1.5)
+
+        monkeypatch.setattr(scene.controls, "pause", pause_slowly)
+        publisher.fail("status", 429, times=1, headers={"Retry-After": "20"})
+        scene.ledger.submit("deposits", *({"doi": doi} for doi in DOIS))
+        report = run_round(scene.app, lambda: scene.work("1s"), scene.clock.advance)
+        assert (report.waits, report.counts["Success"]) == ([], len(DOIS))
+        check_deposited_once(scene)
+
+
 def test_a_partner_that_refuses_again_and_again_ends_the_round(make_scene: MakeSubmitScene, publisher: PublisherStandIn) -> None:
     """It says no time: the pauses grow, and the round does not wait for long ones."""
     with make_scene("sqlite", mode="rounds") as scene:
@@ -199,6 +219,31 @@ def test_a_pause_by_a_person_is_neither_replaced_nor_ended(make_scene: MakeSubmi
         one_round(scene)
         [held] = scene.app.pauses("deposits")
         assert (held.by, held.until) == ("ann", None)
+
+
+def test_a_pause_by_a_person_at_the_same_moment_stays(make_scene: MakeSubmitScene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The person pauses the stage between the look at its pauses and the write."""
+    with make_scene("sqlite", mode="rounds") as scene:
+        pauses = scene.app.pauses
+
+        def pauses_then_person(route: str) -> list[Any]:
+            found = pauses(route)
+            scene.ledger.pause("deposits", "content", by="ann", reason="the publisher moves house")
+            return found
+
+        for busy_first in (False, True):
+            if busy_first:
+                scene.controls.pause("content", 60, "The publisher asks us to slow down")
+                scene.clock.advance(61)
+            with monkeypatch.context() as patch:
+                patch.setattr(mp.AppContext, "pauses", lambda _, route: pauses_then_person(route))
+                if busy_first:
+                    end_waits(scene.app)
+                else:
+                    scene.controls.pause("content", 60, "The publisher asks us to slow down")
+            [held] = scene.app.pauses("deposits")
+            assert (held.by, held.until) == ("ann", None)
+            scene.ledger.resume("deposits", "content", by="ann", reason="it has moved")
 
 
 def test_a_longer_pause_of_another_process_stays(make_scene: MakeSubmitScene) -> None:

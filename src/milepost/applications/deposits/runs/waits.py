@@ -16,6 +16,8 @@ SHORT_S = 120.0
 """A pause of at most so many seconds is waited for within a round; with a longer one the round ends its tries for this partner."""
 MOST_WAITING_S = 3600.0
 """Most seconds that a round waits for partners, all pauses together."""
+BEHIND_S = 2.0
+"""The wait of a DOI is recorded after the pause that it caused, and ends so much later than that at most."""
 
 
 class PartnerWait(msgspec.Struct, frozen=True):
@@ -52,7 +54,7 @@ def end_waits(app: DepositsApp) -> None:
     for stage, until in _own_pauses(app).items():
         if moment_s(until) <= now:
             reason = f"{PARTNERS[stage]} may be asked again"
-            app.resume(app.settings.route, stage, by=PAUSED_BY, reason=reason)
+            app.resume(app.settings.route, stage, by=PAUSED_BY, reason=reason, own=True)
 
 
 def work_within_limits(app: DepositsApp, work: Callable[[], None], sleep: Callable[[float], None]) -> None:
@@ -66,9 +68,8 @@ def work_within_limits(app: DepositsApp, work: Callable[[], None], sleep: Callab
         left = max(0.0, first - app.time())
         if left > min(SHORT_S, patience):
             return
-        if left:
-            sleep(left)
-            patience -= left
+        sleep(left + BEHIND_S)
+        patience -= left + BEHIND_S
         end_waits(app)
 
 
