@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from milepost.core.errors import LedgerMissing
+from milepost.core.errors import LedgerMissing, UsageError
 from milepost.core.item import Content, Item, Row
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.aws.names import FAILED_SHARD, MARKED_SHARD, QUEUED_SHARD, SHARDS, iso
@@ -70,11 +70,15 @@ def _page(store: AwsStore, layout: Layout, query: Query) -> QueryPage:
 
 def _in_order(store: AwsStore, layout: Layout, query: Query) -> QueryPage | None:
     """A page in the order of acceptance; None: no index serves that order, and more rows match than are read and sorted for a page."""
-    # Rows that came since the first page must not end the list: a later page may read more of them.
+    # More rows may match by now than for the first page: a later page reads more, but only those that can be on it.
     most = MOST_ORDERED if query.after is None else 10 * MOST_ORDERED
-    whole = _page(store, layout, replace(query, after=None, limit=most))
-    if whole.next is not None and query.after is None:
-        return None
+    whole = _page(store, layout, replace(_from_place(query), after=None, limit=most))
+    if whole.next is not None:
+        if query.after is None:
+            return None
+        raise UsageError(
+            f"more than {most:,} items match by now, which cannot be put in order of time; repeat the search, or narrow it down"
+        )
     step = -1 if query.order == "newest" else 1
     start = None if query.after is None else (step * query.after[1], query.after[2])
     ordered = sorted((((step * item.row.created_at, item.key), item) for item in whole.items), key=lambda pair: pair[0])
@@ -82,6 +86,16 @@ def _in_order(store: AwsStore, layout: Layout, query: Query) -> QueryPage | None
     page = left[: query.limit]
     following = [ORDERED, step * page[-1][0][0], page[-1][0][1]] if len(left) > len(page) else None
     return QueryPage([item for _, item in page], following, whole.refused if query.after is None else [])
+
+
+def _from_place(query: Query) -> Query:
+    """The query without the rows that were accepted before its place in the order of acceptance."""
+    if query.after is None:
+        return query
+    at = query.after[1]
+    if query.order == "newest":
+        return replace(query, created_before=at + 1 if query.created_before is None else min(query.created_before, at + 1))
+    return replace(query, created_from=at if query.created_from is None else max(query.created_from, at))
 
 
 def by_index(query: Query) -> bool:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from milepost.core.item import KeyPart
 from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
-from milepost.core.status import FAILED, Status
+from milepost.core.status import FAILED, LIVE, Status
 from milepost.ports.items import Query
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
@@ -229,6 +229,41 @@ class FindContract(Promises):
                 if after is None:
                     break
             assert found == [key for _, key in sorted(expected, reverse=order == "newest")], order
+
+    @pytest.mark.parametrize("order", ["newest", "oldest"])
+    @pytest.mark.parametrize(
+        "query",
+        [{}, {"statuses": FAILED}, {"statuses": LIVE}, {"prefix": "p"}, {"lists": frozenset({"list-1"})}],
+        ids=lambda query: "-".join(query) or "all",
+    )
+    def test_ordered_pages_neither_skip_nor_repeat_items_while_rows_change(self, world: World, query: dict[str, Any], order: Any) -> None:
+        def add(number: int) -> None:
+            world.add(f"p{(7 * number) % 100:02}", lane=("north", "south")[number % 2], list_id="list-1")
+            world.clock.advance("1s")
+
+        def work(want: int) -> None:
+            for item in world.claim(want=want).items:
+                world.settle(item, Reject("too heavy"))
+
+        for number in range(12):
+            add(number)
+        work(6)
+        first = {item.key for item in world.ledger.find(Query(route="parcels", **query)).items}
+        found: list[str] = []
+        after: Any = None
+        for number in range(12, 40):
+            page = world.ledger.find(Query(route="parcels", order=order, limit=2, after=after, **query))
+            found += [item.key for item in page.items]
+            after = page.next
+            if after is None:
+                break
+            if number < 20:
+                add(number)
+                work(1)
+        assert after is None
+        assert len(found) == len(set(found))
+        last = {item.key for item in world.ledger.find(Query(route="parcels", **query)).items}
+        assert set(found) >= first & last
 
     def test_by_time_of_acceptance(self, full: World) -> None:
         times = {item.key: item.row.created_at for item in full.ledger.find(Query(route="parcels")).items}
