@@ -384,3 +384,20 @@ def test_records_of_alerts_that_are_over_do_not_pile_up(monkeypatch: pytest.Monk
     assert len(scene.titles()) == 24
     kept = [one.record.trouble.lane for one in stored_alerts(scene.post.context).values()]
     assert sorted(kept) == ["c10", "c11", "c7", "c8", "c9"]
+
+
+def _no_pointer(subject: mp.AlertSubject) -> mp.AlertPointer:
+    raise KeyError(subject.lane)
+
+
+@pytest.mark.parametrize("pointer", [_no_pointer, lambda subject: "milepost doctor", lambda subject: mp.AlertPointer("x", None)])  # type: ignore[arg-type]
+def test_a_pointer_that_fails_stops_no_alert(tmp_path: Path, caplog: pytest.LogCaptureFixture, pointer: Any) -> None:
+    scene = Scene(f"sqlite:///{tmp_path}/post.db", pointer=pointer)
+    scene.errors = {"north": "no such street"}
+    scene.send("north")
+    scene.turn()
+    [told] = scene.told
+    assert "milepost list parcels --status failed --lane north" in json.dumps(told)
+    assert "pointer failed" in caplog.text
+    assert [one["lane"] for one in scene.post.alerts()] == ["north"]
+    scene.post.close()

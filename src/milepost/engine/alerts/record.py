@@ -121,7 +121,7 @@ def seen(record: AlertRecord | None, trouble: Trouble, rule: AlertRule, receiver
         return replace(record, trouble=latest, seen_at=now, count=record.count + counted)
     number = 1 if record is None else record.number + 1
     earlier = [] if record is None else record.notices
-    raised = AlertRecord(rule.name, trouble, number, trouble.at, now, counted, notices=earlier, pointer=rule.pointer(trouble.subject))
+    raised = AlertRecord(rule.name, trouble, number, trouble.at, now, counted, notices=earlier, pointer=rule.pointer_to(trouble.subject))
     return _with_notice(raised, "raised", rule, receivers, now)
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from shlex import quote
 from urllib.parse import quote as url_quote
 from urllib.parse import urlencode
 
-from msgspec import Struct
+from msgspec import Struct, convert, to_builtins
 
 from milepost.core.errors import UsageError
 from milepost.core.routes.mistakes import check_name
 from milepost.core.values.durations import Span, span_ms
+
+log = logging.getLogger(__name__)
 
 
 class AlertSubject(Struct, frozen=True):
@@ -94,6 +97,14 @@ class AlertRule(Struct, frozen=True, kw_only=True):
     def watch_name(self) -> str:
         """The name of the service that watches for it, and of its cursor."""
         return f"{self.name}-alerts"
+
+    def pointer_to(self, subject: AlertSubject) -> AlertPointer:
+        """The rule's pointer to an alert. If its function fails, the general one: an alert must be sent in any case."""
+        try:
+            return convert(to_builtins(self.pointer(subject)), AlertPointer)
+        except Exception:
+            log.exception("AlertRule(%r): pointer failed for %s; the general command and page are named", self.name, subject)
+            return usual_pointer(subject)
 
     def covers(self, route: str) -> bool:
         """Whether the rule is about this route."""
