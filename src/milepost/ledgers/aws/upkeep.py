@@ -6,8 +6,6 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
-
 from milepost.core.admission.breakers import BreakerRecord
 from milepost.core.admission.controls import Controls, scope
 from milepost.core.errors import LedgerError, LedgerMissing
@@ -19,7 +17,7 @@ from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, Resou
 from milepost.ledgers.aws.refused_rows import readable
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.store import AwsStore, seal_of
-from milepost.ledgers.aws.tables.conditional_write import Update
+from milepost.ledgers.aws.tables.conditional_write import Update, place_of
 from milepost.ledgers.aws.tables.keys import Image, Layout, due_query
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_as
 from milepost.ports.items import KnownKey
@@ -185,10 +183,10 @@ def _rename(store: AwsStore, layout: Layout, image: Image, old: str, new: str) -
         update.set("through", {"SS": sorted({new if stage == old else stage for stage in image["through"]["SS"]})})
         touched = True
     if "kept" in image:
-        kept: dict[str, Any] = msgspec.json.decode(image["kept"]["S"])
+        kept: dict[str, Any] = store.values.decode(image["kept"])
         if old in kept:
             renamed = {new if stage == old else stage: outcome for stage, outcome in kept.items()}
-            update.set("kept", {"S": msgspec.json.encode(renamed).decode()})
+            update.set("kept", store.values.encode(renamed, place_of(layout.route, key)))
             touched = True
     if image["queue"]["S"] == old:
         update.set("queue", {"S": new})

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from milepost.core.admission.controls import scope
+from milepost.core.change import Change
+from milepost.core.confirmations import confirm
 from milepost.core.decide import MAX_LOSSES, decide
 from milepost.core.operators import cancel
 from milepost.core.outcome import Done, Reject
@@ -50,6 +54,18 @@ class RenameContract(Promises):
         assert world.settle(world.take("p1", "frank"), Done("ok")) is None
         assert world.row("p1").stage == "delivered"
         assert world.item("p1").results["frank"] == "ok"
+        world.audit()
+
+    @pytest.mark.parametrize("size", [10, 10_000])
+    def test_a_kept_answer_comes_along_whatever_its_size(self, world: World, size: int) -> None:
+        world.add("p1")
+        later = confirm(world.item("p1"), "stamp", Done("ok", payload="x" * size), world.plan, world.now, 0.0, by="partner")
+        assert isinstance(later, Change)
+        assert world.apply(later) is None
+        world.ledger.rename_stage("parcels", "stamp", "frank")
+        world.plan = renamed_plan(world.ledger)
+        assert set(world.row("p1").kept) == {"frank"}
+        assert world.row("p1").kept["frank"]["payload"] == "x" * size
         world.audit()
 
     def test_pauses_and_limits_come_along(self, world: World) -> None:
