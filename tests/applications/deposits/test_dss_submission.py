@@ -17,6 +17,7 @@ from milepost.applications.deposits.acts import mark_deposited, may_be_deposited
 from milepost.applications.deposits.dspace.record import ANSWER, SUFFIX, SubmissionRecord, SubmissionRecords
 from milepost.applications.deposits.dss.service import ResultListener, drop_set_aside, set_aside
 from milepost.applications.deposits.dss.submission import DssSubmission
+from milepost.applications.deposits.files import FileStore, StoreFault
 from milepost.applications.deposits.stuck.late import find_late_deposits
 from milepost.applications.deposits.stuck.report import stuck_deposits
 from milepost.testing.aws_model import Faults
@@ -609,3 +610,58 @@ def test_results_are_applied_one_by_one_where_a_portion_fails(quick: SubmitScene
     assert quick.apply().deposited == 3
     assert portions == [3, 1, 1, 1]
     assert {quick.state(doi)[1] for doi in dois} == {"COMPLETED"}
+
+
+def test_two_results_of_one_doi_in_a_portion_are_applied_in_order_and_the_second_is_noted(quick: SubmitScene) -> None:
+    """Two items in DSpace: the history names both, since people have to delete one."""
+    quick.take_in(DOI, "10.1002/other")
+    quick.service.run()
+    queue = quick.model.queue(quick.urls["dss-output"])
+    first = next(message for message in queue.messages.values() if DOI in json.dumps(message.attributes))
+    body = json.loads(first.body)
+    handle = body["ItemHandle"]
+    quick.sqs.send_message(
+        QueueUrl=quick.urls["dss-output"],
+        MessageBody=json.dumps({**body, "ItemHandle": f"{handle}9"}),
+        MessageAttributes={name: {"DataType": "String", "StringValue": _text(value)} for name, value in first.attributes.items()},
+    )
+    assert quick.apply().received == 3
+    view = quick.view(DOI)
+    assert view["results"]["submit"]["handle"] == handle
+    assert f"{handle}9" in json.dumps(view["history"])
+
+
+def _text(value: Any) -> str:
+    return str(value["StringValue"]) if isinstance(value, dict) else str(value)
+
+
+@pytest.mark.parametrize("dss", [DSS, None])
+def test_a_full_disk_uses_no_try_of_a_submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dss: Any) -> None:
+    """The record of a submission is written before the message, and before the second search."""
+    with submit_scene(tmp_path, "sqlite", **({} if dss is None else {"dss": dss})) as scene:
+        put = FileStore._put
+
+        def full(store: FileStore, name: str, chunks: Any) -> None:
+            if name.endswith(SUFFIX):
+                raise StoreFault("the disk is full")
+            put(store, name, chunks)
+
+        if dss is None:
+            scene.dspace.fail("reset", where="POST */core/items", times=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(FileStore, "_put", full)
+            scene.take_in(DOI)
+            tries = scene.view(DOI)["total_attempts"]
+            assert tries == (1 if dss is None else 0)
+            for _ in range(24):
+                scene.work("1h")
+            assert scene.state(DOI)[:2] == ("submit", "WAITING")
+            assert scene.view(DOI)["total_attempts"] == tries
+            assert "the disk is full" in scene.view(DOI)["note"]
+        for _ in range(3):
+            scene.work("1h")
+            if dss is not None:
+                scene.service.run()
+                scene.apply()
+        assert scene.state(DOI)[1] == "COMPLETED"
+        assert len(scene.dspace.having(DOI)) == 1

@@ -11,10 +11,11 @@ from milepost.applications.deposits.controls.rate_limits import LimitedStage, St
 from milepost.applications.deposits.deposit import accepts_deposit, deposit_of
 from milepost.applications.deposits.doi import normalise_all
 from milepost.applications.deposits.doi_list import FIELD, doi_column, parse_input
-from milepost.applications.deposits.dspace.errors import DSpaceError, failed
+from milepost.applications.deposits.dspace.errors import ClaimLost, DSpaceError, failed
 from milepost.applications.deposits.fetch.content import ContentStage
 from milepost.applications.deposits.fetch.crossref import MetadataStage
-from milepost.applications.deposits.files import FileStore
+from milepost.applications.deposits.fetch.stored import LATER
+from milepost.applications.deposits.files import FileStore, StoreFault
 from milepost.applications.deposits.settings import CROSSREF, DepositsSettings
 from milepost.applications.deposits.submission import Submission, open_submission
 
@@ -61,12 +62,19 @@ class SubmitStage:
         self._submission.ready()
 
     def __call__(self, item: mp.Item) -> mp.Outcome:
-        return self._limit.judged(self._submission.submit(deposit_of(item), item))
+        try:
+            return self._limit.judged(self._submission.submit(deposit_of(item), item))
+        except StoreFault as fault:
+            # Its record could not be written, so nothing was sent.
+            return mp.NotYet(after=LATER, unknown=item.unknown, note=str(fault))
 
     def verify(self, item: mp.Item) -> mp.Outcome | bool | None:
         """Is the deposit in DSpace already? Runs before a repeat of a try whose result is unknown. An error leaves it unknown."""
         try:
             found = self._submission.verify(deposit_of(item), item)
+        except (StoreFault, ClaimLost) as fault:
+            # Neither the DOI nor DSpace is at fault: no try is counted.
+            return mp.NotYet(after=LATER, unknown=True, note=str(fault))
         except DSpaceError as error:
             waits = self._limit.judged(failed(str(error), error, left=True))
             if isinstance(waits, mp.Retry):

@@ -21,7 +21,7 @@ from milepost.applications.deposits.dspace.found_items import deposited, hidden,
 from milepost.applications.deposits.dspace.record import SubmissionRecords, next_step
 from milepost.applications.deposits.dspace.search import Metadata, findable
 from milepost.applications.deposits.dspace.session import DSpaceSession
-from milepost.applications.deposits.files import FileStore, StoredFile
+from milepost.applications.deposits.files import FileStore, StoredFile, StoreFault
 from milepost.applications.deposits.settings import DepositsSettings, check_settings
 
 LEAST_S = 2.0
@@ -200,9 +200,11 @@ def check_claim(controls: LedgerControls, item: mp.Item) -> None:
 
 
 def attempted(act: Callable[[], mp.Outcome]) -> mp.Outcome:
-    """The outcome of an act, or of the error that it raises."""
+    """The outcome of an act, or of the error that it raises. A StoreFault is raised: it says nothing about the deposit."""
     try:
         return act()
+    except StoreFault:
+        raise
     except ClaimLost as lost:
         # Where the claim is another worker's, the ledger refuses this outcome, and notes it in the history.
         return mp.NotYet(after=APART_S, unknown=True, note=str(lost))
