@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,23 @@ def test_files_in_s3_are_named_by_their_address(endpoint: str, monkeypatch: pyte
     store.remove(stored.name)
     with pytest.raises(FileNotFoundError):
         store.read_json(stored)
+
+
+def test_a_store_is_probed_only_after_a_file_was_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while another thread stores a file: each probe is a file more."""
+    store = FileStore(str(tmp_path))
+    written: list[str] = []
+    write = store._blobs.write
+
+    def slow_write(name: str, chunks: Iterable[bytes]) -> None:
+        written.append(name)
+        if not name.startswith("probe-"):
+            store.check()
+        write(name, chunks)
+
+    monkeypatch.setattr(store._blobs, "write", slow_write)
+    store.write("10.1/x", ".json", [b"{}"])
+    assert [name for name in written if name.startswith("probe-")] == []
 
 
 @pytest.mark.parametrize(("clean", "left"), [("never", {".json", ".pdf"}), ("content", {".json"}), ("all", set())])

@@ -91,10 +91,10 @@ class FileStore:
             self._blobs.remove(name)
 
     def _put(self, name: str, chunks: Iterable[bytes]) -> None:
-        self._faulty = True
         try:
             self._blobs.write(name, chunks)
         except OSError as error:
+            self._faulty = True
             raise StoreFault(f"{self._place} {TAKES_NO_FILE}: {error.strerror or error}") from error
         self._faulty = False
 

@@ -104,9 +104,12 @@ class ResultListener:
         return found
 
     def _confirm_successes(self, results: Sequence[DssResult]) -> dict[str, Any]:
-        """Report the deposits among these results, in one batch, which reads all rows with one request. Empty if that fails: then each is
-        reported by itself."""
-        outcomes = {result.doi: outcome_of(result) for result in results if isinstance(result, DepositedResult)}
+        """Report the deposits among these results, in one batch, which reads all rows with one request: of each DOI the first, since a second
+        one may name another item. Empty if that fails: then each is reported by itself."""
+        outcomes: dict[str, mp.Outcome] = {}
+        for result in results:
+            if isinstance(result, DepositedResult):
+                outcomes.setdefault(result.doi, outcome_of(result))
         try:
             return self._app.confirm_all(self._route, SUBMIT, outcomes, by=BY, awaited=True) if len(outcomes) > 1 else {}
         except Exception:
