@@ -145,6 +145,8 @@ class Jobs:
                 self._under_way[portion.lane] = takers
             else:
                 del self._under_way[portion.lane]
+                if portion.lane not in self._lanes:
+                    self._caps.pop(portion.lane, None)  # the next job brings it again
 
     def _put_first(self, lane: str, jobs: deque[Job]) -> None:
         if jobs:

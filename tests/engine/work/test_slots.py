@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
+from milepost.core.admission.controls import Limit
 from milepost.core.decide import NOTHING
 from milepost.core.due import Lease
 from milepost.core.item import Content, Item
@@ -15,6 +16,7 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Limits, Route
 from milepost.engine.work.slots import MOST_IN_HAND, QUICK_IN_HAND, StageSlots, rooms_after_a_settle
 from milepost.ports.runner import JobResult
+from milepost.runners.handler_pool import ThreadHandlerPool
 
 QUICK = 1e5
 """Items a second."""
@@ -104,7 +106,7 @@ def test_an_ask_counts_the_items_of_a_lane_that_stay_in_hand() -> None:
     assert slots.ask(Lease("token", "host-1", 1_000), 10).held == {"north": 1, "south": 0}
     slots.release(items[1:])
     slots.finished = []
-    assert slots.ask(Lease("token", "host-1", 1_000), 10).held == {"north": 1, "south": 0}
+    assert slots.ask(Lease("token", "host-1", 1_000), 10).held == {"north": 1}
 
 
 def test_the_pace_is_what_this_process_gets_through_while_it_has_items_in_hand() -> None:
@@ -143,6 +145,29 @@ def test_a_lane_may_hold_ahead_what_it_completed_of_late() -> None:
     assert slots.ask(Lease("token", "host-1", 1_000), 10).ahead == {}
     slots.learn([ran("south")], 301)
     assert ahead() == {"south": 0}, "nothing of the north has ended since"
+
+
+def test_a_lower_limit_holds_for_items_that_wait_here_already() -> None:
+    """Items are claimed ahead of a lane's calls, and the lane is not claimed for while it holds more than it may call."""
+    [slots] = make_desks(0, lane=lambda content: content["to"], lanes={"north": Limits(concurrency=8)}, concurrency=20)
+    pool: Any = ThreadHandlerPool(slots.stage, 20, lambda *_: [], lambda: None)
+    slots.pool = pool
+    jobs = pool._jobs
+    items = [Item(replace(NOTHING, key=str(n), lane="north", lease="x", claimed_at=1), Content()) for n in range(20)]
+    slots.hold(items)
+    jobs.put(slots.jobs(items), {"north": slots._cap("north")})
+    running = [jobs.take(20) for _ in range(8)]
+    assert jobs.take(20) is None
+    slots.set_width({"r/s0/north": Limit(concurrency=2)})
+    for _, portion in running[:6]:
+        jobs.done(portion)
+        assert jobs.take(20) is None
+    jobs.done(running[6][1])
+    assert jobs.take(20) is not None
+    assert jobs.take(20) is None
+    pool.close()
+    slots.release(items)
+    assert slots.lanes == {}
 
 
 def test_items_that_wait_too_long_are_given_back_with_their_lane_alone() -> None:

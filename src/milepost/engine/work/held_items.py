@@ -88,6 +88,8 @@ class HeldItems:
         if self.stage.lane is not None:
             for lane, count in Counter([item.row.lane for item in held]).items():
                 self.lanes[lane] -= count
+                if not self.lanes[lane]:
+                    del self.lanes[lane]  # there may be as many lanes as targets
 
     def give_back(self, ctx: Context, items: Sequence[Item], why: str, *, unknown: bool = False) -> int:
         """Give items back unfinished, without counting an attempt; returns how many were still held. `unknown`: a call may have done the

@@ -76,6 +76,9 @@ class StageSlots(HeldItems):
 
     def set_width(self, limits: Mapping[str, Limit]) -> bool:
         self._controls = Controls((), limits, {})
+        if self.lanes:
+            # A lane that holds enough is not claimed for: its waiting items would all start by the old limit.
+            self.pool.put((), {lane: self._cap(lane) for lane in self.lanes})
         changed = super().set_width(limits)
         if changed:
             self.pool.resize(self.width)
