@@ -117,3 +117,28 @@ def test_a_renamed_destination_takes_the_messages_over(ledger: str, partner: Par
     with service(ledger, destinations={"people": crm(partner)}) as at:
         at.work()
         assert partner.requests[0].headers["x-team"] == "sales"
+
+
+@pytest.mark.parametrize("unregistered", ["allow", "refuse"])
+def test_messages_for_the_old_url_of_a_destination_wait_and_the_others_are_sent(
+    ledger: str, partner: Partner, unregistered: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither by the defaults, without its credentials, nor rejected: its lane is still a destination, but not of these targets."""
+    base = partner.url.rstrip("/")
+    clock, old, new = VirtualClock(), message(f"{base}/v1/x"), message(f"{base}/v2/x", messageId="m-2")
+    with service(ledger, clock, destinations={"crm": crm(partner) | {"url": f"{base}/v1"}}) as at:
+        at.post(old)
+    with service(ledger, clock, unregistered=unregistered, destinations={"crm": crm(partner) | {"url": f"{base}/v2"}}) as at:
+        at.post(new)
+        clock.advance("5m")
+        at.work()
+        assert [one.target for one in partner.requests] == ["/v2/x"]
+        assert (at.item(old)["status"], at.item(old)["attempts"], at.item(new)["status"]) == ("WAITING", 0, "COMPLETED")
+        assert "no longer belongs to the destination crm" in at.item(old)["note"]
+        assert caplog.text.count("no longer belongs to the destination crm") == 1
+        assert waiting(at)["orphaned"] is False
+        assert at.app.pauses("notifications") == []
+    with service(ledger, clock, destinations={"crm": crm(partner) | {"url": f"{base}/v1"}}) as at:
+        clock.advance("5m")
+        at.work()
+        assert (at.item(old)["status"], partner.requests[1].headers["x-team"]) == ("COMPLETED", "sales")

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import milepost as mp
 from milepost import net
 from milepost.applications.notifications.credentials import Credentials, TokenRefused
-from milepost.applications.notifications.destinations import Destination, Destinations, removed_reason
+from milepost.applications.notifications.destinations import Destination, Destinations, moved_reason, removed_reason
 from milepost.applications.notifications.outcomes import INVALID_MESSAGE, INVALID_TARGET, of_error, of_response
 from milepost.applications.notifications.settings import NotificationsSettings
 from milepost.client import KEY, MessageRefused, check_message
@@ -43,6 +43,8 @@ class Deliverer:
     ) -> None:
         self._settings, self._destinations, self._ticks = settings, destinations, ticks
         self._usual = {"User-Agent": settings.user_agent}
+        self._moved: set[str] = set()
+        """Lanes of which the log says that messages for an old URL wait."""
         self.use(client or net.Client(allow_cidrs=settings.allow_cidrs, largest=READ_BYTES, connections=settings.concurrency))
         self.clock: Callable[[], float] = time.time
         """Seconds since 1970, for signatures and records; the ledger's clock once a ledger is open."""
@@ -76,8 +78,7 @@ class Deliverer:
         destination = self._destinations.of(message["targetUrl"])
         if (destination is None or destination.name != item.lane) and self._destinations.orphaned(item.lane, destination):
             # Not by the defaults, which have neither the credentials nor the signature that its destination had.
-            await self._pause(item.lane, removed_reason(item.lane))
-            return mp.NotYet(after=UNCONFIGURED_S, note=removed_reason(item.lane), unknown=item.unknown)
+            return mp.NotYet(after=UNCONFIGURED_S, note=await self._orphaned(item.lane), unknown=item.unknown)
         if destination is None:
             return mp.Reject("the target belongs to no destination, and unregistered targets are refused", category=INVALID_TARGET)
         began = self._ticks()
@@ -117,6 +118,16 @@ class Deliverer:
             redirects=destination.redirects,
             tls=destination.tls,
         )
+
+    async def _orphaned(self, lane: str) -> str:
+        """Why messages of this lane wait; if its destination is gone, the lane is paused. One with another URL has other messages to send."""
+        if self._destinations.gone(lane):
+            await self._pause(lane, removed_reason(lane))
+            return removed_reason(lane)
+        if lane not in self._moved:
+            self._moved.add(lane)
+            log.warning("messages wait: %s", moved_reason(lane))
+        return moved_reason(lane)
 
     async def _pause(self, lane: str, why: str) -> None:
         if self.pause is None:

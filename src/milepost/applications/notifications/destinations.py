@@ -128,9 +128,14 @@ class Destinations:
         return replace(self.unregistered, name=origin_lane(url))
 
     def orphaned(self, lane: str, destination: Destination | None) -> bool:
-        """Was a message of this lane accepted for a destination that is gone, so that only the defaults, or nothing, are left for it?"""
-        gone = lane not in self.all and lane not in self.released and ":" not in lane and lane != ""
-        return gone and (destination is None or not destination.registered)
+        """Was a message of this lane accepted for a destination, and are only the defaults, or nothing, left for it, since that destination is
+        gone or has another URL? `destination` is the one that the message's target belongs to now."""
+        accepted_for_one = lane not in self.released and ":" not in lane and lane != ""
+        return accepted_for_one and (destination is None or not destination.registered)
+
+    def gone(self, lane: str) -> bool:
+        """Is this the lane of a destination that is gone, and whose messages are not released?"""
+        return lane not in self.all and self.orphaned(lane, None)
 
     def lane_of(self, target: str) -> str:
         """The lane of a target URL: the destination's name, or HOST:PORT."""
@@ -229,6 +234,14 @@ class LaneLimits(Mapping[str, mp.Limits]):
 def removed_reason(lane: str) -> str:
     """Why the messages of a destination wait that is gone."""
     return f"{lane} is no destination any more; put it back, or resume it: its messages then go where their URLs belong"
+
+
+def moved_reason(lane: str) -> str:
+    """Why a message waits whose destination has another URL now."""
+    return (
+        f"the target no longer belongs to the destination {lane}, whose URL has changed; register a destination for it, change the URL back,"
+        " or cancel the message"
+    )
 
 
 def origin_lane(url: net.HttpUrl) -> str:

@@ -141,7 +141,7 @@ def _view(app: App, name: str, lane: mp.LaneView, figures: Figures, now: datetim
         "name": name,
         "url": None if found is None or found.prefix is None else str(registry.settings_of(name).url),
         "registered": "ledger" if name in registry.added else "configuration" if found is not None else None,
-        "orphaned": registry.orphaned(name, None),
+        "orphaned": registry.gone(name),
         "state": state_of(lane, tries, fault),
         "fault": fault,
         "paused": None if lane.paused is None else msgspec.to_builtins(lane.paused),
