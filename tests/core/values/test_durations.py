@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, time, timedelta
+from time import tzset
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from milepost.core.values.durations import (
     UNSCHEDULED,
     full_time,
     iso,
+    local_zone,
     moment_ms,
     rate_per_second,
     retry_time,
@@ -135,3 +138,33 @@ def test_a_full_time_names_its_zone(zone: str, text: str) -> None:
 def test_a_wrong_zone_is_refused(wrong: str) -> None:
     with pytest.raises(UsageError, match=r"zone is .*; it must be the name of a time zone"):
         zone_of(wrong, "zone")
+
+
+def test_the_local_zone_follows_summer_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A time in the other half of the year, and one in the night of the change, by the machine's own rules."""
+    monkeypatch.setenv("TZ", "Europe/London")
+    tzset()
+    try:
+        zone, utc = local_zone(), UTC
+
+        def at(text: str, now: str) -> datetime:
+            begun = round(datetime.fromisoformat(now).timestamp() * 1000)
+            return datetime.fromtimestamp(moment_ms(text, begun, "until", zone) / 1000, utc)
+
+        for now in ("2026-01-15T12:00:00Z", "2026-07-15T12:00:00Z"):
+            assert at("2027-07-01T08:00", now).isoformat() == "2027-07-01T07:00:00+00:00"
+            assert at("2027-01-31T08:00", now).isoformat() == "2027-01-31T08:00:00+00:00"
+        assert at("08:00", "2026-10-24T20:00:00Z").isoformat() == "2026-10-25T08:00:00+00:00"
+        assert at("08:00", "2026-03-28T20:00:00Z").isoformat() == "2026-03-29T07:00:00+00:00"
+        london = ZoneInfo("Europe/London")
+        for day in range(0, 365, 3):
+            moment = datetime(2026, 1, 1, 12, tzinfo=utc) + timedelta(days=day)
+            assert moment.astimezone(zone).isoformat() == moment.astimezone(london).isoformat()
+            assert full_time(round(moment.timestamp() * 1000), zone) == full_time(round(moment.timestamp() * 1000), london)
+        # The hour that comes twice.
+        for text in ("2026-10-25T00:30:00+00:00", "2026-10-25T01:30:00+00:00"):
+            moment = datetime.fromisoformat(text)
+            assert moment.astimezone(zone).astimezone(utc) == moment
+    finally:
+        monkeypatch.undo()
+        tzset()

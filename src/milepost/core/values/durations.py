@@ -107,10 +107,31 @@ def zone_of(name: str, subject: str) -> tzinfo:
 
 
 def local_zone() -> tzinfo:
-    """The time zone of this machine."""
-    zone = datetime.now().astimezone().tzinfo
-    assert zone is not None, "a local time has a zone"
-    return zone
+    """The time zone of this machine, with summer time where it has one."""
+    return _LocalZone()
+
+
+class _LocalZone(tzinfo):
+    """The zone by the rules of this machine at each time. (`astimezone` alone gives the offset of one time, which is wrong for half a year.)"""
+
+    def utcoffset(self, dt: datetime | None) -> timedelta | None:
+        return _local(dt).utcoffset()
+
+    def dst(self, dt: datetime | None) -> timedelta | None:
+        return None
+
+    def tzname(self, dt: datetime | None) -> str | None:
+        return _local(dt).tzname()
+
+    def fromutc(self, dt: datetime) -> datetime:
+        found = dt.replace(tzinfo=UTC).astimezone()
+        wall = found.replace(tzinfo=None, fold=0)
+        # In the hour that comes twice, the second one.
+        return wall.replace(tzinfo=self, fold=int(_local(wall).utcoffset() != found.utcoffset()))
+
+
+def _local(at: datetime | None) -> datetime:
+    return (datetime.now() if at is None else at.replace(tzinfo=None)).astimezone()
 
 
 def full_time(ms: int, zone: tzinfo) -> str:
