@@ -20,6 +20,7 @@ from tests.engine.work.stepped_worker import TIMEOUT, Gate, add, context, lastin
 from tests.polling import wait_until
 from tests.project import ROOT
 
+import milepost as mp
 from milepost.composition import open_context
 from milepost.core.errors import LedgerFull
 from milepost.core.item import Item
@@ -498,3 +499,23 @@ def test_the_leases_of_a_killed_process_come_back_at_the_next_start(place: Place
     [dead] = [process for process in processes(place.ctx) if process.pid == killed.pid]
     assert (dead.stopped, dead.in_hand) == (True, 0), "whoever took back what it held says that it is gone"
     assert dead not in live_processes(place.ctx)
+
+
+def test_a_handler_whose_close_fails_leaves_no_thread_behind() -> None:
+    class Closing:
+        async def __call__(self, item: mp.Item) -> mp.Outcome:
+            return mp.Done()
+
+        async def close(self) -> None:
+            raise OSError("the connection is gone")
+
+    others = set(threading.enumerate())
+    route = mp.Route("letters", key="id")
+    route.stage("send")(Closing())
+    route.stage("file")(lambda item: mp.Done())
+    with mp.open("memory:", [route]) as post:
+        post.submit("letters", {"id": "a"})
+        with pytest.raises(OSError, match="the connection is gone"):
+            post.run(until_idle=0)
+        assert post.status()["routes"]["letters"]["statuses"] == {"COMPLETED": 1}
+    wait_until(lambda: not [one for one in set(threading.enumerate()) - others if one.name.startswith(("handlers", "stage-"))], 5.0)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from contextvars import ContextVar, copy_context
 from weakref import WeakSet
 
@@ -65,12 +66,6 @@ class ThreadRunner:
             self._loop_thread.start()
         return self._loop
 
-    def close(self) -> None:
-        """End the handler pools and the event loop of the runner's own; calls that run on it are cancelled."""
-        for pool in list(self._pools):
-            pool.close()
-        self._stop_loop()
-
     def wake(self, name: str) -> None:
         waker = self._wakers.get(name)
         if waker is not None:
@@ -92,6 +87,14 @@ class ThreadRunner:
             self.close()
         if self._error is not None:
             raise self._error
+
+    def close(self) -> None:
+        """End the pools' threads and the event loop of the runner's own. `run` does so at its end; a caller that only uses pools must."""
+        with ExitStack() as closing:
+            # Each of them, although a handler's `close` may raise.
+            closing.callback(self._stop_loop)
+            for pool in list(self._pools):
+                closing.callback(pool.close)
 
     def _wait_for(self, threads: Sequence[threading.Thread], stopped: Callable[[], bool]) -> None:
         """Wait until all have ended. After a stop, a service that hangs (a subscriber that does not return, for example) is abandoned
