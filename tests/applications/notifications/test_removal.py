@@ -119,6 +119,23 @@ def test_a_renamed_destination_takes_the_messages_over(ledger: str, partner: Par
         assert partner.requests[0].headers["x-team"] == "sales"
 
 
+def test_a_destination_that_is_back_under_another_name_takes_waiting_messages_over(ledger: str, partner: Partner) -> None:
+    sent, clock = message(partner.url), VirtualClock()
+    with service(ledger, clock, destinations={"crm": crm(partner)}) as at:
+        at.post(sent)
+    with service(ledger, clock) as at:
+        clock.advance("1m")
+        at.work()
+        resume_returned(at.app)
+        assert len(at.app.pauses("notifications")) == 1, "its messages wait"
+    with service(ledger, clock, destinations={"people": crm(partner)}) as at:
+        resume_returned(at.app)
+        clock.advance("1m")
+        at.work()
+        assert (at.item(sent)["status"], partner.requests[0].headers["x-team"]) == ("COMPLETED", "sales")
+        assert at.app.pauses("notifications") == []
+
+
 @pytest.mark.parametrize("unregistered", ["allow", "refuse"])
 def test_messages_for_the_old_url_of_a_destination_wait_and_the_others_are_sent(
     ledger: str, partner: Partner, unregistered: str, caplog: pytest.LogCaptureFixture

@@ -10,8 +10,17 @@ from __future__ import annotations
 import logging
 
 import milepost as mp
+from milepost import net
 from milepost.applications.notifications.destinations import PAUSED_BY, removed_reason
-from milepost.applications.notifications.operate.registry import PREFIX, RELEASED, destination_views, keep_fresh, refresh, release
+from milepost.applications.notifications.operate.figures import parties_of
+from milepost.applications.notifications.operate.registry import (
+    PREFIX,
+    RELEASED,
+    destination_views,
+    keep_fresh,
+    refresh,
+    release,
+)
 from milepost.applications.notifications.route import STAGE
 from milepost.applications.notifications.settings import NotificationsSettings
 
@@ -44,13 +53,24 @@ def remove_destination(app: App, name: str, *, force: bool = False) -> None:
 
 
 def resume_returned(app: App) -> None:
-    """Resume destinations that are there again, and forget that their messages were released."""
+    """Resume destinations that are there again, if need be under another name, and forget that their messages were released."""
     keep_fresh(app)
     registry, route = app.state.destinations, app.settings.route
     for pause in app.pauses(route):
         lane = pause.scope.removeprefix(f"{route}/{STAGE}/")
-        if pause.by == PAUSED_BY and pause.reason == removed_reason(lane) and lane in registry.all:
-            log.warning("%s is a destination again; its messages are sent", lane)
+        if pause.by == PAUSED_BY and pause.reason == removed_reason(lane) and (lane in registry.all or _taken_over(app, lane)):
+            log.warning("there is a destination again for messages to %s; they are sent", lane)
             app.resume(route, STAGE, lane, by=PAUSED_BY, reason="it is a destination again", own=True)
     for name in registry.released & registry.all.keys():
         app.documents.remove(RELEASED + name)
+
+
+def _taken_over(app: App, lane: str) -> bool:
+    """Does the target of a message that waits in this lane belong to another destination now? Not looked for where that would read the whole
+    table: an operator resumes it then."""
+    try:
+        waiting = app.items(app.settings.route, statuses=["live"], stages=[STAGE], lane=lane, limit=1, scan=False)
+        found = [app.state.destinations.of(parties_of(one["key"])[1]) for one in waiting]
+    except (mp.CostlyQuery, net.InvalidRequest):
+        return False
+    return any(one is not None and one.registered for one in found)
