@@ -42,7 +42,7 @@ def read_token(search: Any, text: str) -> PageToken | None:
         token = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=PageToken)
     except (ValueError, RecursionError):
         return None
-    return token if token.check == _check(search, token.place, token.pinned) else None
+    return token if token.check == _check(search, token.place, token.pinned) and token.pinned.keys() <= set(RELATIVE) else None
 
 
 def _check(search: Any, place: Any, pinned: Mapping[str, int]) -> str:
@@ -70,7 +70,9 @@ def find_page(
 ) -> FoundPage:
     """A page of the items that match, the one that was accepted last first, or with `oldest_first` the first. `after` is the `next` of the
     page before; UsageError if it belongs to another `search`. After `reads` queries the page ends, even if it is short."""
-    begun = PageToken("", None) if after is None else read_token((search, oldest_first), after)
+    # A place of another kind of ledger, such as the one before a move, means nothing here.
+    bound = (search, oldest_first, type(ctx.ledger).__name__)
+    begun = PageToken("", None) if after is None else read_token(bound, after)
     if begun is None:
         raise UsageError(WRONG_TOKEN)
     query = replace(query, after=begun.place, order="oldest" if oldest_first else "newest", **begun.pinned)
@@ -85,4 +87,4 @@ def find_page(
         if page.next is None or len(items) == limit or reads == 0:
             break
     pinned = {name: at for name in RELATIVE if (at := getattr(query, name)) is not None}
-    return FoundPage(items, refused, None if page.next is None else make_token((search, oldest_first), page.next, pinned), page.ordered)
+    return FoundPage(items, refused, None if page.next is None else make_token(bound, page.next, pinned), page.ordered)
