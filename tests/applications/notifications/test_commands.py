@@ -51,7 +51,11 @@ def test_a_message_is_sent_listed_shown_and_replayed(shell: Shell, partner: Part
         ("m-2", "shop", "crm", "REJECTED")
     ]
     assert "m-1" in shell.ok("notifications", "list").out
-    assert "CLIENT_ERROR" in shell.ok("notifications", "show", "m-2").out
+    shown = shell.ok("notifications", "show", "m-2").out
+    assert "CLIENT_ERROR" in shown
+    assert "It is a dead letter." in shown
+    assert f"  milepost notifications replay '{listed[0]['key']}' --by YOU --reason '…'\n" in shown
+    assert "dead letter" not in shell.ok("notifications", "show", "m-1").out
     assert run(shell, "show", "m-2")["attempts"] == 1
     assert "200 OK after " in shell.ok("notifications", "show", "m-1").out
     letters = run(shell, "dead-letters")
@@ -149,6 +153,18 @@ def test_an_outage_is_given_and_echoed_in_local_time_and_its_end_is_said(shell: 
     assert (past.code, "which is 2020-01-31 00:00" in past.err) == (2, True)
 
 
+def test_a_failing_destination_says_its_last_error_and_how_its_outage_ended(shell: Shell, tmp_path: Path) -> None:
+    with Partner(answers(404)) as refusing:
+        shell.write("milepost.toml", (tmp_path / "milepost.toml").read_text().partition("url =")[0] + f'url = "{refusing.url}"\n')
+        shell.signed("notifications", "outage", "crm", "--until", "2h")
+        shell.signed("notifications", "resume", "crm")
+        run(shell, "send", refusing.url, "--id", "m-1")
+        shell.ok("work", "--until-idle", "0")
+    run(shell, "senders")  # counts the tries
+    shown = shell.ok("notifications", "destinations").out
+    assert re.search(r"crm +failing .* HTTP 404 Not Found.*; the outage ended by ops at ", shown), shown
+
+
 def test_mistakes_are_said_plainly(shell: Shell) -> None:
     for args, text in (
         (("send", "ftp://x/"), "Invalid targetUrl"),
@@ -169,3 +185,5 @@ def test_mistakes_are_said_plainly(shell: Shell) -> None:
     assert nothing == "No message matches. There is no destination 'shop'; known are crm, and HOST:PORT of unregistered targets.\n"
     assert "no cause 'x'; 'milepost notifications dead-letters' names" in shell.ok("notifications", "list", "--cause", "x").out
     assert shell.ok("notifications", "list", "--destination", "crm").out == "No message matches.\n"
+    assert shell.ok("notifications", "replay", "--destination", "crm", "--dry-run").out == "0 would be sent again.\n"
+    assert "sent again. There is no destination 'shop'" in shell.ok("notifications", "replay", "--destination", "shop", "--dry-run").out

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from tests.applications.notifications.partners import Partner, VirtualClock, answers, message, service
 
 import milepost as mp
@@ -102,6 +103,21 @@ def test_counting_is_pure_and_leaves_other_routes_alone() -> None:
     before = Figures()
     after = count(before, [line(7, "s", "http://h/"), {**line(8, "s", "http://h/"), "route": "parcels"}], ROUTE, {}, Starts())
     assert (before.seq, before.senders, after.seq, after.senders["s"].accepted) == (0, {}, 8, 1)
+
+
+@pytest.mark.parametrize(
+    ("details", "said"),
+    [
+        ({"message": "no such thing", "statusCode": 404}, "HTTP 404 Not Found: no such thing"),
+        ({"message": "HTTP 404 Not Found", "statusCode": 404}, "HTTP 404 Not Found"),
+        ({"message": "h:80: no whole answer within 10 s"}, "h:80: no whole answer within 10 s"),
+        ({"statusCode": 500}, "HTTP 500 Internal Server Error: SERVER_ERROR"),
+    ],
+)
+def test_the_last_error_begins_with_the_status_that_the_partner_answered(details: dict[str, Any], said: str) -> None:
+    error = {"attempt_number": 1, "error_details": details, "error_category": "SERVER_ERROR"}
+    failed = line(1, "s", "http://h/", "rejected", status="REJECTED", claimed_at=_at(1, 0), at=_at(1, 1), **error)
+    assert count(Figures(), [failed], ROUTE, {"http://h/": "h"}, Starts()).destinations["h"].last_error == said
 
 
 def test_tries_have_a_rate_and_percentiles_of_the_last_hour_and_a_day_is_kept() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -168,6 +169,9 @@ def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
         click.echo()
         columns = ("attemptNumber", "timestamp", "errorCategory", "httpStatus", "responseTime", "nextRetryTimestamp")
         mp.print_table(columns, [tuple(entry[name] for name in columns) for entry in found["retryHistory"]])
+    if found["status"] in ("MAX_RETRIES_EXCEEDED", "REJECTED"):
+        click.echo("\nIt is a dead letter. When its cause is mended, send it again (--body TEXT: with another body):")
+        click.echo(f"  milepost notifications replay {shlex.quote(found['key'])} --by YOU --reason '…'")
 
 
 @application.command(ledger="write")
@@ -228,8 +232,9 @@ def replay(
         mp.print_json(report)
         return
     done = f"{report.matched:,} would be sent again" if dry_run else f"{report.replayed:,} of {report.matched:,} sent again"
-    click.echo(f"{done}{', and there are more: repeat the command' if report.more else ''}.")
-    for title, counts in (("sender", report.senders), ("destination", report.destinations)):
+    more = ", and there are more: repeat the command" if report.more else ""
+    click.echo(f"{done}{more}.{'' if report.matched else _hint(app, chosen)}")
+    for title, counts in (("sender", report.senders), ("destination", report.destinations)) if report.matched else ():
         mp.print_table((title, "messages"), list(counts.items())[:20], right=("messages",))
     _say_held(app, list(report.destinations))
 
@@ -424,13 +429,12 @@ def _result(record: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _why(view: dict[str, Any]) -> str:
-    """The reason of a destination's state; none for one that is well."""
-    if view["state"] in ("healthy", "draining"):
-        ended = view["ended_outage"]
-        return "" if ended is None else ended_text(ended, _local(ended["ended_at"]))
+    """The reason of a destination's state, and how its last outage has ended; none for one that is well."""
     breaker = view["breaker"]
     stopped = breaker and f"its breaker is {breaker['state']}; the last failure: {breaker['error']}"
-    return _pause(view) or view["fault"] or stopped or view["last_error"] or ""
+    reason = "" if view["state"] in ("healthy", "draining") else _pause(view) or view["fault"] or stopped or view["last_error"] or ""
+    ended = view["ended_outage"]
+    return "; ".join(filter(None, (reason, "" if ended is None else ended_text(ended, _local(ended["ended_at"])))))
 
 
 def _seconds(value: float | None) -> str | None:

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 import milepost as mp
+from milepost.applications.notifications.outcomes import status_line
 
 MOST_SENDERS, MOST_DESTINATIONS = 200, 100
 OTHER = "(other)"
@@ -237,7 +238,7 @@ def _count_try(sender: SenderFigures, destination: DestinationFigures, line: Map
     if failed:
         hour.failed += 1
         destination.last_failure = line["at"]
-        destination.last_error = _short(str(line["error_details"].get("message") or line["error_category"]))
+        destination.last_error = _short(_error_text(line))
     else:
         hour.succeeded += 1
         destination.last_success = line["at"]
@@ -250,6 +251,14 @@ def _with_one(counts: list[int], bounds: tuple[float, ...], value: float) -> lis
     counts = counts or [0] * (len(bounds) + 1)
     counts[bisect_left(bounds, value)] += 1
     return counts
+
+
+def _error_text(line: Mapping[str, Any]) -> str:
+    """The error of a try for people. The message of a refused request is the partner's own text: alone it may say nothing."""
+    details = line["error_details"]
+    message = str(details.get("message") or line["error_category"])
+    status = None if details.get("statusCode") is None else status_line(details["statusCode"])
+    return message if status is None or status == message else f"{status}: {message}"
 
 
 def _hour(destination: DestinationFigures, hour: int) -> HourFigures:
