@@ -61,7 +61,10 @@ def test_the_worklist_and_a_claim_by_command(folder: Folder) -> None:
     refused = folder("claim", "10.1002/a", "--by", "Bob")
     assert refused.code != 0
     assert "claimed by Ann Lee" in refused.err
-    shown = folder("worklist").out
+    printed = folder("worklist")
+    assert "milepost deposits deposited DOI --handle HANDLE --by YOU" in printed.err
+    assert "milepost deposits requeue DOI --by YOU" in printed.err
+    shown = printed.out
     assert "at submit: DSpace answered 422" in shown
     assert "claimed by Ann Lee since" in shown
     page = json.loads(folder("worklist", "--json").out)

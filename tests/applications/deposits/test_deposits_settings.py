@@ -56,6 +56,13 @@ def test_everything_that_is_missing_is_named_in_one_error() -> None:
         assert missing in said
 
 
+def test_the_address_of_the_dashboard_is_a_url() -> None:
+    table = tomllib.loads(SAMPLE)["deposits"]
+    table["mail"]["dashboard"] = "milepost.example.org"
+    with pytest.raises(mp.ConfigMistake, match=r"\[deposits.mail\] dashboard is 'milepost.example.org': write the URL that people open"):
+        check_settings(application.configured(table, {}).settings)
+
+
 def test_the_submission_service_needs_a_place_to_search() -> None:
     table = tomllib.loads(SAMPLE)["deposits"]
     table["submit"] = {"dss": {"queue": "q", "results": "r", "system": "DSpace@MIT", "source": "wiley"}, "collection": "1/2"}

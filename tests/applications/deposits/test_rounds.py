@@ -136,7 +136,7 @@ def test_a_file_that_was_just_written_is_waited_for_once(
 
 @pytest.mark.parametrize("status", list(mp.Status))
 def test_every_status_has_a_word_of_the_document(status: mp.Status) -> None:
-    words = {"Processing", "Success", "Failed and will retry", "Failed after too many attempts", "Cancelled"}
+    words = {"Processing", "Success", "Failed and will retry", "Failed after too many attempts", "Abandoned"}
     assert word_of(status) in words
     assert counts_by_word({status: 3})[word_of(status)] == 3
 

@@ -119,7 +119,8 @@ def digests_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
     if waiting:
         error = (waiting[0]["error"] or {}).get("message", "no error is recorded")
         cure = "mend [deposits.mail]; digests are kept, and those that were refused are sent again by 'milepost retry'"
-        yield mp.Finding("warn", "deposits", f"{len(waiting)} digests could not be mailed: {error}", cure)
+        digests = f"{len(waiting)} {'digest' if len(waiting) == 1 else 'digests'}"
+        yield mp.Finding("warn", "deposits", f"{digests} could not be mailed: {error}", cure)
 
 
 @application.service("late-deposits", every="15m")

@@ -70,7 +70,8 @@ class MailSettings(mp.AppSettings, frozen=True):
     """The table [deposits.mail]: where digests go. `smtp` is smtp://HOST:PORT; `ses` is a region of Amazon SES instead. The password of an
     SMTP user is in the environment variable `password_env`. `owners` are the addresses for DOIs that begin with a prefix, such as
     "10.1002"; all others go to `to`. In continuous mode a digest is sent `every` so often; in rounds, after each run. The `first` digest of a ledger
-    begins so long ago: what happened earlier is not mailed."""
+    begins so long ago: what happened earlier is not mailed. `dashboard` is the URL at which people open the dashboard: digests then link to
+    the page of manual deposits."""
 
     smtp: str | None = None
     ses: str | None = None
@@ -80,6 +81,7 @@ class MailSettings(mp.AppSettings, frozen=True):
     owners: dict[str, tuple[str, ...]] = {}
     every: str = "1d"
     first: str = "7d"
+    dashboard: str = ""
 
 
 class DepositsSettings(mp.AppSettings, frozen=True):
@@ -165,5 +167,9 @@ def check_settings(settings: DepositsSettings, environment: Mapping[str, str] | 
         wrong.append("[deposits.submit] has both dspace and dss: leave one of them out")
     if settings.content and "{doi}" not in settings.content:
         wrong.append("[deposits] content has no {doi}: write the PDF's URL with {doi} where the DOI belongs")
+    if settings.mail is not None and settings.mail.dashboard and not settings.mail.dashboard.startswith(("http://", "https://")):
+        wrong.append(
+            f"[deposits.mail] dashboard is {settings.mail.dashboard!r}: write the URL that people open, such as https://milepost.example.org"
+        )
     if wrong:
         raise mp.ConfigMistake(f"milepost.toml: {'; '.join(wrong)}")

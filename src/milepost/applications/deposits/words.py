@@ -1,4 +1,4 @@
-"""Statuses of a DOI in the words of librarians: Processing, Success, Failed and will retry, Failed after too many attempts."""
+"""Statuses of a DOI in the words of librarians: Processing, Success, Failed and will retry, Failed after too many attempts, Abandoned."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping
 import milepost as mp
 
 PROCESSING, SUCCESS, RETRIES, FAILED = "Processing", "Success", "Failed and will retry", "Failed after too many attempts"
-CANCELLED = "Cancelled"
-WORDS = (PROCESSING, SUCCESS, RETRIES, FAILED, CANCELLED)
+ABANDONED = "Abandoned"
+WORDS = (PROCESSING, SUCCESS, RETRIES, FAILED, ABANDONED)
 
 _ENDS = {
     mp.Status.COMPLETED: SUCCESS,
     mp.Status.RETRY_SCHEDULED: RETRIES,
     mp.Status.MAX_RETRIES_EXCEEDED: FAILED,
     mp.Status.REJECTED: FAILED,
-    mp.Status.CANCELLED: CANCELLED,
+    mp.Status.CANCELLED: ABANDONED,
 }
 NOTES = frozenset(reason.value for reason in (mp.Reason.NOTED, mp.Reason.KEPT, mp.Reason.LATE, mp.Reason.OVERDUE, mp.Reason.UNDECIDED))
 """Reasons of history lines that change no status: a late result or a claim, for example, is only noted."""
@@ -27,8 +27,8 @@ def word_of(status: str) -> str:
 
 
 def counts_by_word(statuses: Mapping[str, int]) -> dict[str, int]:
-    """How many DOIs each word stands for, in the usual order; "Cancelled" only where there are any."""
+    """How many DOIs each word stands for, in the usual order; "Abandoned" only where there are any."""
     found = dict.fromkeys(WORDS, 0)
     for status, count in statuses.items():
         found[word_of(status)] += count
-    return {word: count for word, count in found.items() if count or word != CANCELLED}
+    return {word: count for word, count in found.items() if count or word != ABANDONED}

@@ -96,13 +96,28 @@ def test_after_each_run_one_mail_says_what_was_deposited_what_is_retried_and_wha
     assert len(mails.mails) == 2
 
 
+def test_a_mail_links_to_the_page_of_manual_deposits_where_its_address_is_known(
+    make_scene: MakeScene, ledger_url: str, crossref: CrossrefStandIn, mails: MailServer
+) -> None:
+    crossref.everything = True
+    mail = mail_settings(mails, dashboard="https://milepost.example.org/base/")
+    scene = make_scene(ledger_url, mail=mail, attempts=AttemptSettings(content=1))
+    scene.deliver("list.csv", f"{NEVER}\n")
+    scene.round()
+    [sent] = mails.mails
+    assert "on the page of manual deposits, https://milepost.example.org/base/deposits/worklist, or with\n" in text_of(sent)
+    html = sent.message.get_body(("html",))
+    assert html is not None
+    assert '<a href="https://milepost.example.org/base/deposits/worklist">the page of manual deposits</a>' in html.get_content()
+
+
 def test_a_mail_that_cannot_be_sent_is_kept_and_sent_later(scene: DepositsScene, mails: MailServer) -> None:
     mails.replies["DATA"] = ["451 try again later"]
     scene.round()
     assert not mails.mails
     [finding] = digests_check(scene.app)
     assert finding.level == "warn"
-    assert "1 digests could not be mailed" in finding.what
+    assert "1 digest could not be mailed" in finding.what
     assert scene.ledger.act("resend", "deposits-digests", statuses=["RETRY_SCHEDULED"], by="ops", reason="the server is back").done == 1
     scene.ledger.run(until_idle=0)
     [mail] = mails.mails

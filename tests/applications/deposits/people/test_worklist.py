@@ -14,6 +14,7 @@ from tests.applications.deposits.submit_scene import SubmitScene, submit_scene
 
 import milepost as mp
 from milepost.applications.deposits.acts import abandon, mark_deposited, requeue
+from milepost.applications.deposits.digest.entries import advice_of
 from milepost.applications.deposits.people.claims import claim, release
 from milepost.applications.deposits.people.doi_view import moments_of
 from milepost.applications.deposits.people.worklist import page_bounds, whole_worklist, worklist_csv, worklist_page
@@ -48,13 +49,32 @@ def test_the_list_has_each_failed_doi_with_error_and_advice_the_latest_first(sce
     assert (page.waiting, page.found, page.first, [one.doi for one in page.deposits]) == (2, 2, 1, [UNKNOWN, REFUSED])
     unknown, refused = page.deposits
     assert (unknown.stage, unknown.title, unknown.search_first) == ("submit", f"On {UNKNOWN}", True)
-    assert unknown.advice.startswith("Search DSpace for the DOI first")
+    assert unknown.advice == (
+        "When DSpace answers again, requeue it. To deposit it by hand instead, search DSpace for the DOI first: a try may have succeeded."
+    )
     assert (refused.search_first, refused.advice) == (False, "Deposit it by hand.")
     assert "422" in refused.error
     searched = worklist_page(scene.app, search=f"https://doi.org/{REFUSED.upper()}")
     assert (searched.waiting, searched.found, [one.doi for one in searched.deposits]) == (2, 1, [REFUSED])
     assert worklist_page(scene.app, search="002/unk").found == 1
     assert worklist_page(scene.app, search="nothing").deposits == []
+
+
+@pytest.mark.parametrize(
+    ("category", "stage", "advice"),
+    [
+        (
+            "DSPACE_LOGIN",
+            "submit",
+            "When the user and password that Milepost has for DSpace are right, requeue it. To deposit it by hand instead, search",
+        ),
+        ("NO_COLLECTION", "submit", "When the collection in Milepost's settings is right, requeue it. Or deposit it by hand."),
+        ("CHECKSUM_MISMATCH", "submit", "Search DSpace for the DOI first: the last try may have succeeded."),
+        ("DSPACE_UNAVAILABLE", "content", "Fetch the PDF from the publisher by hand"),
+    ],
+)
+def test_a_doi_that_is_not_at_fault_is_requeued_when_the_cause_is_mended(category: str, stage: str, advice: str) -> None:
+    assert advice_of({"category": category, "message": "no"}, stage).startswith(advice)
 
 
 def test_pages_follow_each_other_and_a_doi_that_leaves_moves_no_other_past_them(scene: SubmitScene) -> None:

@@ -47,6 +47,9 @@ def _print(page: WorklistPage, search: str, limit: int) -> None:
         else ""
     )
     click.echo(f"{page.waiting:,} {'DOI needs' if page.waiting == 1 else 'DOIs need'} a manual deposit{found}{shown}", err=True)
+    if page.deposits:
+        click.echo("deposited by hand: milepost deposits deposited DOI --handle HANDLE --by YOU --reason '…'", err=True)
+        click.echo("try it again:      milepost deposits requeue DOI --by YOU --reason '…'", err=True)
     if page.after is not None:
         again = ["--search", search] if search else []
         again += ["--limit", f"{limit}"] if limit != PAGE else []

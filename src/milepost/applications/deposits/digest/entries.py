@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from milepost.applications.deposits.acts import may_be_deposited
-from milepost.applications.deposits.route import CONTENT, METADATA
+from milepost.applications.deposits.dspace.errors import CollectionUnknown, DSpaceLoginFailed, DSpaceUnavailable
+from milepost.applications.deposits.route import CONTENT, METADATA, SUBMIT
 from milepost.applications.deposits.words import FAILED, NOTES, RETRIES, SUCCESS, word_of
 
 _ADVICE = {
@@ -17,6 +18,13 @@ _ADVICE = {
     CONTENT: "Fetch the PDF from the publisher by hand, and deposit it with its metadata.",
 }
 _SUBMIT = "Deposit it by hand."
+_MENDED = {
+    DSpaceLoginFailed.category: "When the user and password that Milepost has for DSpace are right",
+    CollectionUnknown.category: "When the collection in Milepost's settings is right",
+    DSpaceUnavailable.category: "When DSpace answers again",
+}
+"""Errors at the submit stage that are no fault of the DOI, and what has to be mended."""
+_SEARCH_INSTEAD = "To deposit it by hand instead, search DSpace for the DOI first: a try may have succeeded."
 _SEARCH_FIRST = "Search DSpace for the DOI first: the last try may have succeeded. Deposit it by hand only if it is not there."
 
 
@@ -69,7 +77,11 @@ def entry_of(line: Mapping[str, Any], view: Mapping[str, Any] | None, *, rounds:
 
 def advice_of(error: dict[str, Any] | None, stage: str) -> str:
     """The advice to a person about a DOI that failed at this stage with this error."""
-    return _SEARCH_FIRST if may_be_deposited(error, stage) else _ADVICE.get(stage, _SUBMIT)
+    search_first = may_be_deposited(error, stage)
+    mended = _MENDED.get((error or {}).get("category", "")) if stage == SUBMIT else None
+    if mended is not None:
+        return f"{mended}, requeue it. {_SEARCH_INSTEAD if search_first else 'Or deposit it by hand.'}"
+    return _SEARCH_FIRST if search_first else _ADVICE.get(stage, _SUBMIT)
 
 
 def _message(line: Mapping[str, Any]) -> str:

@@ -13,20 +13,21 @@ from milepost.subscribers.email import Mail, MailAttachment
 SHOWN = 100
 """Most DOIs of one kind in the text of a mail; the CSV has all."""
 COLUMNS = ("doi", "status", "handle", "title", "stage", "attempts", "error", "what to do")
-_AFTERWARDS = "After a manual deposit, note its handle on the page of manual deposits, or with"
+_PAGE = "the page of manual deposits"
 _COMMAND = "milepost deposits deposited DOI --handle HANDLE --by YOU --reason '…'"
 _MUTED, _RED, _GREEN, _AMBER = "#5b6470", "#b42318", "#1e7a3c", "#9a6700"
 
 
-def mail_of(digest: Digest, sender: str) -> Mail:
-    """The mail of a digest."""
+def mail_of(digest: Digest, sender: str, dashboard: str = "") -> Mail:
+    """The mail of a digest. It links to the page of manual deposits where the URL of the dashboard is known."""
+    page = f"{dashboard.rstrip('/')}/deposits/worklist" if dashboard else ""
     return Mail(
         id=digest.id,
         sender=sender,
         to=digest.to,
         subject=subject_of(digest),
-        text=text_of(digest),
-        html=html_of(digest),
+        text=text_of(digest, page),
+        html=html_of(digest, page),
         attachments=[MailAttachment("deposits.csv", csv_of(digest), "text/csv")],
     )
 
@@ -44,8 +45,8 @@ def subject_of(digest: Digest) -> str:
     return f"Deposits{f' {digest.owner}' if digest.owner else ''}: {', '.join(parts)}"
 
 
-def text_of(digest: Digest) -> str:
-    """For programs that show text."""
+def text_of(digest: Digest, page: str = "") -> str:
+    """For programs that show text. `page` is the URL of the manual deposits, if it is known."""
     parts = [subject_of(digest), *digest.notes]
     if digest.manual:
         lines = []
@@ -61,19 +62,22 @@ def text_of(digest: Digest) -> str:
     parts.append("\n".join(["ALL DOIS", *(f"  {word}: {count:,}" for word, count in digest.counts.items())]))
     parts.append("The attached CSV has every DOI of this digest.")
     if digest.manual:
-        parts.append(f"{_AFTERWARDS}\n  {_COMMAND}")
+        parts.append(f"After a manual deposit, note its handle on {_PAGE}{page and f', {page}'}, or with\n  {_COMMAND}")
     return "\n\n".join(parts) + "\n"
 
 
-def html_of(digest: Digest) -> str:
-    """For programs that show HTML: one column, no pictures, nothing from elsewhere."""
+def html_of(digest: Digest, page: str = "") -> str:
+    """For programs that show HTML: one column, no pictures, nothing from elsewhere. `page` is the URL of the manual deposits, if it is
+    known."""
     sections = [
         _section("Needs a manual deposit", _RED, digest.manual, lambda entry: f"{escape(_failed(entry))}<br><b>{escape(entry.advice)}</b>"),
         _section("Will be retried", _AMBER, digest.retries, lambda entry: f"{escape(_failed(entry))}<br>Next try {escape(_when(entry))}"),
         _section("Deposited", _GREEN, digest.deposited, _deposited_html),
     ]
     notes = "".join(f'<p style="margin:0 0 12px;color:{_MUTED};word-break:break-word">{escape(one)}</p>' for one in digest.notes)
-    afterwards = f' {_AFTERWARDS}<br><code style="word-break:break-word">{escape(_COMMAND)}</code>' if digest.manual else ""
+    link = f'<a href="{escape(page)}">{_PAGE}</a>' if page else _PAGE
+    command = f'<code style="word-break:break-word">{escape(_COMMAND)}</code>'
+    afterwards = f" After a manual deposit, note its handle on {link}, or with<br>{command}" if digest.manual else ""
     counts = "".join(
         f'<tr><td style="padding:2px 16px 2px 0;color:{_MUTED}">{escape(word)}</td>'
         f'<td style="padding:2px 0;text-align:right">{count:,}</td></tr>'

@@ -31,7 +31,7 @@ def digests_route(settings: DepositsSettings, open_with: OpenTransport = open_tr
             return mp.NotYet(after="1h", note="[deposits.mail] is not set")
         digest = msgspec.convert(item.input["digest"], Digest)
         try:
-            receipt = open_with(mail).send(mail_of(digest, mail.sender))
+            receipt = open_with(mail).send(mail_of(digest, mail.sender, mail.dashboard))
         except MailRefused as error:
             return mp.Reject(str(error), category="MAIL_REFUSED")
         except MailNotSent as error:
