@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import pkgutil
 import sys
 import traceback
 from collections.abc import Sequence
@@ -49,6 +50,13 @@ def load_application(spec: str) -> Application[Any]:
     return next(iter(found.values()))
 
 
+def shipped_applications() -> list[str]:
+    """The names of the applications that come with Milepost, for messages. None is imported."""
+    found = importlib.util.find_spec(APPLICATIONS)
+    places = found.submodule_search_locations if found is not None else None
+    return sorted(one.name for one in pkgutil.iter_modules(places) if one.ispkg)
+
+
 def _named(name: str) -> Application[Any]:
     module = f"{APPLICATIONS}.{name.replace('-', '_')}"
     if name.isidentifier() and importlib.util.find_spec(module) is not None:
@@ -60,8 +68,8 @@ def _named(name: str) -> Application[Any]:
         points = entry_points(group=APPLICATIONS, name=name)
         if not points:
             raise ConfigMistake(
-                f"there is no application {name!r}; write the name of one that comes with Milepost or is installed, a file such as"
-                f" {name}.py, or module:NAME ('milepost init --application {name}' writes a small one)"
+                f"there is no application {name!r}; write one that comes with Milepost ({', '.join(shipped_applications())}), the name of"
+                f" one that is installed, a file such as {name}.py, or module:NAME ('milepost init --application {name}' writes a small one)"
             )
         try:
             found = next(iter(points)).load()

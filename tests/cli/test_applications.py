@@ -28,11 +28,36 @@ def test_its_commands_are_a_group_of_its_name(desk) -> None:
 
 
 def test_its_help_is_there_and_in_milepost_s_own(desk) -> None:
-    assert "Applications:\n  parcels-desk" in desk.ok("--help").out
+    assert "Applications:\n  parcels-desk  Parcels that are weighed." in desk.ok("--help").out
     told = desk.ok("parcels-desk", "--help").out
     assert "Parcels that are weighed." in told
     assert "hand-in  Hand in a parcel." in told
     assert "--grams INTEGER" in desk.ok("parcels-desk", "hand-in", "--help").out
+
+
+def test_help_is_shown_although_an_application_is_missing(bare) -> None:
+    bare.write("milepost.toml", 'applications = ["notification"]\n')
+    shown = " ".join(bare.ok("--help").out.split())
+    assert "Applications: notification It cannot be used: there is no application 'notification'" in shown
+    assert "comes with Milepost (deposits, notifications, postingest)" in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("stats", "No such command 'stats'. Did you mean 'status'?"),
+        ("parcel-desk", "No such command 'parcel-desk'. Did you mean 'parcels-desk'?"),
+        (
+            "deposits",
+            "No such command 'deposits'. The application deposits is not in use in this folder: name it in milepost.toml,"
+            ' applications = ["deposits"].',
+        ),
+        ("xyzzy", "No such command 'xyzzy'."),
+    ],
+)
+def test_a_command_that_does_not_exist_names_a_similar_one(desk, name: str, said: str) -> None:
+    answer = desk(name)
+    assert (answer.code, answer.err.strip().splitlines()[-1]) == (2, f"Error: {said}")
 
 
 def test_a_command_that_reads_makes_no_ledger_and_one_that_returns_a_number_ends_with_it(desk) -> None:

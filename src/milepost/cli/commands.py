@@ -25,14 +25,45 @@ class Sectioned(click.Group):
         defined = vars(import_module(MODULES[cmd_name])).values()
         return next(value for value in defined if isinstance(value, click.Command) and value.name == cmd_name)
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
+            # click looks for similar names only among commands that were imported.
+            ctx.fail(f"No such command {name!r}.{_similar(name, self.list_commands(ctx))}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, members in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, command.get_short_help_str(62)) for name in members if (command := self.get_command(ctx, name))])
-        named = _applications()
-        if named:
+        specs = CliSettings().application_specs
+        if specs:
             with formatter.section("Applications"):
-                formatter.write_dl([(name, f"The commands of {name}.") for name in named])
+                formatter.write_dl([_name_and_summary(spec) for spec in specs])
+
+
+def _similar(name: str, names: list[str]) -> str:
+    """What a person may have meant by a command that does not exist; empty if nothing is similar."""
+    from difflib import get_close_matches
+
+    from milepost.route_files import shipped_applications
+
+    if name in shipped_applications():
+        return f' The application {name} is not in use in this folder: name it in milepost.toml, applications = ["{name}"].'
+    found = get_close_matches(name, names, 1)
+    return f" Did you mean {found[0]!r}?" if found else ""
+
+
+def _name_and_summary(spec: str) -> tuple[str, str]:
+    """An application for the help. One that cannot be imported is listed all the same, so that the help is shown."""
+    from milepost.core.errors import MilepostError
+    from milepost.route_files import load_application
+
+    try:
+        found = load_application(spec)
+    except MilepostError as error:
+        return spec, f"It cannot be used: {error}"
+    return found.name, found.summary or f"The commands of {found.name}."
 
 
 def _applications() -> list[str]:
@@ -63,6 +94,7 @@ def _application(name: str) -> click.Command | None:
 def cli(ctx: click.Context, ledger: str | None, routes: tuple[str, ...]) -> None:
     """Milepost sees every item through.
 
-    Items travel a route of stages; one ledger says where each of them is. Start with 'milepost init' or 'milepost demo'.
+    Items travel a route of stages; one ledger says where each of them is. Settings are read from milepost.toml in the current folder. Start
+    with 'milepost init' or 'milepost demo'.
     """
     ctx.obj = CliSettings(ledger=ledger, routes=routes)

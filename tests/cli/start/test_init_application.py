@@ -49,4 +49,4 @@ def test_nothing_is_overwritten(bare) -> None:
     bare.ok("init", "--application", "books")
     answer = bare("init", "--application", "books")
     assert answer.code == 1
-    assert "books.py, templates/books.html, milepost.toml already exists" in answer.err
+    assert "books.py, templates/books.html, milepost.toml already exist in" in answer.err

@@ -89,7 +89,8 @@ def _application(name: str) -> dict[str, str]:
 def _write(folder: Path, files: dict[str, str]) -> None:
     there = [name for name in files if (folder / name).exists()]
     if there:
-        raise MilepostError(f"{', '.join(there)} already exists in {folder.resolve()} and is not overwritten; choose another folder")
+        exist, are = ("exists", "is") if len(there) == 1 else ("exist", "are")
+        raise MilepostError(f"{', '.join(there)} already {exist} in {folder.resolve()} and {are} not overwritten; choose another folder")
     try:
         for name, text in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
