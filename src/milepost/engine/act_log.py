@@ -1,4 +1,7 @@
-"""Log of operator acts (who, what, which items, why), and the selection of items by which an interrupted act continues."""
+"""Log of operator acts (who, what, which items, why), and the selection of items by which an interrupted act continues.
+
+The line that an act makes in each item's history is another thing: `core.operators` makes it, with the same name and reason.
+"""
 
 from __future__ import annotations
 
