@@ -44,22 +44,22 @@ def _with_ledger(name: str, part: CommandPart) -> Callable[..., Any]:
     @functools.wraps(part.function)
     def run(given: CliSettings, **options: Any) -> Any:
         with given.context(act=writes, create=writes) as ctx:
-            work = functools.partial(_work, given, ctx, f"{name} {part.name}") if writes else None
+            work = functools.partial(_work, given, ctx) if writes else None
             return part.function(_named(given, name).on(ctx, work=work), **options)
 
     return run
 
 
-def _work(given: CliSettings, ctx: Context, command: str, until_idle: float) -> None:
-    """Run workers, resender and subscribers in the foreground until idle, for a command that works by itself. A signal ends the command, after
-    the running work."""
+def _work(given: CliSettings, ctx: Context, until_idle: float) -> None:
+    """Run workers, resender and subscribers in the foreground until idle, for a command that works by itself and reports on it. A signal ends
+    the command, after the running work."""
     from milepost.cli.work.foreground import run
     from milepost.runners.logs import logs
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         with logs(os.environ.get("MILEPOST_LOG", "text")):
-            ended_by = run(ctx, {"worker", "resender", "relay"}, given.subscribers(), until_idle, command, given.signer(), given.grace_ms())
+            ended_by = run(ctx, {"worker", "resender", "relay"}, given.subscribers(), until_idle, None, given.signer(), given.grace_ms())
     finally:
         # Outside of work a signal ends the command at once.
         for number, handler in before.items():

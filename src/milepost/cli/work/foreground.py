@@ -41,14 +41,14 @@ def run(
     roles: Iterable[str],
     subscribers: Sequence[Subscriber],
     until_idle: float | None,
-    name: str,
+    name: str | None,
     signer: Signer | None = None,
     grace_ms: int | None = None,
     applications: Sequence[ConfiguredApplication[Any]] = (),
     watches: Sequence[Service] = (),
 ) -> int | None:
-    """Work until a signal arrives or until idle; print what runs, and at the end how many items ended. Returns the number of the signal that
-    ended it; None: it was idle."""
+    """Work until a signal arrives or until idle. The command of this `name` prints what runs, and at the end how many items ended; None: the
+    caller has a report of its own. Returns the number of the signal that ended it; None: it was idle."""
     from milepost.application.installation import services
     from milepost.core.values.durations import short_span
     from milepost.runners.process import tune_garbage_collection
@@ -60,13 +60,15 @@ def run(
     received = stop_on_signal(station.stop)
     receivers = f"; events to {', '.join(subscriber.name for subscriber in subscribers)}" if subscribers else ""
     until = "until idle" if until_idle is not None else "until Ctrl-C"
-    say(f"milepost {name}: {', '.join(ctx.plans)} on {ctx.ledger.url}{receivers}; {until}")
+    if name is not None:
+        say(f"milepost {name}: {', '.join(ctx.plans)} on {ctx.ledger.url}{receivers}; {until}")
     before, began = _ended(ctx), monotonic()
     station.run(until_idle_s=until_idle)
-    # A count can shrink: an operator may have restarted items that had ended.
-    ended = {word: n - before.get(word, 0) for word, n in _ended(ctx).items() if n > before.get(word, 0)}
-    counted = ", ".join(f"{n:,} {word}" for word, n in ended.items()) or "no item ended"
-    say(f"milepost {name}: stopped after {short_span((monotonic() - began) * 1000)}: {counted}")
+    if name is not None:
+        # A count can shrink: an operator may have restarted items that had ended.
+        ended = {word: n - before.get(word, 0) for word, n in _ended(ctx).items() if n > before.get(word, 0)}
+        counted = ", ".join(f"{n:,} {word}" for word, n in ended.items()) or "no item ended"
+        say(f"milepost {name}: stopped after {short_span((monotonic() - began) * 1000)}: {counted}")
     return received[0] if received else None
 
 
