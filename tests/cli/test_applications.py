@@ -35,11 +35,11 @@ def test_its_help_is_there_and_in_milepost_s_own(desk) -> None:
     assert "--grams INTEGER" in desk.ok("parcels-desk", "hand-in", "--help").out
 
 
-def test_help_is_shown_although_an_application_is_missing(bare) -> None:
-    bare.write("milepost.toml", 'applications = ["notification"]\n')
+def test_help_says_what_applications_are_for_and_is_shown_although_one_is_missing(bare) -> None:
+    bare.write("milepost.toml", 'applications = ["deposits", "no-such", "nowhere.py"]\n')
     shown = " ".join(bare.ok("--help").out.split())
-    assert "Applications: notification It cannot be used: there is no application 'notification'" in shown
-    assert "comes with Milepost (deposits, notifications, postingest)" in shown
+    assert "Applications: deposits Every DOI of a publisher's master list is deposited once" in shown
+    assert "no-such The commands of no-such. nowhere.py It cannot be used: there is no " in shown
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,7 @@ def test_settings_that_are_wrong_are_told_with_their_field(desk) -> None:
     ("toml", "told"),
     [
         ('applications = ["no-such"]', "there is no application 'no-such'"),
+        ('applications = ["notification"]', "write one that comes with Milepost (deposits, notifications, postingest), the name of"),
         ('applications = ["desk.py:none"]', "desk.py has no application 'none'; it has application"),
         (
             'applications = ["desk.py", "desk.py"]',

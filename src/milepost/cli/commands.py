@@ -55,7 +55,9 @@ def _similar(name: str, names: list[str]) -> str:
 
 
 def _name_and_summary(spec: str) -> tuple[str, str]:
-    """An application for the help. One that cannot be imported is listed all the same, so that the help is shown."""
+    """An application for the help. One that comes with Milepost is not imported for it. The help is shown although one cannot be loaded."""
+    if is_name(spec):
+        return spec, _first_sentence(spec) or f"The commands of {spec}."
     from milepost.core.errors import MilepostError
     from milepost.route_files import load_application
 
@@ -64,6 +66,17 @@ def _name_and_summary(spec: str) -> tuple[str, str]:
     except MilepostError as error:
         return spec, f"It cannot be used: {error}"
     return found.name, found.summary or f"The commands of {found.name}."
+
+
+def _first_sentence(name: str) -> str:
+    """What an application that comes with Milepost is for, by the docstring of its package; empty if there is none of this name."""
+    import ast
+    from pathlib import Path
+
+    place = Path(__file__).parents[1] / "applications" / name.replace("-", "_") / "__init__.py"
+    text = ast.get_docstring(ast.parse(place.read_text(encoding="utf-8"))) if place.is_file() else None
+    said = "" if text is None else text.partition(".")[0].removeprefix(f"{name.capitalize()}: ")
+    return said and f"{said[0].upper()}{said[1:]}."
 
 
 def _applications() -> list[str]:
