@@ -16,7 +16,7 @@ from milepost.core.routes.route import Limits, Route
 from milepost.core.status import Reason, Status
 from milepost.engine.act_log import all_acts
 from milepost.engine.acts.controls import close_breakers
-from milepost.engine.breakers import breaker_views
+from milepost.engine.breakers import BreakerView, breaker_views
 from milepost.engine.context import Context
 from milepost.engine.health.doctor import doctor
 from milepost.engine.metrics.gauges import ledger_families
@@ -28,6 +28,12 @@ from milepost.testing.audit import audit
 from milepost.testing.clock import VirtualClock
 
 SIGNED = {"by": "ops", "reason": "the partner is back"}
+
+
+@pytest.mark.parametrize(("trips", "said"), [(1, "is open; the last"), (2, "is open, and has opened 2 times in a row; the last")])
+def test_a_breaker_says_how_often_it_has_opened(trips: int, said: str) -> None:
+    view = BreakerView("r/s/a", "r", "s", "a", "open", None, None, trips, [], "connection refused")
+    assert view.text == f"the breaker of r/s/a {said} failure: connection refused"
 
 
 class Partners:

@@ -33,7 +33,7 @@ class BreakerView(Struct, frozen=True):
     @property
     def text(self) -> str:
         """One sentence, without the times."""
-        again = "" if self.trips == 1 else f", for the {self.trips}th time in a row"
+        again = "" if self.trips == 1 else f", and has opened {self.trips} times in a row"
         return f"the breaker of {self.scope} is {self.state}{again}; the last failure: {self.error}"
 
 

@@ -165,6 +165,17 @@ def test_a_failing_destination_says_its_last_error_and_how_its_outage_ended(shel
     assert re.search(r"crm +failing .* HTTP 404 Not Found.*; the outage ended by ops at ", shown), shown
 
 
+def test_an_open_breaker_says_when_it_probes(shell: Shell, tmp_path: Path) -> None:
+    with Partner(answers(*[503] * 5)) as down:
+        head = (tmp_path / "milepost.toml").read_text().partition("url =")[0]
+        shell.write("milepost.toml", f'{head}url = "{down.url}"\nbreaker = {{ failures = 1, cooldown = "1h" }}\n')
+        run(shell, "send", down.url, "--id", "m-1")
+        shell.ok("work", "--until-idle", "0")
+    said = r"its breaker is open, the next probe is at 20\d\d-.*; the last failure: SERVER_ERROR: HTTP 503 Service Unavailable\n"
+    assert re.search(f"crm +open .*{said}", shell.ok("notifications", "destinations").out)
+    assert re.search(f"It waits for crm: {said}", shell.ok("notifications", "show", "m-1").out)
+
+
 def test_mistakes_are_said_plainly(shell: Shell) -> None:
     for args, text in (
         (("send", "ftp://x/"), "Invalid targetUrl"),

@@ -31,7 +31,9 @@ def opened(bare):
 def test_it_is_shown_and_closed(opened) -> None:
     [one] = opened.ok("breakers", "--json").json["breakers"]
     assert (one["scope"], one["state"]) == ("calls/deliver/b", "open")
-    assert "calls/deliver/b" in opened.ok("breakers").out
+    listed = opened.ok("breakers").out
+    assert "calls/deliver/b" in listed
+    assert " once " in listed
     assert "The breaker of calls/deliver/b is open until" in opened.ok("status").out
     shown = " ".join(opened.ok("show", "calls", "C").out.split())
     assert "connection refused" in shown

@@ -274,7 +274,7 @@ def destinations(app: App, names: tuple[str, ...], as_json: bool) -> None:
             None if one["tries"]["success_rate"] is None else f"{one['tries']['success_rate']:.1%}",
             _seconds(one["tries"]["p50_s"]),
             _seconds(one["tries"]["p95_s"]),
-            _why(one),
+            "; ".join(filter(None, (_why(one), _ended_outage(one)))),
         )
         for one in found
     ]
@@ -429,12 +429,23 @@ def _result(record: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _why(view: dict[str, Any]) -> str:
-    """The reason of a destination's state, and how its last outage has ended; none for one that is well."""
-    breaker = view["breaker"]
-    stopped = breaker and f"its breaker is {breaker['state']}; the last failure: {breaker['error']}"
-    reason = "" if view["state"] in ("healthy", "draining") else _pause(view) or view["fault"] or stopped or view["last_error"] or ""
+    """The reason of a destination's state; none for one that is well."""
+    if view["state"] in ("healthy", "draining"):
+        return ""
+    return _pause(view) or view["fault"] or _breaker(view["breaker"]) or view["last_error"] or ""
+
+
+def _breaker(breaker: dict[str, Any] | None) -> str:
+    if breaker is None:
+        return ""
+    probe = f", the next probe is at {_local(breaker['retry_at'])}" if breaker["state"] == "open" and breaker["retry_at"] else ""
+    return f"its breaker is {breaker['state']}{probe}; the last failure: {breaker['error']}"
+
+
+def _ended_outage(view: dict[str, Any]) -> str:
+    """How the last outage of a destination has ended, for a day."""
     ended = view["ended_outage"]
-    return "; ".join(filter(None, (reason, "" if ended is None else ended_text(ended, _local(ended["ended_at"])))))
+    return "" if ended is None else ended_text(ended, _local(ended["ended_at"]))
 
 
 def _seconds(value: float | None) -> str | None:

@@ -27,7 +27,8 @@ def breakers(given: CliSettings, as_json: bool) -> None:
     rows = []
     for one in found:
         again = one.retry_at or ("under way" if one.probes else "with the next item")
-        rows.append((one.scope, one.state, one.since or "", again, f"{one.trips} times", one.error))
+        opened = "once" if one.trips == 1 else f"{one.trips} times"
+        rows.append((one.scope, one.state, one.since or "", again, opened, one.error))
     print_table(("lane", "state", "since", "next try", "opened", "last failure"), rows)
 
 
