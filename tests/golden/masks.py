@@ -26,7 +26,7 @@ _MASKS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r'(File \\*")[^"]*/', r"\1"),
         (r"(?:\\n|\n) *[~^]+(?=\\n|\n)", ""),
         # What the doctor says of the machine.
-        (r"(\b(?:free_size|size|sqlite|log) +)\d[\d.,]*", r"\1N"),
+        (r"(\b(?:size|sqlite|log) +)\d[\d.,]*", r"\1N"),
         (r'("(?:free_bytes|log_bytes|bytes)": )\d+', r"\g<1>0"),
         (r'("sqlite": ")[\d.]+', r"\1N"),
         (r"\bmilepost \d+\.\d+\.\d+\b", "milepost VERSION"),

@@ -54,6 +54,7 @@ def test_a_message_is_sent_listed_shown_and_replayed(shell: Shell, partner: Part
     shown = shell.ok("notifications", "show", "m-2").out
     assert "CLIENT_ERROR" in shown
     assert "It is a dead letter." in shown
+    assert re.search(r"maxRetriesExceeded +false\n", shown), "as in the JSON"
     assert f"  milepost notifications replay '{listed[0]['key']}' --by YOU --reason '…'\n" in shown
     assert "dead letter" not in shell.ok("notifications", "show", "m-1").out
     assert run(shell, "show", "m-2")["attempts"] == 1

@@ -160,7 +160,8 @@ def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
         mp.print_json(found)
         return
     simple = [(name, value) for name, value in found.items() if value is not None and not isinstance(value, (dict, list))]
-    mp.print_table(("field", "value"), [*simple, *_result(found)])
+    shown = [(name, str(value).lower() if isinstance(value, bool) else value) for name, value in simple]
+    mp.print_table(("field", "value"), [*shown, *_result(found)])
     if found["status"] in ("PENDING", "QUEUED", "WAITING", "RETRY_SCHEDULED"):
         [view] = destination_views(app, [found["destination"]])
         if view["state"] in HELD:

@@ -26,6 +26,7 @@ def doctor(given: CliSettings, as_json: bool) -> int:
     from milepost.engine.health.checks import BAD
     from milepost.engine.health.doctor import doctor as look
     from milepost.engine.health.doctor import health_view
+    from milepost.ports.ledger import MISSING_CAPABILITIES
 
     with given.context() as ctx:
         report = look(ctx)
@@ -35,16 +36,25 @@ def doctor(given: CliSettings, as_json: bool) -> int:
         return code
     facts = table("the ledger", "")
     for name, value in report.facts.items():
-        if name == "problems":
-            continue  # shown below as findings
-        shown_value = f"{value / 1_000_000:,.1f} MB" if name.endswith("bytes") else ", ".join(value) if isinstance(value, list) else value
-        facts.add_row(safe(name.replace("log_bytes", "log").replace("bytes", "size")), safe(shown_value))
+        if name not in ("problems", "lacks"):  # problems are shown below as findings
+            facts.add_row(safe(name.replace("log_bytes", "log").replace("bytes", "size").replace("_", " ")), safe(_shown(name, value)))
+    for capability in report.facts["lacks"]:
+        facts.add_row("note", safe(MISSING_CAPABILITIES[capability]))
     show_table(facts)
     click.echo()
     _findings(report.findings)
     closing = {"ok": "All checks passed.", "warn": "It works, with warnings.", "bad": "Something is wrong."}
     console().print(closing[report.level], style="bold")
     return code
+
+
+def _shown(name: str, value: object) -> object:
+    """A fact about the ledger for people."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return f"{value / 1_000_000:,.1f} MB" if name.endswith("bytes") and isinstance(value, int) else value
 
 
 def _findings(findings: list[Finding]) -> None:
