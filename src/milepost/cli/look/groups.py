@@ -6,7 +6,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import json_option, settings
-from milepost.cli.out import print_table, printed
+from milepost.cli.out import plain, print_table, printed
 
 
 @click.command()
@@ -30,3 +30,6 @@ def groups(given: CliSettings, route: str | None, as_json: bool) -> None:
         sample = group["sample"] if len(group["sample"]) <= 80 else f"{group['sample'][:79]}…"
         rows.append((group["group"], stage, group["category"], f"{group['now']:,}", f"{group['total']:,}", sample))
     print_table(("group", "stage", "kind", "now", "ever", "for example"), rows, right=["now", "ever"])
+    if any(group["now"] for group in found):
+        click.echo("\nWhen a cause is mended, retry its failed items (--dry-run instead of --by and --reason: only count them):")
+        click.echo(f"  milepost retry {plain(route or 'ROUTE')} --group GROUP --by YOU --reason '…'")
