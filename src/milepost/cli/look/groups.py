@@ -31,5 +31,5 @@ def groups(given: CliSettings, route: str | None, as_json: bool) -> None:
         rows.append((group["group"], stage, group["category"], f"{group['now']:,}", f"{group['total']:,}", sample))
     print_table(("group", "stage", "kind", "now", "ever", "for example"), rows, right=["now", "ever"])
     if any(group["now"] for group in found):
-        click.echo("\nWhen a cause is mended, retry its failed items (--dry-run instead of --by and --reason: only count them):")
+        click.echo("\nWhen a cause is mended, retry its failed items (--dry-run only counts them):")
         click.echo(f"  milepost retry {plain(route or 'ROUTE')} --group GROUP --by YOU --reason '…'")
