@@ -19,7 +19,7 @@ from milepost.core.values.difference import FieldDifference
 from milepost.core.values.durations import iso
 from milepost.core.values.refusal import SAID_BEFORE, Refusal
 from milepost.engine.context import Context
-from milepost.engine.pages import query_pages
+from milepost.engine.ledger_pages import query_pages
 from milepost.engine.views.items import SIGNED
 from milepost.ports.documents import ACT, Act, read_all, read_versioned
 from milepost.ports.items import Query, Refused

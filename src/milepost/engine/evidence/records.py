@@ -13,7 +13,7 @@ from milepost.core.errors import LedgerDamaged, LedgerError, MilepostError
 from milepost.core.item import Item
 from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
-from milepost.engine.pages import seal_pages
+from milepost.engine.ledger_pages import seal_pages
 from milepost.engine.views.items import each
 from milepost.evidence.record import blob_name, differences, evidence, kept, seal_record
 from milepost.ports.blobs import Blobs

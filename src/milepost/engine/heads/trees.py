@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from milepost.core.errors import LedgerDamaged, LedgerError
 from milepost.core.history import link
 from milepost.engine.context import Context
-from milepost.engine.pages import line_pages
+from milepost.engine.ledger_pages import line_pages
 from milepost.evidence.heads import Head, proof_of
 from milepost.evidence.merkle import leaf, levels, path, root
 

@@ -17,7 +17,7 @@ from milepost.core.status import LIVE, Status
 from milepost.engine.act_log import enter, finish, signed
 from milepost.engine.apply import Decision, apply_all
 from milepost.engine.context import Context
-from milepost.engine.pages import query_pages
+from milepost.engine.ledger_pages import query_pages
 from milepost.engine.routes.backfill import back_fill_decision, begin, finished_before, refuse_second, rename
 from milepost.engine.routes.backfill_progress import Preview, preview
 from milepost.engine.views.items import SIGNED, counted

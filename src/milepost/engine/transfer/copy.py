@@ -18,7 +18,7 @@ from milepost.core.routes.plan import Plan
 from milepost.engine.act_log import signed
 from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
-from milepost.engine.pages import line_pages, query_pages, seal_pages
+from milepost.engine.ledger_pages import line_pages, query_pages, seal_pages
 from milepost.engine.transfer.documents import DocumentTransfer, Translation, copy_blob
 from milepost.engine.transfer.lock import MOVER, at_rest, check, close, finish, marks
 from milepost.engine.transfer.verify import TransferDifference, compare

@@ -7,7 +7,7 @@ from typing import Any
 
 from milepost.engine.alerts.record import AlertRecord
 from milepost.engine.context import Context
-from milepost.engine.pages import line_pages
+from milepost.engine.ledger_pages import line_pages
 from milepost.ports.documents import (
     ACT,
     ALERT,

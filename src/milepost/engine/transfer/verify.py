@@ -11,7 +11,7 @@ from milepost.core.item import Content, Item, digest_of
 from milepost.core.status import Status
 from milepost.core.values.json import canonical_json
 from milepost.engine.context import Context
-from milepost.engine.pages import line_pages, query_pages, seal_pages
+from milepost.engine.ledger_pages import line_pages, query_pages, seal_pages
 from milepost.engine.views.items import chain_broken_at, counted
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Query, Refused

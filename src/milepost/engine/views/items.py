@@ -19,7 +19,7 @@ from milepost.core.status import Reason, Status
 from milepost.core.values.durations import iso, short_span
 from milepost.engine.breakers import breaker_views
 from milepost.engine.context import Context
-from milepost.engine.pages import query_pages
+from milepost.engine.ledger_pages import query_pages
 from milepost.ports.documents import LIST, PROCESS, ROUTE, ListRecord, Process, RouteVersion, read_all, read_versioned
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Query, Refused

@@ -15,7 +15,7 @@ from milepost.core.routes.parsed_input import key_fields as fields_of
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.core.values.key_text import SEPARATOR, escape_part
 from milepost.engine.context import Context
-from milepost.engine.pages import seal_pages
+from milepost.engine.ledger_pages import seal_pages
 from milepost.engine.views.items import each
 from milepost.ports.items import Query
 
