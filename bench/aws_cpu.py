@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import milepost as mp
@@ -104,9 +104,9 @@ def _ours(endpoint: str, n: int) -> tuple[Counter[str], list[Call]]:
     follow()
     submit(ctx, ROUTE, [{"id": f"note-{number:06}", "to": "https://example.org/inbox", "text": "x" * 200} for number in range(n)])
     follow()
-    worker = Worker(ctx, ThreadRunner(), "bench")
     until = time.monotonic() + PATIENCE_S
-    with spans.during("worker"):
+    with closing(ThreadRunner()) as runner, spans.during("worker"):
+        worker = Worker(ctx, runner, "bench")
         while worker.finished < n:
             rest = worker.turn()
             if time.monotonic() > until:

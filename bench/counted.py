@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -93,15 +93,16 @@ class CountedRun:
     def work(self, n: int) -> None:
         """A worker settles n outcomes. All that it has claimed are settled together, so that the count does not depend on the handlers'
         speed."""
-        worker = Worker(self.ctx, ThreadRunner(), "bench")
-        until = time.monotonic() + PATIENCE_S
-        while worker.finished < n:
-            worker.turn()
-            for slots in worker.all_slots:
-                while len(slots.collect()) < len(slots.in_hand):
-                    if time.monotonic() > until:
-                        raise TimeoutError(f"{worker.finished} of {n} settled within {PATIENCE_S} s")
-                    time.sleep(0.002)
+        with closing(ThreadRunner()) as runner:
+            worker = Worker(self.ctx, runner, "bench")
+            until = time.monotonic() + PATIENCE_S
+            while worker.finished < n:
+                worker.turn()
+                for slots in worker.all_slots:
+                    while len(slots.collect()) < len(slots.in_hand):
+                        if time.monotonic() > until:
+                            raise TimeoutError(f"{worker.finished} of {n} settled within {PATIENCE_S} s")
+                        time.sleep(0.002)
         if worker.finished != n:
             raise RuntimeError(f"{worker.finished} outcomes, expected {n}")
 

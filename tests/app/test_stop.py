@@ -82,15 +82,25 @@ def gated(gate: Gate, kind: str, **options: Any) -> mp.Route:
     return one_stage(gate.plain if kind == "plain" else gate.awaited, **options)
 
 
-def threads_of_stages() -> list[threading.Thread]:
-    return [
-        thread for thread in threading.enumerate() if thread.name.startswith("stage-") or thread.name in ("milepost", "worker", "handlers")
-    ]
+class StageThreads:
+    """The threads of workers and handlers that were started in one test; other tests may have left some behind."""
+
+    def __init__(self) -> None:
+        self._before = set(threading.enumerate())
+
+    def left(self) -> list[threading.Thread]:
+        ours = [thread for thread in threading.enumerate() if thread not in self._before]
+        return [thread for thread in ours if thread.name.startswith("stage-") or thread.name in ("milepost", "worker", "handlers")]
+
+
+@pytest.fixture
+def threads() -> StageThreads:
+    return StageThreads()
 
 
 # On all ledgers, under load -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", ["plain", "async"])
-def test_stop_drains_under_load_and_start_goes_on_from_there(url: str, kind: str) -> None:
+def test_stop_drains_under_load_and_start_goes_on_from_there(url: str, kind: str, threads: StageThreads) -> None:
     gate = Gate()
     with mp.open(url, [gated(gate, kind, concurrency=4)]) as post:
         submit(post, LOAD)
@@ -106,7 +116,7 @@ def test_stop_drains_under_load_and_start_goes_on_from_there(url: str, kind: str
         wait_until(lambda: post.status()["routes"]["letters"]["statuses"].get("COMPLETED", 0) == 2 * LOAD)
         assert post.running
     assert not post.running
-    wait_until(lambda: threads_of_stages() == [])
+    wait_until(lambda: threads.left() == [])
 
 
 def test_leaving_the_with_block_stops_and_drains_first(url: str) -> None:
@@ -213,7 +223,9 @@ def check(post: mp.Milepost, n: int) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
-def test_a_handler_that_does_not_end_within_the_grace_is_given_back_with_its_result_unknown(quick_url: str, kind: str) -> None:
+def test_a_handler_that_does_not_end_within_the_grace_is_given_back_with_its_result_unknown(
+    quick_url: str, kind: str, threads: StageThreads
+) -> None:
     gate = Gate()
     with mp.open(quick_url, [gated(gate, kind, concurrency=2)]) as post:
         submit(post, 5)
@@ -223,7 +235,7 @@ def test_a_handler_that_does_not_end_within_the_grace_is_given_back_with_its_res
         check_drained(post)
         assert Counter(row.unknown for row in rows(post)) == {True: 2, False: 3}
         gate.open.set()
-    wait_until(lambda: threads_of_stages() == [])
+    wait_until(lambda: threads.left() == [])
 
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
