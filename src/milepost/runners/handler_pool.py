@@ -18,7 +18,7 @@ from milepost.ports.runner import Execute, ExecuteAsync, Job, JobResult
 from milepost.runners.jobs import NO_CAPS, Jobs, Portion
 
 SIGNAL_AFTER = 256
-SIGNAL_MS = 16
+SIGNAL_MS = 4
 STUCK_MS = 20
 QUICK_MS = 0.05
 """Calls that take less than this on average are given to a thread in portions, because handing over each one would cost more."""
