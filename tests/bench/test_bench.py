@@ -107,7 +107,13 @@ def test_notifications_are_measured_in_every_part(tmp_path: Path) -> None:
 
 
 def test_deposits_are_measured_in_every_part(tmp_path: Path) -> None:
-    for words in (("alone", "2000", "mixed"), ("intake", "2000", "mixed"), ("intake", "2000", "plain"), ("round", "5", "mixed")):
+    for words in (
+        ("alone", "2000", "mixed"),
+        ("batches", "2000", "mixed"),
+        ("intake", "2000", "mixed"),
+        ("intake", "2000", "plain"),
+        ("round", "5", "mixed"),
+    ):
         folder = tmp_path / "-".join(words)
         folder.mkdir()
         facts = deposits.measure([words[0], str(folder), *words[1:]])
