@@ -10,6 +10,7 @@ from operator import is_not
 from typing import Any, Literal, TypedDict, Unpack
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from milepost.core.decide import Acceptance
 from milepost.core.errors import LedgerError, MalformedInput, UsageError
@@ -117,7 +118,7 @@ class TakenBatch(Struct, frozen=True):
 
 def take_in(ctx: Context, plan: Plan, inputs: Sequence[Any], **options: Unpack[IntakeOptions]) -> list[Receipt]:
     """Take in one batch as `take_in_batch` does; returns one receipt for each input, in order."""
-    return take_in_batch(ctx, plan, inputs, **options).receipts()
+    return take_in_batch(ctx, plan, parse_inputs(plan, inputs), **options).receipts()
 
 
 class IntakeOptions(TypedDict, total=False):
@@ -135,19 +136,45 @@ class IntakeOptions(TypedDict, total=False):
     operator retries it instead.)"""
 
 
-def take_in_batch(ctx: Context, plan: Plan, inputs: Sequence[Any], **options: Unpack[IntakeOptions]) -> TakenBatch:
+class InputBatch(Struct, frozen=True):
+    """The inputs of one batch, parsed: the sound ones in order, and the receipts of the malformed ones."""
+
+    parsed: ParsedBatch
+    digests: Sequence[bytes]
+    distinct: bool
+    """No key comes more than once."""
+    refused: dict[int, Receipt]
+    """By the place in the batch."""
+
+
+def parse_inputs(plan: Plan, inputs: Sequence[Any]) -> InputBatch:
+    """Parse one batch: keys, recorded contents and their digests. It needs no ledger, so a list can be parsed ahead."""
+    refused: dict[int, Receipt] = {}
+    try:
+        parsed = plan.route.read_all(inputs)
+        digests = content_digests(parsed.contents)
+    except MalformedInput:
+        for start in range(0, len(inputs), PORTION):
+            some = inputs[start : start + PORTION]
+            try:
+                content_digests(plan.route.read_all(some).contents)
+            except MalformedInput:
+                refused |= {start + place: found for place, content in enumerate(some) if (found := _refusal(plan, content)) is not None}
+        parsed = plan.route.read_all([content for place, content in enumerate(inputs) if place not in refused])
+        digests = content_digests(parsed.contents)
+    return InputBatch(parsed, digests, len(set(parsed.keys)) == len(parsed.keys), refused)
+
+
+def take_in_batch(ctx: Context, plan: Plan, batch: InputBatch, **options: Unpack[IntakeOptions]) -> TakenBatch:
     """Take in one batch with one look-up, and at most one write for each `BATCH` of its inputs."""
     check_open(plan)
     by, failed_again, dry_run = options.get("by"), options.get("failed_again"), options.get("dry_run", False)
     if failed_again is not None and not dry_run:
         signed(by if isinstance(by, str) else "", failed_again)
-    try:
-        keys, contents, own_ids = plan.route.read_all(inputs)
-        digests = content_digests(contents)
-    except MalformedInput:
-        return _take_in_sound(ctx, plan, inputs, options)
-
-    answers, doubtful = _recognised(ctx, plan, keys, digests)
+    if batch.refused:
+        return _take_in_sound(ctx, plan, batch, options)
+    keys, digests = batch.parsed.keys, batch.digests
+    answers, doubtful = _recognised(ctx, plan, batch)
     known: dict[str, KnownKey | Same | Refused | None] = {keys[place]: answers[place] for place in doubtful}
     invalid_keys = ctx.ledger.invalid_keys(plan, list(known))
     now = ctx.clock.now()
@@ -162,7 +189,7 @@ def take_in_batch(ctx: Context, plan: Plan, inputs: Sequence[Any], **options: Un
     # In portions, so that other processes write in between, and memory is soon used again.
     for start in range(0, len(doubtful), BATCH):
         portion = doubtful[start : start + BATCH]
-        arrivals = _arrivals(ctx, plan, ParsedBatch(keys, contents, own_ids), digests, portion, acceptable, seals, now, options)
+        arrivals = _arrivals(ctx, plan, batch, portion, acceptable, seals, now, options)
         acceptable -= arrivals.keys()
         if dry_run:
             known |= dict.fromkeys(arrivals)
@@ -195,12 +222,11 @@ def take_in_batch(ctx: Context, plan: Plan, inputs: Sequence[Any], **options: Un
     return taken
 
 
-def _recognised(
-    ctx: Context, plan: Plan, keys: list[str], digests: Sequence[bytes]
-) -> tuple[Sequence[KnownKey | Same | None], Sequence[int]]:
+def _recognised(ctx: Context, plan: Plan, batch: InputBatch) -> tuple[Sequence[KnownKey | Same | None], Sequence[int]]:
     """The ledger's answer for each key, and the places where it is not Same. A key that comes more than once is looked up once, with its
     last content; where an earlier one differs from that, it is a doubtful place, too."""
-    if len(set(keys)) == len(keys):
+    keys, digests = batch.parsed.keys, batch.digests
+    if batch.distinct:
         answers: Sequence[KnownKey | Same | None] = ctx.ledger.recognise(plan.name, keys, digests)
         return answers, list(compress(range(len(keys)), map(is_not, map(type, answers), repeat(Same))))
     distinct = list(dict.fromkeys(keys))
@@ -219,8 +245,7 @@ def _recognised(
 def _arrivals(
     ctx: Context,
     plan: Plan,
-    parsed: ParsedBatch,
-    digests: Sequence[bytes],
+    batch: InputBatch,
     places: Sequence[int],
     acceptable: Set[str],
     seals: Mapping[str, KnownKey],
@@ -231,7 +256,7 @@ def _arrivals(
     arrivals: dict[str, NewItem] = {}
     if not acceptable:
         return arrivals
-    keys, contents, own_ids = parsed
+    (keys, contents, own_ids), digests = batch.parsed, batch.digests
     prefix, carries = ctx.chance.token(), plan.route.carries is not None
     acceptances: dict[tuple[int | None, str | None], Acceptance] = {}
     list_id, failed_again = options.get("list_id"), options.get("failed_again")
@@ -282,25 +307,19 @@ def check_open(plan: Plan) -> None:
         raise UsageError(f"route {plan.name!r} accepts no items: {plan.route.closed}")
 
 
-def _take_in_sound(ctx: Context, plan: Plan, inputs: Sequence[Any], options: IntakeOptions) -> TakenBatch:
+def _take_in_sound(ctx: Context, plan: Plan, batch: InputBatch, options: IntakeOptions) -> TakenBatch:
     """Take in a batch that has malformed inputs: refuse these, and take in the others."""
-    refused: dict[int, Receipt] = {}
-    for start in range(0, len(inputs), PORTION):
-        some = inputs[start : start + PORTION]
-        try:
-            content_digests(plan.route.read_all(some).contents)
-        except MalformedInput:
-            refused |= {start + place: receipt for place, content in enumerate(some) if (receipt := _refusal(plan, content)) is not None}
+    refused, total = batch.refused, len(batch.refused) + len(batch.parsed.keys)
     if not options.get("dry_run"):
         ctx.observer.submitted(plan.name, {"malformed": len(refused)})
-    sound = [place for place in range(len(inputs)) if place not in refused]
+    sound = [place for place in range(total) if place not in refused]
     own = options.copy()
     own["correlation_id"] = _at_places(options.get("correlation_id"), sound)
     own["by"] = _at_places(options.get("by"), sound)
     own["not_before"] = _at_places(options.get("not_before"), sound)
-    taken = take_in_batch(ctx, plan, [inputs[place] for place in sound], **own) if sound else TakenBatch([], [], {})
-    keys = [""] * len(inputs)
-    answers: list[KnownKey | Same | None] = [None] * len(inputs)
+    taken = take_in_batch(ctx, plan, replace(batch, refused={}), **own) if sound else TakenBatch([], [], {})
+    keys = [""] * total
+    answers: list[KnownKey | Same | None] = [None] * total
     for place, key, answer in zip(sound, taken.keys, taken.answers, strict=True):
         keys[place], answers[place] = key, answer
     others = refused | {sound[place]: receipt for place, receipt in taken.others.items()}

@@ -25,8 +25,9 @@ from milepost.engine.act_log import signed
 from milepost.engine.context import Context
 from milepost.engine.intake import TakenBatch, check_open, start_ms, take_in_batch
 from milepost.engine.lists.changes import ChangedLine, ReplaceChanged
-from milepost.engine.lists.formats import BadLine, LineBatch, bad_line, read_batches
+from milepost.engine.lists.formats import BadLine, LineBatch, bad_line
 from milepost.engine.lists.keys import MissingKeys, SortedKeys, missing, pack, unpack
+from milepost.engine.lists.parse_ahead import parse_ahead
 from milepost.engine.lists.source import Bytes, Source, open_source
 from milepost.engine.views.items import counted
 from milepost.ports.documents import LIST, ListRecord, read_all
@@ -154,9 +155,9 @@ def take_in_list(ctx: Context, route: str, source: Source, title: str, **options
     refused = conflicts = new_items = reported_at = 0
     begun = dry_run
     replacing = ReplaceChanged(ctx, plan, record, by or "", reason, rerun, dry_run) if replace_changed else None
-    with SortedKeys() as keys, SortedKeys(width=NUMBER + DIGEST) as previewed:
-        lines = source.slices()
-        for batch in read_batches(lines, source.name, plan.route, options.get("format"), no_header=options.get("no_header", False)):
+    parsed = parse_ahead(source, plan, options.get("format"), options.get("no_header", False))
+    with SortedKeys() as keys, SortedKeys(width=NUMBER + DIGEST) as previewed, parsed as batches:
+        for batch, inputs, lines_done, bytes_done in batches:
             if not begun:
                 # Recorded before its first item, so that an item's list can be found even if the list is interrupted.
                 _write(ctx, record)
@@ -167,7 +168,7 @@ def take_in_list(ctx: Context, route: str, source: Source, title: str, **options
             if batch.inputs:
                 try:
                     taken = take_in_batch(
-                        ctx, plan, batch.inputs, by=by, list_id=record.id, dry_run=dry_run, not_before=starts_at, failed_again=again
+                        ctx, plan, inputs, by=by, list_id=record.id, dry_run=dry_run, not_before=starts_at, failed_again=again
                     )
                 except LedgerError as error:
                     if n := new_items + error.recorded:
@@ -189,7 +190,7 @@ def take_in_list(ctx: Context, route: str, source: Source, title: str, **options
             malformed += bad[: SHOWN - len(malformed)]
             if on_progress is not None and (now := ctx.clock.now()) - reported_at >= PROGRESS_MS:
                 reported_at = now
-                on_progress(source.lines_done, source.bytes_done, source.size)
+                on_progress(lines_done, bytes_done, source.size)
         if on_progress is not None:
             on_progress(source.lines_done, source.bytes_done, source.size)
         record = replace(record, digest=source.digest)

@@ -7,6 +7,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from milepost.core.item import Item, Row
 from milepost.core.routes.one_field import KeyDigests
 from milepost.core.status import Status
@@ -27,12 +29,14 @@ KNOWN = (
     " FROM json_each(?) CROSS JOIN item ON item.route = ? AND item.key = value"
 )
 # The keys whose row is not as most are, by their place: ?4 and ?5 are place and status of a usual row. With each one small number: place
-# and status of its row; NULL: no row; -1: other content, or a row that must be read.
+# and status of its row; NULL: no row; -1: other content, or a row that must be read. All are one JSON text: while SQLite makes it, other
+# threads of the process run, and are not interrupted for each row.
 _RECOGNISED = (
-    "SELECT json_each.key, CASE WHEN item.id IS NULL THEN NULL WHEN rest IS NULL AND {same} AND status BETWEEN 0 AND 15"
-    " THEN (place << 4) | status ELSE -1 END FROM json_each(?2) LEFT JOIN item ON item.route = ?3 AND item.key = value"
+    "SELECT json_group_array(json_array(json_each.key, CASE WHEN item.id IS NULL THEN NULL WHEN rest IS NULL AND {same}"
+    " AND status BETWEEN 0 AND 15 THEN (place << 4) | status ELSE -1 END)) FROM json_each(?2) LEFT JOIN item ON item.route = ?3 AND item.key = value"
     " WHERE (rest IS NULL AND {same} AND place = ?4 AND status = ?5) IS NOT TRUE"
 )
+_read_codes = msgspec.json.Decoder(list[tuple[int, int | None]]).decode
 SAME_DIGEST = _RECOGNISED.format(same=f"input_digest = substr(?1, 1 + {DIGEST} * json_each.key, {DIGEST})")
 KEY_ALONE = _RECOGNISED.format(same="key_field = ?1")
 USUAL = (
@@ -55,7 +59,7 @@ def recognised(tx: Transaction, route: str, keys: Sequence[str], digests: Sequen
     route_id = tx.names.routes.get(route)
     same, place_and_status = _usual(tx, route_id, keys)
     bound = (mark, json_text(keys), route_id, *place_and_status)
-    unlike = tx.execute(KEY_ALONE if alone else SAME_DIGEST, bound).fetchall()
+    unlike = _read_codes(tx.execute(KEY_ALONE if alone else SAME_DIGEST, bound).fetchone()[0])
     stands = {code: None if code is None else _stand(code, tx.names) for code in {code for _, code in unlike}}
     found: list[KnownKey | Same | None] = [same] * len(keys)
     for place, code in unlike:
