@@ -169,6 +169,14 @@ def test_a_kept_connection_that_the_partner_has_closed_is_no_trouble(client: net
             assert client.request(method, partner.url).status == 200
 
 
+@pytest.mark.parametrize(("uses", "now", "trusted"), [(1, 5.0, False), (2, 5.0, True), (2, 5.001, False), (100, 5.0, True)])
+def test_only_a_connection_that_was_used_again_before_is_trusted_at_once(uses: int, now: float, trusted: bool) -> None:
+    """A partner may close each connection after one answer. The system knows that before the event loop does, so it is asked."""
+    connection = HttpConnection(lambda lost: None)
+    connection.idle_since, connection.uses = 5.0, uses
+    assert connection.just_used(now) is trusted
+
+
 def second_request_is_cut(line: Line) -> None:
     """Answers one request on a connection, takes the next one and closes without a word."""
     line.read()

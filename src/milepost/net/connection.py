@@ -47,7 +47,9 @@ class HttpConnection(asyncio.Protocol):
         self.lost = False
         self.retire_at = 0.0
         """When it has lived long enough, by the loop's clock."""
-        self.idle_until = 0.0
+        self.idle_since = self.idle_until = 0.0
+        self.uses = 0
+        """Requests after which it was kept."""
         self._on_lost = on_lost
         self._paused = False
         self._writable: asyncio.Future[None] | None = None
@@ -81,6 +83,11 @@ class HttpConnection(asyncio.Protocol):
         self._paused = False
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
+
+    def just_used(self, now: float) -> bool:
+        """Was it in use within this turn of the loop, and does its partner keep connections? There is no need to ask the system then,
+        during which another thread would take over the interpreter. A partner that closes after each answer does so within moments."""
+        return self.idle_since == now and self.uses > 1
 
     def is_silent(self) -> bool:
         """Is there nothing to read? An idle connection on which there is has been closed by the partner, or spoilt."""
