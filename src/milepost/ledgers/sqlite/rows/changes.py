@@ -12,15 +12,11 @@ from milepost.core.item import Row
 from milepost.ledgers.sqlite.errors import ROW_REFUSED, translated
 from milepost.ledgers.sqlite.rows.codec import CODES, INPUT, PAYLOAD, RESULT, UPDATE, encode, json_text, shared
 from milepost.ledgers.sqlite.rows.names import Transaction
+from milepost.ledgers.sqlite.rows.packed import write_contents, write_history
 from milepost.ledgers.sqlite.rows.row_groups import FEW, HISTORY_GROUP, UPDATE_GROUP, digests_of
 from milepost.ports.items import Refused
 
-HISTORY = "INSERT INTO history (item, previous, body) VALUES (?, ?, ?)"
 KINDS = {"input": INPUT, "payload": PAYLOAD, "result": RESULT}
-CONTENT = (
-    "INSERT INTO content (item, kind, stage, body) VALUES (?, ?, ?, ?) ON CONFLICT (item, kind, stage) DO UPDATE SET body = excluded.body"
-)
-
 CONTENT_BODY = "SELECT body FROM content WHERE item = ? AND kind = ? AND stage = ?"
 LAST_OFFER = (
     "SELECT coalesce(o.same, o.seq), coalesce(o.body, s.body) FROM offer o LEFT JOIN offer s ON s.seq = o.same"
@@ -107,7 +103,7 @@ def write_lines(tx: Transaction, changes: Sequence[Change]) -> None:
             groups[body].append(change)
         elif body:
             groups[body] = [change]
-    singles: list[tuple[Any, ...]] = []
+    singles: list[tuple[int, bytes, bytes]] = []
     for body, group in groups.items():
         heads = digests_of([change.before.head for change in group]) if len(group) > FEW else None
         if heads is None:
@@ -115,15 +111,14 @@ def write_lines(tx: Transaction, changes: Sequence[Change]) -> None:
         else:
             tx.execute(HISTORY_GROUP, (heads, body, json_text([change.after.handle for change in group])))
     if singles:
-        tx.executemany(HISTORY, singles)
-    puts: list[tuple[Any, ...]] = [
-        (c.after.handle, KINDS[put.kind], tx.names.stage(tx.connection, c.after.route, put.stage) if put.stage else 0, encode(put.value))
-        for c in changes
-        if c.puts
-        for put in c.puts
-    ]
-    if puts:
-        tx.executemany(CONTENT, puts)
+        write_history(tx, singles)
+    puts: dict[tuple[int, int], dict[int, bytes]] = {}
+    for change in changes:
+        for put in change.puts:
+            stage = tx.names.stage(tx.connection, change.after.route, put.stage) if put.stage else 0
+            puts.setdefault((KINDS[put.kind], stage), {})[change.after.handle] = encode(put.value)
+    for (kind, stage), bodies in puts.items():
+        write_contents(tx, kind, stage, bodies.keys(), bodies.values())
     for change in changes:
         if change.line is not None and change.line.offered is not None:
             _write_offer(tx, change)

@@ -1,25 +1,23 @@
 """Writes of new items: one statement for all similar rows, one for a batch's content and one for its first lines.
 
-Binding values one by one costs more than SQLite's own work. So the values that differ per row are packed into one value, which the
-statement cuts into pieces, and common values are bound once.
+The values that differ per row are packed into one value, which the statement cuts into pieces, and common values are bound once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from milepost.core.item import Row
-from milepost.ledgers.sqlite.rows.changes import HISTORY, CounterDeltas
+from milepost.ledgers.sqlite.rows.changes import CounterDeltas
 from milepost.ledgers.sqlite.rows.codec import INPUT, encode, json_text, shared
 from milepost.ledgers.sqlite.rows.names import Transaction
+from milepost.ledgers.sqlite.rows.packed import write_contents, write_history
 from milepost.ledgers.sqlite.rows.row_groups import DIGEST, FEW
 from milepost.ports.items import NewItem
 
-PORTION = 1 << 20
-"""Approximate bytes packed into one value, so that a batch of large inputs is never in memory twice."""
 LONGEST = 65_535
 """Maximum bytes of a key or correlation id whose length fits into a packed number."""
 
@@ -41,15 +39,6 @@ INSERT_GROUP = (
     " CAST(substr(?2, (value >> 32) + 64 + ((value >> 16) & 65535), value & 65535) AS TEXT)"
     f" FROM json_each(?3) WHERE true {UNLESS_THERE}"
 )
-CONTENTS = (
-    f"INSERT INTO content (item, kind, stage, body) SELECT ?1 + json_each.key, {INPUT}, 0, substr(?2, value >> 32, value & 4294967295)"
-    " FROM json_each(?3)"
-)
-LINES = (
-    "INSERT INTO history (item, previous, body) SELECT ?1 + json_each.key, substr(?2, value >> 32, 32),"
-    " substr(?2, (value >> 32) + 32, (value & 4294967295) - 32) FROM json_each(?3)"
-)
-NEW_CONTENT = f"INSERT INTO content (item, kind, stage, body) VALUES (?, {INPUT}, 0, ?)"
 NEW_OFFER = (
     "INSERT INTO offer (seq, body) SELECT h.seq, c.body FROM history h JOIN content c ON c.item = h.item AND c.kind = 0 AND c.stage = 0"
     " WHERE h.item = ?"
@@ -69,14 +58,9 @@ def write_new(tx: Transaction, new_items: Sequence[NewItem], tally: CounterDelta
         places = [place for place in places if place in taken]
         new_items = [new_items[place] for place in places]
     changes = [new_item.change for new_item in new_items]
-    if len(changes) <= FEW or any(len(change.before.head) != DIGEST for change in changes):
-        tx.executemany(NEW_CONTENT, [(first + place, encode(n.input)) for place, n in zip(places, new_items, strict=True)])
-        tx.executemany(HISTORY, [(first + place, c.before.head, c.body) for place, c in zip(places, changes, strict=True)])
-    else:
-        for portion in _portions(places, (encode(new_item.input) for new_item in new_items)):
-            tx.execute(CONTENTS, (first, *portion))
-        for portion in _portions(places, (change.before.head + change.body for change in changes)):
-            tx.execute(LINES, (first, *portion))
+    numbers = [first + place for place in places]
+    write_contents(tx, INPUT, 0, numbers, (encode(new_item.input) for new_item in new_items))
+    write_history(tx, [(number, change.before.head, change.body) for number, change in zip(numbers, changes, strict=True)])
     offering = [(first + place,) for place, change in zip(places, changes, strict=True) if change.line and change.line.offered]
     if offering:
         tx.executemany(NEW_OFFER, offering)
@@ -140,19 +124,3 @@ def _pack(rows: Sequence[Row], places: Sequence[int]) -> tuple[bytes, str] | Non
         cuts[place] = at << 32 | long << 16 | longer
         at += 2 * DIGEST + long + longer
     return b"".join(pieces), json_text(cuts)
-
-
-def _portions(places: Iterable[int], pieces: Iterable[bytes]) -> Iterator[tuple[bytes, str]]:
-    """These pieces, packed for CONTENTS or LINES; about PORTION bytes at a time."""
-    packed: list[bytes] = []
-    cuts: dict[int, int] = {}
-    at = 1
-    for place, piece in zip(places, pieces, strict=True):
-        packed.append(piece)
-        cuts[place] = at << 32 | len(piece)
-        at += len(piece)
-        if at > PORTION:
-            yield b"".join(packed), json_text(cuts)
-            packed, cuts, at = [], {}, 1
-    if cuts:
-        yield b"".join(packed), json_text(cuts)
