@@ -12,8 +12,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -62,8 +63,11 @@ Part = Callable[..., dict[str, float]]
 def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) -> dict[str, Any]:
     """All parts in interleaved rounds; medians and ratios."""
     n, seconds, rounds, waiting = (2_000, 2, 1, 20_000) if quick else (20_000, 5, 5, 1_000_000)
-    if shutil.which("wrk") is None:
-        say("notifications: wrk is left out: it is not installed (apt-get install wrk)")
+    absent = {"wrk": "apt-get install wrk"} if shutil.which("wrk") is None else {}
+    if find_spec("aiohttp") is None:
+        absent["bare-aiohttp"] = "pip install aiohttp"
+    for name, cure in absent.items():
+        say(f"notifications: {name} is left out: it is not installed ({cure})")
     found: dict[str, list[dict[str, float]]] = {}
 
     def one(name: str, *words: object) -> dict[str, float]:
@@ -78,8 +82,9 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
         return facts
 
     for _ in range(rounds):
-        for name in ("wrk", "bare", "deliver", "deliver-processes")[0 if shutil.which("wrk") else 1 :]:
-            one(name, seconds if name == "wrk" else n)
+        for name in ("wrk", "bare", "bare-aiohttp", "deliver", "deliver-processes"):
+            if name not in absent:
+                one(name, seconds if name == "wrk" else n)
         for name in ("all-healthy", "one-hangs"):
             one(name, n)
         memory = one("accept-memory", seconds)
@@ -92,9 +97,15 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
     def ratio(what: str, key: str, to: str) -> float:
         return median(a[key] / b[key] for a, b in zip(found[what], found[to], strict=True))
 
+    against_aiohttp = {
+        f"deliveries in {processes} / bare loop with aiohttp": (ratio(name, "rate", "bare-aiohttp"), ">=", 0.5)
+        for processes, name in (("one process", "deliver"), ("two processes", "deliver-processes"))
+        if "bare-aiohttp" in found
+    }
     ratios = {
         "deliveries in one process / bare loop": (ratio("deliver", "rate", "bare"), ">=", 0.5),
         "deliveries in two processes / bare loop": (ratio("deliver-processes", "rate", "bare"), ">=", 0.5),
+        **against_aiohttp,
         "accepts on disk / from memory": (ratio("accept", "rate", "accept-memory"), ">=", 0.5),
         "throughput of the others, one hangs / none": (ratio("one-hangs", "rate", "all-healthy"), ">=", 0.95),
         "p99 of the others, one hangs / none": (ratio("one-hangs", "p99_ms", "all-healthy"), "<=", 1.5),
@@ -120,6 +131,7 @@ def text(found: dict[str, Any]) -> str:
 TITLES = {
     "wrk": f"wrk, {TASKS} connections",
     "bare": f"bare loop with the same client, {TASKS} requests at the same time",
+    "bare-aiohttp": "bare loop with aiohttp",
     "deliver": "delivered, on disk, with history",
     "deliver-processes": f"the same by milepost work --processes {PROCESSES}",
     "all-healthy": f"{PARTNERS - 1} partners, none hangs",
@@ -187,12 +199,48 @@ def completed(post: Milepost) -> int:
 # Deliveries -----------------------------------------------------------------------------------------------------------------
 
 
+Send = Callable[[dict[str, str]], Awaitable[int]]
+"""Sends a message with these headers; returns the status."""
+
+
 def bare(folder: Path, n: int) -> dict[str, float]:
     """The same requests with the same client, and nothing else."""
+
+    @asynccontextmanager
+    async def client(url: str, body: bytes) -> AsyncIterator[Send]:
+        async with net.Client(allow_cidrs=HERE, connections=TASKS) as client:
+
+            async def send(headers: dict[str, str]) -> int:
+                return (await client.request_async("POST", url, headers=headers, body=body)).status
+
+            yield send
+
+    return _bare_loop(client, n)
+
+
+def bare_aiohttp(folder: Path, n: int) -> dict[str, float]:
+    """The same loop with the fastest full client of others."""
+    import aiohttp
+
+    @asynccontextmanager
+    async def client(url: str, body: bytes) -> AsyncIterator[Send]:
+        timeout = aiohttp.ClientTimeout(total=30, connect=5, sock_read=15)
+        async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit_per_host=TASKS)) as session:
+
+            async def send(headers: dict[str, str]) -> int:
+                async with session.post(url, headers=headers, data=body, allow_redirects=False) as response:
+                    await response.read()
+                    return response.status
+
+            yield send
+
+    return _bare_loop(client, n)
+
+
+def _bare_loop(client: Callable[[str, bytes], AbstractAsyncContextManager[Send]], n: int) -> dict[str, float]:
     tune_garbage_collection()
 
-    async def send(url: str) -> dict[str, float]:
-        body = message(0, url)["body"].encode()
+    async def send_all(url: str) -> dict[str, float]:
         fixed = {
             "User-Agent": "milepost",
             "Content-Type": "application/json",
@@ -201,19 +249,18 @@ def bare(folder: Path, n: int) -> dict[str, float]:
             "X-Delivery-Attempt": "1",
         }
         left = iter(range(n))
-        async with net.Client(allow_cidrs=HERE, connections=TASKS) as client:
+        async with client(url, message(0, url)["body"].encode()) as send:
 
             async def task() -> None:
                 for number in left:
-                    headers = {**fixed, "X-Message-ID": f"m-{number}", "webhook-id": f"msg_{number:032}"}
-                    assert (await client.request_async("POST", url, headers=headers, body=body)).status == 200
+                    assert await send({**fixed, "X-Message-ID": f"m-{number}", "webhook-id": f"msg_{number:032}"}) == 200
 
             with Span() as span:
                 await asyncio.gather(*(task() for _ in range(TASKS)))
         return facts_of(span, n)
 
     with partners(1) as there, asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(send(target(there.ports[0])))
+        return runner.run(send_all(target(there.ports[0])))
 
 
 def wrk(folder: Path, seconds: float) -> dict[str, float]:
@@ -409,6 +456,7 @@ def measure(words: Sequence[str]) -> dict[str, float]:
     parts: dict[str, Callable[[], dict[str, float]]] = {
         "wrk": lambda: wrk(folder, number),
         "bare": lambda: bare(folder, int(number)),
+        "bare-aiohttp": lambda: bare_aiohttp(folder, int(number)),
         "deliver": lambda: deliver(folder, int(number)),
         "deliver-processes": lambda: deliver_with_processes(folder, int(number)),
         "all-healthy": lambda: among(folder, int(number), 0),
