@@ -51,8 +51,16 @@ def test_a_long_list_is_read_in_slices() -> None:
 
 def test_a_list_without_the_column_is_refused_whole() -> None:
     with mp.open("memory:", routes=[parcels()]) as ledger:
-        with pytest.raises(mp.UsageError, match=r"list\.csv: no column of its first 2 lines holds 'id' of route 'parcels'"):
-            ledger.submit_list("parcels", io.BytesIO(b"a,b\nc,d\n"), name="list.csv")
+        for content, seen in (
+            (b"\na,b\nc,d\n", "its first 2 lines have none; line 2 is 'a,b'"),
+            (b"a,b\n", "its only line is 'a,b'"),
+        ):
+            with pytest.raises(mp.UsageError) as refused:
+                ledger.submit_list("parcels", io.BytesIO(content), name="list.csv")
+            assert str(refused.value) == (
+                f"list.csv: no column holds 'id', the key of route 'parcels': {seen}. Add a column 'id' with one value on each line, and"
+                " deliver the file again"
+            )
         assert ledger.items("parcels") == []
 
 

@@ -92,7 +92,7 @@ def _take_in(app: mp.Operations, settings: DepositsSettings, inbox: Inbox, file:
                 content = opened.read()
                 stream = io.BytesIO(content)
                 if not content.strip():
-                    raise mp.UsageError(f"{shown} has no lines")
+                    raise mp.UsageError(f"{shown} has no lines; deliver it again, with a DOI on each line")
             taken = app.submit_list(settings.route, stream, name=shown, full=settings.full_lists, by=BY)
         name = archive_name(ARCHIVED, shown, at, taken.id)
         inbox.write(f"{name}.report.json", msgspec.json.format(msgspec.json.encode(taken), indent=2))

@@ -339,8 +339,12 @@ def _key_table(name: str, number: int, lines: list[str], route: Route) -> _Table
     found = route.key_column(lines)
     fields = list(key_fields(route.key))
     if found is None:
-        where = "its only line" if len(lines) == 1 else f"its first {len(lines):,} lines"
-        raise UsageError(f"{name}: no column of {where} holds {fields[0]!r} of route {route.name!r}")
+        begins = repr(lines[0][:SHOWN])
+        seen = f"its only line is {begins}" if len(lines) == 1 else f"its first {len(lines):,} lines have none; line {number} is {begins}"
+        raise UsageError(
+            f"{name}: no column holds {fields[0]!r}, the key of route {route.name!r}: {seen}. Add a column {fields[0]!r} with one value on each"
+            " line, and deliver the file again"
+        )
     column = f"{fields[0]!r} is in column {found.place + 1}"
     note = f"the list has no header: {column}" if not found.header else column
     return _Table(fields, found.delimiter, number if found.header else 0, note if found.place or not found.header else "", found.place)
