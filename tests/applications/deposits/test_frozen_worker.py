@@ -13,6 +13,7 @@ from tests.applications.deposits.submit_scene import DSS, SubmitScene, submit_sc
 
 import milepost as mp
 from milepost.applications.deposits.controls.ledger import LedgerControls
+from milepost.applications.deposits.dspace.record import SubmissionRecord
 from milepost.testing import audit
 from milepost.testing.drive import run_until_rest
 
@@ -171,3 +172,52 @@ def test_a_message_is_not_sent_after_the_claim_was_lost(tmp_path: Path, monkeypa
         assert scene.messages() == 1
         assert scene.state(DOI)[1] == "WAITING"
         assert "late" in scene.reasons(DOI)
+
+
+def freeze_with_record(scene: SubmitScene, meanwhile: Callable[[], None], patch: pytest.MonkeyPatch) -> list[SubmissionRecord]:
+    """Stop the scene's own worker once, when `verify` has read the record of the submission. The answer gets that record."""
+    records: Any = scene.submission._records
+    get, read = records.get, []
+
+    def frozen_get(doi: str) -> SubmissionRecord:
+        record: SubmissionRecord = get(doi)
+        if not read:
+            read.append(record)
+            meanwhile()
+        return record
+
+    patch.setattr(records, "get", frozen_get)
+    return read
+
+
+@pytest.mark.parametrize("kind", LEDGERS)
+def test_a_record_of_a_later_message_is_not_replaced_after_the_claim_was_lost(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the old record the next message would be sent while the service can still read the last one."""
+    with submit_scene(tmp_path, kind, dss=DSS) as scene:
+        scene.take_in(DOI)
+        first = scene.submission._records.get(DOI)
+        read = freeze_with_record(scene, lambda: second_worker(scene, hours=4), monkeypatch)
+        scene.work("3h")
+        assert read == [first]
+        assert scene.messages() == 1, "the queue has dropped the first message; the second worker has sent another"
+        last = scene.submission._records.get(DOI)
+        assert first.sent_at is not None
+        assert last.sent_at is not None
+        assert last.sent_at > first.sent_at
+        scene.work("2h")
+        assert scene.messages() == 1
+        assert scene.submission._records.get(DOI).sent_at == last.sent_at
+
+
+@pytest.mark.parametrize("kind", LEDGERS)
+def test_no_record_is_left_after_the_claim_was_lost(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with submit_scene(tmp_path, kind) as scene:
+        scene.dspace.fail("reset", where="POST */core/items", times=1)
+        scene.take_in(DOI)
+        read = freeze_with_record(scene, lambda: second_worker(scene), monkeypatch)
+        scene.work("1h")
+        assert read == [SubmissionRecord()]
+        assert scene.submission._records.get(DOI) == SubmissionRecord()
+        check_one_item(scene)

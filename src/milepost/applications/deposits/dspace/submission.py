@@ -102,6 +102,8 @@ class DSpaceSubmission:
         if step.step == "again":
             self._records.remove(deposit.doi)
             return None
+        # It is the record of the last submission: another worker may have made one since.
+        check_claim(self._controls, item)
         self._records.put(deposit.doi, step.record)
         return mp.NotYet(after=step.after_s, unknown=True, note=step.why)
 
@@ -196,7 +198,7 @@ def check_claim(controls: LedgerControls, item: mp.Item) -> None:
     """Raise ClaimLost unless the claim of the item holds for long enough to begin a request."""
     left = controls.claim_left(item)
     if left < LEAST_S:
-        raise ClaimLost(f"the claim of {item.key} was lost before DSpace was changed: this process was stopped for longer than its lease")
+        raise ClaimLost(f"the claim of {item.key} was lost before its next step: this process was stopped for longer than its lease")
 
 
 def attempted(act: Callable[[], mp.Outcome]) -> mp.Outcome:

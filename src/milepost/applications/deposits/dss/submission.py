@@ -85,6 +85,8 @@ class DssSubmission:
         step = next_step(self._records.get(deposit.doi), self._now(), apart_s=self._apart_s, readable_s=self._retention_s)
         if step.step == "again":
             return None
+        # It is the record of the last submission: another worker may have made one since.
+        check_claim(self._controls, item)
         self._records.put(deposit.doi, step.record)
         return mp.NotYet(after=step.after_s, unknown=True, note=step.why)
 
