@@ -18,8 +18,9 @@ from bench.deposits import settings_of
 from milepost.applications.deposits.dspace.standin import COLLECTION, PASSWORD, USER, DSpaceStandIn
 from milepost.applications.deposits.dss.service import ResultListener
 from milepost.applications.deposits.dss.standin import DssStandIn
-from milepost.applications.deposits.route import CONTENT, METADATA, SUBMIT, deposits_route
+from milepost.applications.deposits.route import deposits_route
 from milepost.applications.deposits.settings import DepositsSettings
+from milepost.applications.deposits.stages import CONTENT, METADATA, SUBMIT
 from milepost.applications.deposits.standins.crossref import CrossrefStandIn
 from milepost.applications.deposits.standins.publisher import PublisherStandIn
 from milepost.core.status import Status

@@ -36,9 +36,13 @@ def folder(tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandI
 
 
 def run(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return milepost(folder, "deposits", *words, **environment)
+
+
+def milepost(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     secrets = {"DSPACE_USER": USER, "DSPACE_PASSWORD": PASSWORD}
     given = {**{name: value for name, value in os.environ.items() if not name.startswith("MILEPOST")}, **secrets, **environment}
-    command = [sys.executable, "-m", "milepost", "deposits", *words]
+    command = [sys.executable, "-m", "milepost", *words]
     return subprocess.run(command, cwd=folder, env=given, capture_output=True, text=True, timeout=120)
 
 
@@ -87,6 +91,28 @@ def test_a_mail_server_that_is_down_is_said_and_loses_nothing(
     assert run(folder, "run").returncode == 0
     [mail] = mailbox.files
     assert "10.1002/good" in mail.read_text()
+
+
+def test_a_wrong_password_is_said_and_after_the_resume_the_next_round_deposits_all(
+    folder: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn, dspace: DSpaceStandIn
+) -> None:
+    crossref.everything = publisher.everything = True
+    (folder / "inbox" / "march.csv").write_text("".join(f"10.1002/good.{number}\n" for number in range(9)))
+    said = run(folder, "run", DSPACE_PASSWORD="wrong")
+    refused = f"DSpace refused the login of {USER} (401): put the right password into DSPACE_PASSWORD"
+    assert said.returncode == 1
+    assert refused in said.stdout
+    assert "9 DOIs wait, and no try is counted" in said.stdout
+    assert dspace.count("POST */authn/login") == 1
+    doctor = milepost(folder, "doctor")
+    shown = " ".join(doctor.stdout.split())
+    assert (doctor.returncode, shown.count(refused)) == (1, 2), "as the pause, and as what is wrong with deposits"
+    resume = ["resume", "deposits", "submit", "--by", "ann", "--reason", "mended"]
+    assert " ".join(resume).replace("ann", "YOU") in shown
+    assert milepost(folder, *resume).returncode == 0
+    mended = run(folder, "run")
+    assert (mended.returncode, len(dspace.items)) == (0, 9), mended.stdout
+    assert "Success                                 9" in mended.stdout
 
 
 def test_everything_that_is_missing_is_said_before_any_partner_is_asked(folder: Path, crossref: CrossrefStandIn) -> None:

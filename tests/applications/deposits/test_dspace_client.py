@@ -16,6 +16,7 @@ from milepost.applications.deposits.dspace.errors import (
     DSpaceError,
     DSpaceForbidden,
     DSpaceLoginFailed,
+    DSpaceLoginRefused,
     DSpaceUnavailable,
     DSpaceUnreadable,
 )
@@ -148,7 +149,7 @@ def test_many_threads_share_one_login(scene: DSpaceScene) -> None:
 
 def test_wrong_credentials(scene: DSpaceScene) -> None:
     dspace = scene.client_with(password="wrong")
-    with pytest.raises(DSpaceLoginFailed, match="user_env") as raised:
+    with pytest.raises(DSpaceLoginRefused, match=rf"^DSpace refused the login of {USER} \(401\)$") as raised:
         dspace.create("x", "T", METADATA, discoverable=True)
     assert (raised.value.http_status, raised.value.unknown) == (401, False)
     assert "wrong" not in str(raised.value)

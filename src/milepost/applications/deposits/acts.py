@@ -11,8 +11,8 @@ from typing import Any
 
 import milepost as mp
 from milepost.applications.deposits.doi import DoiMistake, normalise
-from milepost.applications.deposits.route import CONTENT, METADATA, SUBMIT
 from milepost.applications.deposits.settings import DepositsSettings
+from milepost.applications.deposits.stages import CONTENT, METADATA, SUBMIT
 
 DepositsApp = mp.AppContext[DepositsSettings]
 STAGES = (METADATA, CONTENT, SUBMIT)

@@ -85,10 +85,14 @@ def settings_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]
 
 @application.check("partners")
 def partners_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
-    """Does a partner ask us to slow down?"""
+    """Does a partner ask us to slow down, or refuse the login?"""
+    from milepost.applications.deposits.dspace.login_hold import resume_command
     from milepost.applications.deposits.runs.waits import partner_waits
 
     for wait in partner_waits(app):
+        if wait.needs_people:
+            yield mp.Finding("bad", "deposits", wait.text, resume_command(app.settings))
+            continue
         yield mp.Finding("warn", "deposits", wait.text, "wait; if it lasts, lower [deposits.rates], or ask the partner for a higher limit")
 
 
@@ -129,6 +133,14 @@ def late_deposits(app: mp.AppContext[DepositsSettings]) -> None:
     from milepost.applications.deposits.stuck.late import find_late_deposits
 
     find_late_deposits(app)
+
+
+@application.service("login", every="15m")
+def login(app: mp.AppContext[DepositsSettings]) -> None:
+    """Try a login that DSpace has refused again, once and after a growing delay."""
+    from milepost.applications.deposits.dspace.login_probe import probe_login
+
+    probe_login(app)
 
 
 @application.check("stuck")

@@ -11,13 +11,14 @@ import msgspec
 import milepost as mp
 from milepost.applications.deposits.acts import DepositsApp
 from milepost.applications.deposits.digest.collect import collect_digests, place_cursor, undelivered, unmailed_keys
+from milepost.applications.deposits.dspace.login_probe import probe_login
 from milepost.applications.deposits.files import TAKES_NO_FILE
 from milepost.applications.deposits.intake import BY, IntakeReport, RefusedList, take_in_lists
-from milepost.applications.deposits.route import CONTENT, METADATA
 from milepost.applications.deposits.runs.journal import RunJournal, mark_reported
 from milepost.applications.deposits.runs.record import RunRecord, intake_facts
 from milepost.applications.deposits.runs.recovery import TAKING_IN, close_interrupted
 from milepost.applications.deposits.runs.waits import PartnerWait, end_waits, partner_waits, work_within_limits
+from milepost.applications.deposits.stages import CONTENT, METADATA
 from milepost.applications.deposits.stuck.late import find_late_deposits
 from milepost.applications.deposits.words import FAILED, PROCESSING, counts_by_word
 
@@ -45,16 +46,16 @@ class RoundReport(msgspec.Struct, frozen=True):
     interrupted: list[RunRecord] = []
     """Earlier runs whose processes were gone before their end, and that no run has reported before."""
     waits: list[PartnerWait] = []
-    """Partners that ask us to slow down: the round has ended its tries with them."""
+    """Partners that ask us to slow down, or refuse the login: the round has ended its tries with them."""
 
     store_fault: str = ""
     """Why files of DOIs could not be stored; these DOIs wait, and no try is counted."""
 
     @property
     def needs_people(self) -> bool:
-        """Does a DOI need a manual deposit, or a file in the inbox, the mail server or the file store attention?"""
+        """Does a DOI need a manual deposit, or a file in the inbox, the mail server, the file store or a login attention?"""
         files = self.intake.refused or self.intake.unread or any(run.refused for run in self.interrupted)
-        return bool(self.counts[FAILED] or files or self.unmailed or self.store_fault)
+        return bool(self.counts[FAILED] or files or self.unmailed or self.store_fault or any(wait.needs_people for wait in self.waits))
 
 
 def run_round(app: DepositsApp, work: Callable[[], None], sleep: Callable[[float], None] = time.sleep) -> RoundReport:
@@ -68,6 +69,7 @@ def run_round(app: DepositsApp, work: Callable[[], None], sleep: Callable[[float
             place_cursor(app)
         intake = _take_in(app, journal, sleep)
         journal.note(step="applying results", **intake_facts(intake))
+        probe_login(app)
         apply_results(app)
         end_waits(app)
         tried_again = bring_forward(app)

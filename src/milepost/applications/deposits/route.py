@@ -17,11 +17,9 @@ from milepost.applications.deposits.fetch.crossref import MetadataStage
 from milepost.applications.deposits.fetch.stored import LATER
 from milepost.applications.deposits.files import FileStore, StoreFault
 from milepost.applications.deposits.settings import CROSSREF, DepositsSettings
+from milepost.applications.deposits.stages import CONTENT, METADATA, PARTNERS, SUBMIT
 from milepost.applications.deposits.submission import Submission, open_submission
 
-METADATA, CONTENT, SUBMIT = "metadata", "content", "submit"
-PARTNERS = {METADATA: "Crossref", CONTENT: "the publisher", SUBMIT: "DSpace"}
-"""The partner that each stage asks."""
 UNTIL_NEXT_ROUND = "3650d"
 """Delay after a failure where rounds bring it forward: nothing falls due between two rounds."""
 CROSSREF_RATE = "10/s"

@@ -31,8 +31,8 @@ def run(app: DepositsApp, as_json: bool) -> int:
     """One round, for cron.
 
     Takes in the lists of the inbox and tries each unfinished DOI at most once per stage. A failure waits for the next round, until the
-    threshold of its stage is reached. The exit code is 1 if something needs people: a manual deposit, a file in the inbox, or a digest
-    that could not be mailed. A partner that asks to slow down is named, and its DOIs wait for the next round; the exit code stays 0.
+    threshold of its stage is reached. The exit code is 1 if something needs people: a manual deposit, a file in the inbox, a digest
+    that could not be mailed, or a login that DSpace refuses. A partner that asks to slow down is named, and its DOIs wait for the next round; the exit code stays 0.
     """
     check_settings(app.settings, os.environ)
     report = run_round(app, app.work)

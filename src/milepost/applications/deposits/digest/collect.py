@@ -51,7 +51,7 @@ class DigestCursor(msgspec.Struct, frozen=True):
     """Set for the first digest of a ledger with an older history: what happened before this time is not mailed."""
     version: int = 0
     waits: tuple[str, ...] = ()
-    """Stages whose partners asked us to slow down then: people have heard of it."""
+    """Names of the waits for partners then: people have heard of them."""
 
 
 def place_cursor(app: DepositsApp) -> DigestCursor:
@@ -117,7 +117,7 @@ def _collect(app: DepositsApp, cursor: DigestCursor) -> tuple[list[str], bool]:
         mark_reported(app, begun["input"].get("runs", ()))
     if upto > after:
         # False: another process has moved it, by the same recorded mails.
-        moved = {"after": upto, "at": app.now().isoformat(), "waits": [one.stage for one in waits]}
+        moved = {"after": upto, "at": app.now().isoformat(), "waits": [one.name for one in waits]}
         app.documents.put(CURSOR, moved, expect=cursor.version)
     return keys, recorded_before
 
@@ -153,7 +153,7 @@ def _collected(app: DepositsApp, cursor: DigestCursor, waits: list[PartnerWait])
     interrupted = unreported(app)
     notes = [f"{one.text}." for one in waits]
     # A wait has a line in the history. Without a line there is no mail: its key follows from the place in the history.
-    news = upto > after and any(one.stage not in cursor.waits for one in waits)
+    news = upto > after and any(one.name not in cursor.waits for one in waits)
     if since is not None:
         notes.append(first_note(since))
     notes += [f"{interruption_text(run)} This digest names what it left unreported." for run in interrupted]

@@ -10,7 +10,7 @@ import msgspec
 
 from milepost.applications.deposits.acts import may_be_deposited
 from milepost.applications.deposits.dspace.errors import CollectionUnknown, DSpaceLoginFailed, DSpaceUnavailable
-from milepost.applications.deposits.route import CONTENT, METADATA, SUBMIT
+from milepost.applications.deposits.stages import CONTENT, METADATA, SUBMIT
 from milepost.applications.deposits.words import FAILED, NOTES, RETRIES, SUCCESS, word_of
 
 _ADVICE = {

@@ -1,7 +1,8 @@
 """Errors of the DSpace client. None of them holds a password, a token or a part of an answer's body beyond its message.
 
 DSpaceError
-├── DSpaceLoginFailed     DSpace refuses the user and password
+├── DSpaceLoginRefused    DSpace refuses the user and password
+├── DSpaceLoginFailed     a request is refused for lack of a login, or the login has another result than the API promises
 ├── DSpaceForbidden       the user lacks the right to do it
 ├── DSpaceRefused         DSpace refuses the request: 400, 404, 422, …
 ├── CollectionUnknown     DSpace knows no collection with the handle that the settings name
@@ -15,6 +16,10 @@ from __future__ import annotations
 from typing import Any
 
 import milepost as mp
+
+HELD_S = 1.0
+"""Seconds until a DOI is due again whose login was refused. The hold of its stage keeps it from being tried; after the hold it waits no
+longer than the others."""
 
 
 class DSpaceError(mp.MilepostError):
@@ -39,8 +44,14 @@ class DSpaceError(mp.MilepostError):
         self.unknown = unknown
 
 
+class DSpaceLoginRefused(DSpaceError):
+    """DSpace refuses the user and password. People put that right: it is no fault of the item's, and counts no try."""
+
+    category = "DSPACE_LOGIN_REFUSED"
+
+
 class DSpaceLoginFailed(DSpaceError):
-    """DSpace refuses the user and password."""
+    """A request is refused for lack of a login, or the login has another result than the API promises."""
 
     category = "DSPACE_LOGIN"
 
@@ -88,6 +99,9 @@ class ClaimLost(mp.MilepostError):
 def failed(said: str, error: DSpaceError | OSError, details: dict[str, Any] | None = None, *, left: bool) -> mp.Outcome:
     """The outcome of an error. `left`: DSpace may have an item of this try; the next one begins with a search. A request that was refused
     would be refused again: people have to put right what is wrong with it."""
+    if isinstance(error, DSpaceLoginRefused):
+        # The stage is held (see login_hold): this try waits there like those that have not begun.
+        return mp.NotYet(after=HELD_S, unknown=left, note=said)
     if isinstance(error, OSError):
         return mp.Retry(said, category="FILE_UNREADABLE", details=details, unknown=left)
     if error.permanent and not left:

@@ -17,6 +17,7 @@ from milepost import net
 from milepost.applications.deposits.dspace.errors import (
     DSpaceForbidden,
     DSpaceLoginFailed,
+    DSpaceLoginRefused,
     DSpaceRefused,
     DSpaceUnavailable,
     DSpaceUnreadable,
@@ -33,11 +34,23 @@ LOGIN = "/authn/login"
 XSRF_HEADER, XSRF_COOKIE = "DSPACE-XSRF-TOKEN", "DSPACE-XSRF-COOKIE"
 
 
+class LoginGuard:
+    """Is asked before each login with user and password, and informed if DSpace refuses it. This one allows every login."""
+
+    def check(self) -> None:
+        """Raises DSpaceLoginRefused if no login may be tried now."""
+
+    def refused(self, user: str, status: int) -> DSpaceLoginRefused:
+        """The error of a login that DSpace has answered with this status."""
+        return DSpaceLoginRefused(f"DSpace refused the login of {user} ({status})", http_status=status)
+
+
 class DSpaceSession:
     """Requests to one DSpace server, from any number of threads that share one login. Without a user it can only read.
 
     `url` is the server's base, such as https://repository.example.org/server; `timeout` (seconds) is for a whole answer. It never logs
-    out: DSpace ends all logins of an account at once. `now` gives the time in seconds, to compare with the login's expiry.
+    out: DSpace ends all logins of an account at once. `now` gives the time in seconds, to compare with the login's expiry. `guard` may
+    prevent a login, and hears of one that is refused before another thread can try it too.
     """
 
     def __init__(
@@ -49,6 +62,7 @@ class DSpaceSession:
         allow_cidrs: tuple[str, ...] = (),
         timeout: float = TIMEOUT_S,
         now: Callable[[], float] = time.time,
+        guard: LoginGuard | None = None,
     ) -> None:
         parsed = net.parse_url(url)
         if "?" in parsed.target:
@@ -59,6 +73,7 @@ class DSpaceSession:
         timeouts = net.Timeouts(connect=min(10.0, timeout), read=timeout, total=timeout)
         self._client = net.Client(allow_cidrs=allow_cidrs, timeouts=timeouts, largest=LARGEST, connections=16)
         self._user, self._password = user, password
+        self._guard = guard or LoginGuard()
         self._now = now
         self._lock = threading.Lock()
         self._xsrf: tuple[str, str] | None = None
@@ -107,10 +122,14 @@ class DSpaceSession:
     ) -> net.Response:
         """The answer to a POST, PATCH or DELETE below /api, with one of the allowed statuses. Raises DSpaceError; it is `unknown` where
         the server may have carried out the request."""
+        self.log_in()
+        return self._checked(method, path, body, {} if content_type is None else {"Content-Type": content_type}, allowed)
+
+    def log_in(self) -> None:
+        """Have a login. Raises DSpaceLoginRefused, or another DSpaceError where DSpace gives no answer about the user and password."""
         if self._user is None:
             raise DSpaceLoginFailed(f"{self.host}: this session has no user, and can only read")
         self._log_in(None)
-        return self._checked(method, path, body, {} if content_type is None else {"Content-Type": content_type}, allowed)
 
     # One request ------------------------------------------------------------------------------------------------------------
     def _checked(
@@ -180,14 +199,17 @@ class DSpaceSession:
                 if answer.status == 200 and self._take_bearer(answer):
                     return
             self._bearer = None
+            self._guard.check()
             form = urlencode({"user": self._user or "", "password": self._password or ""}).encode()
             answer = self._login_request(form)
-            if answer.not_now:
+            if answer.not_now or (answer.status == 403 and refuses_token(answer)):
                 raise self._error("GET", answer)
+            if answer.status in (401, 403):
+                raise self._guard.refused(self._user or "", answer.status)
             if answer.status != 200 or not self._take_bearer(answer):
                 raise DSpaceLoginFailed(
-                    f"{self.host} refuses the user and password (status {answer.status}); check the variables that [deposits.submit]"
-                    " user_env and password_env name",
+                    f"{self.host} answers the login with status {answer.status} and no token; is [deposits.submit] dspace the base of a"
+                    " DSpace 7 server?",
                     http_status=answer.status,
                 )
 

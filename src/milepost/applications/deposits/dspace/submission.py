@@ -18,9 +18,10 @@ from milepost.applications.deposits.doi import doi_or_none
 from milepost.applications.deposits.dspace.api import DSpace, DSpaceItem
 from milepost.applications.deposits.dspace.errors import ChecksumMismatch, ClaimLost, DSpaceError, failed
 from milepost.applications.deposits.dspace.found_items import deposited, hidden, is_half_made, judge, same_file
+from milepost.applications.deposits.dspace.login_hold import LoginHold
 from milepost.applications.deposits.dspace.record import SubmissionRecords, next_step
 from milepost.applications.deposits.dspace.search import Metadata, findable
-from milepost.applications.deposits.dspace.session import DSpaceSession
+from milepost.applications.deposits.dspace.session import DSpaceSession, LoginGuard
 from milepost.applications.deposits.files import FileStore, StoredFile, StoreFault
 from milepost.applications.deposits.settings import DepositsSettings, check_settings
 
@@ -80,7 +81,9 @@ class DSpaceSubmission:
     @cached_property
     def dspace(self) -> DSpace:
         """The client, made at the first use."""
-        return open_dspace(self._settings, self._environment, self._settings.submit.dspace or "", now=self._now, timeout=self._timeout)
+        guard = LoginHold(self._settings, self._controls)
+        url = self._settings.submit.dspace or ""
+        return open_dspace(self._settings, self._environment, url, now=self._now, timeout=self._timeout, guard=guard)
 
     def ready(self) -> None:
         """Raises mp.ConfigMistake if a setting or a secret is missing."""
@@ -227,10 +230,12 @@ def open_dspace(
     *,
     now: Callable[[], float] = time.time,
     timeout: float | None = None,
+    guard: LoginGuard | None = None,
 ) -> DSpace:
-    """A client of the DSpace server at `url`, with the user and password that the environment has, or without."""
+    """A client of the DSpace server at `url`, with the user and password that the environment has, or without. Without a guard every login
+    is tried."""
     submit = settings.submit
     user, password = environment.get(submit.user_env), environment.get(submit.password_env)
     limit = {} if timeout is None else {"timeout": timeout}
-    session = DSpaceSession(url, user or None, password, allow_cidrs=settings.allow_cidrs, now=now, **limit)
+    session = DSpaceSession(url, user or None, password, allow_cidrs=settings.allow_cidrs, now=now, guard=guard, **limit)
     return DSpace(session, doi_or_none, administrator=bool(user))

@@ -18,6 +18,7 @@ from milepost.applications.deposits.dss.results import DepositedResult, DssResul
 from milepost.applications.deposits.dss.submission import open_sqs
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.settings import DepositsSettings, DssSettings
+from milepost.applications.deposits.stages import SUBMIT
 
 BATCH = 10
 PORTION = 100
@@ -31,7 +32,6 @@ SET_ASIDE = "set-aside/"
 MOST_SET_ASIDE = 500
 """With more than this, messages that cannot be used stay in the queue: someone has to look first."""
 LONGEST_BODY = 50_000
-SUBMIT = "submit"
 BY = "submission service"
 
 Became = Literal["deposited", "failed", "noted", "set_aside", "left"]

@@ -13,6 +13,7 @@ from milepost.applications.deposits.controls.ledger import LedgerControls
 from milepost.applications.deposits.deposit import Deposit
 from milepost.applications.deposits.dspace.api import DSpace
 from milepost.applications.deposits.dspace.found_items import deposited, hidden, judge, same_file
+from milepost.applications.deposits.dspace.login_hold import LoginHold
 from milepost.applications.deposits.dspace.record import SubmissionRecord, SubmissionRecords, next_step
 from milepost.applications.deposits.dspace.submission import attempted, check_claim, open_dspace
 from milepost.applications.deposits.dss.messages import queue_url, submit_message
@@ -50,7 +51,8 @@ class DssSubmission:
     @cached_property
     def dspace(self) -> DSpace:
         """The server that is searched."""
-        return open_dspace(self._settings, self._environment, self._settings.submit.search or "", now=self._now)
+        guard = LoginHold(self._settings, self._controls)
+        return open_dspace(self._settings, self._environment, self._settings.submit.search or "", now=self._now, guard=guard)
 
     @cached_property
     def sqs(self) -> Any:

@@ -19,6 +19,7 @@ from milepost.applications.deposits.people.doi_view import doing, fields_of, fil
 from milepost.applications.deposits.people.worklist import title_of, whole_worklist, worklist_csv, worklist_page
 from milepost.applications.deposits.rounds import word_counts
 from milepost.applications.deposits.runs.journal import runs
+from milepost.applications.deposits.runs.waits import partner_waits
 from milepost.applications.deposits.settings import DepositsSettings
 from milepost.applications.deposits.words import FAILED as NEEDS_PEOPLE
 from milepost.applications.deposits.words import word_of
@@ -78,6 +79,7 @@ def home(app: DepositsApp, call: mp.Call) -> mp.Page:
         {
             "counts": [(word, count, COLOURS.get(word, "")) for word, count in counts.items()],
             "manual": counts[NEEDS_PEOPLE],
+            "waits": partner_waits(app),
             "runs": runs(app)[:SHOWN_RUNS],
             "rounds": app.settings.mode == "rounds",
             "digests": _digests(app),

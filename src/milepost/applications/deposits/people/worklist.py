@@ -13,7 +13,7 @@ from milepost.applications.deposits.csv_table import csv_table
 from milepost.applications.deposits.digest.entries import advice_of
 from milepost.applications.deposits.doi import doi_or_none
 from milepost.applications.deposits.people.claims import ManualClaim, claim_in
-from milepost.applications.deposits.route import METADATA
+from milepost.applications.deposits.stages import METADATA
 
 READ = 1_000_000
 """Most failed DOIs that are looked through."""

@@ -1,4 +1,4 @@
-"""Waits for partners: which stages are paused by a partner's rate limit, how many DOIs wait there, and the end of such a pause."""
+"""Waits for partners: which stages handlers have paused and why, how many DOIs wait there, and the end of a pause for a rate limit."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 
 import milepost as mp
 from milepost.applications.deposits.acts import DepositsApp
-from milepost.applications.deposits.controls.ledger import PAUSED_BY, moment_s
-from milepost.applications.deposits.route import PARTNERS, SUBMIT
+from milepost.applications.deposits.controls.ledger import PAUSED_BY, moment_s, own_pauses
+from milepost.applications.deposits.stages import PARTNERS, SUBMIT
 
 SHORT_S = 120.0
 """A pause of at most so many seconds is waited for within a round; with a longer one the round ends its tries for this partner."""
@@ -21,38 +21,52 @@ BEHIND_S = 2.0
 
 
 class PartnerWait(msgspec.Struct, frozen=True):
-    """A partner that asks for fewer requests, and the DOIs that wait for it."""
+    """A partner that asks for fewer requests, or refuses the login, and the DOIs that wait for it."""
 
     stage: str
     partner: str
     dois: int
-    until: str
+    until: str | None
+    """When the partner may be asked again; None: when a person has put right what `reason` names."""
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """Identifies it among all waits: the stage, and whether it needs people."""
+        return f"{self.stage}/held" if self.needs_people else self.stage
+
+    @property
+    def needs_people(self) -> bool:
+        """Does it last until a person acts?"""
+        return self.until is None
 
     @property
     def text(self) -> str:
         """For people."""
         dois = "1 DOI waits" if self.dois == 1 else f"{self.dois:,} DOIs wait"
+        if self.until is None:
+            return f"{self.reason}. {dois}, and no try is counted"
         name = f"{self.partner[:1].upper()}{self.partner[1:]}"
         return f"{name} asks us to slow down; {dois} until {self.until[:16].replace('T', ' ')} UTC at least, and no try is counted"
 
 
 def partner_waits(app: DepositsApp) -> list[PartnerWait]:
-    """The partners whose rate limits pause their stages now."""
-    held = _own_pauses(app)
+    """The partners whose stages are paused now, by their rate limits or because a login was refused."""
+    held = _partner_pauses(app)
     stages = app.status()["routes"].get(app.settings.route, {}).get("stages", {}) if held else {}
     now = app.time()
     return [
-        PartnerWait(stage, PARTNERS[stage], _waiting(app, stage, stages.get(stage, {})), until)
-        for stage, until in held.items()
-        if moment_s(until) > now
+        PartnerWait(stage, PARTNERS[stage], _waiting(app, stage, stages.get(stage, {})), pause.until, pause.reason)
+        for stage, pause in held.items()
+        if pause.until is None or moment_s(pause.until) > now
     ]
 
 
 def end_waits(app: DepositsApp) -> None:
     """End the pauses whose time has come. A resender does so too; a round must not miss it."""
     now = app.time()
-    for stage, until in _own_pauses(app).items():
-        if moment_s(until) <= now:
+    for stage, until in _pauses_with_end(app).items():
+        if until <= now:
             reason = f"{PARTNERS[stage]} may be asked again"
             app.resume(app.settings.route, stage, by=PAUSED_BY, reason=reason, own=True)
 
@@ -62,7 +76,7 @@ def work_within_limits(app: DepositsApp, work: Callable[[], None], sleep: Callab
     patience = MOST_WAITING_S
     while True:
         work()
-        first = min(map(moment_s, _own_pauses(app).values()), default=None)
+        first = min(_pauses_with_end(app).values(), default=None)
         if first is None:
             return
         left = max(0.0, first - app.time())
@@ -73,14 +87,14 @@ def work_within_limits(app: DepositsApp, work: Callable[[], None], sleep: Callab
         end_waits(app)
 
 
-def _own_pauses(app: DepositsApp) -> dict[str, str]:
-    """Stages that a partner's rate limit has paused, each with the end of the pause."""
-    scopes = {f"{app.settings.route}/{stage}": stage for stage in PARTNERS}
-    return {
-        scopes[one.scope]: one.until
-        for one in app.pauses(app.settings.route)
-        if one.by == PAUSED_BY and one.scope in scopes and one.until is not None
-    }
+def _partner_pauses(app: DepositsApp) -> dict[str, mp.PauseView]:
+    """The pauses that handlers have made, by stage."""
+    return {stage: pause for stage, pause in own_pauses(app).items() if stage in PARTNERS}
+
+
+def _pauses_with_end(app: DepositsApp) -> dict[str, float]:
+    """Stages that a partner's rate limit has paused, each with the end of the pause in seconds since 1970."""
+    return {stage: moment_s(pause.until) for stage, pause in _partner_pauses(app).items() if pause.until is not None}
 
 
 def _waiting(app: DepositsApp, stage: str, statuses: dict[str, Any]) -> int:

@@ -10,11 +10,13 @@ from typing import Any
 
 import milepost as mp
 from milepost.applications.deposits.acts import FAILED, DepositsApp, may_be_deposited
+from milepost.applications.deposits.controls.ledger import LedgerControls
 from milepost.applications.deposits.dspace.api import DSpace
-from milepost.applications.deposits.dspace.errors import DSpaceRefused
+from milepost.applications.deposits.dspace.errors import DSpaceLoginRefused, DSpaceRefused
 from milepost.applications.deposits.dspace.found_items import deposited
+from milepost.applications.deposits.dspace.login_hold import LoginHold
 from milepost.applications.deposits.dspace.submission import open_dspace
-from milepost.applications.deposits.route import SUBMIT
+from milepost.applications.deposits.stages import SUBMIT
 
 MOST = 200
 """Searches of one call, the latest failures first."""
@@ -27,7 +29,8 @@ log = logging.getLogger(__name__)
 
 def find_late_deposits(app: DepositsApp, dspace: DSpace | None = None, environment: Mapping[str, str] | None = None) -> list[str]:
     """Search DSpace for DOIs that failed at the submit stage with an unknown result, and complete those that it has. The DOIs that were
-    found. Without this a DOI would be on the list for manual deposits although its last try has succeeded."""
+    found. Without this a DOI would be on the list for manual deposits although its last try has succeeded. None is searched for while DSpace
+    refuses the login."""
     settings = app.settings
     url = settings.submit.dspace or settings.submit.search
     if url is None:
@@ -38,12 +41,21 @@ def find_late_deposits(app: DepositsApp, dspace: DSpace | None = None, environme
     if not rows:
         return []
     rows = sorted(rows, key=lambda row: str(row["ended_at"]), reverse=True)[:MOST]
-    client = dspace or open_dspace(settings, os.environ if environment is None else environment, url)
+    controls = LedgerControls(settings)
+    controls.open(app)
+    environment = os.environ if environment is None else environment
+    client = dspace or open_dspace(settings, environment, url, now=app.time, guard=LoginHold(settings, controls))
+    found: list[str] = []
     try:
-        return [row["key"] for row in rows if _complete(app, client, row["key"])]
+        for row in rows:
+            if _complete(app, client, row["key"]):
+                found.append(row["key"])
+    except DSpaceLoginRefused as refusal:
+        log.warning("DOIs that failed with an unknown result are not searched for: %s", refusal)
     finally:
         if dspace is None:
             client.close()
+    return found
 
 
 def _complete(app: DepositsApp, dspace: DSpace, doi: str) -> bool:

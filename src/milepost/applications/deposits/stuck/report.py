@@ -8,7 +8,7 @@ import msgspec
 
 import milepost as mp
 from milepost.applications.deposits.acts import DepositsApp
-from milepost.applications.deposits.route import SUBMIT
+from milepost.applications.deposits.stages import SUBMIT
 
 MOST = 10_000
 

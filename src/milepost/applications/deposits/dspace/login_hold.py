@@ -1,0 +1,48 @@
+"""Hold of the stage `submit` after a refused login: no DOI makes a login of its own, and none counts a try.
+
+A wrong password is no fault of a DOI, and a login for each of them would lock the account. The first login that DSpace refuses pauses the
+stage in the ledger, for all processes, until a person resumes it or a probe finds that DSpace accepts the login again (see login_probe).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from milepost.applications.deposits.controls.ledger import LedgerControls
+from milepost.applications.deposits.dspace.errors import DSpaceLoginRefused
+from milepost.applications.deposits.dspace.session import LoginGuard
+from milepost.applications.deposits.settings import DepositsSettings
+from milepost.applications.deposits.stages import SUBMIT
+
+log = logging.getLogger(__name__)
+
+
+class LoginHold(LoginGuard):
+    """Allows logins while the stage is not held, and holds it when one is refused."""
+
+    def __init__(self, settings: DepositsSettings, controls: LedgerControls) -> None:
+        self._settings, self._controls = settings, controls
+
+    def check(self) -> None:
+        reason = self._controls.hold_reason(SUBMIT)
+        if reason:
+            raise DSpaceLoginRefused(reason)
+
+    def refused(self, user: str, status: int) -> DSpaceLoginRefused:
+        reason = hold_reason(self._settings, user, status)
+        log.error("%s. The stage %s is held meanwhile, and no try is counted", reason, SUBMIT)
+        self._controls.pause(SUBMIT, None, reason)
+        return DSpaceLoginRefused(reason, http_status=status)
+
+
+def hold_reason(settings: DepositsSettings, user: str, status: int) -> str:
+    """Why the stage is held, and what to do."""
+    return (
+        f"DSpace refused the login of {user} ({status}): put the right password into {settings.submit.password_env} for every process of"
+        f" Milepost, then run '{resume_command(settings)}'"
+    )
+
+
+def resume_command(settings: DepositsSettings) -> str:
+    """The command that ends the hold."""
+    return f"milepost resume {settings.route} {SUBMIT} --by YOU --reason mended"
