@@ -43,7 +43,7 @@ class Sectioned(click.Group):
 
 
 def _similar(name: str, names: list[str]) -> str:
-    """What a person may have meant by a command that does not exist; empty if nothing is similar."""
+    """Commands that a person may have meant by one that does not exist; empty if nothing is similar."""
     from difflib import get_close_matches
 
     from milepost.route_files import shipped_applications
@@ -69,7 +69,7 @@ def _name_and_summary(spec: str) -> tuple[str, str]:
 
 
 def _first_sentence(name: str) -> str:
-    """What an application that comes with Milepost is for, by the docstring of its package; empty if there is none of this name."""
+    """Purpose of an application that comes with Milepost, by the docstring of its package; empty if there is none of this name."""
     import ast
     from pathlib import Path
 

@@ -16,7 +16,7 @@ from milepost.applications.notifications.settings import NotificationsSettings
 from milepost.client import Message, MessageRefused
 
 ENVELOPE_BYTES = 131_072
-"""What a request may have beside its body: ids, URL and headers."""
+"""Bytes that a request may have beside its body: ids, URL and headers."""
 ESCAPED = 6
 """Bytes that one byte of a body may take in JSON."""
 MALFORMED = (400, 413)

@@ -33,7 +33,7 @@ class Destination(Struct, frozen=True, kw_only=True):
     name: str
     """The lane's name: the destination's own, or HOST:PORT of an unregistered target."""
     prefix: net.HttpUrl | None
-    """What the target URLs begin with; None: unregistered."""
+    """Beginning of the target URLs; None: unregistered."""
     headers: Mapping[str, str] = {}
     auth: AuthSettings | None = None
     timeouts: net.Timeouts

@@ -70,7 +70,7 @@ class _Parser(threading.Thread):
     def __init__(self, name: str, plan: Plan, format: str | None, no_header: bool) -> None:
         super().__init__(name="milepost-list-parser", daemon=True)
         self.slices: SimpleQueue[tuple[int, list[bytes]] | None] = SimpleQueue()
-        """What to parse; None at the end of the list."""
+        """Slices to parse; None at the end of the list."""
         self.answers: SimpleQueue[tuple[LineBatch, InputBatch] | BaseException | None] = SimpleQueue()
         """Parsed batches; None when it waits for the next slice; an error at the end."""
         self._plan = plan

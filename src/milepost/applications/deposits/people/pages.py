@@ -39,7 +39,7 @@ class FindDoi(Struct, frozen=True):
 
 
 class WorklistQuery(Struct, frozen=True):
-    """Which DOIs of the worklist: those that hold `search`, after or before a place that another page names."""
+    """Selection of DOIs of the worklist: those that hold `search`, after or before a place that another page names."""
 
     search: str = ""
     after: str = ""

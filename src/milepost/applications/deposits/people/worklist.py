@@ -46,7 +46,7 @@ class WorklistPage(msgspec.Struct, frozen=True):
     waiting: int
     """All DOIs that need a manual deposit."""
     found: int
-    """Those that the search finds; all of them without a search."""
+    """DOIs that the search finds; all of them without a search."""
     first: int
     """The number of the first one here among those that were found, from 1; 0: there is none."""
     deposits: list[ManualDeposit]
@@ -93,7 +93,7 @@ def page_bounds(places: Sequence[Place], after: Place | None, before: Place | No
 
 
 def search_text(text: str) -> str:
-    """What a search looks for in DOIs: the DOI in the text, in any form in which people write one, or the text itself."""
+    """Text that a search looks for in DOIs: the DOI in the text, in any form in which people write one, or the text itself."""
     return doi_or_none(text) or text.strip().lower()
 
 

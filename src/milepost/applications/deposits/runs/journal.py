@@ -106,9 +106,9 @@ def unreported(app: DepositsApp) -> list[RunRecord]:
 
 def mark_reported(app: DepositsApp, ids: Iterable[str]) -> None:
     """Note that these interrupted runs were reported to people."""
-    told = set(ids)
-    if told & {one.id for one in unreported(app)}:
-        _change_ended(app, lambda earlier: [replace(one, reported=True) if one.id in told else one for one in earlier])
+    reported = set(ids)
+    if reported & {one.id for one in unreported(app)}:
+        _change_ended(app, lambda earlier: [replace(one, reported=True) if one.id in reported else one for one in earlier])
 
 
 def _change_ended(app: DepositsApp, change: Callable[[list[RunRecord]], list[RunRecord]]) -> None:

@@ -42,7 +42,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     """"failed": it ended with an error; "interrupted": its process is gone, and has not ended it."""
     process: RunProcess | None = None
     step: str = ""
-    """What it did last, in words."""
+    """Its last step, in words."""
     seen_at: str = ""
     error: str = ""
     reported: bool = True

@@ -32,7 +32,7 @@ def close_interrupted(app: DepositsApp, counts: dict[str, int]) -> list[RunRecor
 
 
 def _traces(app: DepositsApp, run: RunRecord) -> dict[str, Any]:
-    """What a run has done after its last note: the files that it moved, and its digests."""
+    """Work of a run after its last note: the files that it moved, and its digests."""
     found: dict[str, Any] = {"digests": [*run.digests, *_digests(app, run)]}
     if run.step != TAKING_IN:
         return found
@@ -52,7 +52,7 @@ def _digests(app: DepositsApp, run: RunRecord) -> list[str]:
 
 
 def _intake_traces(inbox: Inbox, since: str) -> dict[str, Any]:
-    """What was taken in and what was not since this time, by the files in the inbox."""
+    """Lists that were taken in, and lists that were not, since this time, by the files in the inbox."""
     begun = re.sub("[-:]", "", since)
     files = {file.name: file for file in inbox.files()}
     lists, refused, new, malformed = [], [], 0, 0
