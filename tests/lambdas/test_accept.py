@@ -106,7 +106,8 @@ def test_a_body_in_base64_and_a_named_stage_are_read(key: str) -> None:
 
 def test_malformed_requests_are_answered_and_pages_for_people_are_not_served(key: str) -> None:
     assert called(request(body="{", key=key))[1]["error"] == "INVALID_JSON"
-    assert called(request("GET", "/message", key=key))[0] == 405
+    status, refused = called(request("GET", "/message", key=key))
+    assert (status, refused["error"]) == (405, "METHOD_NOT_ALLOWED")
     for path in ("/", "/api/v1/status", "/login", "/metrics"):
         assert called(request("GET", path, key=key))[0] == 404
 

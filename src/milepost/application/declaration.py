@@ -242,8 +242,8 @@ class Application(Generic[S]):
         async. `scope` is the scope that the caller's key needs (None: no key is needed). `query` and `body` are the types that the call is
         parsed as; a `body` of `bytes` is passed unchanged. `answers`: the type of the answer's body by status, for the API reference.
         `largest`: maximum size of a body in bytes, a number or a function of the settings.
-        `origins`: from the settings, the origins whose pages may call it from a browser. `on_problem` formats the answer of an error, for
-        an error format of your own. A key that is limited to routes may call it if it sees all routes of the application."""
+        `origins`: from the settings, the origins whose pages may call it from a browser. `on_problem` formats the answer of an error, also
+        of a call with a method that its path does not have, for an error format of your own. A key that is limited to routes may call it if it sees all routes of the application."""
 
         def declare(function: F) -> F:
             self.endpoints.append(

@@ -334,6 +334,17 @@ def test_keys_are_asked_for_in_the_seeds_shape(tmp_path: Path) -> None:
         assert at.post(sent, key=allowed).status == 200
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE", "TRACE"])
+def test_other_methods_of_the_path_are_refused_in_the_seeds_shape(at: Service, method: str) -> None:
+    answer = at.call(method, "/message", headers={"X-Correlation-ID": "trace-405"})
+    assert (answer.status, answer.headers["allow"]) == (405, "OPTIONS, POST")
+    assert answer.headers["content-type"] == "application/json"
+    if method != "HEAD":
+        assert answer.body.keys() == {"error", "message", "timestamp", "requestId"}
+        assert (answer.body["error"], answer.body["requestId"]) == ("METHOD_NOT_ALLOWED", "trace-405")
+        assert answer.body["message"] == f"{method} is not possible at /message"
+
+
 def test_pages_of_configured_origins_may_call_and_none_by_default(at: Service) -> None:
     asked = {"Origin": "https://shop.example", "Access-Control-Request-Method": "POST"}
     assert "access-control-allow-origin" not in at.call("OPTIONS", "/message", headers=asked).headers

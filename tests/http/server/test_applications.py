@@ -79,6 +79,9 @@ def test_a_shape_of_its_own_for_what_it_takes_and_for_every_error(at: LiveServer
     large = at.call("POST", "/parcel/raw", b"x" * 21)
     assert (large.status, large.body) == (413, {"success": False, "message": "the body has more than 20 bytes", "code": "too-large"})
     assert at.call("POST", "/parcel/raw", b"fails").body == {"success": False, "message": "there is no id", "code": "malformed-item"}
+    wrong = at.call("GET", "/parcel/raw")
+    assert (wrong.status, wrong.headers["allow"]) == (405, "OPTIONS, POST")
+    assert wrong.body == {"success": False, "message": "GET is not possible at /parcel/raw", "code": "wrong-method"}
     key(at, "submit")
     refused = at.call("POST", "/parcel/raw", b"x")
     assert (refused.status, refused.body["code"], refused.headers["www-authenticate"]) == (401, "no-key", "Bearer")

@@ -24,8 +24,8 @@ MALFORMED = (400, 413)
 SYSTEM_TEXT = "An internal error occurred. Please try again later."
 
 _CODES = {
-    400: "VALIDATION_ERROR", 401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 408: "REQUEST_TIMEOUT", 409: "IDEMPOTENCY_CONFLICT",
-    413: "PAYLOAD_TOO_LARGE", 415: "UNSUPPORTED_MEDIA_TYPE", 422: "VALIDATION_ERROR", 429: "RATE_LIMITED",
+    400: "VALIDATION_ERROR", 401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 408: "REQUEST_TIMEOUT",
+    409: "IDEMPOTENCY_CONFLICT", 413: "PAYLOAD_TOO_LARGE", 415: "UNSUPPORTED_MEDIA_TYPE", 422: "VALIDATION_ERROR", 429: "RATE_LIMITED",
 }  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def largest_request(settings: NotificationsSettings) -> int:
 
 
 def answer_of_problem(problem: mp.Problem) -> mp.Answer:
-    """An error of the server itself (no key, a ledger that cannot be reached) in the seed's shape, without inner details."""
+    """An error of the server itself (no key, a wrong method, a ledger that cannot be reached) in the seed's shape, without inner details."""
     if problem.status >= 500:
         return _error("SYSTEM_ERROR", SYSTEM_TEXT, problem.status)
     return _error(_CODES.get(problem.status, "VALIDATION_ERROR"), problem.detail, problem.status)

@@ -31,6 +31,7 @@ class Paths(Generic[T]):
                 return there, matched.groupdict()
         return None
 
-    def methods(self, path: str) -> list[str]:
-        """The methods that a path has."""
-        return sorted(method for method in self._by_method if self.find(method, path) is not None)
+    def all(self, path: str) -> dict[str, T]:
+        """The targets at a path by their methods, in alphabetical order."""
+        found = {method: self.find(method, path) for method in sorted(self._by_method)}
+        return {method: there[0] for method, there in found.items() if there is not None}

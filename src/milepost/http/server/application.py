@@ -50,7 +50,8 @@ class Answering:
         found = self._paths.find(scope["method"], scope["path"])
         request = Request(scope, receive)
         if found is None:
-            response = self._not_here(request)
+            there = self._paths.all(scope["path"])
+            response = self._wrong_method(request, there) if there else self._unknown_path(request)
         else:
             scope["endpoint"], scope["path_params"] = found
             response = await self._answer(request, found[0])
@@ -93,13 +94,20 @@ class Answering:
             failed = problem_error("failed", "internal error; see the server's log")
             return _troubled(state, endpoint, request, caller, failed)
 
-    def _not_here(self, request: Request) -> Response:
-        path = request.scope["path"]
-        allowed = ", ".join(self._paths.methods(path))
-        if allowed:
-            reported = problem("wrong-method", f"{request.method} is not possible at {path}", expected=allowed)
-            return problem_response(reported, {"Allow": allowed})
-        reported = problem("unknown-path", f"no such path: {path}")
+    def _wrong_method(self, request: Request, there: Mapping[str, Endpoint]) -> Response:
+        """In the error format of an endpoint at this path that has its own: a caller knows that one alone."""
+        path, allowed = request.scope["path"], ", ".join(there)
+        reported = problem("wrong-method", f"{request.method} is not possible at {path}", expected=allowed)
+        found = ProblemError(reported, {"Allow": allowed})
+        own = next((endpoint for endpoint in there.values() if endpoint.on_problem is not None), None)
+        if own is None:
+            return problem_response(found.problem, found.headers)
+        response = _troubled(self._state, own, request, ANONYMOUS, found)
+        allow_origin(response, own.origins, request.headers.get("origin"))
+        return response
+
+    def _unknown_path(self, request: Request) -> Response:
+        reported = problem("unknown-path", f"no such path: {request.scope['path']}")
         if "text/html" in request.headers.get("accept", ""):
             return page_for(self._state, request, ANONYMOUS, "problem.html", status=reported.status, problem=reported)
         return problem_response(reported)
