@@ -42,9 +42,9 @@ def test_a_table_with_tables_in_it_becomes_a_typed_value() -> None:
     [
         ({}, "milepost.toml: [mail-box] inbox: Object missing required field `inbox`; expected inbox, mode, limit, retry"),
         ({"inbox": "in", "limt": 3}, "milepost.toml: [mail-box] limt: Object contains unknown field `limt`; expected inbox, mode, limit"),
-        ({"inbox": 3}, "milepost.toml: [mail-box] inbox: Expected `str`, got `int`; expected text"),
+        ({"inbox": 3}, "milepost.toml: [mail-box] inbox: expected text, got a whole number"),
         ({"inbox": "in", "mode": "quick"}, "milepost.toml: [mail-box] mode: Invalid enum value 'quick'; expected fast or slow"),
-        ({"inbox": "in", "retry": {"attempts": "3"}}, "[mail-box] retry.attempts: Expected `int`, got `str`; expected a whole number"),
+        ({"inbox": "in", "retry": {"attempts": "3"}}, "[mail-box] retry.attempts: expected a whole number, got text"),
         (
             {"inbox": "in", "retry": {"atempts": 3}},
             "[mail-box] retry.atempts: Object contains unknown field `atempts`; expected attempts, base",
@@ -73,9 +73,9 @@ def test_the_environment_has_precedence_field_by_field() -> None:
 
 
 def test_a_mistake_in_the_environment_names_the_variable() -> None:
-    with pytest.raises(mp.ConfigMistake, match="MILEPOST_MAIL_BOX_LIMIT: Expected `int`, got `str`; expected a whole number"):
+    with pytest.raises(mp.ConfigMistake, match=r"MILEPOST_MAIL_BOX_LIMIT: expected a whole number, got text$"):
         read({"inbox": "in"}, MILEPOST_MAIL_BOX_LIMIT="many")
-    with pytest.raises(mp.ConfigMistake, match="MILEPOST_MAIL_BOX_RETRY attempts: Expected `int`, got `str`"):
+    with pytest.raises(mp.ConfigMistake, match=r"MILEPOST_MAIL_BOX_RETRY attempts: expected a whole number, got text$"):
         read({"inbox": "in"}, MILEPOST_MAIL_BOX_RETRY='{"attempts": "x"}')
 
 

@@ -78,7 +78,7 @@ def test_settings_that_are_wrong_are_told_with_their_field(desk) -> None:
     answer = desk("status")
     assert (answer.code, answer.err.strip()) == (
         2,
-        "milepost: milepost.toml: [parcels-desk] heaviest: Expected `int`, got `str`; expected a whole number",
+        "milepost: milepost.toml: [parcels-desk] heaviest: expected a whole number, got text",
     )
 
 

@@ -75,8 +75,7 @@ def _mistake(error: msgspec.ValidationError, wanted: Any, place: str, given: Map
     if given is not None and "[...]" in field:
         table = fault.field.partition("[...]")[0]
         field = field.replace("[...]", f".{_wrong_entry(given, wanted, table)}", 1)
-    expected = f"; expected {fault.expected}" if fault.expected else ""
-    return ConfigMistake(f"{place}{field}: {fault.text}{expected}")
+    return ConfigMistake(f"{place}{field}: {fault.sentence}")
 
 
 def _wrong_entry(given: Mapping[str, Any], kind: Any, table: str) -> str:

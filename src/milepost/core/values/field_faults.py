@@ -11,6 +11,12 @@ from msgspec import Struct, ValidationError, inspect
 
 _STEP = re.compile(r"\.([^.\[\]]+)|\[[^\]]*\]")
 _FIELD = re.compile(r"(?:unknown|required) field `(.+?)`")
+_GOT = re.compile(r"Expected `.+`, got `(.+)`")
+_NAMES = {
+    "int": "a whole number", "float": "a number", "str": "text", "bool": "a boolean", "array": "a list", "object": "an object",
+    "date": "a date", "time": "a time", "datetime": "a date with a time",
+}  # fmt: skip
+"""msgspec's names of types, for people."""
 _kind = cache(inspect.type_info)
 
 
@@ -20,6 +26,14 @@ class FieldFault(Struct, frozen=True):
     text: str
     field: str
     expected: str | None
+
+    @property
+    def sentence(self) -> str:
+        """The mistake with what would be right, said once: msgspec's text names a type too if that is wrong, or a limit that does not hold."""
+        got = _GOT.match(self.text)
+        if self.expected is None or (got is None and self.text.startswith("Expected ")):
+            return self.text
+        return f"{self.text}; expected {self.expected}" if got is None else f"expected {self.expected}, got {_NAMES.get(got[1], got[1])}"
 
 
 def field_fault(error: ValidationError, wanted: Any) -> FieldFault:
