@@ -125,3 +125,35 @@ def test_only_a_command_that_writes_works_by_itself() -> None:
         with pytest.raises(mp.UsageError, match="ledger='write'"):
             configured.on(opened.context).work()
     assert worked == [3]
+
+
+class NoSettings(mp.AppSettings, frozen=True):
+    pass
+
+
+def test_an_application_is_called_before_an_operator_ends_a_pause_in_one_of_its_routes() -> None:
+    told: list[tuple[str, str, str]] = []
+    one, other, elsewhere = mp.Route("one", key="id"), mp.Route("one-more", key="id"), mp.Route("elsewhere", key="id")
+    for route in (one, other, elsewhere):
+        route.stage("weigh")(lambda item: mp.Done())
+    made = mp.Application("desk", NoSettings)
+    made.routes(lambda settings: [one, other])
+
+    @made.resuming
+    def resuming(app: mp.AppContext[NoSettings], pause: mp.PauseView, by: str) -> None:
+        told.append((pause.scope, pause.reason, by))
+        if pause.scope == "one":
+            raise mp.ActRefused("not this one")
+
+    with mp.open("memory:", routes=[elsewhere], applications=[made.with_settings(NoSettings())]) as desk:
+        for place in (("one",), ("one-more", "weigh", "a"), ("elsewhere",)):
+            desk.pause(*place, by="ops", reason="they move")
+        with pytest.raises(mp.ActRefused, match="not this one"):
+            desk.resume("one", by="ann", reason="done")
+        assert desk.resume("one-more", "weigh", "a", by="ann", reason="done")
+        assert desk.resume("elsewhere", by="ann", reason="done")
+        assert not desk.resume("one-more", by="ann", reason="there is none")
+        assert told == [("one", "they move", "ann"), ("one-more/weigh/a", "they move", "ann")]
+        assert [one.scope for one in desk.pauses("one")] == ["one"], "it stays in force"
+        assert desk.resume("one", by="ops", reason="its own", own=True)
+        assert len(told) == 2

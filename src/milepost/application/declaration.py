@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from milepost.engine.alerts.rule import AlertRule
     from milepost.engine.context import Context
     from milepost.engine.health.checks import Finding
+    from milepost.engine.views.lanes import PauseView
     from milepost.http.protocol.endpoint import Answer
     from milepost.http.protocol.problems import Problem
 
@@ -154,6 +155,7 @@ class Application(Generic[S]):
         self.bound_by = bound_by
         self.route_makers: list[Callable[..., Iterable[Route]]] = []
         self.openers: list[Callable[[AppContext[S]], None]] = []
+        self.before_resume: list[Callable[[AppContext[S], PauseView, str], None]] = []
         self.commands: list[CommandPart] = []
         self.checks: list[CheckPart] = []
         self.services: list[ServicePart] = []
@@ -172,6 +174,13 @@ class Application(Generic[S]):
         """Declare a function of the `AppContext` that is called whenever a ledger was opened with the application, before any of its
         handlers runs: there its state may remember the context. It must not write, since a command that only reads calls it too."""
         self.openers.append(function)
+        return function
+
+    def resuming(self, function: Callable[[AppContext[S], PauseView, str], None]) -> Callable[[AppContext[S], PauseView, str], None]:
+        """Declare a function that is called before an operator ends a pause in one of its routes, by whichever command, endpoint or page. It gets
+        the `AppContext`, the `PauseView` and the operator's name. An exception leaves the pause in force. A program that ends its own pause
+        (`own=True`) does not call it."""
+        self.before_resume.append(function)
         return function
 
     def moved(self, function: Callable[[str, Any, Callable[[int], int]], Any]) -> Callable[[str, Any, Callable[[int], int]], Any]:

@@ -17,6 +17,7 @@ from milepost.engine.alerts.watch import AlertWatch
 from milepost.engine.context import Context
 from milepost.engine.health.checks import BAD, DOCTOR, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
 from milepost.engine.metrics.exposition import Family
+from milepost.engine.views.lanes import PauseView
 from milepost.ports.subscriber import Subscriber
 from milepost.subscribers.addresses import FORMS, open_subscriber
 
@@ -29,13 +30,22 @@ AFRESH_S, QUICK_S = 10.0, 0.5
 
 
 def install(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -> list[AppContext[Any]]:
-    """Add the applications' checks to the ledger's context, and call their functions for an opened ledger. Returns their contexts."""
+    """Add the applications' checks, and their functions for resumed pauses, to the ledger's context, and call their functions for an opened
+    ledger. Returns their contexts."""
     found = list(applications)
     ctx.checks = tuple(_check(ctx, one, part) for one in found for part in one.application.checks)
+    ctx.before_resume = tuple(partial(_before_resume, one, ctx) for one in found if one.application.before_resume)
     for one in found:
         for opened in one.application.openers:
             opened(one.on(ctx))
     return [one.on(ctx) for one in found]
+
+
+def _before_resume(one: ConfiguredApplication[Any], ctx: Context, pause: PauseView, by: str) -> None:
+    """Call the application's functions if the pause is in one of its routes."""
+    if pause.scope.partition("/")[0] in {route.name for route in one.routes}:
+        for function in one.application.before_resume:
+            function(one.on(ctx), pause, by)
 
 
 def services(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from milepost.core.errors import UsageError
@@ -16,6 +16,7 @@ from milepost.ports.runner import Chance, Clock
 
 if TYPE_CHECKING:
     from milepost.engine.health.checks import Check
+    from milepost.engine.views.lanes import PauseView
 
 
 class Context:
@@ -31,6 +32,8 @@ class Context:
         self.accepts = Accepts()
         self.checks: tuple[Check, ...] = ()
         """The health checks of applications."""
+        self.before_resume: tuple[Callable[[PauseView, str], None], ...] = ()
+        """Functions of applications that are called with a pause, and the operator's name, before an operator's resume ends it."""
 
     def plan(self, route: str) -> Plan:
         """The route's plan; UsageError that lists the known routes if there is none."""

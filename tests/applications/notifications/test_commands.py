@@ -96,6 +96,24 @@ def test_an_outage_is_begun_shown_and_ended(shell: Shell, partner: Partner) -> N
     assert (wrong.code, "there is no destination 'shop'; known are crm" in wrong.err) == (2, True)
 
 
+def test_the_general_resume_releases_the_messages_of_a_destination_that_was_taken_out(shell: Shell, partner: Partner) -> None:
+    run(shell, "send", partner.url, "--id", "m-1")
+    shell.write("milepost.toml", (shell.folder / "milepost.toml").read_text().partition("[notifications.destinations.crm]")[0])
+    shell.ok("work", "--until-idle", "0")
+    [view] = run(shell, "destinations", "crm")["destinations"]
+    assert (view["state"], view["orphaned"], partner.requests) == ("paused", True, [])
+    assert shell.signed("resume", "notifications", "deliver", "--lane", "crm").out == "notifications/deliver/crm resumed.\n"
+    [view] = run(shell, "destinations", "crm")["destinations"]
+    assert (view["state"], view["orphaned"]) == ("healthy", False)
+
+
+def test_the_general_resume_ends_an_outage_for_the_pages_too(shell: Shell) -> None:
+    shell.signed("notifications", "outage", "crm", "--until", "2h")
+    shell.signed("resume", "notifications", "deliver", "--lane", "crm")
+    [view] = run(shell, "destinations", "crm")["destinations"]
+    assert (view["state"], view["ended_outage"]["ended_by"]) == ("healthy", "ops")
+
+
 def test_a_message_is_cancelled_and_senders_have_figures(shell: Shell, partner: Partner) -> None:
     run(shell, "send", partner.url, "--id", "m-1", "--at", "2199-01-01T00:00:00Z")
     assert shell.signed("notifications", "cancel", "m-1").out == "m-1 is cancelled.\n"

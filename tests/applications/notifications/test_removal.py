@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from tests.applications.notifications.partners import Partner, Service, VirtualC
 
 from milepost.applications.notifications.operate.parts import resume_returned
 from milepost.applications.notifications.operate.removal import remove_destination
+from milepost.station import Station
 
 API = "/api/v1/notifications"
 
@@ -109,6 +110,70 @@ def test_an_operator_sends_them_on_by_a_resume(ledger: str, partner: Partner) ->
         resume_returned(at.app)
         assert at.state.destinations.released == {"crm"}, "as it was read"
         assert at.app.documents.find("released/") == {}, "the next removal waits again"
+
+
+def resume_by_the_library(at: Service) -> bool:
+    return at.milepost.resume("notifications", "deliver", "crm", by="ops", reason="send them plainly")
+
+
+def resume_by_the_general_api(at: Service) -> bool:
+    answer = at.call("DELETE", "/api/v1/routes/notifications/holds/deliver/crm?reason=send+them+plainly")
+    return bool(answer.body["resumed"])
+
+
+@pytest.mark.parametrize("resume", [resume_by_the_library, resume_by_the_general_api])
+def test_the_general_resume_of_its_lane_sends_them_on_too(ledger: str, partner: Partner, resume: Callable[[Service], bool]) -> None:
+    sent, clock = message(partner.url), VirtualClock()
+    with service(ledger, clock, destinations={"crm": crm(partner)}) as at:
+        at.post(sent)
+    with service(ledger, clock) as at:
+        at.work()
+        assert [one.scope for one in at.app.pauses("notifications")] == ["notifications/deliver/crm"]
+        assert resume(at)
+        clock.advance("1m")
+        at.work()
+        assert (at.item(sent)["status"], at.app.pauses("notifications")) == ("COMPLETED", [])
+        assert "x-team" not in partner.requests[0].headers
+
+
+def test_the_general_resume_of_an_operators_pause_does_not_release_messages_of_a_destination_that_is_gone(
+    ledger: str, partner: Partner
+) -> None:
+    """That operator has not been told that it is gone: the next message says so."""
+    sent, clock = message(partner.url), VirtualClock()
+    with service(ledger, clock, destinations={"crm": crm(partner)}) as at:
+        at.post(sent)
+        at.milepost.pause("notifications", "deliver", "crm", by="ops", reason="they are moving")
+    with service(ledger, clock) as at:
+        assert resume_by_the_library(at)
+        at.work()
+        [pause] = at.app.pauses("notifications")
+        assert (pause.by, partner.requests) == ("notifications", [])
+
+
+def test_a_worker_that_has_just_read_the_destinations_obeys_a_resume_at_once(ledger: str, partner: Partner) -> None:
+    sent, clock = message(partner.url), VirtualClock()
+    with service(ledger, clock, destinations={"crm": crm(partner)}) as at:
+        at.post(sent)
+    with service(ledger, clock) as worker, service(ledger, clock) as at:
+        Station(worker.ctx, roles={"worker"}).run(until_idle_s=0)
+        assert (worker.state.destinations.stale, worker.state.destinations.gone("crm")) == (False, True)
+        assert at.call("POST", f"{API}/destinations/crm/resume", {"reason": "send them plainly"}).status == 200
+        clock.advance("1m")
+        Station(worker.ctx, roles={"worker"}).run(until_idle_s=0)
+        assert (worker.item(sent)["status"], worker.app.pauses("notifications")) == ("COMPLETED", [])
+
+
+def test_a_pause_that_a_worker_makes_while_an_operator_resumes_is_ended(ledger: str, partner: Partner) -> None:
+    with service(ledger, destinations={"crm": crm(partner)}) as at:
+        at.post(message(partner.url))
+    with service(ledger) as at:
+        at.work()
+        [pause] = at.app.pauses("notifications")
+        assert resume_by_the_library(at)
+        at.app.pause("notifications", "deliver", "crm", by=pause.by, reason=pause.reason, own=True)
+        resume_returned(at.app)
+        assert at.app.pauses("notifications") == []
 
 
 def test_a_renamed_destination_takes_the_messages_over(ledger: str, partner: Partner) -> None:

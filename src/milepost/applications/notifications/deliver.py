@@ -52,6 +52,8 @@ class Deliverer:
         """Pauses a destination that has answered 410."""
         self.keep_fresh: Callable[[], None] | None = None
         """Reads the destinations of the ledger if that was long ago."""
+        self.read_afresh: Callable[[], None] | None = None
+        """Reads the destinations of the ledger."""
 
     def use(self, client: net.Client) -> None:
         """Make the tries with this client, such as one with a resolver of its own."""
@@ -76,7 +78,11 @@ class Deliverer:
         except MessageRefused as refused:
             return mp.Reject(refused.text, category=INVALID_MESSAGE)
         destination = self._destinations.of(message["targetUrl"])
-        if (destination is None or destination.name != item.lane) and self._destinations.orphaned(item.lane, destination):
+        if self._destinations.gone(item.lane) and self._destinations.orphaned(item.lane, destination) and self.read_afresh is not None:
+            # It may be back, or an operator may have released its messages, since they were read.
+            await asyncio.to_thread(self.read_afresh)
+            destination = self._destinations.of(message["targetUrl"])
+        if self._destinations.orphaned(item.lane, destination):
             # Not by the defaults, which have neither the credentials nor the signature that its destination had.
             return mp.NotYet(after=UNCONFIGURED_S, note=await self._orphaned(item.lane), unknown=item.unknown)
         if destination is None:

@@ -233,7 +233,16 @@ class LaneLimits(Mapping[str, mp.Limits]):
 
 def removed_reason(lane: str) -> str:
     """Why the messages of a destination wait that is gone."""
-    return f"{lane} is no destination any more; put it back, or resume it: its messages then go where their URLs belong"
+    return f"{_removed(lane)}; put it back, or resume it: its messages then go where their URLs belong"
+
+
+def pauses_removed(pause: mp.PauseView, lane: str) -> bool:
+    """Was this lane paused because its destination is gone?"""
+    return pause.by == PAUSED_BY and pause.reason.startswith(_removed(lane))
+
+
+def _removed(lane: str) -> str:
+    return f"{lane} is no destination any more"
 
 
 def moved_reason(lane: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import milepost as mp
 from milepost.applications.notifications.deliver import Deliverer
@@ -31,5 +32,6 @@ class NotificationsState:
         """Use this ledger's clock and controls."""
         route = self.settings.route
         self.deliverer.clock = app.time
-        self.deliverer.keep_fresh = lambda: keep_fresh(app)
+        self.deliverer.keep_fresh = partial(keep_fresh, app)
+        self.deliverer.read_afresh = partial(keep_fresh, app, afresh=True)
         self.deliverer.pause = lambda lane, why: app.pause(route, STAGE, lane, by=PAUSED_BY, reason=why, own=True)

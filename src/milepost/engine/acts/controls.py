@@ -15,6 +15,7 @@ from milepost.core.values.durations import Moment, iso, moment_ms, rate_per_seco
 from milepost.engine.act_log import record, signed
 from milepost.engine.acts.timed_pauses import DRAIN_AHEAD_MS, begin_drain, check_drain
 from milepost.engine.context import Context
+from milepost.engine.views.lanes import pause_view
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_all, read_as, read_versioned
 
 T = TypeVar("T")
@@ -117,11 +118,14 @@ def resume(
     own: bool = False,
 ) -> bool:
     """End exactly this pause; False if there is none. `drain`: the rate for the items that have waited, if not the one that the pause has.
-    `own`: another operator's pause stays."""
+    `own`: a program resumes by itself; another operator's pause stays, and no application is called before it."""
     name = _checked_scope(ctx, route, stage, lane, by, reason, drain)
     hold, version = read_versioned(ctx.ledger, HOLD, name, Hold)
     if hold is None or (own and hold.by != by):
         return False
+    if not own:
+        for call in ctx.before_resume:
+            call(pause_view(name, hold), by)
     pace = drain if drain is not None else hold.drain
     if pace is not None:
         # Before the pause ends: a worker that claims right after it must find the pace.

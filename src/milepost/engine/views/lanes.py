@@ -61,11 +61,12 @@ class LaneView(Struct, frozen=True):
 def pauses(ctx: Context, route: str) -> list[PauseView]:
     """The pauses in force in a route, by scope."""
     found = read_all(ctx.ledger, HOLD, Hold)
-    return [
-        PauseView(name, hold.by, hold.reason, iso(hold.at), iso(hold.until), hold.drain)
-        for name, hold in sorted(found.items())
-        if name == route or name.startswith(f"{route}/")
-    ]
+    return [pause_view(name, hold) for name, hold in sorted(found.items()) if name == route or name.startswith(f"{route}/")]
+
+
+def pause_view(name: str, hold: Hold) -> PauseView:
+    """The pause of this scope."""
+    return PauseView(name, hold.by, hold.reason, iso(hold.at), iso(hold.until), hold.drain)
 
 
 def lane_views(ctx: Context, plan: Plan, stage: str, lanes: Iterable[str]) -> list[LaneView]:

@@ -11,7 +11,7 @@ from milepost.applications.notifications.operate.api import add_endpoints
 from milepost.applications.notifications.operate.collector import PAGE, PAGES, figures_of
 from milepost.applications.notifications.operate.figures import SENDER_COUNTS
 from milepost.applications.notifications.operate.pages import add_pages
-from milepost.applications.notifications.operate.registry import REFRESH, destination_views, keep_fresh, refresh
+from milepost.applications.notifications.operate.registry import REFRESH, before_resume, destination_views, keep_fresh, refresh
 from milepost.applications.notifications.operate.removal import resume_returned
 from milepost.applications.notifications.settings import NotificationsSettings
 
@@ -34,6 +34,7 @@ def add_parts(application: mp.Application[NotificationsSettings]) -> None:
     add_pages(application)
     application.check("destinations")(check_destinations)
     application.metrics(metrics)
+    application.resuming(before_resume)
     application.service("destinations", every=REFRESH, per_process=True)(refresh)
     application.service("backlogs", every=RETURNED)(resume_returned)
     application.service("figures", every=COLLECT)(collect)

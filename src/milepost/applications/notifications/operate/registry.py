@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 import milepost as mp
-from milepost.applications.notifications.destinations import Destination
+from milepost.applications.notifications.destinations import Destination, pauses_removed
 from milepost.applications.notifications.operate.collector import figures_of
 from milepost.applications.notifications.operate.figures import DestinationFigures, Figures, TryFigures, tries_since
 from milepost.applications.notifications.operate.outages import Outage, end_of, ended_outage, note_end, note_outage, outages
@@ -55,12 +55,12 @@ def refresh(app: App) -> None:
     registry.read_at = time.monotonic()
 
 
-def keep_fresh(app: App) -> None:
+def keep_fresh(app: App, *, afresh: bool = False) -> None:
     """Read the destinations of the ledger unless this process has read them lately: a process that runs no services, such as a Lambda
-    function, has no other way to know of them. Raises the ledger's error if they were never read."""
+    function, has no other way to know of them. `afresh`: read them in any case. Raises the ledger's error if they were never read."""
     registry = app.state.destinations
     with registry.reading:
-        if not registry.stale:
+        if not registry.stale and not afresh:
             return
         try:
             refresh(app)
@@ -112,12 +112,23 @@ def resume_destination(app: App, name: str, *, by: str, reason: str, drain: str 
     """End a pause or an outage, and close the breaker. False: there was neither. The messages of a destination that is gone go where their
     URLs belong now."""
     lane = known_destination(app, name)
-    if lane not in app.state.destinations.all and ":" not in lane:
+    if app.state.destinations.gone(lane):
         release(app, lane)
     resumed = app.resume(app.settings.route, STAGE, lane, by=by, reason=reason, drain=drain)
-    if resumed:
-        note_end(app, lane, by)
     return bool(app.close_breakers(app.settings.route, STAGE, lane, by=by, reason=reason)) or resumed
+
+
+def before_resume(app: App, pause: mp.PauseView, by: str) -> None:
+    """An operator ends this pause, by whichever command: if it says that a destination is gone, its messages are released, or the next of them
+    would pause it again. The end of an outage is noted."""
+    above = f"{app.settings.route}/{STAGE}/"
+    if not pause.scope.startswith(above):
+        return
+    lane = pause.scope.removeprefix(above)
+    refresh(app)
+    if pauses_removed(pause, lane) and app.state.destinations.gone(lane):
+        release(app, lane)
+    note_end(app, lane, by)
 
 
 def destination_views(app: App, names: list[str] | None = None) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import logging
 
 import milepost as mp
 from milepost import net
-from milepost.applications.notifications.destinations import PAUSED_BY, removed_reason
+from milepost.applications.notifications.destinations import PAUSED_BY, pauses_removed
 from milepost.applications.notifications.operate.figures import parties_of
 from milepost.applications.notifications.operate.registry import (
     PREFIX,
@@ -53,12 +53,17 @@ def remove_destination(app: App, name: str, *, force: bool = False) -> None:
 
 
 def resume_returned(app: App) -> None:
-    """Resume destinations that are there again, if need be under another name, and forget that their messages were released."""
+    """Resume destinations that are there again, if need be under another name, and forget that their messages were released. A worker may
+    have paused one at the moment at which an operator released its messages: it is resumed too."""
     keep_fresh(app)
     registry, route = app.state.destinations, app.settings.route
     for pause in app.pauses(route):
         lane = pause.scope.removeprefix(f"{route}/{STAGE}/")
-        if pause.by == PAUSED_BY and pause.reason == removed_reason(lane) and (lane in registry.all or _taken_over(app, lane)):
+        if not pauses_removed(pause, lane):
+            continue
+        if lane in registry.released:
+            app.resume(route, STAGE, lane, by=PAUSED_BY, reason="an operator has released its messages", own=True)
+        elif lane in registry.all or _taken_over(app, lane):
             log.warning("there is a destination again for messages to %s; they are sent", lane)
             app.resume(route, STAGE, lane, by=PAUSED_BY, reason="it is a destination again", own=True)
     for name in registry.released & registry.all.keys():
