@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,33 @@ def test_the_general_resume_releases_the_messages_of_a_destination_that_was_take
     assert shell.signed("resume", "notifications", "deliver", "--lane", "crm").out == "notifications/deliver/crm resumed.\n"
     [view] = run(shell, "destinations", "crm")["destinations"]
     assert (view["state"], view["orphaned"]) == ("healthy", False)
+
+
+def test_the_pause_after_a_410_names_the_commands_that_end_it_everywhere(shell: Shell, partner: Partner) -> None:
+    partner.script = answers(410, 200)
+    run(shell, "send", partner.url, "--id", "m-1")
+    shell.ok("work", "--until-idle", "0")
+    said = [shell.ok("notifications", "send", partner.url, "--id", "m-2").out]
+    said += [shell.ok("notifications", *words).out for words in (("show", "m-2"), ("destinations",))]
+    said.append(shell("doctor").out)
+    [view] = run(shell, "destinations")["destinations"]
+    resume, give_up = (shlex.split(one)[1:] for one in re.findall("`(milepost .+?)`", view["paused"]["reason"]))
+    for text in said:
+        assert "run `milepost notifications resume crm --by YOU --reason '…'`" in " ".join(text.split())
+    assert "cancel would apply to 1 of 1 item" in shell.ok(*give_up, "--dry-run").out
+    assert shell.ok(*resume).out == "crm is resumed.\n"
+    shell.ok("work", "--until-idle", "0")
+    assert run(shell, "show", "m-2")["status"] == "COMPLETED"
+
+
+def test_the_pause_of_a_destination_that_was_taken_out_names_the_command_that_ends_it(shell: Shell, partner: Partner) -> None:
+    run(shell, "send", partner.url, "--id", "m-1")
+    shell.write("milepost.toml", (shell.folder / "milepost.toml").read_text().partition("[notifications.destinations.crm]")[0])
+    shell.ok("work", "--until-idle", "0")
+    [view] = run(shell, "destinations", "crm")["destinations"]
+    [resume] = re.findall("`(milepost .+?)`", view["paused"]["reason"])
+    assert resume in " ".join(shell("doctor").out.split())
+    assert shell.ok(*shlex.split(resume)[1:]).out == "crm is resumed.\n"
 
 
 def test_the_general_resume_ends_an_outage_for_the_pages_too(shell: Shell) -> None:

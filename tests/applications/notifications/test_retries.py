@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
+from urllib.parse import quote
 
 import pytest
-from tests.applications.notifications.partners import ROUTE, Partner, VirtualClock, answers, message, service
+from tests.applications.notifications.partners import ROUTE, Partner, VirtualClock, answers, key_of, message, service
 
 import milepost as mp
 from milepost import net
@@ -93,6 +94,8 @@ def test_s19_410_also_pauses_the_destination_and_keeps_its_backlog(clock: Virtua
             [lane] = at.milepost.lanes(ROUTE, "deliver", ["crm"])
             assert lane.paused is not None
             assert "410" in lane.paused.reason
+            for page in ("", "/destinations/crm", f"/messages/{quote(key_of(waiting), safe='')}"):
+                assert b"milepost notifications resume crm --by YOU" in at.call("GET", f"/notifications{page}").raw
             at.milepost.resume(ROUTE, "deliver", "crm", by="ann", reason="they are back")
             at.work()
             assert (at.item(waiting)["status"], at.item(waiting)["attempts"]) == ("COMPLETED", 0)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 import milepost as mp
 from milepost.applications.notifications.application import application
+from milepost.applications.notifications.destinations import SIGNED
 from milepost.applications.notifications.message import read_message
 from milepost.applications.notifications.operate.collector import figures_of
 from milepost.applications.notifications.operate.dead_letters import causes, dead_letters, replay_all
@@ -172,7 +173,7 @@ def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
         mp.print_table(columns, [tuple(entry[name] for name in columns) for entry in found["retryHistory"]])
     if found["status"] in ("MAX_RETRIES_EXCEEDED", "REJECTED"):
         click.echo("\nIt is a dead letter. When its cause is mended, send it again (--body TEXT: with another body):")
-        click.echo(f"  milepost notifications replay {shlex.quote(found['key'])} --by YOU --reason '…'")
+        click.echo(f"  milepost notifications replay {shlex.quote(found['key'])} {SIGNED}")
 
 
 @application.command(ledger="write")
@@ -255,7 +256,7 @@ def dead_letters_command(app: App, as_json: bool) -> None:
         mp.print_table(("messages", "fault", "category", "error", "last", "cause"), rows, right=("messages",))
         click.echo("\nWhen a cause is mended, send its messages again (--dry-run instead of --by and --reason: only count them):")
         for one in causes(found):
-            click.echo(f"  {one.command} --by YOU --reason '…'")
+            click.echo(f"  {one.command} {SIGNED}")
 
 
 @application.command()

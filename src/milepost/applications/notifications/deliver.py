@@ -12,7 +12,7 @@ from urllib.parse import quote
 import milepost as mp
 from milepost import net
 from milepost.applications.notifications.credentials import Credentials, TokenRefused
-from milepost.applications.notifications.destinations import Destination, Destinations, moved_reason, removed_reason
+from milepost.applications.notifications.destinations import Destination, Destinations, gone_reason, moved_reason, removed_reason
 from milepost.applications.notifications.outcomes import INVALID_MESSAGE, INVALID_TARGET, of_error, of_response
 from milepost.applications.notifications.settings import NotificationsSettings
 from milepost.client import KEY, MessageRefused, check_message
@@ -103,8 +103,8 @@ class Deliverer:
         except net.NetError as error:
             secrets = self._credentials.known(destination)
             verdict = of_error(error, destination, self._since(began), self.clock(), secrets, doubtful=item.unknown)
-        if verdict.pause is not None:
-            await self._pause(item.lane, verdict.pause)
+        if verdict.gone:
+            await self._pause(item.lane, gone_reason(item.lane, self._settings.route))
         return verdict.outcome
 
     async def _send(self, item: mp.Item, message: Mapping[str, Any], destination: Destination) -> net.Response:

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from shlex import quote
 from typing import Literal
 
 from msgspec import Struct
@@ -17,6 +18,8 @@ from milepost.applications.notifications.settings import AuthSettings, Destinati
 
 PAUSED_BY = "notifications"
 """The operator's name of pauses that the application makes: after a partner's 410, and for a destination that is gone."""
+SIGNED = "--by YOU --reason '…'"
+"""Options of every act, as a message names them."""
 STALE_S = 10.0
 """Seconds after which the ledger's destinations are read again before one is used. (The service that reads them does it sooner.)"""
 
@@ -232,8 +235,9 @@ class LaneLimits(Mapping[str, mp.Limits]):
 
 
 def removed_reason(lane: str) -> str:
-    """Why the messages of a destination wait that is gone."""
-    return f"{_removed(lane)}; put it back, or resume it: its messages then go where their URLs belong"
+    """Why the messages of a destination wait that is gone, and what to do."""
+    put_back = f"put [notifications.destinations.{lane}] back into the configuration"
+    return f"{_removed(lane)}: {put_back}, or run `{resume_command(lane)}` to send its messages where their URLs belong now"
 
 
 def pauses_removed(pause: mp.PauseView, lane: str) -> bool:
@@ -243,6 +247,20 @@ def pauses_removed(pause: mp.PauseView, lane: str) -> bool:
 
 def _removed(lane: str) -> str:
     return f"{lane} is no destination any more"
+
+
+def gone_reason(lane: str, route: str) -> str:
+    """Why a destination is paused that has answered 410, and what to do."""
+    give_up = f"milepost cancel {quote(route)} --lane {quote(lane)} --status live {SIGNED}"
+    return (
+        f"{lane} answered 410 Gone, so it wants no more requests: when that is mended, run `{resume_command(lane)}`;"
+        f" to give up the messages that wait, run `{give_up}`"
+    )
+
+
+def resume_command(lane: str) -> str:
+    """The command that ends the pause of a destination."""
+    return f"milepost notifications resume {quote(lane)} {SIGNED}"
 
 
 def moved_reason(lane: str) -> str:

@@ -48,10 +48,10 @@ _NETWORK = {
 
 
 class DeliveryVerdict(Struct, frozen=True):
-    """Result of one attempt for the message; `pause` says why its destination is to be paused."""
+    """Result of one attempt for the message; `gone`: its destination wants no more requests, and is to be paused."""
 
     outcome: mp.Outcome
-    pause: str | None = None
+    gone: bool = False
 
 
 def category_of(status: int) -> str:
@@ -97,10 +97,8 @@ def of_response(
     if status in destination.retry_statuses:
         after = retry_after_s(response, destination.retry_after_cap_ms, received_at)
         return DeliveryVerdict(mp.Retry(what, after=after, category=category, details=details, http_status=status))
-    if status == GONE and destination.gone == "pause":
-        why = f"{destination.name} answered 410 Gone: it wants no more requests; resume it when that is mended, or cancel its messages"
-        return DeliveryVerdict(mp.Reject(what, category=category, details=details, http_status=status), pause=why)
-    return DeliveryVerdict(mp.Reject(what, category=category, details=details, http_status=status))
+    gone = status == GONE and destination.gone == "pause"
+    return DeliveryVerdict(mp.Reject(what, category=category, details=details, http_status=status), gone)
 
 
 def of_error(

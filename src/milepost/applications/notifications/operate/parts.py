@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 import milepost as mp
+from milepost.applications.notifications.destinations import resume_command
 from milepost.applications.notifications.operate.api import add_endpoints
 from milepost.applications.notifications.operate.collector import PAGE, PAGES, figures_of
 from milepost.applications.notifications.operate.figures import SENDER_COUNTS
@@ -66,7 +67,7 @@ def _findings(name: str, view: dict[str, object], now: datetime) -> Iterator[mp.
         yield mp.Finding("bad", "notifications", f"messages to {name} wait: {view['fault']}", "set it; they are sent by themselves")
     if view["orphaned"] and view["waiting"]:
         what = f"{view['waiting']:,} messages wait for {name}, which is no destination any more"
-        cure = f"put [notifications.destinations.{name}] back, or send them where their URLs belong: milepost notifications resume {name}"
+        cure = f"put [notifications.destinations.{name}] back, or send them where their URLs belong: {resume_command(name)}"
         yield mp.Finding("warn", "notifications", what, cure)
     due = view["oldest_due_at"]
     # Pauses and open breakers are findings of Milepost's own checks, and explain a backlog.
