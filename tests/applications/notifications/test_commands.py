@@ -64,7 +64,7 @@ def test_a_message_is_sent_listed_shown_and_replayed(shell: Shell, partner: Part
     assert (letters["total"], letters["partner"][0]["messages"]) == (1, 1)
     said = shell.ok("notifications", "dead-letters").out
     assert "1 dead letter.\n" in said
-    assert f"  milepost notifications replay --cause {letters['partner'][0]['cause']} --by YOU --reason '…'\n" in said
+    assert f"  milepost notifications replay --destination crm --cause {letters['partner'][0]['cause']} --by YOU --reason '…'\n" in said
     assert run(shell, "replay", "--cause", letters["partner"][0]["cause"], "--dry-run")["matched"] == 1
     preview = run(shell, "replay", "--sender", "shop", "--dry-run")
     assert (preview["matched"], preview["replayed"]) == (1, 0)

@@ -10,6 +10,7 @@ import pytest
 from tests.applications.notifications.partners import Partner, Service, VirtualClock, answers, key_of, message, service, wait_for
 from tests.http.live_server import HttpAnswer
 
+from milepost.applications.notifications.operate import dead_letters
 from milepost.engine.auth.keys import make_key
 from milepost.ports.upkeep import ScanCost
 
@@ -212,6 +213,36 @@ def test_dead_letters_with_different_statuses_have_different_causes(at: Service)
             at.work()
     found = at.call("GET", f"{API}/dead-letters").body["partner"]
     assert {(one["sample"], one["messages"]) for one in found} == {("HTTP 404 Not Found", 1), ("HTTP 422 Unprocessable Entity", 1)}
+
+
+def test_dead_letters_with_the_same_error_are_grouped_by_destination(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Partner(answers(404)) as crm, Partner(answers(404)) as bank:
+        with service(clock=clock, destinations={"crm": {"url": crm.url}, "bank": {"url": bank.url}}) as at:
+            for number, target in enumerate([crm.url, crm.url, bank.url]):
+                at.post(message(target, messageId=f"m-{number}"))
+            at.work()
+            found = at.call("GET", f"{API}/dead-letters").body
+            groups = {(one["destination"], one["sample"], one["messages"]) for one in found["partner"]}
+            assert groups == {("crm", "HTTP 404 Not Found", 2), ("bank", "HTTP 404 Not Found", 1)}
+            page = at.call("GET", "/notifications/dead-letters").raw.decode()
+            for one in found["partner"]:
+                chosen = {"destination": one["destination"], "cause": one["cause"]}
+                assert replay(at, dry_run=True, **chosen).body["destinations"] == {one["destination"]: one["messages"]}
+                assert f"/notifications/replay?destination={one['destination']}&amp;cause={one['cause']}" in page
+            monkeypatch.setattr(dead_letters, "MOST_READ", 2)
+            many = at.call("GET", f"{API}/dead-letters").body
+            assert [(one["destination"], one["messages"]) for one in many["partner"]] == [(None, 3)]
+            assert (many["total"], many["exact"]) == (3, False)
+            assert b"3</b> messages were not delivered" in at.call("GET", "/notifications").raw
+
+
+def test_the_key_of_a_sender_sees_no_error_text_of_dead_letters(at: Service) -> None:
+    with Partner(answers(404)) as partner:
+        at.post(message(partner.url, senderId="billing"))
+        at.work()
+    shop = make_key(at.ctx, "shop", ["read"], attributes={"sender": "shop"}, **SIGNED)[1]
+    [found] = at.call("GET", f"{API}/dead-letters", key=shop).body["partner"]
+    assert (found["messages"], found["sample"]) == (1, "")
 
 
 def test_messages_that_are_tried_again_are_no_dead_letters(clock: VirtualClock) -> None:

@@ -244,17 +244,20 @@ def replay(
 @application.command("dead-letters")
 @mp.json_option
 def dead_letters_command(app: App, as_json: bool) -> None:
-    """Show dead letters by cause; faults of the pipeline come first."""
+    """Show dead letters by destination and error; faults of the pipeline come first."""
     found = dead_letters(app)
     if as_json:
         mp.print_json(found)
         return
-    about = "" if found.exact else " The numbers below also count messages that are tried again."
+    about = "" if found.exact else " Those of all destinations are counted together, with messages that are tried again."
     click.echo(f"{found.total:,} dead {'letter' if found.total == 1 else 'letters'}.{about}")
-    rows = [(one.messages, one.fault, one.category, one.sample, one.last_at, one.cause) for one in causes(found)]
+    rows = [(one.messages, one.destination or "all", one.fault, one.category, one.sample, one.last_at, one.cause) for one in causes(found)]
     if rows:
-        mp.print_table(("messages", "fault", "category", "error", "last", "cause"), rows, right=("messages",))
-        click.echo("\nWhen a cause is mended, send its messages again (--dry-run instead of --by and --reason: only count them):")
+        mp.print_table(("messages", "destination", "fault", "category", "error", "last", "cause"), rows, right=("messages",))
+        one_alone = "" if found.exact else "; --destination NAME: one destination alone"
+        click.echo(
+            f"\nWhen a cause is mended, send its messages again (--dry-run instead of --by and --reason: only count them{one_alone}):"
+        )
         for one in causes(found):
             click.echo(f"  {one.command} {SIGNED}")
 

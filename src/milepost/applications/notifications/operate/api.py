@@ -178,7 +178,7 @@ def replay_many(app: App, call: mp.Call) -> mp.Answer:
 
 
 def show_dead_letters(app: App, call: mp.Call) -> mp.Answer:
-    """Messages that ended without being delivered, by cause. Faults of the pipeline are listed apart from partners' refusals."""
+    """Messages that ended without being delivered, by destination and error. Faults of the pipeline are listed apart from partners' refusals."""
     return mp.Answer(dead_letters(app, call.caller))
 
 
@@ -272,7 +272,9 @@ def add_endpoints(application: Application) -> None:
     add("POST", f"{BASE}/replays", scope="operate", body=ReplayMany, answers={200: ReplayReport}, summary="Send dead letters again")(
         replay_many
     )
-    add("GET", f"{BASE}/dead-letters", scope="read", answers={200: DeadLetters}, summary="Dead letters by cause")(show_dead_letters)
+    add("GET", f"{BASE}/dead-letters", scope="read", answers={200: DeadLetters}, summary="Dead letters by destination and error")(
+        show_dead_letters
+    )
     add("GET", f"{BASE}/destinations", scope="read", answers={200: DestinationList}, summary="Destinations and their state")(
         list_destinations
     )

@@ -1,4 +1,4 @@
-"""Dead letters: messages that ended without being delivered, grouped by cause, and replayed in bulk.
+"""Dead letters: messages that ended without being delivered, grouped by destination and error, and replayed in bulk.
 
 Faults of the pipeline (a lost worker, a defect in the handler) are kept apart from what partners refuse: the first are the
 operator's to mend, the second the partner's or the sender's.
@@ -27,18 +27,20 @@ PIPELINE = frozenset(
 MOST = 100_000
 """Messages that one bulk replay takes; repeat it for the rest."""
 CHUNK = 1_000
-MOST_READ = 1_000
-"""Up to so many dead letters are read to count their causes while other messages are tried again."""
+MOST_READ = 10_000
+"""Up to so many dead letters are read to group them by destination too. Of more, the ledger's counters give the groups by error alone."""
 SAMPLES = 5
 
 App = mp.AppContext[NotificationsSettings]
 
 
 class Cause(Struct, frozen=True):
-    """Dead letters with the same cause at present."""
+    """Dead letters of one destination with the same error."""
 
     cause: str
-    """Names the group in filters."""
+    """Names the error in filters."""
+    destination: str | None
+    """None: there are so many dead letters that those of all destinations are counted together."""
     fault: str
     """The side that must correct it: `partner` (or the sender of the message), or `pipeline`."""
     category: str
@@ -51,17 +53,18 @@ class Cause(Struct, frozen=True):
     @property
     def command(self) -> str:
         """The command that sends them again, but for the name and the reason."""
-        return f"milepost notifications replay --cause {quote(self.cause)}"
+        one = "" if self.destination is None else f" --destination {quote(self.destination)}"
+        return f"milepost notifications replay{one} --cause {quote(self.cause)}"
 
 
 class DeadLetters(Struct, frozen=True):
-    """The dead letters by cause, the largest group first."""
+    """The dead letters by destination and error, the largest group first."""
 
     total: int
     partner: list[Cause]
     pipeline: list[Cause]
     exact: bool = True
-    """False: there are so many that the causes also count messages that have failed for them and are tried again."""
+    """False: there are so many that the groups are by error alone, and also count messages that have failed with it and are tried again."""
 
 
 class ReplayReport(Struct, frozen=True):
@@ -80,37 +83,54 @@ class ReplayReport(Struct, frozen=True):
 
 
 def dead_letters(app: App, caller: mp.Caller | None = None) -> DeadLetters:
-    """All dead letters by cause. A caller who may see one sender's messages alone gets no error of another's as a sample."""
-    samples = caller is None or seen_sender(caller) is None
-    status = app.status()["routes"].get(app.settings.route, {}).get("statuses", {})
-    total = sum(status.get(name, 0) for name in FAILED)
-    groups = [one for one in app.groups(app.settings.route) if one["now"] > 0]
-    exact = sum(one["now"] for one in groups) == total
-    if exact or total > MOST_READ:
+    """All dead letters by destination and error. A caller who may see one sender's messages alone gets no error of another's as a sample."""
+    samples, total = caller is None or seen_sender(caller) is None, _total(app)
+    if total <= MOST_READ:
+        found = _causes_of(find_messages(app, MessageFilter(status=FAILED), MOST_READ), samples=samples)
+    else:
         found = [
-            _cause(one["group"], one["category"], one["sample"] if samples else "", one["now"], one["first_at"], one["last_at"])
-            for one in groups
+            _cause(one["group"], None, one["category"], one["sample"] if samples else "", one["now"], one["first_at"], one["last_at"])
+            for one in _groups(app)
         ]
-    else:  # the counters of groups hold messages that are tried again, too
-        found, exact = _causes_of(find_messages(app, MessageFilter(status=FAILED), MOST_READ)), True
     partner, pipeline = ([one for one in found if one.fault == fault] for fault in ("partner", "pipeline"))
-    return DeadLetters(total, partner, pipeline, exact)
+    return DeadLetters(total, partner, pipeline, exact=total <= MOST_READ)
 
 
-def _cause(group: str, category: str, sample: str, messages: int, first_at: str | None, last_at: str | None) -> Cause:
-    return Cause(group, "pipeline" if category in PIPELINE else "partner", category, sample, messages, first_at, last_at)
+def dead_letter_numbers(app: App) -> tuple[int, int]:
+    """How many dead letters there are, and how many of them a fault of the pipeline caused; from the ledger's counters, if these count no
+    message that is tried again."""
+    total, groups = _total(app), _groups(app)
+    if sum(one["now"] for one in groups) == total:
+        return total, sum(one["now"] for one in groups if one["category"] in PIPELINE)
+    return total, sum(one.messages for one in dead_letters(app).pipeline)
 
 
-def _causes_of(messages: Sequence[Mapping[str, Any]]) -> list[Cause]:
+def _total(app: App) -> int:
+    status = app.status()["routes"].get(app.settings.route, {}).get("statuses", {})
+    return sum(status.get(name, 0) for name in FAILED)
+
+
+def _groups(app: App) -> list[dict[str, Any]]:
+    return [one for one in app.groups(app.settings.route) if one["now"] > 0]
+
+
+def _cause(group: str, lane: str | None, category: str, sample: str, messages: int, first_at: str | None, last_at: str | None) -> Cause:
+    return Cause(group, lane, "pipeline" if category in PIPELINE else "partner", category, sample, messages, first_at, last_at)
+
+
+def _causes_of(messages: Iterable[Mapping[str, Any]], *, samples: bool = True) -> list[Cause]:
     """The causes of these dead letters, counted one by one. Pure."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for error in (one["error"] for one in messages if one["error"] is not None):
-        found.setdefault(error["group"], []).append(error)
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for one in messages:
+        if one["error"] is not None:
+            found.setdefault((one["destination"], one["error"]["group"]), []).append(one["error"])
     counted = [
-        _cause(group, errors[-1]["category"], errors[-1]["message"], len(errors), *_ends(one["at"] for one in errors))
-        for group, errors in found.items()
+        _cause(
+            group, lane, errors[-1]["category"], errors[-1]["message"] if samples else "", len(errors), *_ends(one["at"] for one in errors)
+        )
+        for (lane, group), errors in found.items()
     ]
-    return sorted(counted, key=lambda one: (-one.messages, one.cause))
+    return sorted(counted, key=lambda one: (-one.messages, one.destination or "", one.cause))
 
 
 def _ends(times: Iterable[str]) -> tuple[str, str]:

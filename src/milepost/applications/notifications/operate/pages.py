@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 import milepost as mp
 from milepost.applications.notifications.operate.collector import figures_of
-from milepost.applications.notifications.operate.dead_letters import dead_letters, replay_all
+from milepost.applications.notifications.operate.dead_letters import dead_letter_numbers, dead_letters, replay_all
 from milepost.applications.notifications.operate.messages import (
     MessageFilter,
     cancel_message,
@@ -116,7 +116,7 @@ class ReplayForm(Listing, frozen=True, kw_only=True):
 
 
 def home(app: App, call: mp.Call) -> mp.Page:
-    letters = dead_letters(app, call.caller)
+    dead, pipeline = dead_letter_numbers(app)
     return mp.Page(
         "notifications.html",
         {
@@ -125,8 +125,8 @@ def home(app: App, call: mp.Call) -> mp.Page:
                 {**one, "p50": seconds(one["first_try_p50_s"]), "p95": seconds(one["first_try_p95_s"])}
                 for one in sender_views(figures_of(app), seen_sender(call.caller))
             ],
-            "dead": letters.total,
-            "pipeline": sum(one.messages for one in letters.pipeline),
+            "dead": dead,
+            "pipeline": pipeline,
         },
     )
 
