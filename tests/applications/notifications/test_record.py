@@ -8,6 +8,9 @@ from urllib.parse import quote
 
 import pytest
 from tests.applications.notifications.partners import Partner, Service, VirtualClock, answers, key_of, message, service
+from tests.project import ROOT
+
+from milepost.applications.notifications import commands
 
 ELEVEN = {
     "attemptNumber", "timestamp", "errorCategory", "errorDetails", "responseTime", "httpStatus", "retryDelaySeconds",
@@ -32,6 +35,15 @@ def clock() -> VirtualClock:
 def at(clock: VirtualClock) -> Iterator[Service]:
     with service(clock=clock) as running:
         yield running
+
+
+def test_the_fields_of_the_dead_letter_queue_are_explained_where_a_reader_looks(at: Service) -> None:
+    described = at.call("GET", "/api/openapi.json").body["paths"]["/api/v1/notifications/messages/{key}"]["get"]["description"]
+    guide = (ROOT / "docs/guides/notifications.md").read_text(encoding="utf-8")
+    for text in (described, guide):
+        for field in ("dlqBound", "willMoveToDLQ", "dlqArn"):
+            assert f"`{field}`" in text or f".{field}`" in text
+    assert "'dlqBound'" in (commands.show.__doc__ or "")
 
 
 def record(at: Service, sent: dict[str, Any]) -> dict[str, Any]:

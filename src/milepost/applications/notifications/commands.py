@@ -154,7 +154,11 @@ def list_command(
 @sender_option
 @mp.json_option
 def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
-    """Show the record of a message, by its key or its messageId."""
+    """Show the record of a message, by its key or its messageId.
+
+    'dlqBound' is a field of the original design, and always false: a dead letter (MAX_RETRIES_EXCEEDED or REJECTED) goes to no queue but stays
+    in the ledger; 'milepost notifications dead-letters' shows them.
+    """
     found = read_record(app, find_key(app, message, sender))
     assert found is not None
     if as_json:

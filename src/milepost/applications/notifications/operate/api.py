@@ -145,7 +145,9 @@ def list_messages(app: App, call: mp.Call) -> mp.Answer:
 
 
 def show_message(app: App, call: mp.Call) -> mp.Answer:
-    """The record of a message: its content, its tries and what became of it. Headers that hold secrets are redacted."""
+    """The record of a message: its content, its tries and what became of it. Headers that hold secrets are redacted. `dlqBound` and
+    `finalFailureDetails.willMoveToDLQ` are always false, and `dlqArn` is null: these fields of the original design name a dead-letter queue, and
+    there is none. A dead letter has the status `MAX_RETRIES_EXCEEDED` or `REJECTED` and stays in the ledger; `dead-letters` lists them."""
     found = read_record(app, call.path["key"])
     only = seen_sender(call.caller)
     if found is None or (only is not None and found["senderId"] != only):

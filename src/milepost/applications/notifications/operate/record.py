@@ -1,7 +1,8 @@
 """Record of a message in the seed's shape, made from the item and its history. Pure.
 
 `attempts` counts the finished HTTP tries of the present series: a replay starts a new one, and the earlier tries stay in
-`retryHistory`.
+`retryHistory`. `dlqBound` and `willMoveToDLQ` are always false, and `dlqArn` is null: there is no dead-letter queue, a dead letter stays
+in the ledger.
 """
 
 from __future__ import annotations
