@@ -49,6 +49,11 @@ class CliSettings:
         return CliSettings(ledger or self._ledger, tuple(routes) or self._routes)
 
     @property
+    def arguments(self) -> list[str]:
+        """The options that give another process the same settings."""
+        return [*(() if self._ledger is None else (f"--ledger={self._ledger}",)), *(f"--routes={one}" for one in self._routes)]
+
+    @property
     def file(self) -> dict[str, Any]:
         if self._file is None:
             self._file = read_file(Path(FILE))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import re
 import shlex
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.notifications.partners import Partner, answers
+from tests.applications.notifications.partners import Partner, answers, message, wait_for
 from tests.cli.conftest import Shell
+from tests.cli.work.test_up import port_of
 
 
 @pytest.fixture
@@ -245,3 +250,29 @@ def test_mistakes_are_said_plainly(shell: Shell) -> None:
     assert shell.ok("notifications", "list", "--destination", "crm").out == "No message matches.\n"
     assert shell.ok("notifications", "replay", "--destination", "crm", "--dry-run").out == "0 would be sent again.\n"
     assert "sent again. There is no destination 'shop'" in shell.ok("notifications", "replay", "--destination", "shop", "--dry-run").out
+
+
+def test_messages_are_accepted_in_one_process_and_delivered_by_two_others_on_one_file(shell: Shell, partner: Partner) -> None:
+    partner.script = answers(200)
+    errors = shell.folder / "errors.txt"
+    with errors.open("w") as said:
+        command = shell.command("up", "--processes", "2", "--listen", "127.0.0.1:0")
+        running = subprocess.Popen(command, cwd=shell.folder, env=shell.env, stderr=said)
+    try:
+        wait_for(lambda: "listening at" in errors.read_text())
+        connection = http.client.HTTPConnection("127.0.0.1", port_of(errors.read_text()), timeout=60)
+        for number in range(40):
+            sent = json.dumps(message(partner.url, messageId=f"m-{number}"))
+            connection.request("POST", "/message", sent, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            assert (answer.status, json.loads(answer.read())["duplicateDetected"]) == (200, False)
+        connection.close()
+        wait_for(lambda: len(partner.requests) == 40)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(60) == 0, errors.read_text()
+    finally:
+        running.kill()
+        running.wait()
+    assert sorted(one.headers["x-message-id"] for one in partner.requests) == sorted(f"m-{number}" for number in range(40))
+    [view] = run(shell, "destinations")["destinations"]
+    assert (view["waiting"], view["in_progress"]) == (0, 0)

@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from milepost.ports.runner import Service
     from milepost.ports.subscriber import Subscriber
 
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 until_idle_option = click.option(
     "--until-idle",
@@ -34,6 +36,13 @@ grace_option = click.option(
     metavar="SPAN",
     help="Time for running handlers to finish after Ctrl-C or SIGTERM, such as 30s or 5m [milepost.toml: grace; default 30s].",
 )
+
+
+def processes_option(*, default: int | None, text: str) -> Callable[[F], F]:
+    """Give a command --processes."""
+    return click.option(
+        "--processes", type=click.IntRange(1, 256), default=default, show_default=default is not None, metavar="N", help=text
+    )
 
 
 def run(

@@ -1,13 +1,15 @@
-"""`milepost up`: run workers, resender, subscribers and the API in one process."""
+"""`milepost up`: run workers, resender, subscribers and the API, in one process or with workers in processes beside it."""
 
 from __future__ import annotations
+
+import sys
 
 import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import settings
 from milepost.cli.work.announce import log_option
-from milepost.cli.work.foreground import grace_option, run, until_idle_option
+from milepost.cli.work.foreground import grace_option, processes_option, run, until_idle_option
 from milepost.cli.work.listen import listen_options, listening, wanted
 
 
@@ -15,6 +17,7 @@ from milepost.cli.work.listen import listen_options, listening, wanted
 @until_idle_option
 @grace_option
 @click.option("--no-work", is_flag=True, help="Run no workers; 'milepost work' runs them in other processes.")
+@processes_option(default=None, text="Run the workers in N processes beside the one that serves. One that is killed is replaced.")
 @listen_options
 @log_option
 @settings
@@ -23,6 +26,7 @@ def up(
     until_idle: float | None,
     grace: str | None,
     no_work: bool,
+    processes: int | None,
     listen: str | None,
     base_path: str | None,
     no_listen: bool,
@@ -34,13 +38,26 @@ def up(
     counted. The HTTP server listens at 127.0.0.1:8321, or at --listen or milepost.toml (listen = "HOST:PORT"); with --until-idle only
     if --listen is given. Behind a proxy that forwards a URL prefix, give it as --base-path (or base_path).
 
-    While requests submit items, the worker uses at most half of the time. Handlers that use much CPU still slow the API: then run
-    'milepost up --no-work' and 'milepost work' as two processes.
+    While requests submit items, the worker uses at most half of the time. Handlers that use much CPU still slow the API: then give
+    --processes N, and N worker processes run them, such as one for each core. (The same by hand, also on other machines: 'milepost up --no-work',
+    and 'milepost work' beside it.)
     """
     from milepost.application.installation import alert_watches
+    from milepost.cli.work.process_group import ProcessGroup, check_shared, command_line, stop_with_parent
     from milepost.runners.logs import logs
     from milepost.runners.process import tune_thread_switching
 
+    if processes is not None:
+        if no_work or until_idle is not None:
+            raise click.UsageError(f"--processes runs workers until Ctrl-C; leave out {'--no-work' if no_work else '--until-idle'}")
+        check_shared(given)
+        serving = command_line(
+            given, "up", no_work=True, listen=listen, base_path=base_path, no_listen=no_listen, grace=grace, log=log_form
+        )
+        worker = command_line(given, "work", grace=grace, log=log_form)
+        with logs(log_form):
+            sys.exit(ProcessGroup("up", [serving, *[worker] * processes]).run())
+    stop_with_parent()
     where = wanted(listen, given.file.get("listen"), no_listen=no_listen or (until_idle is not None and listen is None))
     base = given.file.get("base_path", "") if base_path is None else base_path
     with logs(log_form), given.context(act=True, create=True) as ctx, listening(ctx, where, base, given.applications()):

@@ -1,11 +1,16 @@
-"""`milepost work --processes N`: workers in several processes, one of which is killed, or ends with an error."""
+"""`milepost work --processes N` and `milepost up --processes N`: several processes, one of which is killed, or ends with an error."""
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +134,95 @@ def test_a_ledger_in_memory_cannot_be_shared(noted: Any) -> None:
     refused = noted("--ledger", "memory:", "work", "--processes", "2")
     assert refused.code == 2
     assert "cannot be shared by processes" in refused.err
+
+
+class Site:
+    """`milepost up --processes 2`, and its address."""
+
+    def __init__(self, noted: Any) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        command = noted.command("up", "--processes", "2", "--grace", "20s", "--listen", f"127.0.0.1:{self.port}")
+        self.errors = Path(noted.folder, "errors.txt")
+        with self.errors.open("w") as errors:
+            self.process = subprocess.Popen(command, cwd=noted.folder, env=noted.env, stderr=errors)
+        wait_until(lambda: "listening at" in self.said)
+
+    @property
+    def said(self) -> str:
+        return self.errors.read_text()
+
+    @property
+    def serving(self) -> int:
+        """The process that serves, as it was started first."""
+        found = re.search(r"milepost up: processes (\d+), \d+, \d+\n", self.said)
+        assert found, self.said
+        return int(found[1])
+
+    def submit(self, key: str) -> str:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("POST", "/api/v1/routes/noted/items", json.dumps({"id": key}), {"Content-Type": "application/json"})
+        answer: str = json.loads(connection.getresponse().read())["answer"]
+        connection.close()
+        return answer
+
+
+@pytest.fixture
+def up(noted: Any) -> Iterator[Callable[[], Site]]:
+    begun: list[Site] = []
+
+    def begin() -> Site:
+        begun.append(Site(noted))
+        return begun[-1]
+
+    yield begin
+    for site in begun:
+        site.process.kill()
+        site.process.wait()
+
+
+def test_up_serves_in_one_process_and_works_in_others(noted: Any, up: Callable[[], Site]) -> None:
+    site = up()
+    assert [site.submit(f"A{number}") for number in range(4)] == ["new"] * 4
+    wait_until(lambda: len(list(Path(noted.folder).glob("A*.*"))) == 4)
+    assert len(workers(noted)) == 2
+    assert not workers(noted) & {site.process.pid, site.serving}
+    site.process.send_signal(signal.SIGTERM)
+    let_go(noted)
+    assert site.process.wait(60) == 0, site.said
+    assert completed(noted) == 4
+    assert not any(map(is_there, {site.serving, *workers(noted)}))
+
+
+def test_up_replaces_the_process_that_serves_and_the_workers_go_on(noted: Any, up: Callable[[], Site]) -> None:
+    site = up()
+    site.submit("A0")
+    wait_until(lambda: len(workers(noted)) == 1)
+    os.kill(site.serving, signal.SIGKILL)
+    wait_until(lambda: site.said.count("listening at") == 2)
+    assert site.submit("A1") == "new"
+    assert all(map(is_there, workers(noted)))
+    let_go(noted)
+    wait_until(lambda: completed(noted) == 2)
+
+
+def test_up_ends_with_the_error_of_its_server(noted: Any, up: Callable[[], Site]) -> None:
+    site = up()
+    taken = noted("up", "--processes", "1", "--listen", f"127.0.0.1:{site.port}")
+    assert taken.code > 0
+    assert str(site.port) in taken.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("up", "--processes", "2", "--no-work"), "leave out --no-work"),
+        (("up", "--processes", "2", "--until-idle"), "leave out --until-idle"),
+        (("--ledger", "memory:", "up", "--processes", "2"), "cannot be shared by processes"),
+    ],
+)
+def test_up_refuses_options_that_do_not_go_with_processes(noted: Any, words: tuple[str, ...], said: str) -> None:
+    refused = noted(*words)
+    assert refused.code == 2
+    assert said in " ".join(refused.err.split())
