@@ -224,3 +224,17 @@ def test_messages_for_the_old_url_of_a_destination_wait_and_the_others_are_sent(
         clock.advance("5m")
         at.work()
         assert (at.item(old)["status"], partner.requests[1].headers["x-team"]) == ("COMPLETED", "sales")
+
+
+def test_a_message_that_waits_for_its_destination_can_be_cancelled_as_its_note_says(ledger: str, partner: Partner) -> None:
+    base = partner.url.rstrip("/")
+    clock, old = VirtualClock(), message(f"{base}/v1/x")
+    with service(ledger, clock, destinations={"crm": crm(partner) | {"url": f"{base}/v1"}}) as at:
+        at.post(old)
+    with service(ledger, clock, destinations={"crm": crm(partner) | {"url": f"{base}/v2"}}) as at:
+        clock.advance("5m")
+        at.work()
+        assert (at.item(old)["status"], at.item(old)["note"].endswith("or cancel the message")) == ("WAITING", True)
+        answer = at.call("POST", f"{API}/cancel", {"key": at.item(old)["key"], "reason": "it is not wanted any more"})
+        assert (answer.status, answer.body["status"]) == (200, "CANCELLED")
+    assert partner.requests == []

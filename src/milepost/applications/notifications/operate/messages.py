@@ -16,6 +16,8 @@ from milepost.applications.notifications.settings import NotificationsSettings
 from milepost.client import KEY, MessageRefused
 
 FAILED = ("MAX_RETRIES_EXCEEDED", "REJECTED")
+CANCELLABLE = ("PENDING", "QUEUED", "WAITING")
+"""Statuses in which a message that has had no try can be cancelled. It waits where its destination is not configured, say."""
 EDITABLE = ("method", "headers", "body")
 """Fields that a replay may change; the others are the message's identity."""
 
@@ -127,11 +129,11 @@ def cancel_message(app: App, key: str, *, by: str, reason: str) -> None:
     shown = app.show(route, key)
     if shown is None:
         raise mp.NotFound(f"there is no message {key!r}")
-    if shown["status"] not in ("PENDING", "QUEUED") or shown["total_attempts"] or shown["losses"]:
+    if shown["status"] not in CANCELLABLE or shown["total_attempts"] or shown["losses"]:
         raise mp.ActRefused(f"{key}: its first try has begun, or it has ended ({shown['status']}); it can no longer be cancelled")
     # Only while it waits: an act by filter leaves alone an item that has changed since the act began, such as one claimed meanwhile.
     parts = [f"{field}={value}" for field, value in zip(KEY, mp.key_parts(key), strict=True)]
-    report = app.act("cancel", route, statuses=["PENDING", "QUEUED"], prefix=key, parts=parts, by=by, reason=reason)
+    report = app.act("cancel", route, statuses=CANCELLABLE, prefix=key, parts=parts, by=by, reason=reason)
     if report.done != 1:
         raise mp.ActRefused(f"{key}: its first try has begun meanwhile; it can no longer be cancelled")
 

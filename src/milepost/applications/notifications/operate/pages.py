@@ -15,6 +15,7 @@ import milepost as mp
 from milepost.applications.notifications.operate.collector import figures_of
 from milepost.applications.notifications.operate.dead_letters import dead_letter_numbers, dead_letters, replay_all
 from milepost.applications.notifications.operate.messages import (
+    CANCELLABLE,
     MessageFilter,
     cancel_message,
     message_page,
@@ -215,7 +216,7 @@ def message(app: App, call: mp.Call) -> mp.Page:
             "body": None if body is None else body[:LARGEST_BODY],
             "cut": body is not None and len(body) > LARGEST_BODY,
             "timeline": timeline_of(shown),
-            "may_cancel": record["status"] in ("PENDING", "QUEUED") and not record.get("totalAttempts"),
+            "may_cancel": record["status"] in CANCELLABLE and not record.get("totalAttempts"),
             "may_replay": record["status"] in ("MAX_RETRIES_EXCEEDED", "REJECTED", "CANCELLED", "COMPLETED") and not record.get("removed"),
         },
     )
