@@ -230,7 +230,8 @@ def bare_aiohttp(folder: Path, n: int) -> dict[str, float]:
             async def send(headers: dict[str, str]) -> int:
                 async with session.post(url, headers=headers, data=body, allow_redirects=False) as response:
                     await response.read()
-                    return response.status
+                    status: int = response.status
+                    return status
 
             yield send
 
