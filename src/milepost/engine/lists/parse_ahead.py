@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from queue import SimpleQueue
 from typing import NamedTuple
 
@@ -13,6 +15,10 @@ from milepost.core.routes.plan import Plan
 from milepost.engine.intake import InputBatch, parse_inputs
 from milepost.engine.lists.formats import LineBatch, Slices, read_batches
 from milepost.engine.lists.source import Source
+
+HEAD_START_S = 0.0003
+"""The parser waits so long, from the second slice on, so that the caller has begun its look-up by then. SQLite leaves the interpreter to
+other threads during a look-up, but a parser that has it earlier would keep it, and the caller would wait. It is a matter of speed alone."""
 
 
 class ParsedLines(NamedTuple):
@@ -85,9 +91,11 @@ class _Parser(threading.Thread):
             self.answers.put(error)
 
     def _given(self) -> Slices:
-        while True:
+        for number in count():
             self.answers.put(None)
             slice = self.slices.get()
             if slice is None:
                 return
+            if number:
+                time.sleep(HEAD_START_S)
             yield slice
