@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -140,14 +139,25 @@ class Site:
     """`milepost up --processes 2`, and its address."""
 
     def __init__(self, noted: Any) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        command = noted.command("up", "--processes", "2", "--grace", "20s", "--listen", f"127.0.0.1:{self.port}")
+        # Each server takes a free port: one that was free a moment ago may have been taken by another test.
+        command = noted.command("up", "--processes", "2", "--grace", "20s", "--listen", "127.0.0.1:0")
         self.errors = Path(noted.folder, "errors.txt")
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(command, cwd=noted.folder, env=noted.env, stderr=errors)
-        wait_until(lambda: "listening at" in self.said)
+
+    def wait_for_servers(self, number: int) -> None:
+        """Wait until so many servers have begun to listen, one after the other."""
+        wait_until(lambda: len(self._ports) == number or self.process.poll() is not None, otherwise=lambda: self.said)
+        assert len(self._ports) == number, self.said
+
+    @property
+    def _ports(self) -> list[str]:
+        return re.findall(r"listening at http://127\.0\.0\.1:(\d+)", self.said)
+
+    @property
+    def port(self) -> int:
+        """The port of the present server."""
+        return int(self._ports[-1])
 
     @property
     def said(self) -> str:
@@ -174,6 +184,7 @@ def up(noted: Any) -> Iterator[Callable[[], Site]]:
 
     def begin() -> Site:
         begun.append(Site(noted))
+        begun[-1].wait_for_servers(1)
         return begun[-1]
 
     yield begin
@@ -200,7 +211,7 @@ def test_up_replaces_the_process_that_serves_and_the_workers_go_on(noted: Any, u
     site.submit("A0")
     wait_until(lambda: len(workers(noted)) == 1)
     os.kill(site.serving, signal.SIGKILL)
-    wait_until(lambda: site.said.count("listening at") == 2)
+    site.wait_for_servers(2)
     assert site.submit("A1") == "new"
     assert all(map(is_there, workers(noted)))
     let_go(noted)
