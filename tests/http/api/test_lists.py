@@ -125,7 +125,7 @@ def places_taken(live_server: LiveServer, n: int) -> None:
 
 
 def test_a_client_that_goes_away_leaves_what_was_taken_in(live_server: LiveServer) -> None:
-    with begun(live_server, b"".join(lines(0, 20_000))):
+    with begun(live_server, b"".join(lines(0, 50_000))):
         while live_server.milepost.show("parcels", "k000000") is None:
             places_taken(live_server, 1)
     places_taken(live_server, 0)
