@@ -1,6 +1,11 @@
 """Lists: take in a delivered file of items, reconcile it with the ledger, and record it.
 
-An interrupted list is submitted again: its items are known by then.
+A list that is interrupted (the file cannot be read further, the process dies, the ledger fails):
+
+1. Its record is written before its first item, so each item's list can be found.
+2. The items of all whole lines that were read are recorded, and stay; see `Source.slices`.
+3. Its record has no `keys_blob`. It is shown as not finished, and is not compared with other lists for vanished keys; see `_last_full`.
+4. Someone must submit the file again. Items that are recorded already are then recognised.
 """
 
 from __future__ import annotations
