@@ -218,7 +218,7 @@ def test_an_event_is_not_sent_to_this_machine_unless_that_is_allowed(office: Off
     post.tell()
     hook.close()
     assert office.connections == 0
-    assert "refused (loopback); allow_cidrs opens a network" in post.parked()["P-1"]
+    assert "refused (loopback); to allow them, add its network to allow_cidrs" in post.parked()["P-1"]
     assert "s3cret" not in str(post.parked())
 
 

@@ -31,7 +31,7 @@ Answer = Literal["new", "known", "changed", "replaced", "malformed"]
 
 UNDONE = FAILED | {Status.CANCELLED}
 """Statuses after which a pruned key may be submitted again by an operator."""
-OTHER_CONTENT = "this key was handed over before with other content; what was recorded first stays"
+OTHER_CONTENT = "this key was submitted before with other content; the first content is kept"
 
 
 class Receipt(Struct, frozen=True, gc=False):

@@ -189,7 +189,7 @@ class ConnectionPool:
                 raise ConnectFailed(f"{url.host_header}: its name cannot be resolved", kind="name-not-resolved")
         allowed, reasons = vetted(self._guard, found)
         if not allowed:
-            said = f"{url.host_header}: requests to its address are refused ({', '.join(reasons)}); allow_cidrs opens a network"
+            said = f"{url.host_header}: requests to its address are refused ({', '.join(reasons)}); to allow them, add its network to allow_cidrs"
             raise AddressRefused(said, kind="address-refused")
         return allowed
 

@@ -59,7 +59,7 @@ def signed_headers(keys: Sequence[bytes], message_id: str, body: bytes, at: floa
 def verify(secrets: Secrets, headers: Mapping[str, str], body: bytes, *, now: float | None = None, tolerance: float = TOLERANCE) -> str:
     """Check a request that was received; returns its id, by which a receiver recognises a repeat.
 
-    `body` is the bytes as they came, before any parsing. Raises SignatureRefused if a header is missing, no signature is right, or the
+    `body` is the bytes as they came, before any parsing. Raises SignatureRefused if a header is missing, no signature matches, or the
     time differs from `now` (seconds since 1970, the present if not given) by more than `tolerance` seconds.
     """
     keys = secret_keys(secrets)
@@ -69,7 +69,7 @@ def verify(secrets: Secrets, headers: Mapping[str, str], body: bytes, *, now: fl
         raise SignatureRefused(f"the request has no header {missing[0]}")
     message_id, seconds = found[ID], found[TIMESTAMP]
     if not (seconds.isascii() and seconds.isdigit() and len(seconds) <= 15):
-        raise SignatureRefused(f"the header {TIMESTAMP} is no number of seconds")
+        raise SignatureRefused(f"the header {TIMESTAMP} is not a number of seconds")
     if abs((time.time() if now is None else now) - int(seconds)) > tolerance:
         raise SignatureRefused(f"the request was signed more than {tolerance:g} s ago, or in the future; is one of the clocks wrong?")
     try:
@@ -80,7 +80,7 @@ def verify(secrets: Secrets, headers: Mapping[str, str], body: bytes, *, now: fl
     # Every pair is compared, in constant time: how long it takes tells nothing.
     matches = [hmac.compare_digest(one, other.encode("utf-8", "replace")) for one in expected for other in given]
     if not any(matches):
-        raise SignatureRefused("no signature is right: another secret, or the body was changed")
+        raise SignatureRefused("no signature matches: the sender used another secret, or the body was changed")
     return message_id
 
 

@@ -55,7 +55,8 @@ class Portion:
 
 class Jobs:
     """A queue for many takers. The next job comes from the lane with the fewest takers at work; among equals, from the one served
-    longest ago. In a stage with lanes, no lane gets the last taker, even while it is the only one: another may come while its calls hang. A
+    longest ago. In a stage with lanes one taker is kept free for other lanes, even if only one lane has jobs now: its
+    calls may hang when a job of another lane arrives. A
     lane with a cap has at most so many takers.
     """
 

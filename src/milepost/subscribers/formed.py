@@ -1,4 +1,4 @@
-"""Subscriber filter: passes on only events that their route has given its own form."""
+"""Subscriber filter: passes on only events whose route defines a format of its own."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_one_login_is_refused_and_all_dois_wait_until_a_person_resumes(tmp_path:
         assert {scene.state(doi)[::2] for doi in DOIS} == {("submit", 0)}, "the other stages are not held"
         assert hold(scene).reason == (
             f"DSpace refused the login of {USER} (401): put the right password into DSPACE_PASSWORD for every process of Milepost, then run"
-            " 'milepost resume deposits submit --by YOU --reason mended'"
+            " 'milepost resume deposits submit --by YOU --reason corrected'"
         )
         scene.dspace.password = PASSWORD
         assert scene.ledger.resume("deposits", "submit", **ANN)

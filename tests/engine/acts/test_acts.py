@@ -116,7 +116,7 @@ def test_a_pruned_item_is_named_as_such(world: World) -> None:
         ({"keys": None, "query": Query(route="letters")}, "the filter is for route 'letters'"),
         ({"stage": "nowhere", "verb": "confirm"}, "no stage 'nowhere'; its stages are weigh, stamp, Delivered"),
         ({"stage": "weigh", "verb": "skip"}, "only retry, confirm and rerun do"),
-        ({"as_new": True, "verb": "cancel"}, "only retry and rerun can"),
+        ({"as_new": True, "verb": "cancel"}, "only retry and rerun do"),
         ({"outcome": Done(1), "verb": "cancel"}, "takes no outcome; only confirm does"),
         ({"route": "letters"}, "there is no route 'letters'; known routes: parcels"),
     ],

@@ -22,7 +22,7 @@ class Delay(NamedTuple):
 class Backoff(Struct, frozen=True, kw_only=True):
     """The delay after a failure: `base * factor**n`, n = failures before this one, spread uniformly by ± `jitter` (a share of it).
 
-    No delay is above `cap`: one that the jitter would lift above it is spread below it. `delays` replaces base, factor and cap: the delay
+    No delay exceeds `cap`: if the jitter could push one above it, the delay is drawn from a range that ends at `cap`. `delays` replaces base, factor and cap: the delay
     after the first failure, after the second, and so on; the last one holds for all that follow. `attempts` is the threshold: when that
     many attempts have failed, the item ends MAX_RETRIES_EXCEEDED.
     """
@@ -73,8 +73,8 @@ class Backoff(Struct, frozen=True, kw_only=True):
         return Delay(math.ceil(total), round(exponential), round(total - exponential))
 
     def _range_ms(self, exponential: float) -> tuple[float, float]:
-        """The shortest and the longest delay. Below the cap they keep the same proportion; none is shorter than the first delay's
-        shortest."""
+        """The shortest and the longest delay. A range that would pass the cap is moved down to end there, with the same ratio of longest to
+        shortest, but never below the shortest first delay."""
         high = exponential * (1 + self.jitter)
         if self.delays:
             return exponential * (1 - self.jitter), high

@@ -241,7 +241,7 @@ def _checked_plan(ctx: Context, verb: str, route: str, stage: str | None, as_new
     if stage is not None and verb not in ("retry", "confirm", "rerun"):
         raise UsageError(f"{verb} takes no stage; only retry, confirm and rerun do")
     if as_new and verb not in ("retry", "rerun"):
-        raise UsageError(f"{verb} cannot be as new; only retry and rerun can")
+        raise UsageError(f"{verb} does not take 'as new'; only retry and rerun do")
     if outcome is not None and verb != "confirm":
         raise UsageError(f"{verb} takes no outcome; only confirm does")
     if force and (verb != "confirm" or not isinstance(outcome or Done(True), Done)):

@@ -85,7 +85,7 @@ def restored_item(ctx: Context, plan: Plan, known: KnownKey) -> Item | str:
         known.input_digest,
         "" if stage is None or stage.lane is None else stage.lane_of(content),
         list_id=known.list_id,
-        # At least as high as before: no line says which retry was as new, and a work_id must not be used twice.
+        # At least as high as before: no line says which retries were made as new work, so all count. A work_id must not be used twice.
         pass_no=1 + sum(line.reason in STARTED_AGAIN for line in lines),
         content_digest=known.content_digest,
         life=lines[0].life,

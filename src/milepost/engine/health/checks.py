@@ -64,7 +64,7 @@ class CheckResult(Struct, frozen=True):
     page: str = "/system"
     """The dashboard page where an operator can act on it."""
     part: str = ""
-    """For `/readyz`: the part of the process that is not ready. Empty: it is ready all the same."""
+    """For `/readyz`: the part of the process that is not ready. Empty: this finding does not affect readiness."""
     unready: str = ""
     """For `/readyz`: why that part is not ready. No names of routes, keys, files or hosts: every caller may read it."""
 

@@ -52,7 +52,7 @@ class StageLimit:
         assert isinstance(outcome, mp.Retry)
         with self._lock:
             now = self._controls.now()
-            # Requests that were under way at the same time bring the same wish.
+            # Requests that ran at the same time get the same answer: it counts once.
             new = now >= self._until
             if new:
                 asked = None if outcome.after is None else mp.span_ms(outcome.after, "after") / 1000

@@ -30,7 +30,7 @@ class LoginHold(LoginGuard):
 
     def refused(self, user: str, status: int) -> DSpaceLoginRefused:
         reason = hold_reason(self._settings, user, status)
-        log.error("%s. The stage %s is held meanwhile, and no try is counted", reason, SUBMIT)
+        log.error("%s. The stage %s is paused until then, and no try is counted", reason, SUBMIT)
         self._controls.pause(SUBMIT, None, reason)
         return DSpaceLoginRefused(reason, http_status=status)
 
@@ -45,4 +45,4 @@ def hold_reason(settings: DepositsSettings, user: str, status: int) -> str:
 
 def resume_command(settings: DepositsSettings) -> str:
     """The command that ends the hold."""
-    return f"milepost resume {settings.route} {SUBMIT} --by YOU --reason mended"
+    return f"milepost resume {settings.route} {SUBMIT} --by YOU --reason corrected"

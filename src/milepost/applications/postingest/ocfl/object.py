@@ -101,7 +101,7 @@ def inspect(folder: ObjectFolder, object_id: str, place: str, fixity: bool) -> A
     sidecar = f"{NAME}.{inventory.digest_algorithm}"
     newest = VersionFolder(inventory.head, inventory, data, folder.read(sidecar, names.get(sidecar), "inventory's sidecar", "E058"))
     _check_root(folder, names, inventory, {NAME, sidecar, declaration})
-    # Read everything, then compare it: the processor's caches hold the one or the other.
+    # Read everything, then compare it: measured, this is faster than to read and compare version by version.
     versions: list[VersionFolder] = []
     sizes: dict[str, int] = {}
     hollow: list[str] = []
