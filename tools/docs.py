@@ -26,6 +26,7 @@ from milepost.cli.sections import SECTIONS
 from milepost.core import errors
 from milepost.core.status import EDGES, FAILED, LIVE, NOTES, REASON_MEANING, STATUS_MEANING, Edge, Reason, Status
 from milepost.subscribers import email
+from tools.act_table import ACTS, act_rows
 from tools.architecture import architecture_parts, missing_steps
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -102,6 +103,7 @@ def lifecycle_parts() -> dict[str, str]:
         "statuses": status_table(),
         "states": diagram(ours, merge=False),
         "outside": diagram(others, merge=True),
+        "acts": table(("status", *ACTS), act_rows()),
         "edges": edge_table(),
         "reasons": reason_table(),
     }
