@@ -107,7 +107,7 @@ def test_a_wrong_password_is_said_and_after_the_resume_the_next_round_deposits_a
     doctor = milepost(folder, "doctor")
     shown = " ".join(doctor.stdout.split())
     assert (doctor.returncode, shown.count(refused)) == (1, 2), "as the pause, and as what is wrong with deposits"
-    resume = ["resume", "deposits", "submit", "--by", "ann", "--reason", "mended"]
+    resume = ["resume", "deposits", "submit", "--by", "ann", "--reason", "corrected"]
     assert " ".join(resume).replace("ann", "YOU") in shown
     assert milepost(folder, *resume).returncode == 0
     mended = run(folder, "run")
