@@ -342,7 +342,7 @@ def test_other_methods_of_the_path_are_refused_in_the_seeds_shape(at: Service, m
     if method != "HEAD":
         assert answer.body.keys() == {"error", "message", "timestamp", "requestId"}
         assert (answer.body["error"], answer.body["requestId"]) == ("METHOD_NOT_ALLOWED", "trace-405")
-        assert answer.body["message"] == f"{method} is not possible at /message"
+        assert answer.body["message"] == f"{method} is not possible at /message; expected: OPTIONS, POST"
 
 
 def test_pages_of_configured_origins_may_call_and_none_by_default(at: Service) -> None:

@@ -84,7 +84,8 @@ def answer_of_problem(problem: mp.Problem) -> mp.Answer:
     """An error of the server itself (no key, a wrong method, a ledger that cannot be reached) in the seed's shape, without inner details."""
     if problem.status >= 500:
         return _error("SYSTEM_ERROR", SYSTEM_TEXT, problem.status)
-    return _error(_CODES.get(problem.status, "VALIDATION_ERROR"), problem.detail, problem.status)
+    text = f"{problem.detail}; expected: {problem.expected}" if problem.expected else problem.detail
+    return _error(_CODES.get(problem.status, "VALIDATION_ERROR"), text, problem.status)
 
 
 async def accept(app: mp.AppContext[NotificationsSettings], call: mp.Call) -> mp.Answer:
