@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from milepost.applications.deposits.fetch.metadata_map import MetadataField, to_
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.route import add_submit, deposits_route
 from milepost.applications.deposits.settings import AttemptSettings, DepositsSettings, DssSettings, SubmitSettings
-from milepost.testing import VirtualClock
+from milepost.testing import VirtualClock, audit
 from milepost.testing.aws_model import AwsModel, Faults
 from milepost.testing.drive import run_until_rest
 
@@ -113,6 +113,17 @@ class SubmitScene:
         run_until_rest(self.ledger.context, self.clock, (), until)
         self.clock.advance_to(until)
 
+    def check_deposited_once(self, dois: list[str]) -> None:
+        """All are in DSpace, once, and no try was used up."""
+        for doi in dois:
+            assert self.state(doi)[1] == "COMPLETED", self.view(doi)
+            assert self.view(doi)["total_attempts"] == 0
+            [item] = self.dspace.having(doi)
+            assert item.discoverable
+            assert len(item.files) == 1
+        context = self.ledger.context
+        assert audit(context.ledger, "deposits", context.plan("deposits")) == len(dois)
+
     def plan(self, doi: str, *behaviours: Behaviour) -> None:
         """What the submission service does with the next messages of this DOI."""
         self.service.script[doi] = list(behaviours)
@@ -161,3 +172,19 @@ def submit_scene(folder: Path, kind: str, faults: Faults | None = None, **settin
         stack.callback(lambda: scene.ledger.close())
         stack.callback(lambda: scene.submission.dspace.close())
         yield scene
+
+
+def second_worker(scene: SubmitScene, hours: int = 6, prepare: Callable[[Any], None] = lambda submission: None) -> None:
+    """Another process works for some hours; the leases of the first one run out."""
+    controls = LedgerControls(scene.settings)
+    first, scene.controls = scene.controls, controls
+    submission = scene.new_submission()
+    scene.controls = first
+    prepare(submission)
+    with mp.open(scene.url, routes=[scene.route(submission)], clock=scene.clock) as ledger:
+        controls.open(mp.AppContext("deposits", scene.settings, ledger.context))
+        for _ in range(hours):
+            until = scene.clock.now() + 3_600_000
+            run_until_rest(ledger.context, scene.clock, (), until)
+            scene.clock.advance_to(until)
+    submission.dspace.close()

@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.deposits.submit_scene import DSS, SubmitScene, submit_scene
+from tests.applications.deposits.submit_scene import DSS, SubmitScene, second_worker, submit_scene
 
-import milepost as mp
-from milepost.applications.deposits.controls.ledger import LedgerControls
 from milepost.applications.deposits.dspace.record import SubmissionRecord
 from milepost.testing import audit
-from milepost.testing.drive import run_until_rest
 
 DOI = "10.1002/frozen"
 LEDGERS = ["sqlite", pytest.param("aws", marks=pytest.mark.slow)]
@@ -51,22 +48,6 @@ class FrozenWorker:
         if not self.frozen and fnmatchcase(line, self.step):
             self.frozen = True
             self.meanwhile()
-
-
-def second_worker(scene: SubmitScene, hours: int = 6, prepare: Callable[[Any], None] = lambda submission: None) -> None:
-    """Another process works for some hours; the leases of the first one run out."""
-    controls = LedgerControls(scene.settings)
-    first, scene.controls = scene.controls, controls
-    submission = scene.new_submission()
-    scene.controls = first
-    prepare(submission)
-    with mp.open(scene.url, routes=[scene.route(submission)], clock=scene.clock) as ledger:
-        controls.open(mp.AppContext("deposits", scene.settings, ledger.context))
-        for _ in range(hours):
-            until = scene.clock.now() + 3_600_000
-            run_until_rest(ledger.context, scene.clock, (), until)
-            scene.clock.advance_to(until)
-    submission.dspace.close()
 
 
 def check_one_item(scene: SubmitScene) -> None:

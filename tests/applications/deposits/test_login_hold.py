@@ -10,8 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 from tests.applications.deposits.deposits_service import deposits_service
-from tests.applications.deposits.submit_scene import DSS, ENVIRONMENT, SubmitScene, submit_scene
-from tests.applications.deposits.test_frozen_worker import second_worker
+from tests.applications.deposits.submit_scene import DSS, ENVIRONMENT, SubmitScene, second_worker, submit_scene
 
 import milepost as mp
 from milepost.applications.deposits.commands.run import round_lines
@@ -23,7 +22,6 @@ from milepost.applications.deposits.dspace.standin import PASSWORD, USER
 from milepost.applications.deposits.rounds import RoundReport, run_round
 from milepost.applications.deposits.runs.waits import partner_waits
 from milepost.applications.deposits.stuck.late import find_late_deposits
-from milepost.testing import audit
 
 DOIS = [f"10.1002/held.{number}" for number in range(8)]
 LEDGERS = ["memory", "sqlite", pytest.param("aws", marks=pytest.mark.slow)]
@@ -39,18 +37,6 @@ def hold(scene: SubmitScene) -> mp.PauseView:
     [held] = scene.app.pauses("deposits")
     assert (held.scope, held.by, held.until) == ("deposits/submit", PAUSED_BY, None)
     return held
-
-
-def check_deposited_once(scene: SubmitScene, dois: list[str] = DOIS) -> None:
-    """All are in DSpace, once, and no try was used up."""
-    for doi in dois:
-        assert scene.state(doi)[1] == "COMPLETED", scene.view(doi)
-        assert scene.view(doi)["total_attempts"] == 0
-        [item] = scene.dspace.having(doi)
-        assert item.discoverable
-        assert len(item.files) == 1
-    context = scene.ledger.context
-    assert audit(context.ledger, "deposits", context.plan("deposits")) == len(dois)
 
 
 @pytest.mark.parametrize("kind", LEDGERS)
@@ -75,7 +61,7 @@ def test_one_login_is_refused_and_all_dois_wait_until_a_person_resumes(tmp_path:
             scene.service.run()
             scene.apply()
         scene.work()  # on AWS: reads the stream to its end
-        check_deposited_once(scene)
+        scene.check_deposited_once(DOIS)
         assert scene.app.pauses("deposits") == []
 
 
@@ -138,7 +124,7 @@ def test_a_password_that_expires_in_the_middle_of_a_deposit_leaves_one_item(tmp_
         scene.dspace.mend()
         scene.ledger.resume("deposits", "submit", **ANN)
         scene.work("1h")
-        check_deposited_once(scene)
+        scene.check_deposited_once(DOIS)
 
 
 def test_a_search_that_is_refused_the_login_leaves_the_result_unknown(tmp_path: Path) -> None:
@@ -218,7 +204,7 @@ def test_a_probe_ends_the_hold_when_dspace_accepts_the_login(tmp_path: Path, kin
         assert probe_login(scene.app, ENVIRONMENT)
         assert scene.app.pauses("deposits") == []
         scene.work("30m")
-        check_deposited_once(scene)
+        scene.check_deposited_once(DOIS)
         assert not probe_login(scene.app, ENVIRONMENT)
 
 
@@ -304,7 +290,7 @@ def test_a_week_of_rounds_makes_one_login_each_and_says_what_to_do(tmp_path: Pat
         scene.dspace.password = PASSWORD
         report = one_round(scene)
         assert (report.needs_people, report.waits, report.counts["Success"]) == (False, [], len(DOIS))
-        check_deposited_once(scene)
+        scene.check_deposited_once(DOIS)
 
 
 def test_after_a_resume_the_next_round_tries_all_at_once(tmp_path: Path) -> None:
@@ -317,7 +303,7 @@ def test_after_a_resume_the_next_round_tries_all_at_once(tmp_path: Path) -> None
         scene.dspace.password = PASSWORD
         scene.ledger.resume("deposits", "submit", **ANN)
         run_round(scene.app, lambda: scene.work("1s"), scene.clock.advance)
-        check_deposited_once(scene)
+        scene.check_deposited_once(DOIS)
 
 
 def test_the_search_for_late_deposits_shares_the_hold(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from milepost.applications.deposits.rounds import RoundReport, run_round
 from milepost.applications.deposits.runs.waits import end_waits, partner_waits
 from milepost.applications.deposits.standins.crossref import CrossrefStandIn
 from milepost.applications.deposits.standins.publisher import PublisherStandIn
-from milepost.testing import audit
 from milepost.testing.http_standin import HttpStandIn
 
 DOIS = [f"10.1002/busy.{number}" for number in range(5)]
@@ -55,18 +54,6 @@ def partner(scene: SubmitScene, name: str, crossref: CrossrefStandIn, publisher:
     return {"crossref": crossref, "publisher": publisher, "dspace": scene.dspace}[name]
 
 
-def check_deposited_once(scene: SubmitScene) -> None:
-    """All are in DSpace, once, and no try was used up."""
-    for doi in DOIS:
-        assert scene.state(doi)[1] == "COMPLETED", scene.view(doi)
-        assert scene.view(doi)["total_attempts"] == 0
-        [item] = scene.dspace.having(doi)
-        assert item.discoverable
-        assert len(item.files) == 1
-    context = scene.ledger.context
-    assert audit(context.ledger, "deposits", context.plan("deposits")) == len(DOIS)
-
-
 @pytest.mark.parametrize("kind", LEDGERS)
 @pytest.mark.parametrize(("busy", "stage", "where", "status"), CASES)
 def test_a_week_of_refusals_uses_no_try_in_continuous_mode(
@@ -93,7 +80,7 @@ def test_a_week_of_refusals_uses_no_try_in_continuous_mode(
         standin.mend()
         for _ in range(10):
             scene.work("2h")
-        check_deposited_once(scene)
+        scene.check_deposited_once(DOIS)
         assert scene.app.pauses("deposits") == []
 
 
@@ -132,7 +119,7 @@ def test_a_week_of_refusals_uses_no_try_in_rounds(
         for _ in range(3):
             assert one_round(scene).waits == []
             scene.clock.advance(86_400)
-        check_deposited_once(scene)
+        scene.check_deposited_once(DOIS)
 
 
 def test_a_short_pause_is_waited_for_within_the_round(make_scene: MakeSubmitScene, publisher: PublisherStandIn) -> None:
@@ -141,7 +128,7 @@ def test_a_short_pause_is_waited_for_within_the_round(make_scene: MakeSubmitScen
         scene.ledger.submit("deposits", *({"doi": doi} for doi in DOIS))
         report = one_round(scene)
         assert (report.waits, report.counts["Success"]) == ([], len(DOIS))
-        check_deposited_once(scene)
+        scene.check_deposited_once(DOIS)
 
 
 def test_a_round_waits_for_the_dois_whose_waits_end_after_the_pause(
@@ -160,7 +147,7 @@ def test_a_round_waits_for_the_dois_whose_waits_end_after_the_pause(
         scene.ledger.submit("deposits", *({"doi": doi} for doi in DOIS))
         report = run_round(scene.app, lambda: scene.work("1s"), scene.clock.advance)
         assert (report.waits, report.counts["Success"]) == ([], len(DOIS))
-        check_deposited_once(scene)
+        scene.check_deposited_once(DOIS)
 
 
 def test_a_partner_that_refuses_again_and_again_ends_the_round(make_scene: MakeSubmitScene, publisher: PublisherStandIn) -> None:
@@ -205,7 +192,7 @@ def test_through_the_service_a_busy_dspace_holds_back_messages_and_counts_no_try
         assert scene.messages() == len(DOIS)
         scene.service.run()
         assert scene.apply().deposited == len(DOIS)
-        check_deposited_once(scene)
+        scene.check_deposited_once(DOIS)
 
 
 def test_a_pause_by_a_person_is_neither_replaced_nor_ended(make_scene: MakeSubmitScene, publisher: PublisherStandIn) -> None:
