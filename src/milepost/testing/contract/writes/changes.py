@@ -24,6 +24,22 @@ class ChangesContract(Promises):
         assert world.claim("stamp").items[0].payload == {"grams": 340}
         world.audit()
 
+    def test_many_outcomes_in_one_write_keep_each_items_own_output(self, world: World) -> None:
+        keys = [f"p{number}" for number in range(9)]
+        world.add(*keys)
+        for grams in (100, 200):
+            items = {item.key: item for item in world.claim().items}
+            assert sorted(items) == keys
+            outputs = {key: {"grams": grams + number} for number, key in enumerate(keys)}
+            changes = [decide(items[key], Done(outputs[key]), world.plan, world.now, 0.0) for key in keys]
+            assert world.ledger.apply(changes, world.now) == [None] * len(keys)
+            assert {key: world.item(key).results for key in keys} == {key: {"weigh": outputs[key]} for key in keys}
+            assert {key: world.item(key).payload for key in keys} == outputs
+            world.ledger.drop_tickets([item.ticket for item in items.values()])
+            world.audit()
+            for key in keys:
+                world.apply(retry(world.item(key), world.plan, world.now, stage="weigh", by="ops"))
+
     def test_without_an_output_the_payload_travels_on(self, world: World) -> None:
         world.add("p1")
         world.settle(world.take("p1"), Done(payload={"only": "this"}))
