@@ -12,9 +12,14 @@ from typing import Any
 import pytest
 from tests.cli.aws_command_line import ROUTES, SIGNED, AwsCommandLine, address
 
+import milepost
 from milepost.composition import open_context
 from milepost.core.due import Lease
+from milepost.core.outcome import Reject
+from milepost.core.routes.route import Route
 from milepost.engine.context import Context
+from milepost.engine.evidence.records import evidence_of
+from milepost.engine.heads.daily import publish
 from milepost.engine.transfer.copy import MoveReport, move
 from milepost.engine.transfer.lock import marks
 from milepost.engine.transfer.verify import compare
@@ -144,6 +149,27 @@ def test_it_goes_on_there(full: AwsCommandLine, to: str, client: Callable[[str],
     assert full.ok("submit", "parcels", "again.jsonl", "--full", "--json").json["counts"]["failed"] == 1, "a seal remembers"
     last = full.ok("lists", "--json").json["lists"][0]["id"]
     assert "offered" in full.ok("lists", "parcels", "--vanished", last).out.split(), "a list's keys came along"
+
+
+def test_the_evidence_of_a_key_that_was_taken_in_again_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    route = Route("parcels", evidence=True)
+    route.stage("weigh")(lambda item: Reject("torn"))
+    with milepost.open(SOURCE, [route]) as here:
+        for again in (None, "a second parcel"):
+            here.submit("parcels", {"id": "p1"}, by="ops", failed_again=again)
+            here.run(until_idle=0)
+            publish(here.context, None, "2027-01-01" if again is None else "2027-01-02", here.context.clock.now() + 1)
+            here.prune("parcels", 0, by="ops", reason="a test", statuses=["failed"])
+        record = evidence_of(here.context, "parcels", "p1")
+        target = open_context(to, [route], check=False)
+        try:
+            assert move(here.context, target, list(here.context.plans), by="ops", reason="a test").finished
+            assert evidence_of(target, "parcels", "p1") == record
+        finally:
+            target.ledger.close()
+    assert record is not None
+    assert "a second parcel" in str(record.record["chain"]["lines"])
 
 
 def test_the_ledger_says_where_its_items_have_gone(full: AwsCommandLine, to: str) -> None:

@@ -26,7 +26,7 @@ from milepost.engine.views.items import counted
 from milepost.evidence.record import blob_name
 from milepost.ports.documents import CURSOR, MOVING, ROUTE, Cursor, Moving, read_all, read_as
 from milepost.ports.feed import HistoryEntry
-from milepost.ports.items import Query
+from milepost.ports.items import KnownKey, Query
 
 LINES = 500
 ITEMS = 200
@@ -185,14 +185,14 @@ def _rows(source: Context, target: Context, routes: Sequence[str], report: MoveR
             target.ledger.take_over(plan, (), (), seals, target.clock.now())
             report.seals += len(seals)
             if plan.route.evidence:
-                report.blobs += sum(_copy_evidence(source, target, route, seal.key) for seal in seals)
+                report.blobs += sum(_copy_evidence(source, target, route, seal) for seal in seals)
             report_progress("seals", report.seals, None)
 
 
-def _copy_evidence(source: Context, target: Context, route: str, key: str) -> int:
+def _copy_evidence(source: Context, target: Context, route: str, seal: KnownKey) -> int:
     """Copy the evidence of a removed row, if there is any."""
     try:
-        return copy_blob(source, target, blob_name(route, key))
+        return copy_blob(source, target, blob_name(route, seal.key, seal.life))
     except FileNotFoundError:
         return 0
 

@@ -140,4 +140,4 @@ def _seals(source: Context, target: Context, route: str) -> Iterator[TransferDif
 
 
 def _facts(seal: KnownKey) -> tuple[object, ...]:
-    return seal.status, seal.input_digest, seal.stage, seal.list_id, seal.ended_at, seal.head, seal.content_digest
+    return seal.status, seal.input_digest, seal.stage, seal.list_id, seal.ended_at, seal.head, seal.content_digest, seal.life
