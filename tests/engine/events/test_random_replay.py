@@ -16,7 +16,8 @@ from milepost.core.outcome import Done, Outcome, Retry
 from milepost.engine.events import deliver as relaying
 from milepost.engine.events.cursors import live_cursors
 from milepost.engine.events.deliver import LEASE_MS, EventRelay
-from milepost.engine.events.parked_events import entries_of, parked_for, release
+from milepost.engine.events.feed import feed_events
+from milepost.engine.events.parked_events import parked_for, release
 from milepost.engine.events.replay import replay
 from milepost.ports.documents import CURSOR, PARKED
 
@@ -154,7 +155,7 @@ def test_everything_is_told_and_each_item_in_order_at_first_and_at_last(faulty: 
 
     heard = [envelope["id"] for envelope in story.office.heard]
     lines = faulty.ledger.feed(0, 10_000)
-    wanted = [entry.event for line in lines for entry in entries_of(line)]
+    wanted = [entry.event for entry in feed_events(lines)]
     last = {id: place for place, id in enumerate(heard)}
     first = {id: -place for place, id in enumerate(reversed(heard))}
     assert [event.id for event in wanted if event.id not in last] == [], "nothing is lost"

@@ -12,7 +12,8 @@ from milepost.core.events import cloud_event
 from milepost.core.routes.mistakes import check_name
 from milepost.engine.context import Context
 from milepost.engine.events import parked_events
-from milepost.engine.events.parked_events import EventEntry, ParkedItem, Ref
+from milepost.engine.events.feed import FeedEvent, Ref, feed_events
+from milepost.engine.events.parked_events import ParkedItem
 from milepost.engine.routes.versions import outdated
 from milepost.ports.documents import CURSOR, Cursor, read_as
 from milepost.ports.feed import HistoryEntry
@@ -127,7 +128,7 @@ class EventRelay:
         only once the subscriber has accepted another event, because until then the subscriber may be unavailable."""
         queue = self._deliverable(lines, parked_items)
         waiting: set[Ref] = set()
-        failing: list[tuple[EventEntry, Exception]] = []
+        failing: list[tuple[FeedEvent, Exception]] = []
         alone = 0
         while queue:
             chunk = self._chunk(queue, waiting, 1 if alone else max(1, self._subscriber.batch))
@@ -154,9 +155,9 @@ class EventRelay:
                 raise _Outage(min(entry.seq for entry in undelivered), failing[0][1])
         self._park(failing)
 
-    def _deliverable(self, lines: Sequence[HistoryEntry], parked_items: dict[Ref, ParkedItem]) -> list[EventEntry]:
+    def _deliverable(self, lines: Sequence[HistoryEntry], parked_items: dict[Ref, ParkedItem]) -> list[FeedEvent]:
         """Events of the page in order, without those that wait behind a parked one. Updates `parked_items`."""
-        entries = [entry for written in lines for entry in parked_events.entries_of(written)]
+        entries = feed_events(lines)
         for ref, newest in {entry.ref: entry.seq for entry in entries if parked_events.waits(parked_items, entry)}.items():
             parked_item = parked_events.wait_behind(self._ctx, parked_items[ref], newest)
             if parked_item is None:
@@ -165,11 +166,11 @@ class EventRelay:
                 parked_items[ref] = parked_item
         return [entry for entry in entries if not parked_events.waits(parked_items, entry)]
 
-    def _chunk(self, queue: list[EventEntry], waiting: set[Ref], size: int) -> list[EventEntry]:
+    def _chunk(self, queue: list[FeedEvent], waiting: set[Ref], size: int) -> list[FeedEvent]:
         """Take the next events for one call off the queue, at most one per item. The second event of a line stays for the next call, so that
         many such lines need two full calls instead of one call each."""
-        chunk: list[EventEntry] = []
-        stay: list[EventEntry] = []
+        chunk: list[FeedEvent] = []
+        stay: list[FeedEvent] = []
         within: dict[Ref, int] = {}
         at = 0
         while at < len(queue) and len(chunk) < size:
@@ -185,7 +186,7 @@ class EventRelay:
         queue[:at] = stay
         return chunk
 
-    def _call(self, chunk: Sequence[EventEntry]) -> Sequence[Exception | None] | None:
+    def _call(self, chunk: Sequence[FeedEvent]) -> Sequence[Exception | None] | None:
         """Call the subscriber with these events; returns each one's error, or None for a success. None alone: the call as a whole failed."""
         try:
             envelopes = [cloud_event(entry.event, self._ctx.plans.get(entry.event.route)) for entry in chunk]
@@ -201,7 +202,7 @@ class EventRelay:
         self._ctx.observer.delivered(self._subscriber.name, len(chunk) - failed, failed)
         return answers
 
-    def _park(self, failing: list[tuple[EventEntry, Exception]]) -> None:
+    def _park(self, failing: list[tuple[FeedEvent, Exception]]) -> None:
         for entry, error in failing:
             parked_events.park(self._ctx, self._subscriber.name, entry, error)
         failing.clear()

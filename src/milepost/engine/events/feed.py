@@ -9,9 +9,8 @@ from typing import Any
 from msgspec import Struct
 
 from milepost.core.errors import UsageError
-from milepost.core.events import Event, cloud_event
+from milepost.core.events import Event, cloud_event, events_of
 from milepost.engine.context import Context
-from milepost.engine.events.parked_events import entries_of
 from milepost.ports.feed import HistoryEntry
 
 PAGE = 500
@@ -20,6 +19,8 @@ PAGES = 20
 _PLACE = re.compile(r"(\d{1,18})(?:\.([1-9]\d?))?")
 
 Wanted = Callable[[Event], bool]
+Ref = tuple[str, str]
+"""(route, key)"""
 
 
 class FeedPlace(Struct, frozen=True):
@@ -48,13 +49,24 @@ class FeedPlace(Struct, frozen=True):
 
 
 class FeedEvent(Struct, frozen=True):
-    """An event in the feed; `id` is the position after it."""
+    """An event in the feed, with the position of its line."""
 
-    id: str
     seq: int
     number: int
     """Its number among the events of its line, from 1."""
+    last: bool
+    """It is the last event of its line."""
     event: Event
+
+    @property
+    def id(self) -> str:
+        """The position after it."""
+        return str(self.seq) if self.last else f"{self.seq}.{self.number}"
+
+    @property
+    def ref(self) -> Ref:
+        """The item that it is about."""
+        return (self.event.route, self.event.key)
 
     def view(self) -> dict[str, Any]:
         """As CloudEvents 1.0 plus `seq`; never in a route's own format, so that one reader understands all routes."""
@@ -82,10 +94,8 @@ def feed_events(lines: Sequence[HistoryEntry]) -> list[FeedEvent]:
     """The events of these lines, in order."""
     found: list[FeedEvent] = []
     for written in lines:
-        entries = entries_of(written)
-        for number, entry in enumerate(entries, 1):
-            name = str(written.seq) if number == len(entries) else f"{written.seq}.{number}"
-            found.append(FeedEvent(name, written.seq, number, entry.event))
+        events = events_of(written.line, written.route, written.key, written.correlation_id, written.payload)
+        found += [FeedEvent(written.seq, number, number == len(events), event) for number, event in enumerate(events, 1)]
     return found
 
 

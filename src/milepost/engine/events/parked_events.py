@@ -8,31 +8,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.errors import EventRefused, UsageError
-from milepost.core.events import Event, events_of
 from milepost.core.routes.backoff import Backoff
 from milepost.core.values.redaction import redacted_text
 from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
+from milepost.engine.events.feed import FeedEvent, Ref, feed_events
 from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_as, read_versioned
-from milepost.ports.feed import HistoryEntry
 
 RETRY = Backoff(base="1s", factor=2, cap="1h", jitter=0.25)
 NEVER = 0
 """`retry_at` of an event that is not retried until an operator releases it."""
-
-Ref = tuple[str, str]
-"""(route, key)"""
-
-
-class EventEntry(Struct, frozen=True):
-    """One event for a subscriber, with the position of its line."""
-
-    seq: int
-    event: Event
-
-    @property
-    def ref(self) -> Ref:
-        return (self.event.route, self.event.key)
 
 
 class ParkedItem(Struct, frozen=True):
@@ -40,12 +25,6 @@ class ParkedItem(Struct, frozen=True):
 
     parked: Parked
     version: int
-
-
-def entries_of(written: HistoryEntry) -> list[EventEntry]:
-    """The events of one line."""
-    events = events_of(written.line, written.route, written.key, written.correlation_id, written.payload)
-    return [EventEntry(written.seq, event) for event in events]
 
 
 def parked_for(ctx: Context, subscriber: str) -> dict[Ref, ParkedItem]:
@@ -63,7 +42,7 @@ def all_parked(ctx: Context) -> Iterator[ParkedItem]:
         yield ParkedItem(read_as(Parked, document.value), document.version)
 
 
-def waits(parked_items: Mapping[Ref, ParkedItem], entry: EventEntry) -> bool:
+def waits(parked_items: Mapping[Ref, ParkedItem], entry: FeedEvent) -> bool:
     """Whether the event's item is parked at this event or before it. Events before the parked one come only if the cursor was set back;
     they are then delivered again like all others."""
     parked_item = parked_items.get(entry.ref)
@@ -88,7 +67,7 @@ def wait_behind(ctx: Context, parked_item: ParkedItem, newest: int) -> ParkedIte
     return parked_item
 
 
-def park(ctx: Context, subscriber: str, entry: EventEntry, error: Exception) -> None:
+def park(ctx: Context, subscriber: str, entry: FeedEvent, error: Exception) -> None:
     """Park the item at this event. An item that is already parked stays at the earlier of the two events."""
     now = ctx.clock.now()
     parked = Parked(subscriber, *entry.ref, entry.event.sequence, now, 1, _retry_at(ctx, 0, error), error_text(error))
@@ -99,7 +78,7 @@ def park(ctx: Context, subscriber: str, entry: EventEntry, error: Exception) -> 
             return
 
 
-def park_again(ctx: Context, parked_item: ParkedItem, entry: EventEntry, error: Exception) -> None:
+def park_again(ctx: Context, parked_item: ParkedItem, entry: FeedEvent, error: Exception) -> None:
     """A retry of the parked item failed at this event: park it there."""
     parked = parked_item.parked
     tries = parked.tries if entry.event.sequence == parked.version else 0
@@ -113,14 +92,13 @@ def unpark(ctx: Context, parked_item: ParkedItem) -> None:
     ctx.ledger.write(PARKED, _name(parked_item.parked), None, expect=parked_item.version)
 
 
-def pending(ctx: Context, parked: Parked, up_to: int) -> list[EventEntry] | None:
+def pending(ctx: Context, parked: Parked, up_to: int) -> list[FeedEvent] | None:
     """The waiting events, oldest first: those of the item's lines from the parked one up to the cursor. The row may be gone. None: the
     lines have been pruned, and nothing can be delivered."""
     lines = ctx.ledger.history(parked.route, parked.key, payloads=True)
     if not lines:
         return None
-    waiting = [written for written in lines if written.seq <= up_to and written.line.version >= parked.version]
-    return [entry for written in waiting for entry in entries_of(written)]
+    return feed_events([written for written in lines if written.seq <= up_to and written.line.version >= parked.version])
 
 
 def release(ctx: Context, subscriber: str, route: str | None = None, key: str | None = None, *, by: str, reason: str) -> int:

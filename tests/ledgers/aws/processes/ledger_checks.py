@@ -14,7 +14,7 @@ from tests.ledgers.aws.processes.worker_process import ROUTE
 from milepost.core.item import Item
 from milepost.core.status import Reason, Status
 from milepost.engine.context import Context
-from milepost.engine.events.parked_events import entries_of
+from milepost.engine.events.feed import feed_events
 from milepost.engine.intake import submit
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.repair.repair import Repair
@@ -113,7 +113,7 @@ def check_calls(ctx: Context, items: list[Item], folder: Path) -> None:
 
 def untold(ctx: Context, folder: Path) -> set[str]:
     """Events of the ledger that the subscriber has not been told; nothing else was told either."""
-    events = {entry.event.id for written in feed(ctx) for entry in entries_of(written)}
+    events = {entry.event.id for entry in feed_events(feed(ctx))}
     path = folder / "told"
     told = {json.loads(line)["id"] for line in path.read_text().splitlines()} if path.exists() else set()
     assert told <= events, told - events
