@@ -16,13 +16,12 @@ from milepost.demo.archive import UNKNOWN, Catalogue, archive
 from milepost.demo.past import DISK, STEPS, TAPE, Past, PastChance, PastClock, pace
 from milepost.engine.act_log import all_acts
 from milepost.engine.context import Context
-from milepost.engine.events.parked_events import all_parked
 from milepost.engine.heads.daily import all_heads
 from milepost.engine.health.checks import BAD
 from milepost.engine.health.doctor import doctor
 from milepost.engine.lists.reconcile import records
 from milepost.engine.views.late_items import overdue
-from milepost.ports.documents import HOLD
+from milepost.ports.documents import HOLD, PARKED, Parked, read_all
 from milepost.ports.items import Query
 from milepost.runners.clock import SystemClock
 from milepost.testing import audit
@@ -86,7 +85,7 @@ def test_there_is_something_of_everything_to_look_at(past: Context) -> None:
     assert {asked.item.stage for asked in late} == {DISK, TAPE}
     assert list(past.ledger.read(HOLD)) == ["archive/on-tape/north"]
     assert [(act.verb, act.done) for act in all_acts(past)] == [("pause", 1), ("retry", 3)]
-    assert [space.parked.key for space in all_parked(past)] == [UNKNOWN]
+    assert [parked.key for parked in read_all(past.ledger, PARKED, Parked).values()] == [UNKNOWN]
     lists = records(past, "archive")
     assert (len(lists), sum(record.counts["new"] for record in lists)) == (8, ASSETS)
     assert (lists[4].counts["repeated"], lists[4].counts["malformed"]) == (3, 2)

@@ -7,14 +7,13 @@ import platform
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
 from milepost.engine.views.items import live_processes, processes
-from milepost.ports.documents import PROCESS, Process, read_as
+from milepost.ports.documents import PROCESS, Process, read_all_versioned
 
 EVERY_MS = 2_000
 FORGET_MS = 7 * 86_400_000
@@ -32,7 +31,6 @@ class Heartbeat:
         self.holder = holder
         self.facts = facts
         self.started_at = ctx.clock.now()
-        self.taken_back = 0
         self._started = False
 
     def start(self) -> None:
@@ -40,9 +38,9 @@ class Heartbeat:
         self.ctx.ledger.sign_on(self.holder)
         self.take_back()
         now = self.ctx.clock.now()
-        for name, document in self.ctx.ledger.read(PROCESS).items():
-            if read_as(Process, document.value).seen_at < now - FORGET_MS:
-                self.ctx.ledger.write(PROCESS, name, None, document.version)
+        for name, (process, version) in read_all_versioned(self.ctx.ledger, PROCESS, Process).items():
+            if process.seen_at < now - FORGET_MS:
+                self.ctx.ledger.write(PROCESS, name, None, version)
         self.beat()
         self._started = True
 
@@ -51,18 +49,17 @@ class Heartbeat:
         dead = self.ctx.ledger.dead_workers()
         if not dead:
             return
-        self.taken_back += self.ctx.ledger.reclaim(dead, self.ctx.clock.now())
+        self.ctx.ledger.reclaim(dead, self.ctx.clock.now())
         # Mark them as stopped: no other process can prove their death any more, and they would count as alive until the timeout.
-        for name, document in self.ctx.ledger.read(PROCESS).items():
+        for name, (process, version) in read_all_versioned(self.ctx.ledger, PROCESS, Process).items():
             if name in dead:
-                gone = replace(read_as(Process, document.value), in_hand=0, stopped=True)
-                self.ctx.ledger.write(PROCESS, name, msgspec.to_builtins(gone), document.version)
+                self.ctx.ledger.write(PROCESS, name, replace(process, in_hand=0, stopped=True), version)
 
     def beat(self, *, stopped: bool = False) -> None:
         """Write the process document."""
         now = self.ctx.clock.now()
         process = Process(self.holder, platform.node(), os.getpid(), self.started_at, now, **self.facts(), stopped=stopped)
-        self.ctx.ledger.write(PROCESS, self.holder, msgspec.to_builtins(process))
+        self.ctx.ledger.write(PROCESS, self.holder, process)
 
     def turn(self) -> float:
         if not self._started:

@@ -241,6 +241,11 @@ def read_all(documents: LedgerDocuments, kind: str, form: type[T]) -> dict[str, 
     return {name: read_as(form, document.value) for name, document in documents.read(kind).items()}
 
 
+def read_all_versioned(documents: LedgerDocuments, kind: str, form: type[T]) -> dict[str, tuple[T, int]]:
+    """As `read_all`, each with the version for `expect` of a conditional write."""
+    return {name: (read_as(form, document.value), document.version) for name, document in documents.read(kind).items()}
+
+
 def read_versioned(documents: LedgerDocuments, kind: str, name: str, form: type[T]) -> tuple[T | None, int]:
     """A control document as a value of this type, with the version for `expect` of a conditional write; (None, 0): it does not exist."""
     found = documents.read_one(kind, name)

@@ -101,7 +101,7 @@ def test_release_by_route_and_for_one_subscriber_only(world: World) -> None:
     EventRelay(world.ctx, other, "p1").run_once()
     assert release(world.ctx, "ear", "letters", by="ops", reason="r") == 0
     assert release(world.ctx, "ear", "parcels", by="ops", reason="r") == 2
-    assert parked_for(world.ctx, "other")["parcels", "a"].parked.retry_at == 0
+    assert parked_for(world.ctx, "other")["parcels", "a"][0].retry_at == 0
 
 
 def test_release_ends_the_wait_of_an_outage(world: World) -> None:

@@ -185,7 +185,7 @@ def test_a_parked_item_stays_parked_where_it_is_and_what_came_before_is_told_aga
     world.work("weigh")
     world.work("stamp")
     relay.run_once()
-    assert (ear.of("b"), parked_for(world.ctx, "ear")[ROUTE, "b"].parked.version) == (["accepted"], 2)
+    assert (ear.of("b"), parked_for(world.ctx, "ear")[ROUTE, "b"][0].version) == (["accepted"], 2)
     replay(world.ctx, "ear", after=0, **SIGNED)
     relay.run_once()
     assert ear.of("a") == ["accepted", "advanced", "advanced", "offered"] * 2
@@ -228,7 +228,7 @@ def test_an_event_that_fails_when_it_is_told_again_holds_up_the_later_ones(world
     ear.heard.clear()
     ear.takes = refuses("b")
     relay.run_once()
-    assert parked_for(world.ctx, "ear")[ROUTE, "b"].parked.version == 1
+    assert parked_for(world.ctx, "ear")[ROUTE, "b"][0].version == 1
     ear.takes = lambda envelope: None
     world.clock.advance("1h")
     relay.run_once()
@@ -269,7 +269,7 @@ def test_an_item_that_is_parked_while_the_cursor_is_set_back_is_told_again_as_we
 
     ear.takes = meanwhile
     relay.run_once()
-    assert parked_for(world.ctx, "ear")[ROUTE, "b"].parked.version == 2
+    assert parked_for(world.ctx, "ear")[ROUTE, "b"][0].version == 2
     ear.takes = lambda envelope: EventRefused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "2") else None
     ear.heard.clear()
     relay.run_once()

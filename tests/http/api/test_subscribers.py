@@ -152,7 +152,7 @@ def test_a_key_for_one_route_sees_and_releases_nothing_of_another(told: Told) ->
     assert release(route="letters") == release(route="letters", key="odd") == release(route="nowhere") == (404, "unknown-route")
     assert release(key="odd") == (400, "wrong-value")
     assert release(route="parcels") == (200, "")
-    waiting = {ref: space.parked.retry_at for ref, space in parked_for(told.at.ctx, "office").items()}
+    waiting = {ref: parked.retry_at for ref, (parked, _) in parked_for(told.at.ctx, "office").items()}
     assert (waiting["letters", "odd"], waiting["parcels", "odd"]) == (0, told.clock.now())
     for act, body in (("replay", {"after": 0, **WHY}), ("forget", WHY)):
         answered = told.at.call("POST", f"{OFFICE}/{act}", body, key=key)

@@ -16,7 +16,7 @@ from milepost.engine.act_log import record, signed
 from milepost.engine.acts.timed_pauses import DRAIN_AHEAD_MS, begin_drain, check_drain
 from milepost.engine.context import Context
 from milepost.engine.views.lanes import pause_view
-from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_all, read_as, read_versioned
+from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_all, read_all_versioned, read_versioned
 
 T = TypeVar("T")
 
@@ -179,9 +179,9 @@ def close_breakers(ctx: Context, route: str, stage: str, lane: str | None = None
     ctx.stage(route, stage)
     signed(by, reason)
     closed: list[str] = []
-    for name, document in sorted(ctx.ledger.read(BREAKER).items()):
+    for name, (breaker, version) in sorted(read_all_versioned(ctx.ledger, BREAKER, BreakerRecord).items()):
         wanted = name.startswith(scope(route, stage, "")) if lane is None else name == scope(route, stage, lane)
-        if wanted and not read_as(BreakerRecord, document.value).closed and ctx.ledger.write(BREAKER, name, None, expect=document.version):
+        if wanted and not breaker.closed and ctx.ledger.write(BREAKER, name, None, expect=version):
             record(ctx, "close-breaker", route, by, reason, {"scope": name})
             closed.append(name)
     return closed

@@ -14,7 +14,7 @@ from milepost.core.status import Status
 from milepost.core.values.durations import iso, rate_per_second
 from milepost.engine.act_log import record
 from milepost.engine.context import Context
-from milepost.ports.documents import HOLD, LIMIT, read_as, read_versioned
+from milepost.ports.documents import HOLD, LIMIT, read_all_versioned, read_versioned
 from milepost.ports.items import Query
 
 DRAIN_AHEAD_MS = 1_000
@@ -54,14 +54,13 @@ def begin_drain(ctx: Context, name: str, drain: str | float, *, by: str, reason:
 def end_pauses(ctx: Context) -> int:
     """End the pauses whose time has come, and the limits of backlogs that are drained; returns how many of both."""
     now, ended = ctx.clock.now(), 0
-    for name, document in ctx.ledger.read(HOLD).items():
-        hold = read_as(Hold, document.value)
+    for name, (hold, version) in read_all_versioned(ctx.ledger, HOLD, Hold).items():
         if hold.until is None or now < hold.until:
             continue
         if hold.drain is not None and _known(ctx, name):
             # Before the pause ends: a worker that claims right after it must find the pace.
             begin_drain(ctx, name, hold.drain, by=hold.by, reason=f"backlog of a pause: {hold.reason}")
-        if not ctx.ledger.write(HOLD, name, None, expect=document.version):
+        if not ctx.ledger.write(HOLD, name, None, expect=version):
             continue
         ended += 1
         route, why = name.partition("/")[0], f"the pause has ended by itself, as set: {hold.reason}"
@@ -71,13 +70,12 @@ def end_pauses(ctx: Context) -> int:
 
 def _end_drains(ctx: Context) -> int:
     ended = 0
-    for name, document in ctx.ledger.read(LIMIT).items():
-        limit = read_as(Limit, document.value)
+    for name, (limit, version) in read_all_versioned(ctx.ledger, LIMIT, Limit).items():
         if limit.drains is None or (_known(ctx, name) and _backlog(ctx, name, limit.drains)):
             continue
         normal = replace(limit, rate=limit.normal_rate, drains=None, normal_rate=None)
         value = None if normal.rate is None and normal.concurrency is None else normal
-        ended += ctx.ledger.write(LIMIT, name, value, expect=document.version)
+        ended += ctx.ledger.write(LIMIT, name, value, expect=version)
     return ended
 
 

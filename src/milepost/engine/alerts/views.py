@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec import Struct
 
 from milepost.core.values.durations import iso
-from milepost.engine.alerts.record import AlertRecord, Trouble, TroubleKind
+from milepost.engine.alerts.record import AlertDelivery, AlertNotice, AlertRecord, Trouble, TroubleKind
 from milepost.engine.alerts.watch import stored_alerts
 from milepost.engine.context import Context
-
-
-class UndeliveredNotice(Struct, frozen=True):
-    """A notice that a receiver has not accepted after at least one try."""
-
-    title: str
-    route: str
-    to: str
-    since: int
-    retry_at: int
-    error: str
 
 
 class AlertView(Struct, frozen=True):
@@ -49,7 +40,7 @@ class AlertView(Struct, frozen=True):
 
 def alert_views(ctx: Context, rule: str | None = None) -> list[AlertView]:
     """The alerts that are raised now, the oldest first."""
-    raised = [one.record for one in stored_alerts(ctx, rule).values() if one.record.raised]
+    raised = [record for record, _ in stored_alerts(ctx, rule).values() if record.raised]
     return [_view(record) for record in sorted(raised, key=lambda record: record.raised_at)]
 
 
@@ -80,12 +71,8 @@ def _title(trouble: Trouble) -> str:
     return f"{trouble.scope} is paused" if trouble.kind == "pause" else f"{trouble.scope} fails: {trouble.cause}"
 
 
-def undelivered(ctx: Context) -> list[UndeliveredNotice]:
+def undelivered(ctx: Context) -> Iterator[tuple[AlertRecord, AlertNotice, AlertDelivery]]:
     """The notices that a receiver did not accept when they were delivered; they are delivered again."""
-    return [
-        UndeliveredNotice(notice.data["title"], one.record.trouble.route, delivery.to, notice.at, delivery.retry_at, delivery.error)
-        for one in stored_alerts(ctx).values()
-        for notice in one.record.notices
-        for delivery in notice.left
-        if delivery.error
-    ]
+    for record, _ in stored_alerts(ctx).values():
+        for notice in record.notices:
+            yield from ((record, notice, delivery) for delivery in notice.left if delivery.error)

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.admission.controls import Hold
@@ -27,7 +26,7 @@ from milepost.engine.breakers import open_breakers
 from milepost.engine.context import Context
 from milepost.engine.events.deliver import POLL, EventRelay
 from milepost.engine.work.idle import all_delivered
-from milepost.ports.documents import ALERT, HOLD, read_all, read_as, read_versioned
+from milepost.ports.documents import ALERT, HOLD, read_all, read_all_versioned, read_versioned
 from milepost.ports.items import Query
 from milepost.ports.subscriber import Subscriber
 
@@ -41,22 +40,11 @@ REPEATS = 20
 log = logging.getLogger(__name__)
 
 
-class StoredAlert(Struct, frozen=True):
-    """An alert's record with the version of its document."""
-
-    record: AlertRecord
-    version: int
-
-
-def stored_alerts(ctx: Context, rule: str | None = None) -> dict[str, StoredAlert]:
-    """The records of alerts by the names of their documents; of one rule, if it is given."""
-    found = ctx.ledger.read(ALERT)
+def stored_alerts(ctx: Context, rule: str | None = None) -> dict[str, tuple[AlertRecord, int]]:
+    """The records of alerts, each with its version, by the names of their documents; of one rule, if it is given."""
     prefix = "" if rule is None else f"{rule}/"
-    return {
-        name: StoredAlert(read_as(AlertRecord, document.value), document.version)
-        for name, document in sorted(found.items())
-        if name.startswith(prefix)
-    }
+    found = read_all_versioned(ctx.ledger, ALERT, AlertRecord)
+    return {name: stored for name, stored in sorted(found.items()) if name.startswith(prefix)}
 
 
 class AlertWatch:
@@ -124,34 +112,35 @@ class AlertWatch:
         """Write these troubles into the records of alerts."""
         self._seen += len(troubles)
         now, receivers = self._ctx.clock.now(), list(self._receivers)
-        known = stored_alerts(self._ctx, self._rule.name)
-        raised = sum(one.record.raised for one in known.values())
+        known = {document: record for document, (record, _) in stored_alerts(self._ctx, self._rule.name).items()}
+        raised = sum(record.raised for record in known.values())
         for trouble in troubles:
-            if raised >= rules.MOST and not self._is_raised(known, trouble):
+            there = known.get(self._document(trouble))
+            if raised >= rules.MOST and not (there is not None and there.raised):
                 trouble = Trouble("failures", trouble.route, "*", "*", trouble.at, trouble.text, "MANY_CAUSES", "*", trouble.key)
             before = known.get(self._document(trouble))
             after = self._change(trouble, partial(rules.seen, trouble=trouble, rule=self._rule, receivers=receivers, now=now))
-            raised += after.raised and not (before is not None and before.record.raised)
-            known[self._document(trouble)] = StoredAlert(after, 0)
+            raised += after.raised and not (before is not None and before.raised)
+            known[self._document(trouble)] = after
 
     def _look(self) -> None:
         """Raise alerts for breakers and pauses, and end those whose trouble is gone."""
         ctx, rule, now, receivers = self._ctx, self._rule, self._ctx.clock.now(), list(self._receivers)
         known = stored_alerts(ctx, rule.name)
-        by_name = {one.record.trouble.name: one.record for one in known.values()}
+        by_name = {record.trouble.name: record for record, _ in known.values()}
         reported = {name for name, record in by_name.items() if record.raised}
         standing = {trouble.name: trouble for trouble in rules.bounded(list(self._standing(now)), reported, now)}
         for name, trouble in standing.items():
             if name not in by_name or not by_name[name].raised:
                 self._change(trouble, partial(rules.seen, trouble=trouble, rule=rule, receivers=receivers, now=now))
-        raised = [one.record for one in known.values() if one.record.raised]
+        raised = [record for record, _ in known.values() if record.raised]
         cleared = self._cleared([one for one in raised if one.trouble.kind == "failures"])
         for one in raised:
             there, gone = one.trouble.name in standing, one.trouble.name in cleared
             look = partial(rules.after_look, rule=rule, receivers=receivers, now=now, there=there, cleared=gone)
             self._change(one.trouble, _of_record(look))
-        for document in rules.finished({name: one.record for name, one in known.items()}, now):
-            ctx.ledger.write(ALERT, document, None, expect=known[document].version)
+        for document in rules.finished({name: record for name, (record, _) in known.items()}, now):
+            ctx.ledger.write(ALERT, document, None, expect=known[document][1])
 
     def _standing(self, now: int) -> Iterator[Trouble]:
         """The breakers that are open, and the pauses by those whose pauses count."""
@@ -192,8 +181,7 @@ class AlertWatch:
     def _deliver(self) -> int:
         """Deliver the notices that are due; returns the number accepted."""
         ctx, sent = self._ctx, 0
-        for document, stored in stored_alerts(ctx, self._rule.name).items():
-            record, version = stored.record, stored.version
+        for document, (record, version) in stored_alerts(ctx, self._rule.name).items():
             for notice, delivery in rules.due(record, ctx.clock.now()):
                 if not rules.still_due(record, notice, delivery):
                     continue  # another process has begun it meanwhile
@@ -229,10 +217,6 @@ class AlertWatch:
             if ledger.write(ALERT, name, after, expect=version):
                 return after
         raise LedgerBusy(f"the alert {name} is being changed by many processes")
-
-    @staticmethod
-    def _is_raised(known: Mapping[str, StoredAlert], trouble: Trouble) -> bool:
-        return any(one.record.raised and one.record.trouble.name == trouble.name for one in known.values())
 
 
 class FailureReader:

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from milepost.core.values.durations import iso
 from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
-from milepost.engine.events import parked_events
 from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_all, read_versioned
 from milepost.ports.retention import DeliveredLines
 
@@ -48,9 +47,7 @@ class SubscriberView(Struct, frozen=True):
 def subscribers(ctx: Context, sees: Callable[[str], bool] | None = None) -> list[SubscriberView]:
     """All subscribers as views. `sees` limits them to the routes that the caller may see."""
     newest, quiet = ctx.ledger.last_seq(), set(silent(ctx))
-    parked_items = sorted(
-        (parked_item.parked for parked_item in parked_events.all_parked(ctx)), key=lambda parked: (parked.since, parked.route, parked.key)
-    )
+    parked_items = sorted(read_all(ctx.ledger, PARKED, Parked).values(), key=lambda parked: (parked.since, parked.route, parked.key))
     found = []
     for name, cursor in sorted(live_cursors(ctx).items()):
         next_line = ctx.ledger.feed(cursor.seq, 1) if newest > cursor.seq else []
@@ -88,8 +85,8 @@ def delivered(ctx: Context) -> DeliveredLines:
     # Read the cursors first: an event is parked before the cursor passes it, so a passed but undelivered event is found as parked.
     cursors = live_cursors(ctx)
     lowest = min((cursor.seq for cursor in cursors.values()), default=ctx.ledger.last_seq())
-    parked_items = parked_events.all_parked(ctx)
-    return DeliveredLines(lowest, frozenset((one.parked.route, one.parked.key) for one in parked_items if one.parked.subscriber in cursors))
+    parked_items = read_all(ctx.ledger, PARKED, Parked).values()
+    return DeliveredLines(lowest, frozenset((one.route, one.key) for one in parked_items if one.subscriber in cursors))
 
 
 def silent(ctx: Context, days: int = 30) -> list[str]:
@@ -113,8 +110,8 @@ def forget_subscriber(ctx: Context, name: str, *, by: str, reason: str) -> bool:
         gone = replace(cursor, removed=True, lease="", until=0, failures=0, retry_at=0, error="")
         if ctx.ledger.write(CURSOR, name, gone, expect=version):
             break
-    for parked_name, parked in ctx.ledger.read(PARKED).items():
-        if parked.value["subscriber"] == name:
+    for parked_name, parked in read_all(ctx.ledger, PARKED, Parked).items():
+        if parked.subscriber == name:
             ctx.ledger.write(PARKED, parked_name, None)
     record(ctx, "forget", "", by, reason, {"subscriber": name})
     return True

@@ -13,9 +13,9 @@ from milepost.core.routes.mistakes import check_name
 from milepost.engine.context import Context
 from milepost.engine.events import parked_events
 from milepost.engine.events.feed import FeedEvent, Ref, feed_events
-from milepost.engine.events.parked_events import ParkedItem
+from milepost.engine.events.parked_events import ParkedItems
 from milepost.engine.routes.versions import outdated
-from milepost.ports.documents import CURSOR, Cursor, read_as
+from milepost.ports.documents import CURSOR, Cursor, Parked, read_as
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.subscriber import Subscriber
 
@@ -83,7 +83,7 @@ class EventRelay:
         if summary.standing_by is None:
             lines = ctx.ledger.feed(self._cursor.seq, PAGE)
             parked_items = parked_events.parked_for(ctx, self._subscriber.name)
-            due = [ref for ref, parked_item in parked_items.items() if parked_events.NEVER < parked_item.parked.retry_at <= now]
+            due = [ref for ref, (parked, _) in parked_items.items() if parked_events.NEVER < parked.retry_at <= now]
             # Check after reading the lines, so that an outdated process never delivers a line of a newer version.
             old = outdated(ctx)
             if old:
@@ -94,15 +94,11 @@ class EventRelay:
         summary.parked = len(left)
         summary.waiting = max(0, ctx.ledger.last_seq() - self._cursor.seq)
         if summary.standing_by is None:
-            retries = [
-                parked_item.parked.retry_at - now for parked_item in left.values() if parked_item.parked.retry_at != parked_events.NEVER
-            ]
+            retries = [parked.retry_at - now for parked, _ in left.values() if parked.retry_at != parked_events.NEVER]
             self._next = 0.0 if summary.waiting else max(0.0, min([POLL, *(ms / 1000 for ms in retries)]))
         return summary
 
-    def _deliver(
-        self, lines: Sequence[HistoryEntry], parked_items: dict[Ref, ParkedItem], due: Sequence[Ref], summary: DeliverySummary
-    ) -> None:
+    def _deliver(self, lines: Sequence[HistoryEntry], parked_items: ParkedItems, due: Sequence[Ref], summary: DeliverySummary) -> None:
         try:
             self._hold()
             more = len(lines) == PAGE
@@ -123,7 +119,7 @@ class EventRelay:
             summary.standing_by = f"it is unavailable ({self._cursor.error})"
 
     # New events ---------------------------------------------------------------------------------------------------------
-    def _deliver_new(self, lines: Sequence[HistoryEntry], parked_items: dict[Ref, ParkedItem], summary: DeliverySummary) -> None:
+    def _deliver_new(self, lines: Sequence[HistoryEntry], parked_items: ParkedItems, summary: DeliverySummary) -> None:
         """Deliver a page of lines in order per item, except those behind a parked event. After a failed event its item waits; it is parked
         only once the subscriber has accepted another event, because until then the subscriber may be unavailable."""
         queue = self._deliverable(lines, parked_items)
@@ -155,15 +151,15 @@ class EventRelay:
                 raise _Outage(min(entry.seq for entry in undelivered), failing[0][1])
         self._park(failing)
 
-    def _deliverable(self, lines: Sequence[HistoryEntry], parked_items: dict[Ref, ParkedItem]) -> list[FeedEvent]:
+    def _deliverable(self, lines: Sequence[HistoryEntry], parked_items: ParkedItems) -> list[FeedEvent]:
         """Events of the page in order, without those that wait behind a parked one. Updates `parked_items`."""
         entries = feed_events(lines)
         for ref, newest in {entry.ref: entry.seq for entry in entries if parked_events.waits(parked_items, entry)}.items():
-            parked_item = parked_events.wait_behind(self._ctx, parked_items[ref], newest)
-            if parked_item is None:
+            waiting = parked_events.wait_behind(self._ctx, *parked_items[ref], newest)
+            if waiting is None:
                 del parked_items[ref]
             else:
-                parked_items[ref] = parked_item
+                parked_items[ref] = waiting
         return [entry for entry in entries if not parked_events.waits(parked_items, entry)]
 
     def _chunk(self, queue: list[FeedEvent], waiting: set[Ref], size: int) -> list[FeedEvent]:
@@ -208,11 +204,11 @@ class EventRelay:
         failing.clear()
 
     # Parked items -------------------------------------------------------------------------------------------------------
-    def _deliver_parked(self, due: Sequence[ParkedItem], summary: DeliverySummary) -> None:
+    def _deliver_parked(self, due: Sequence[tuple[Parked, int]], summary: DeliverySummary) -> None:
         """Retry parked items, until several in a row fail; the others wait for the next run."""
         in_a_row = 0
-        for parked_item in sorted(due, key=lambda parked_item: parked_item.parked.retry_at):
-            entries = parked_events.pending(self._ctx, parked_item.parked, self._cursor.seq)
+        for parked, version in sorted(due, key=lambda one: one[0].retry_at):
+            entries = parked_events.pending(self._ctx, parked, self._cursor.seq)
             if entries == []:
                 continue  # parked ahead of the cursor, which an outage has set back
             failed = False
@@ -220,12 +216,12 @@ class EventRelay:
                 self._hold()
                 error = (self._call([entry]) or [None])[0]
                 if error is not None:
-                    parked_events.park_again(self._ctx, parked_item, entry, error)
+                    parked_events.park_again(self._ctx, parked, version, entry, error)
                     failed = True
                     break
                 summary.delivered += 1
             if not failed:
-                parked_events.unpark(self._ctx, parked_item)
+                parked_events.unpark(self._ctx, parked, version)
             in_a_row = in_a_row + 1 if failed else 0
             if in_a_row >= OUTAGE:
                 return

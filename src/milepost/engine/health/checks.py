@@ -491,11 +491,11 @@ def _parked(run: CheckRun) -> Iterator[CheckResult]:
 
 def _alerts(run: CheckRun) -> Iterator[CheckResult]:
     """Alerts that have not reached their receivers."""
-    for one in undelivered(run.ctx):
-        if run.sees(one.route):
-            what = f"{one.to} has not got the alert {one.title!r} of {run.watch.when(one.since)}: {one.error}"
-            again = f"it is sent again {run.watch.when(one.retry_at)}; correct the receiver's address, or the receiver"
-            yield _warn("alert", what, again, headline=f"An alert has not reached {one.to}.", page="/events")
+    for alert, notice, delivery in undelivered(run.ctx):
+        if run.sees(alert.trouble.route):
+            what = f"{delivery.to} has not got the alert {notice.data['title']!r} of {run.watch.when(notice.at)}: {delivery.error}"
+            again = f"it is sent again {run.watch.when(delivery.retry_at)}; correct the receiver's address, or the receiver"
+            yield _warn("alert", what, again, headline=f"An alert has not reached {delivery.to}.", page="/events")
 
 
 def _chains(run: CheckRun) -> Iterator[CheckResult]:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import nullcontext
 from typing import TypedDict, Unpack
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -386,7 +385,7 @@ class _Vanished:
 
 
 def _write(ctx: Context, record: ListRecord) -> None:
-    ctx.ledger.write(LIST, record.id, msgspec.to_builtins(record))
+    ctx.ledger.write(LIST, record.id, record)
 
 
 def _last_full(earlier: list[ListRecord]) -> ListRecord | None:

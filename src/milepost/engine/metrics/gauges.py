@@ -19,7 +19,7 @@ from milepost.engine.metrics.exposition import Family
 from milepost.engine.presence import last_runs
 from milepost.engine.views.items import live_processes
 from milepost.engine.views.snapshot import snapshots
-from milepost.ports.documents import PARKED, Parked, read_as
+from milepost.ports.documents import PARKED, Parked, read_all
 
 KEEP_S = 1.0
 KEEP_REMOTE_S = 15.0
@@ -84,10 +84,9 @@ def ledger_families(ctx: Context) -> list[Family]:
         waiting = ctx.ledger.feed(cursor.seq, 1) if newest > cursor.seq else []
         late[name,] = max(0, now - waiting[0].line.at) / 1000 if waiting else 0.0
         parked[name,] = 0
-    for document in ctx.ledger.read(PARKED).values():
-        whose = (read_as(Parked, document.value).subscriber,)
-        if whose in parked:
-            parked[whose] += 1
+    for one in read_all(ctx.ledger, PARKED, Parked).values():
+        if (one.subscriber,) in parked:
+            parked[one.subscriber,] += 1
     breakers: dict[Labels, float] = {
         (one.route, one.stage, one.lane): 1.0 if one.state == BreakerState.OPEN else 0.5 for one in breaker_views(ctx)
     }

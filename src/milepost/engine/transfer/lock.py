@@ -27,7 +27,7 @@ from milepost.ports.documents import (
     Moving,
     RouteVersion,
     read_all,
-    read_as,
+    read_all_versioned,
     read_versioned,
 )
 from milepost.ports.items import Query
@@ -149,17 +149,15 @@ def finish(source: Context, target: Context, moving: Moving, name: str, by: str,
     """Close the routes here for good, then open them there. In this order they are never open in both."""
     now = source.clock.now()
     for route in moving.routes:
-        held = source.ledger.read(MOVED)[route]
-        moved = read_as(Moved, held.value)
+        moved, version = read_all_versioned(source.ledger, MOVED, Moved)[route]
         if moved.finished_at is None:
-            source.ledger.write(MOVED, route, replace(moved, finished_at=now), expect=held.version)
+            source.ledger.write(MOVED, route, replace(moved, finished_at=now), expect=version)
             record(source, "move", route, by, reason, {"scope": route, "to": target.ledger.url})
             record(target, "move", route, by, reason, {"scope": route, "from": source.ledger.url})
-    for subscriber, document in target.ledger.read(CURSOR).items():
-        cursor = read_as(Cursor, document.value)
+    for subscriber, (cursor, version) in read_all_versioned(target.ledger, CURSOR, Cursor).items():
         if cursor.lease == MOVER and subscriber in moving.cursors:
             opened = replace(cursor, seq=moving.cursors[subscriber], lease="", until=0)
-            target.ledger.write(CURSOR, subscriber, opened, expect=document.version)
+            target.ledger.write(CURSOR, subscriber, opened, expect=version)
     holds = source.ledger.read(HOLD)
     for route in moving.routes:
         there, version = read_versioned(target.ledger, HOLD, route, Hold)

@@ -23,7 +23,7 @@ def all_delivered(ctx: Context, subscribers: Iterable[str], horizon: int) -> boo
         cursor = cursors.get(name)
         if cursor is None or (cursor.seq < last and cursor.retry_at <= horizon):
             return False
-        retries = (one.parked.retry_at for one in parked_events.parked_for(ctx, name).values())
+        retries = (parked.retry_at for parked, _ in parked_events.parked_for(ctx, name).values())
         if any(parked_events.NEVER < at <= horizon for at in retries):
             return False
     return True
