@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from bench.meter import Meter
 from bench.standin import account, client
+from milepost.core.item import Row
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.events.deliver import EventRelay as Teller
@@ -20,7 +21,7 @@ from milepost.ledgers.aws.cost.model import Need
 from milepost.ledgers.aws.cost.prices import dollars, prices_in
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import StreamRelay
-from milepost.ledgers.aws.retention.row_end import EndedRow, finish
+from milepost.ledgers.aws.retention.row_end import finish
 from milepost.ledgers.aws.stream.records import Stream, StreamRecord
 from milepost.runners.threads import ThreadRunner
 from milepost.subscribers.topic import Topic
@@ -113,7 +114,7 @@ class CountedRun:
         self._finish(self._relay.handle(some, now), now)
         return records[self.batch].seq if len(records) > self.batch else None
 
-    def _finish(self, ended: list[EndedRow], now: int) -> None:
+    def _finish(self, ended: list[Row], now: int) -> None:
         self._tell()
         if ended:
             finish(self.ledger.store, ended, now)

@@ -8,11 +8,12 @@ from contextlib import suppress
 from typing import Any
 
 from milepost.core.errors import LedgerError, RouteChanged
+from milepost.core.item import Row
 from milepost.lambdas.events import deliver
 from milepost.lambdas.start import LambdaContext, Opened, forget, log, logged, opened
 from milepost.lambdas.traces import Trace, traced
 from milepost.ledgers.aws.relay import StreamRelay
-from milepost.ledgers.aws.retention.row_end import EndedRow, finish
+from milepost.ledgers.aws.retention.row_end import finish
 from milepost.ledgers.aws.stream.records import StreamRecord, from_event
 
 RESERVE_MS = 30_000
@@ -39,7 +40,7 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
         return {"batchItemFailures": [{"itemIdentifier": event["Records"][0]["dynamodb"]["SequenceNumber"]}]}
 
 
-def _handle_in_time(event: Mapping[str, Any], call: LambdaContext, trace: Trace, until: float) -> tuple[list[StreamRecord], list[EndedRow]]:
+def _handle_in_time(event: Mapping[str, Any], call: LambdaContext, trace: Trace, until: float) -> tuple[list[StreamRecord], list[Row]]:
     """Handle the batch. While a changed route is only announced, or newer than in this container, wait: a stream repeats a batch at once
     and only a limited number of times, and then gives it up."""
     while True:
@@ -53,7 +54,7 @@ def _handle_in_time(event: Mapping[str, Any], call: LambdaContext, trace: Trace,
             time.sleep(LOOK_AGAIN_S)
 
 
-def _handle(event: Mapping[str, Any], call: LambdaContext, trace: Trace) -> tuple[list[StreamRecord], list[EndedRow]]:
+def _handle(event: Mapping[str, Any], call: LambdaContext, trace: Trace) -> tuple[list[StreamRecord], list[Row]]:
     ready = opened()
     relay = ready.part(_stream_relay)
     tables = {ready.store.names.rows(route): route for route in ready.ctx.plans}

@@ -28,7 +28,6 @@ from milepost.ledgers.aws.offers import message_for, send
 from milepost.ledgers.aws.queues.messages import Outgoing
 from milepost.ledgers.aws.refused_rows import concerns_one_row, fault_in, why_unreadable
 from milepost.ledgers.aws.requests.client import RowRefused
-from milepost.ledgers.aws.retention.row_end import EndedRow
 from milepost.ledgers.aws.row_duties import confirmed_change, plan_with_offers, seal_for, uncopied
 from milepost.ledgers.aws.store import AwsStore, Sealing
 from milepost.ledgers.aws.stream.records import StreamRecord
@@ -83,7 +82,7 @@ class StreamRelay:
         self._plans = plans
         self._jitter = jitter
 
-    def handle(self, records: Sequence[StreamRecord], now: int) -> list[EndedRow]:
+    def handle(self, records: Sequence[StreamRecord], now: int) -> list[Row]:
         """Copy lines to the journal, send offers, apply confirmations, adopt rows of other programs, seal ended items, count.
 
         Raises LedgerError for a problem with AWS, and RouteChanged when the ledger has a newer version of a route: then nothing of
@@ -188,13 +187,13 @@ class StreamRelay:
                 one.entries = [entry for entry in one.older if entry.version >= missing[0] and entry.version not in known] + one.entries
 
     # Consequences -------------------------------------------------------------------------------------------------------
-    def _carry_out(self, seen: dict[Ref, _ItemRecords], places: dict[tuple[str, str, int], int], now: int) -> list[EndedRow]:
+    def _carry_out(self, seen: dict[Ref, _ItemRecords], places: dict[tuple[str, str, int], int], now: int) -> list[Row]:
         changes: list[Change] = []
         contents: dict[Ref, Content] = {}
         copied: dict[Ref, int] = {}
         messages: list[Outgoing] = []
         adoptions: list[Adoption] = []
-        ended: list[EndedRow] = []
+        ended: list[Row] = []
         seals: list[Sealing] = []
         rows_read: dict[Ref, tuple[Image, int]] = {}
         images = self._present_rows(seen, now)
@@ -209,7 +208,7 @@ class StreamRelay:
                 row = row_of(image, one.layout, self._store.values)
                 place = places.get((row.route, named(row.key, row.life), row.version)) if row.terminal else None
                 if place is not None:
-                    ended.append(EndedRow(*ref, row.version, row.status, row.entered_at))
+                    ended.append(row)
                     seals.append(seal_for(row, place))
                     rows_read[ref] = image, place
                 needs_content = row.kept or row.status is Status.PENDING or has_refused_answer(row)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from milepost.core.errors import LedgerBusy, LedgerError, LedgerMissing, RouteChanged
+from milepost.core.item import Row
 from milepost.core.routes.plan import Plan
 from milepost.ledgers.aws.claim.paused_lanes import resume
 from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.repair.repair import Repair
-from milepost.ledgers.aws.retention.row_end import EndedRow, finish
+from milepost.ledgers.aws.retention.row_end import finish
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.stream.records import Stream, StreamRecord
 from milepost.ports.runner import Clock
@@ -30,7 +31,7 @@ class StreamReader:
         self._store, self._clock = store, clock
         self._relay = StreamRelay(store, plans, jitter)
         self.streams = {route: Stream(store.requests, store.control, route, store.names.rows(route), holder) for route in plans}
-        self._ended: list[EndedRow] = []
+        self._ended: list[Row] = []
         """Ended rows that are not finished yet, because AWS had a problem."""
         self._quiet_turns = 0
 

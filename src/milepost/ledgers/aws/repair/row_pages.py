@@ -22,7 +22,7 @@ from milepost.ledgers.aws.foreign_rows.confirmations import has_refused_answer, 
 from milepost.ledgers.aws.journal.lines import JournalEntry, named
 from milepost.ledgers.aws.names import FAILED_SHARD, due_shard, ms
 from milepost.ledgers.aws.refused_rows import concerns_one_row, known_in_quarantine, quarantine_copy, why_unreadable
-from milepost.ledgers.aws.retention.row_end import EndedRow, finish
+from milepost.ledgers.aws.retention.row_end import finish
 from milepost.ledgers.aws.row_duties import confirmed_change, plan_with_offers, seal_for, uncopied
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
@@ -196,10 +196,9 @@ class RowRepair:
 
     def _repair_ended(self, one: _ScannedRow, now: int) -> list[str]:
         """Finish an ended row that no stream relay has finished."""
-        row = one.row
         if not _is_unfinished(one):
             return []
-        finish(self._store, [EndedRow(row.route, row.key, row.version, row.status, row.entered_at)], now)
+        finish(self._store, [one.row], now)
         return ["ended"]
 
     def _repair_live(self, one: _ScannedRow, now: int) -> list[str]:

@@ -6,9 +6,8 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from msgspec import Struct
-
-from milepost.core.status import FAILED, Status
+from milepost.core.item import Row
+from milepost.core.status import FAILED
 from milepost.ledgers.aws.names import FAILED_SHARD, due_shard, iso
 from milepost.ledgers.aws.requests.client import RowRefused
 from milepost.ledgers.aws.store import SEALED_FOR_MS, AwsStore
@@ -17,20 +16,10 @@ from milepost.ledgers.aws.tables.conditional_write import Update
 log = logging.getLogger(__name__)
 
 
-class EndedRow(Struct, frozen=True):
-    """An ended and sealed row, all of whose lines are in the journal."""
+def finish(store: AwsStore, ended: Sequence[Row], now: int) -> int:
+    """Mark ended rows as finished and return how many were. They are sealed, and all their lines are in the journal. Events are delivered from the journal, so no event waits for the row (decision 20)."""
 
-    route: str
-    key: str
-    version: int
-    status: Status
-    at: int
-
-
-def finish(store: AwsStore, ended: Sequence[EndedRow], now: int) -> int:
-    """Mark rows as finished and return how many were. Events are delivered from the journal, so no event waits for the row (decision 20)."""
-
-    def one(end: EndedRow) -> bool:
+    def one(end: Row) -> bool:
         update = _finished(store, end, now)
         if update is None:
             return False
@@ -44,7 +33,7 @@ def finish(store: AwsStore, ended: Sequence[EndedRow], now: int) -> int:
     return sum(store.requests.each([partial(one, end) for end in ended]))
 
 
-def _finished(store: AwsStore, end: EndedRow, now: int) -> Update | None:
+def _finished(store: AwsStore, end: Row, now: int) -> Update | None:
     layout = store.layout(end.route)
     if layout is None:
         return None
@@ -55,11 +44,11 @@ def _finished(store: AwsStore, end: EndedRow, now: int) -> Update | None:
     update.remove("trail")
     if end.status in FAILED:
         update.set("dueShard", {"S": due_shard(FAILED_SHARD, end.key)})
-        update.set("dueAt", {"S": iso(end.at)})
+        update.set("dueAt", {"S": iso(end.entered_at)})
     else:
         for name in ("dueShard", "dueAt"):
             update.remove(name)
     plan = store.plans.get(end.route)
     if plan is not None and plan.route.keep_ms is not None:
-        update.set("ttl", {"N": str(-(-max(end.at + plan.route.keep_ms, now + SEALED_FOR_MS) // 1000))})
+        update.set("ttl", {"N": str(-(-max(end.entered_at + plan.route.keep_ms, now + SEALED_FOR_MS) // 1000))})
     return update
