@@ -303,7 +303,7 @@ def test_a_refusal_that_is_nobodys_receipt_is_raised(queues: Queues, requests: R
     messages = queues.receive(url, 2, 60)
 
     def refuse(parsed: dict[str, Any], **_: Any) -> None:
-        parsed["Failed"] = [{"Id": parsed["Successful"].pop()["Id"], "Code": "Odd", "SqsMessage": "no", "SenderFault": True}]
+        parsed["Failed"] = [{"Id": parsed["Successful"].pop()["Id"], "Code": "Odd", "Message": "no", "SenderFault": True}]
 
     requests.client("sqs").meta.events.register("after-call.sqs.DeleteMessageBatch", refuse)
     with pytest.raises(LedgerError, match="Odd: no"):

@@ -215,7 +215,7 @@ class Queues:
             done = {entry["Id"] for entry in answer.get("Successful") or ()}
             why = "some entries got no answer"
             for failed in answer.get("Failed") or ():
-                code, why = failed.get("Code", ""), f"{failed.get('Code')}: {failed.get('SqsMessage')}"
+                code, why = failed.get("Code", ""), f"{failed.get('Code')}: {failed.get('Message')}"
                 if failed.get("SenderFault") and code not in TEMPORARY:
                     refused[failed["Id"]] = EntryRefusal(code, why)
             entries = [entry for entry in entries if entry["Id"] not in done and entry["Id"] not in refused]
