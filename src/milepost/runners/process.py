@@ -15,6 +15,8 @@ def tune_garbage_collection() -> None:
 
 
 def tune_thread_switching() -> None:
-    """Switch threads after 1 ms instead of 5, in a process that serves calls: its event loop needs the interpreter often and briefly,
-    and so does the worker among handlers that compute."""
+    """Switch threads after 1 ms instead of 5.
+
+    In a process that serves calls: its event loop needs the interpreter often and briefly, and so does the worker among handlers that compute.
+    In one of several worker processes: the worker waits for the interpreter within each write, and the other processes wait for that write."""
     sys.setswitchinterval(0.001)

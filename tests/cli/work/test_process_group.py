@@ -18,6 +18,7 @@ from tests.polling import wait_until
 
 NOTED = """
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -28,7 +29,7 @@ noted = mp.Route("noted", key="id")
 
 @noted.stage("note", concurrency=2)
 def note(item: mp.Item) -> mp.Outcome:
-    Path(f"{item.key}.{os.getpid()}").touch()
+    Path(f"{item.key}.{os.getpid()}").write_text(str(sys.getswitchinterval()))
     while not Path("open").exists():
         time.sleep(0.01)
     return mp.Done()
@@ -83,6 +84,8 @@ def test_processes_share_the_work_and_end_together(noted: Any) -> None:
     assert running.pid not in workers(noted)
     assert "milepost work: processes " in said
     assert completed(noted) == 4
+    # Short, so that no process waits long for another one's write.
+    assert {path.read_text() for path in Path(noted.folder).glob("A*.*")} == {"0.001"}
 
 
 def test_a_process_that_is_killed_is_replaced(noted: Any) -> None:

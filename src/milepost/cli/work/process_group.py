@@ -113,11 +113,11 @@ def check_shared(given: CliSettings) -> None:
         raise UsageError("a ledger in memory cannot be shared by processes; leave out --processes, or use a ledger in a file")
 
 
-def stop_with_parent() -> None:
-    """In a process of a group: stop as after SIGTERM when the parent process has ended in whichever way."""
+def stop_with_parent() -> bool:
+    """In a process of a group: stop as after SIGTERM when the parent process has ended in whichever way. Returns whether it is one."""
     named = os.environ.pop(PARENT_FD, None)
     if named is None:
-        return
+        return False
     fd = int(named)
 
     def wait() -> None:
@@ -125,3 +125,4 @@ def stop_with_parent() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, name="parent", daemon=True).start()
+    return True

@@ -26,6 +26,7 @@ def work(given: CliSettings, until_idle: float | None, grace: str | None, proces
     """
     from milepost.cli.work.process_group import ProcessGroup, check_shared, command_line, stop_with_parent
     from milepost.runners.logs import logs
+    from milepost.runners.process import tune_thread_switching
 
     if processes > 1:
         check_shared(given)
@@ -33,6 +34,7 @@ def work(given: CliSettings, until_idle: float | None, grace: str | None, proces
         worker = command_line(given, "work", until_idle=idle, grace=grace, log=log_form)
         with logs(log_form):
             sys.exit(ProcessGroup("work", [worker] * processes).run())
-    stop_with_parent()
+    if stop_with_parent():
+        tune_thread_switching()
     with logs(log_form), given.context(act=True, create=True) as ctx:
         run(ctx, {"worker"}, (), until_idle, "work", grace_ms=given.grace_ms(grace))
