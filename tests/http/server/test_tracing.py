@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from typing import Any
 
 import pytest
 from tests.http.live_server import LiveServer
 
+from milepost.http.api.operators import acts
+from milepost.ports.observer import ABOUT
 from milepost.runners.logs import logs
 
 ITEMS = "/api/v1/routes/parcels/items"
@@ -74,3 +77,17 @@ def test_the_log_names_the_call_in_every_line_that_it_caused(
         ("milepost.http.server.tracing", "asked-1"),
     ]
     assert {name: lines[1][name] for name in ("method", "path", "status")} == {"method": "GET", "path": f"{ITEMS}/a", "status": 200}
+
+
+def test_an_act_runs_in_a_thread_of_its_own_under_the_id_of_its_call(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, seen = acts.act, []
+
+    def noted(*args: Any, **how: Any) -> Any:
+        seen.append((threading.current_thread().name.startswith("http-act"), ABOUT.get()))
+        return real(*args, **how)
+
+    monkeypatch.setattr(acts, "act", noted)
+    live_server.call("POST", ITEMS, {"id": "a"})
+    wanted = {"keys": ["a"], "reason": "a test"}
+    answer = live_server.call("POST", "/api/v1/routes/parcels/acts", {"verb": "cancel", **wanted}, headers={NAME: "act-1"})
+    assert (answer.status, seen) == (200, [(True, "act-1")])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
@@ -120,7 +119,7 @@ async def perform(state: ServerState, call: Call) -> Answer:
             force=wanted.force,
         )
 
-    return Answer(await asyncio.get_running_loop().run_in_executor(state.act_pool, work))
+    return Answer(await state.run_act(work))
 
 
 @ENDPOINTS.add(
@@ -146,7 +145,7 @@ async def continue_act(state: ServerState, call: Call) -> Answer:
             raise _unknown_act(f"route {plan.name!r} has no act {call.path['id']!r}")
         return go_on(state.ctx, begun.verb, plan.name, begun.id, by=by, reason=body.reason, dry_run=body.dry_run)
 
-    return Answer(await asyncio.get_running_loop().run_in_executor(state.act_pool, work))
+    return Answer(await state.run_act(work))
 
 
 @ENDPOINTS.add("GET", "/api/v1/acts", scope="read", query=ActHistoryQuery, answers={200: Acts}, summary="Acts of operators")

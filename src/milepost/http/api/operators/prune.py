@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 from msgspec import Meta, Struct, field
@@ -55,4 +54,4 @@ async def prune_items(state: ServerState, call: Call) -> Answer:
         statuses = statuses_of(asked.statuses)
         return prune(state.ctx, plan.name, span, by=by, reason=asked.reason, statuses=statuses, dry_run=asked.dry_run)
 
-    return Answer(await asyncio.get_running_loop().run_in_executor(state.act_pool, work))
+    return Answer(await state.run_act(work))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
@@ -18,7 +16,6 @@ from milepost.ports.foreign_rows import Adopted
 
 ENDPOINTS = Endpoints()
 QUARANTINE = "/api/v1/quarantine"
-T = TypeVar("T")
 
 
 class QuarantineQuery(Struct, frozen=True, kw_only=True):
@@ -66,7 +63,7 @@ async def replay_entries(state: ServerState, call: Call) -> Answer:
     """A row, or a change of one, is processed as the row is now; a message goes back to its queue. An entry that fails again stays,
     with the reason. Only for callers who see all routes."""
     by, body = _checked(state, call), call.body
-    return Answer(Replayed(await _work(state, lambda: replay(state.ctx, _ids(state, body), by=by, reason=body.reason))))
+    return Answer(Replayed(await state.run_act(lambda: replay(state.ctx, _ids(state, body), by=by, reason=body.reason))))
 
 
 @ENDPOINTS.add(
@@ -80,7 +77,7 @@ async def replay_entries(state: ServerState, call: Call) -> Answer:
 async def drop_entries(state: ServerState, call: Call) -> Answer:
     """The content is deleted; who discarded it, and why, stays on record. Only for callers who see all routes."""
     by, body = _checked(state, call), call.body
-    return Answer(Dropped(await _work(state, lambda: drop(state.ctx, _ids(state, body), by=by, reason=body.reason))))
+    return Answer(Dropped(await state.run_act(lambda: drop(state.ctx, _ids(state, body), by=by, reason=body.reason))))
 
 
 def _checked(state: ServerState, call: Call) -> str:
@@ -93,8 +90,3 @@ def _checked(state: ServerState, call: Call) -> str:
 
 def _ids(state: ServerState, body: QuarantineSelection) -> list[str]:
     return all_ids(state.ctx) if body.ids is None else list(dict.fromkeys(body.ids))
-
-
-async def _work(state: ServerState, work: Callable[[], T]) -> T:
-    """Run in the threads of acts, because it can take long."""
-    return await asyncio.get_running_loop().run_in_executor(state.act_pool, work)
