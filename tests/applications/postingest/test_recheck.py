@@ -117,10 +117,10 @@ def test_a_partner_that_does_not_answer_is_no_loss(scene: Scene) -> None:
 
 def test_an_event_that_comes_again_makes_no_second_item(scene: Scene) -> None:
     from milepost.core.events import cloud_event
-    from milepost.engine.events.parked_events import entries_of
+    from milepost.engine.events.feed import feed_events
 
     [subscriber] = follow_ups(scene.ctx, scene.ctx.plans)
-    envelopes = [cloud_event(entry.event) for written in scene.ctx.ledger.history("postingest", KEY) for entry in entries_of(written)]
+    envelopes = [cloud_event(entry.event) for entry in feed_events(scene.ctx.ledger.history("postingest", KEY))]
     assert set(subscriber.tell(envelopes)) == {None}
     assert len(scene.ctx.ledger.history("postingest-recheck", KEY)) == 1
 
@@ -129,11 +129,11 @@ def test_a_row_that_has_left_is_refused_with_the_reason(scene: Scene) -> None:
     from msgspec.structs import replace
 
     from milepost.core.events import Envelope, cloud_event
-    from milepost.engine.events.parked_events import entries_of
+    from milepost.engine.events.feed import feed_events
 
     [subscriber] = follow_ups(scene.ctx, scene.ctx.plans)
     written = scene.ctx.ledger.history("postingest", KEY)[-1]
-    event = replace(entries_of(written)[0].event, key="gone#b")
+    event = replace(feed_events([written])[0].event, key="gone#b")
     answers: Sequence[Exception | None] = subscriber.tell([Envelope(cloud_event(event), event)])
     assert isinstance(answers[0], mp.EventRefused)
 
