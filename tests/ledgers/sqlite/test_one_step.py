@@ -21,6 +21,7 @@ from milepost.core.item import Item
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
+from milepost.ledgers.sqlite import ledger as ledger_module
 from milepost.ledgers.sqlite.rows import changes as writing
 from milepost.ledgers.sqlite.rows import fence
 from milepost.ports.documents import HOLD, LIMIT, ROUTE
@@ -212,3 +213,24 @@ def test_an_item_that_goes_on_and_cannot_be_read_is_refused_alone(tmp_path: Path
     assert {item.key for item in claimed} == set(KEYS) - {items[2].key}
     [hurt] = ctx.ledger.find(Query(route="r", statuses=frozenset({Status.REJECTED}), with_content=False)).items
     assert (hurt.key, hurt.row.lease) == (items[2].key, None)
+
+
+def test_a_write_that_fails_as_a_whole_is_logged_and_made_row_by_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ctx = plain_context(tmp_path)
+    submit(ctx, "r", [{"id": key} for key in KEYS])
+    items = claim_all(ctx, "a", "first")
+    real = ledger_module.write_changes
+
+    def for_one_row(tx: Any, changes: Any, tally: Any) -> None:
+        if len(changes) > 1:
+            raise TypeError("a fault of the statement for many rows")
+        real(tx, changes, tally)
+
+    monkeypatch.setattr(ledger_module, "write_changes", for_one_row)
+    answers, _, _ = step(ctx, items, "b", "second")
+    assert answers == [None] * len(KEYS)
+    [said] = [record.getMessage() for record in caplog.records if record.name == ledger_module.__name__]
+    assert "TypeError: a fault of the statement for many rows" in said
+    assert "one by one" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,6 +46,7 @@ from milepost.ports.runner import Service
 from milepost.ports.upkeep import BackupReport, Progress, TransferResult
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 class SqliteLedger:
@@ -360,7 +362,9 @@ class SqliteLedger:
         """Write all rows at once; if one of them cannot be written, write them one by one."""
         try:
             return self._write(lambda tx: run(tx, False))
-        except ROW_REFUSED:
+        except ROW_REFUSED as error:
+            # A fault of the write itself would otherwise show only as slowness.
+            log.warning("%s: a write failed (%s: %s); its rows are now written one by one", self.url, type(error).__name__, error)
             return self._write(lambda tx: run(tx, True))
 
     def _write(self, run: Callable[[Transaction], T]) -> T:
