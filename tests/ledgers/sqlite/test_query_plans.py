@@ -26,6 +26,7 @@ from milepost.engine.work import idle
 from milepost.ledgers.sqlite.file.store import SqliteFile
 from milepost.ledgers.sqlite.ledger import SqliteLedger
 from milepost.ports.items import ClaimRequest, Query
+from milepost.ports.retention import DeliveredLines, PruneCriteria
 from milepost.station import Station
 from milepost.testing import SimRunner, VirtualClock
 
@@ -159,6 +160,18 @@ def test_no_repeated_question_passes_all_rows(tmp_path: Path, watch: Watch) -> N
     scans = watch.scans()
     assert len(watch.statements) > 50
     assert not scans, "\n".join(scans)
+    ctx.ledger.close()
+
+
+def test_the_content_of_an_item_leaves_without_a_scan(tmp_path: Path, watch: Watch) -> None:
+    ctx = filled(tmp_path / "m.db", VirtualClock(), 10)
+    ended = frozenset({Status.COMPLETED, Status.REJECTED})
+    watch.statements.clear()
+    for delivered in (0, ctx.ledger.last_seq()):
+        pruned = ctx.ledger.prune(PruneCriteria("parcels", ended, ctx.clock.now() + 1, None, DeliveredLines(delivered), 100))
+    assert pruned.lines
+    assert any("DELETE FROM content" in statement for statement in watch.statements)
+    assert not [scan for scan in watch.scans() if "content" in scan]
     ctx.ledger.close()
 
 

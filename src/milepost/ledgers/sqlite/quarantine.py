@@ -9,7 +9,7 @@ from typing import Any
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.ledgers.sqlite.file.store import TransactionRunner
-from milepost.ledgers.sqlite.rows.codec import COLUMNS, LOOK_AT, items_of, rows_of
+from milepost.ledgers.sqlite.rows.codec import COLUMNS, EVERY_KIND, LOOK_AT, items_of, rows_of
 from milepost.ledgers.sqlite.rows.names import Transaction
 from milepost.ports.foreign_rows import Adopted, QuarantineEntry
 from milepost.ports.items import Refused
@@ -91,7 +91,9 @@ def _content(tx: Transaction, number: int) -> dict[str, Any]:
     """Everything stored of a row, undecoded."""
     cursor = tx.execute("SELECT * FROM item WHERE id = ?", (number,))
     row = dict(zip([column[0] for column in cursor.description], map(_shown, cursor.fetchone()), strict=True))
-    contents = tx.execute("SELECT kind, stage, body FROM content WHERE item = ? ORDER BY kind, stage", (number,)).fetchall()
+    contents = tx.execute(
+        f"SELECT kind, stage, body FROM content WHERE {EVERY_KIND} AND item = ? ORDER BY kind, stage", (number,)
+    ).fetchall()
     route = next((name for name, at in tx.names.routes.items() if at == row["route"]), "")
     carried = [{"kind": kind, "stage": stage, "body": _shown(body)} for kind, stage, body in contents]
     return {"route": route, "key": row["key"], "row": row, "content": carried}

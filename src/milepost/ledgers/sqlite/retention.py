@@ -10,7 +10,17 @@ from milepost.core.item import Item, Row
 from milepost.core.status import Status
 from milepost.ledgers.sqlite.file.store import TransactionRunner
 from milepost.ledgers.sqlite.read import history
-from milepost.ledgers.sqlite.rows.codec import CODES, COLUMNS, STATUSES, UNREADABLE, chunks, decode_rest, items_of, rows_of
+from milepost.ledgers.sqlite.rows.codec import (
+    CODES,
+    COLUMNS,
+    EVERY_KIND,
+    STATUSES,
+    UNREADABLE,
+    chunks,
+    decode_rest,
+    items_of,
+    rows_of,
+)
 from milepost.ledgers.sqlite.rows.names import Transaction
 from milepost.ports.retention import Leaving, PruneCriteria, Pruned
 
@@ -118,7 +128,7 @@ def _delivered_lines(tx: Transaction, asked: PruneCriteria) -> Numbers:
 def _remove_lines(connection: sqlite3.Connection, numbers: Numbers) -> None:
     connection.executemany("DELETE FROM offer WHERE seq IN (SELECT seq FROM history WHERE item = ?)", numbers)
     connection.executemany("DELETE FROM history WHERE item = ?", numbers)
-    connection.executemany("DELETE FROM content WHERE item = ?", numbers)
+    connection.executemany(f"DELETE FROM content WHERE {EVERY_KIND} AND item = ?", numbers)
     connection.executemany("DELETE FROM departed WHERE item = ?", numbers)
 
 

@@ -1,5 +1,5 @@
 PRAGMA application_id = 1297108819;
-PRAGMA user_version = 11;
+PRAGMA user_version = 12;
 PRAGMA page_size = 8192;
 CREATE VIEW items AS
 SELECT r.name AS route, i.key, s.name AS stage, p.lane, t.name AS status, i.attempts, i.version,
@@ -9,12 +9,12 @@ SELECT r.name AS route, i.key, s.name AS stage, p.lane, t.name AS status, i.atte
        i.holder, i.error_group, i.correlation_id, i.id
 FROM item i JOIN place p ON p.id = i.place JOIN stage s ON s.id = p.stage JOIN route r ON r.id = i.route
 JOIN status t ON t.id = i.status;
-CREATE TABLE content (
+CREATE TABLE "content" (
+    kind INTEGER NOT NULL CHECK (kind IN (0, 1, 2)),    -- 0 input, 1 payload of a stage, 2 result of a stage
     item INTEGER NOT NULL,
-    kind INTEGER NOT NULL,    -- 0 input, 1 payload of a stage, 2 result of a stage
     stage INTEGER NOT NULL,
     body BLOB NOT NULL,
-    PRIMARY KEY (item, kind, stage)
+    PRIMARY KEY (kind, item, stage)
 ) WITHOUT ROWID;
 CREATE TABLE counter (
     stage INTEGER NOT NULL, status INTEGER NOT NULL, hour INTEGER NOT NULL, n INTEGER NOT NULL,

@@ -149,9 +149,9 @@ def shared(row: Row, place: int) -> tuple[Any, ...]:
 
 
 INPUT, PAYLOAD, RESULT = 0, 1, 2
-
-
-CONTENT_OF = "SELECT item, kind, stage, body FROM content WHERE item IN (SELECT value FROM json_each(?))"
+EVERY_KIND = f"kind IN ({INPUT}, {PAYLOAD}, {RESULT})"
+"""Contents are stored by kind, then by item: without this condition, a query for those of one item scans the whole table."""
+CONTENT_OF = f"SELECT item, kind, stage, body FROM content WHERE {EVERY_KIND} AND item IN (SELECT value FROM json_each(?))"
 
 
 def contents_of(tx: Transaction, numbers: Sequence[int]) -> dict[int, Content | str]:
@@ -170,8 +170,7 @@ def contents_of(tx: Transaction, numbers: Sequence[int]) -> dict[int, Content | 
             else:
                 (content.payloads if kind == PAYLOAD else content.results)[tx.names.stage_names[stage][1]] = value
         except UNREADABLE as error:
-            what = ("input", "payload", "result")[kind] if kind in (INPUT, PAYLOAD, RESULT) else f"content of kind {kind!r}"
-            found[number] = f"its {what} is damaged: {type(error).__name__}: {error}"
+            found[number] = f"its {('input', 'payload', 'result')[kind]} is damaged: {type(error).__name__}: {error}"
     return found
 
 

@@ -20,7 +20,7 @@ LINES = (
     "INSERT INTO history (item, previous, body) SELECT CAST(json_each.key AS INTEGER), substr(?1, value >> 32, 32),"
     " substr(?1, (value >> 32) + 32, (value & 4294967295) - 32) FROM json_each(?2)"
 )
-REPLACED = "ON CONFLICT (item, kind, stage) DO UPDATE SET body = excluded.body"
+REPLACED = "ON CONFLICT (kind, item, stage) DO UPDATE SET body = excluded.body"
 CONTENT = f"INSERT INTO content (item, kind, stage, body) VALUES (?, ?, ?, ?) {REPLACED}"
 CONTENTS = (
     "INSERT INTO content (item, kind, stage, body) SELECT CAST(json_each.key AS INTEGER), ?3, ?4,"
