@@ -88,12 +88,18 @@ def checked_name(name: str) -> str:
     return lower
 
 
+@lru_cache(1024)
+def _all_different(names: tuple[str, ...]) -> bool:
+    """Whether no two names differ in case alone. Most requests have the names of those before."""
+    return len(set(map(str.lower, names))) == len(names)
+
+
 def merged_headers(*layers: Mapping[str, str]) -> dict[str, str]:
     """Headers of several layers, of which a later one replaces those of an earlier one, whatever the case of their names."""
     merged: dict[str, str] = {}
     for layer in layers:
         merged.update(layer)
-    if len(set(map(str.lower, merged))) == len(merged):
+    if _all_different(tuple(merged)):
         return merged
     found: dict[str, tuple[str, str]] = {}
     for layer in layers:

@@ -246,49 +246,43 @@ class AsyncHandlerPool(BaseHandlerPool):
     async def _work(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        paused = ticks()
+        me, paused = id(task), ticks()
         try:
             while len(self._tasks) <= self._width and (taken := self._jobs.take(self._width, self._most())) is not None:
+                job: Job | None
+                job, portion = taken
                 self._latest = task
-                now = await self._run(*taken, task)
+                first = began = ticks()
+                calls = 0
+                try:
+                    while job is not None:
+                        if calls:
+                            self._out.notify(began, last=False)
+                        self._running[me] = (job[0], began)
+                        try:
+                            rans = await self._execute(self._stage, job, ticks)
+                        except BaseException as error:
+                            if self._called_off:
+                                raise
+                            rans = await self._broken_off(job, error, began, task)
+                        calls += 1
+                        began = ticks()
+                        self._out.put(rans)
+                        job = portion.next() if portion and began - first < PORTION_MS and len(self._tasks) <= self._width else None
+                finally:
+                    del self._running[me]
+                    self._jobs.done(portion)
+                self._learn(began - first, calls)
+                self._out.notify(began, last=not self._jobs)
                 if self._latest is not task:
-                    paused = now  # the handler has awaited something, and others have had their turns
-                elif now - paused > PORTION_MS:
+                    paused = began  # the handler has awaited something, and others have had their turns
+                elif began - paused > PORTION_MS:
                     # Handlers that never await must not block the loop for the others.
                     await asyncio.sleep(0)
                     paused = ticks()
         finally:
             # Removed in the same step in which it saw no more jobs, so that the next job does not rely on this task.
             self._tasks.discard(task)
-
-    async def _run(self, job: Job, portion: Portion, task: asyncio.Task[None]) -> int:
-        """Run a job and the rest of its portion; returns the time at which they ended."""
-        first = began = ticks()
-        me, calls = id(task), 0
-        try:
-            while True:
-                self._running[me] = (job[0], began)
-                try:
-                    rans = await self._execute(self._stage, job, ticks)
-                except BaseException as error:
-                    if self._called_off:
-                        raise
-                    rans = await self._broken_off(job, error, began, task)
-                calls += 1
-                now = ticks()
-                following = None if now - first >= PORTION_MS or len(self._tasks) > self._width else portion.next()
-                if following is None:
-                    break
-                self._out.put(rans)
-                self._out.notify(now, last=False)
-                job, began = following, now
-        finally:
-            self._running.pop(me, None)
-            self._jobs.done(portion)
-        self._learn(now - first, calls)
-        self._out.put(rans)
-        self._out.notify(now, last=not self._jobs)
-        return now
 
     async def _broken_off(self, job: Job, error: BaseException, began: int, task: asyncio.Task[None]) -> list[JobResult]:
         """Results of a job whose handler cancelled its own task, or whose program cancels every task of the loop. The task itself continues."""

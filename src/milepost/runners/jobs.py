@@ -11,6 +11,8 @@ from milepost.core.item import Item
 from milepost.ports.runner import Job
 
 NO_CAPS: Mapping[str, int | None] = MappingProxyType({})
+_NO_JOBS: deque[Job] = deque()
+"""The rest of every portion of one job."""
 
 
 class Portion:
@@ -105,12 +107,9 @@ class Jobs:
 
     def _waiting(self, width: int, most: int) -> tuple[Job, Portion] | None:
         lanes = self._lanes
-        if not lanes:
+        lane = self._next_lane(width) if lanes else None
+        if lane is None:
             return None
-        free = [lane for lane in lanes if self._may_have_another(lane, width)]
-        if not free:
-            return None
-        lane = free[0] if len(free) == 1 else min(free, key=self._takers)
         waiting = lanes[lane]
         job = waiting.popleft()
         if len(waiting) < most:
@@ -118,10 +117,25 @@ class Jobs:
             return job, Portion(lane, waiting)
         if len(lanes) > 1:
             lanes[lane] = lanes.pop(lane)  # the others come first next time
-        return job, Portion(lane, deque([waiting.popleft() for _ in range(most - 1)]) if most > 1 else deque())
+        return job, Portion(lane, deque([waiting.popleft() for _ in range(most - 1)]) if most > 1 else _NO_JOBS)
+
+    def _next_lane(self, width: int) -> str | None:
+        """The waiting lane with the fewest takers that may have another one; the first of them."""
+        found, fewest = None, 0
+        for lane in self._lanes:
+            takers = self._takers(lane)
+            if (found is None or takers < fewest) and self._may_have_another(lane, takers, width):
+                if not takers:
+                    return lane
+                found, fewest = lane, takers
+        return found
 
     def _unbegun(self, width: int) -> tuple[Job, Portion] | None:
-        others = [portion for portion in self._portions.values() if portion and self._may_have_another(portion.lane, width)]
+        others = [
+            portion
+            for portion in self._portions.values()
+            if portion and self._may_have_another(portion.lane, self._takers(portion.lane), width)
+        ]
         for portion in sorted(others, key=lambda portion: (self._takers(portion.lane), -len(portion))):
             taken = portion.last((len(portion) + 1) // 2)
             if taken:
@@ -131,8 +145,8 @@ class Jobs:
     def _takers(self, lane: str) -> int:
         return self._under_way.get(lane, 0)
 
-    def _may_have_another(self, lane: str, width: int) -> bool:
-        takers, cap = self._under_way.get(lane, 0), self._caps.get(lane)
+    def _may_have_another(self, lane: str, takers: int, width: int) -> bool:
+        cap = self._caps.get(lane)
         return (cap is None or takers < cap) and (not self._keeps_one or width == 1 or takers < width - 1)
 
     def done(self, portion: Portion) -> None:

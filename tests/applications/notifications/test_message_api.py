@@ -194,7 +194,7 @@ def test_dead_letters_are_grouped_by_cause_and_the_pipelines_faults_stand_apart(
             at.post(message(partner.url, messageId=f"m-{number}"))
             at.milepost.run(until_idle=0)
         at.milepost.submit("notifications", content(partner.url, "broken"))
-        monkeypatch.setattr(at.state.deliverer, "_send", defect)
+        monkeypatch.setattr(at.state.deliverer, "_request", defect)
         at.milepost.run(until_idle=0)
     found = at.call("GET", f"{API}/dead-letters").body
     assert found["total"] == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -78,21 +78,23 @@ class Deliverer:
         except MessageRefused as refused:
             return mp.Reject(refused.text, category=INVALID_MESSAGE)
         destination = self._destinations.of(message["targetUrl"])
-        if self._destinations.gone(item.lane) and self._destinations.orphaned(item.lane, destination) and self.read_afresh is not None:
-            # It may be back, or an operator may have released its messages, since they were read.
-            await asyncio.to_thread(self.read_afresh)
-            destination = self._destinations.of(message["targetUrl"])
         if self._destinations.orphaned(item.lane, destination):
-            # Not by the defaults, which have neither the credentials nor the signature that its destination had.
-            return mp.NotYet(after=UNCONFIGURED_S, note=await self._orphaned(item.lane), unknown=item.unknown)
+            if self._destinations.gone(item.lane) and self.read_afresh is not None:
+                # It may be back, or an operator may have released its messages, since they were read.
+                await asyncio.to_thread(self.read_afresh)
+                destination = self._destinations.of(message["targetUrl"])
+            if self._destinations.orphaned(item.lane, destination):
+                # Not by the defaults, which have neither the credentials nor the signature that its destination had.
+                return mp.NotYet(after=UNCONFIGURED_S, note=await self._orphaned(item.lane), unknown=item.unknown)
         if destination is None:
             return mp.Reject("the target belongs to no destination, and unregistered targets are refused", category=INVALID_TARGET)
         began = self._ticks()
         try:
-            response = await self._send(item, message, destination)
+            secret = await self._credentials.headers(destination) if destination.has_credentials else {}
+            response = await self._request(item, message, destination, secret)
             if response.status == 401 and self._credentials.forget(destination):
                 # The token may have been revoked before its time: the partner has refused the request, so that it may be sent again.
-                response = await self._send(item, message, destination)
+                response = await self._request(item, message, destination, await self._credentials.headers(destination))
             verdict = of_response(response, destination, self._since(began), self.clock(), self._credentials.known(destination))
         except mp.ConfigMistake as mistake:
             # Not a failure of the message or of the partner: it waits, uncounted, until the configuration is mended.
@@ -107,14 +109,17 @@ class Deliverer:
             await self._pause(item.lane, gone_reason(item.lane, self._settings.route))
         return verdict.outcome
 
-    async def _send(self, item: mp.Item, message: Mapping[str, Any], destination: Destination) -> net.Response:
+    def _request(
+        self, item: mp.Item, message: Mapping[str, Any], destination: Destination, secret: Mapping[str, str]
+    ) -> Awaitable[net.Response]:
+        """The request of a message, with these headers of its destination's credentials."""
         body = None if message["body"] is None else message["body"].encode("utf-8", "surrogatepass")
         own = identity_headers(item, message)
-        if destination.auth is not None or destination.tls is not None:
-            own |= await self._credentials.headers(destination)
+        if secret:
+            own |= secret
         if destination.signing:
             own |= self._credentials.signature(destination, own["webhook-id"], body or b"", self.clock())
-        return await self._client.request_async(
+        return self._client.request_async(
             message["method"],
             message["targetUrl"],
             headers=net.merged_headers(self._usual, destination.headers, message["headers"], own),

@@ -59,6 +59,11 @@ class Destination(Struct, frozen=True, kw_only=True):
         return self.prefix is not None
 
     @property
+    def has_credentials(self) -> bool:
+        """Do requests to it prove who calls, by headers or a certificate?"""
+        return self.auth is not None or self.tls is not None
+
+    @property
     def limits(self) -> mp.Limits:
         return mp.Limits(rate=self.rate, concurrency=self.concurrency, breaker=self.breaker, retry=self.retry)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -28,6 +28,8 @@ TEXT_LIMIT = 500
 """Characters of a text answer that are recorded as the error's details."""
 LARGEST_INTEGER = 2**53
 DEEPEST = 8
+HeaderPairs = tuple[tuple[str, str], ...]
+"""Names and values of headers."""
 _ESCAPE = re.compile(rb'\\(?:u(00[0-7][0-9A-Fa-f])|([/"\\]))')
 
 _NETWORK = {
@@ -82,14 +84,14 @@ def of_response(
     """The verdict on a whole answer, received at this time (seconds since 1970). `secrets` are not recorded, even if the partner repeats
     them in its answer."""
     status, body = response.status, without(response.body, secrets)
-    facts = {
-        "statusCode": status,
-        "responseTime": response_ms,
-        "httpResponseReceivedAt": _iso(received_at),
-        "response": recorded(response, body, destination.response_bytes, secrets),
-    }
-    if status in destination.success_statuses:
-        return DeliveryVerdict(mp.Done({"success": True, "category": "SUCCESS", "retryEligible": False} | facts))
+    succeeded = status in destination.success_statuses
+    facts: dict[str, Any] = {"success": True, "category": "SUCCESS", "retryEligible": False} if succeeded else {}
+    facts["statusCode"] = status
+    facts["responseTime"] = response_ms
+    facts["httpResponseReceivedAt"] = _iso(received_at)
+    facts["response"] = recorded(response, body, destination.response_bytes, secrets)
+    if succeeded:
+        return DeliveryVerdict(mp.Done(facts))
     category, what = category_of(status), status_line(status)
     if category == "SUCCESS":
         category = "UNKNOWN_STATUS"  # a 2xx that this destination does not count as success
@@ -175,10 +177,10 @@ def _storable(value: Any, depth: int = 0) -> Any:
 
 def recorded(response: net.Response, body: bytes, limit: int, secrets: Collection[str]) -> dict[str, Any]:
     """The recorded part of an answer: its headers, and its body up to the limit; cookies and apparent secrets are hidden."""
-    kept = body[:limit]
+    headers = tuple(response.headers)
     found: dict[str, Any] = {
-        "headers": mp.redacted(_without_secrets(response.headers, secrets)),
-        "body": mp.redacted(kept.decode("utf-8", "replace")),
+        "headers": mp.redacted(_without_secrets(headers, secrets)) if secrets else _redacted_headers(headers),
+        "body": mp.redacted(body[:limit].decode("utf-8", "replace")),
         "size": response.size,
     }
     if response.size > len(response.body) or len(body) > limit:
@@ -198,8 +200,16 @@ def without(data: bytes, secrets: Collection[str]) -> bytes:
     return data
 
 
-def _without_secrets(headers: net.HeaderList, secrets: Collection[str]) -> dict[str, str]:
-    return {name: without(value.encode(), secrets).decode() for name, value in headers} if secrets else dict(headers)
+def _without_secrets(headers: HeaderPairs, secrets: Collection[str]) -> dict[str, str]:
+    return {name: without(value.encode(), secrets).decode() for name, value in headers}
+
+
+@lru_cache(256)
+def _redacted_headers(headers: HeaderPairs) -> Mapping[str, str]:
+    """The headers with apparent secrets hidden. Callers must not change the result: answers with equal headers, as those of one second
+    mostly are, share it."""
+    redacted: Mapping[str, str] = mp.redacted(dict(headers))
+    return redacted
 
 
 def _as_it_is(data: bytes) -> bytes:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
+from typing import Self
 
 EARLY_S = 0.001
 """Timers of event loops count milliseconds: one that fires so much early is on time."""
 
 
 class CallLimit:
-    """Cancels the running task if the block within takes longer; the block then raises TimeoutError, as with `asyncio.timeout`."""
+    """Cancels the running task if the block within takes longer; the block then raises TimeoutError, as with `asyncio.timeout`. None: the
+    block may take as long as it likes."""
 
     __slots__ = ("_cancelling", "_limits", "_ms", "_task", "expired")
 
-    def __init__(self, ms: int) -> None:
+    def __init__(self, ms: int | None) -> None:
         self._ms = ms
         self.expired = False
 
-    def __enter__(self) -> CallLimit:
+    def __enter__(self) -> Self:
+        if self._ms is None:
+            return self
         task = asyncio.current_task()
         assert task is not None
         self._task, self._cancelling = task, task.cancelling()
@@ -34,11 +38,18 @@ class CallLimit:
         self.expired = True
         self._task.cancel()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if not self.expired:
+    def end(self, kind: type[BaseException] | None) -> bool:
+        """End the limit of a block that raised an exception of this kind, or none. Returns whether the limit has ended the block."""
+        if self.expired:
+            return self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError
+        if self._ms is not None:
             self._limits.end(self)
-        elif self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+        return False
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
+        if self.end(kind):
             raise TimeoutError from error
+        return None
 
 
 class _EqualLimits:

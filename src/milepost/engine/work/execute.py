@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
-from contextlib import nullcontext
-from typing import Any
+from types import TracebackType
 
 from msgspec import UNSET
 
@@ -46,7 +45,7 @@ def run_plain(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
             outcome = as_outcome(stage.handler(item))
         except BaseException as error:
             outcome = _raised(error)
-        results.append(JobResult(item, _sound(outcome), ticks() - began))
+        results.append(_result(item, outcome, ticks() - began))
         return results
     search = halving(todo)
     calls = 0
@@ -75,8 +74,9 @@ async def run_async(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
         if not todo:
             return results
     if stage.batch == 1:
-        answer = await _call_async(stage, todo[0])
-        results.append(JobResult(todo[0], _sound(as_outcome(answer)), ticks() - began))
+        with HandlerCall(stage) as call:
+            call.answer = await stage.handler(todo[0])
+        results.append(_result(todo[0], as_outcome(call.answer), ticks() - began))
         return results
     search = halving(todo)
     calls = 0
@@ -89,8 +89,12 @@ async def run_async(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
             if item.key in doubtful and (there := await _probe_async(stage, item)) is not None:
                 found[item.key] = there
         left = [item for item in group if item.key not in found]
-        calls += bool(left)
-        answer = await _call_async(stage, left) if left else []
+        answer: object = []
+        if left:
+            calls += 1
+            with HandlerCall(stage) as call:
+                call.answer = await stage.handler(left)
+            answer = call.answer
         if isinstance(answer, Retry) and answer.unknown:
             doubtful.update(item.key for item in left)
         elif isinstance(answer, list) and len(answer) == len(left) < len(group):
@@ -102,21 +106,28 @@ async def run_async(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
             return results + _settled(todo, end.value, calls, ticks() - began)
 
 
-async def _call_async(stage: Stage, argument: Any) -> object:
-    assert stage.handler is not None
-    limit: CallLimit | None = None
-    try:
-        if stage.timeout_ms is None:
-            return await stage.handler(argument)
-        with CallLimit(stage.timeout_ms) as limit:
-            return await stage.handler(argument)
-    except BaseException as error:
-        if _called_off(error):
-            raise
-        if limit is not None and limit.expired and isinstance(error, TimeoutError):
-            return Retry(f"no answer within {(stage.timeout_ms or 0) / 1000:g} s", category="TIMEOUT", unknown=True)
-        outcome = _raised(error)
-        return _as_retry(outcome) if stage.batch > 1 else outcome
+class HandlerCall(CallLimit):
+    """One call of an async handler, within its stage's timeout. `answer` is the handler's, or the outcome of its exception or timeout."""
+
+    __slots__ = ("_stage", "answer")
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage.timeout_ms)
+        self._stage = stage
+        self.answer: object = None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        late = self.end(kind)
+        if error is None:
+            return False
+        if late or (self.expired and isinstance(error, TimeoutError)):
+            self.answer = Retry(f"no answer within {(self._stage.timeout_ms or 0) / 1000:g} s", category="TIMEOUT", unknown=True)
+        elif _called_off(error):
+            return False
+        else:
+            outcome = _raised(error)
+            self.answer = _as_retry(outcome) if self._stage.batch > 1 else outcome
+        return True
 
 
 def _called_off(error: BaseException) -> bool:
@@ -144,22 +155,21 @@ def _as_retry(outcome: Retry | Reject) -> Retry:
     return Retry(outcome.error, category=outcome.category, details=outcome.details, traceback=outcome.traceback)
 
 
-def _sound(outcome: Outcome) -> Outcome:
-    """The outcome if it can be stored as JSON; else a Retry (WRONG_ANSWER), so that only its own item is affected. The handler may have done
-    the work, so `verify` runs before the next attempt."""
-    if type(outcome) is Done and outcome.output is None and outcome.payload is UNSET:
-        return outcome
+def _result(item: Item, outcome: Outcome, took: int, *, failed_alone: bool = False) -> JobResult:
+    """The result of one item. An outcome that cannot be stored as JSON becomes a Retry (WRONG_ANSWER), so that only its own item is affected.
+    The handler may have done the work, so `verify` runs before the next attempt."""
     try:
-        check_outcome(outcome)
-        return outcome
+        if type(outcome) is not Done or outcome.output is not None or outcome.payload is not UNSET:
+            check_outcome(outcome)
     except Exception as error:
         kind = type(outcome).__name__
         reason = str(error).encode(errors="replace").decode()
-        return Retry(f"the handler returned a {kind} that is not JSON: {reason}", category="WRONG_ANSWER", unknown=True)
+        outcome = Retry(f"the handler returned a {kind} that is not JSON: {reason}", category="WRONG_ANSWER", unknown=True)
+    return JobResult(item, outcome, took, failed_alone=failed_alone)
 
 
 def _settled(items: Job, outcomes: dict[int, tuple[Outcome, bool]], calls: int, took: int) -> list[JobResult]:
-    results = [JobResult(items[index], _sound(outcome), took, failed_alone=alone) for index, (outcome, alone) in sorted(outcomes.items())]
+    results = [_result(items[index], outcome, took, failed_alone=alone) for index, (outcome, alone) in sorted(outcomes.items())]
     results[0].calls = max(0, calls - 1)
     return results
 
@@ -167,7 +177,7 @@ def _settled(items: Job, outcomes: dict[int, tuple[Outcome, bool]], calls: int, 
 def _verified(job: Job, answers: list[Outcome | None], began: int, ticks: Ticks) -> tuple[list[JobResult], Job]:
     """Split a job into results settled by probes, and items still to be worked on."""
     took = ticks() - began
-    results = [JobResult(item, _sound(answer), took) for item, answer in zip(job, answers, strict=True) if answer is not None]
+    results = [_result(item, answer, took) for item, answer in zip(job, answers, strict=True) if answer is not None]
     return results, [item for item, answer in zip(job, answers, strict=True) if answer is None]
 
 
@@ -202,7 +212,7 @@ def _probe_plain(stage: Stage, item: Item) -> Outcome | None:
 async def _probe_async(stage: Stage, item: Item) -> Outcome | None:
     assert stage.verify is not None
     try:
-        with nullcontext() if stage.timeout_ms is None else CallLimit(stage.timeout_ms):
+        with CallLimit(stage.timeout_ms):
             if inspect.iscoroutinefunction(stage.verify):
                 return _probed(await stage.verify(item))
             return _probed(await asyncio.to_thread(stage.verify, item))
