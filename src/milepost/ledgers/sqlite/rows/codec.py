@@ -151,7 +151,11 @@ def shared(row: Row, place: int) -> tuple[Any, ...]:
 INPUT, PAYLOAD, RESULT = 0, 1, 2
 EVERY_KIND = f"kind IN ({INPUT}, {PAYLOAD}, {RESULT})"
 """Contents are stored by kind, then by item: without this condition, a query for those of one item scans the whole table."""
-CONTENT_OF = f"SELECT item, kind, stage, body FROM content WHERE {EVERY_KIND} AND item IN (SELECT value FROM json_each(?))"
+CONTENT_OF = "WITH wanted (item) AS (SELECT value FROM json_each(?))" + " UNION ALL".join(
+    # One kind after the other: with `EVERY_KIND` SQLite would make the list of items anew for each of them.
+    f" SELECT item, kind, stage, body FROM content WHERE kind = {kind} AND item IN wanted"
+    for kind in (INPUT, PAYLOAD, RESULT)
+)
 
 
 def contents_of(tx: Transaction, numbers: Sequence[int]) -> dict[int, Content | str]:
