@@ -379,7 +379,8 @@ class AwsGolden:
 
     def seals(self) -> list[Any]:
         full = replace(_full(), status=mp.Status.COMPLETED)
-        self.store.write_seals([seal_for(full, 12), seal_for(replace(full, life=0, list_id=None, content_digest=None), None)], NOW)
+        bare = seal_for(self.store, replace(full, life=0, list_id=None, content_digest=None), 12)
+        self.store.write_seals([seal_for(self.store, full, 12), replace(bare, place=None)], NOW)
         return self.requests.taken()
 
     def counters(self) -> list[Any]:

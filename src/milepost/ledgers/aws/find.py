@@ -172,14 +172,11 @@ def _rows(store: AwsStore, layout: Layout, entries: list[Image], number: int) ->
 def _by_partition(store: AwsStore, layout: Layout, query: Query, start: tuple[str, str]) -> Iterator[tuple[Image, Any]]:
     """The rows that share the key's first part: they are in one partition."""
     (first, second), (whole, begin) = layout.key, start
-    values = {":first": {"S": whole}}
-    condition, names = "#first = :first", {"#first": first}
+    condition, names, values = "#first = :first", {"#first": first}, {":first": {"S": whole}}
     if begin:
-        condition, names, values = (
-            f"{condition} AND begins_with(#second, :begin)",
-            {**names, "#second": second},
-            {**values, ":begin": {"S": begin}},
-        )
+        condition += " AND begins_with(#second, :begin)"
+        names["#second"] = second
+        values[":begin"] = {"S": begin}
     more = {} if query.after is None else {"ExclusiveStartKey": query.after}
     found = store.requests.query(
         layout.table,

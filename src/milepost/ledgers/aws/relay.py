@@ -209,7 +209,7 @@ class StreamRelay:
                 place = places.get((row.route, named(row.key, row.life), row.version)) if row.terminal else None
                 if place is not None:
                     ended.append(row)
-                    seals.append(seal_for(row, place))
+                    seals.append(seal_for(self._store, row, place))
                     rows_read[ref] = image, place
                 needs_content = row.kept or row.status is Status.PENDING or has_refused_answer(row)
                 item = Item(row, content_of(image, one.layout, self._store.values) if needs_content else Content())

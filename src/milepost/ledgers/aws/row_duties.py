@@ -68,6 +68,8 @@ def confirmed_change(item: Item, plan: Plan, now: int, jitter: Callable[[], floa
     return None
 
 
-def seal_for(row: Row, place: int | None) -> Sealing:
-    """The seal of an ended row; `place` is the journal place of its last line."""
+def seal_for(store: AwsStore, row: Row, place: int | None = None) -> Sealing:
+    """The seal of an ended row; `place` is the journal place of its last line, which is looked up if it is not given."""
+    if place is None and (lines := store.journal.history(row.route, row.key, row.life)):
+        place = lines[-1].seq
     return Sealing(row.route, KnownKey.of(row, sealed=True), place, row.version, row.created_at)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 from msgspec import Struct
@@ -180,6 +181,11 @@ class AwsStore:
         rows = {_place(image, layout): image for image in found}
         return {key: rows[place] for key, image in wanted.items() if (place := _place(image, layout)) in rows}
 
+    def scan(self, table: str, start: Image | None = None) -> Iterator[Image]:
+        """All rows of a table, or those after the key `start`, read consistently; none if there is no such table."""
+        with suppress(LedgerMissing):
+            yield from self.requests.scan(table, ConsistentRead=True, **({} if start is None else {"ExclusiveStartKey": start}))
+
     def seals(self, route: str, keys: Iterable[str]) -> dict[str, KnownKey]:
         """Seals by key."""
         wanted = list(dict.fromkeys(keys))
@@ -207,18 +213,19 @@ class AwsStore:
     def _seal(self, sealing: Sealing, now: int) -> bool:
         """True if written; False if there is a newer one."""
         older = "attribute_not_exists(#key) OR attribute_not_exists(#version)"
-        values: Image = {}
+        names = {"#key": "key", "#version": "version"}
+        values: dict[str, Image] = {}
         if sealing.version:
             older += " OR #created < :created OR (#created = :created AND #version <= :version)"
-            values = {":created": {"S": iso(sealing.created_at)}, ":version": {"N": str(sealing.version)}}
-        names = {"#key": "key", "#version": "version", "#created": "createdAt"}
+            names["#created"] = "createdAt"
+            values["ExpressionAttributeValues"] = {":created": {"S": iso(sealing.created_at)}, ":version": {"N": str(sealing.version)}}
         return self.requests.write_if(
             "put_item",
             TableName=self.names.seen,
             Item=_seal_image(sealing, now),
             ConditionExpression=older,
-            ExpressionAttributeNames=names if values else {name: names[name] for name in ("#key", "#version")},
-            **({"ExpressionAttributeValues": values} if values else {}),
+            ExpressionAttributeNames=names,
+            **values,
         )
 
 

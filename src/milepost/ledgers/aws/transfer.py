@@ -41,14 +41,8 @@ def take_over(
     refused = [(item.key, why) for item, why in zip(items, answers, strict=True) if why is not None]
     ended = [item.row for item, why in zip(items, answers, strict=True) if why is None and item.row.terminal]
     if ended or seals:
-        of_rows = [seal_for(row, _last_place(store, row)) for row in ended]
-        store.write_seals([*of_rows, *(Sealing(plan.name, seal) for seal in seals)], now)
+        store.write_seals([*(seal_for(store, row) for row in ended), *(Sealing(plan.name, seal) for seal in seals)], now)
     return TransferResult(places, refused)
-
-
-def _last_place(store: AwsStore, row: Row) -> int | None:
-    lines = store.journal.history(row.route, row.key, row.life)
-    return lines[-1].seq if lines else None
 
 
 def _entry(written: HistoryEntry) -> JournalEntry:
@@ -112,8 +106,9 @@ def image_of(store: AwsStore, layout: Layout, plan: Plan, item: Item, now: int) 
         "input": input_of(item.content.input, row.key, layout, values, place),
         "copied": {"N": str(row.version)},
     }
-    if row.terminal:
-        _ended(image, row, plan, now)
+    if row.terminal and plan.route.keep_ms is not None:
+        # Events are delivered from the journal: the row only waits for its time to live.
+        image["ttl"] = {"N": str(-(-max(row.entered_at + plan.route.keep_ms, now + COMPARED_WITHIN_MS) // 1000))}
     # A stage's attribute holds its result, or an answer that is not applied yet.
     kept = {stage: outcome["output"] for stage, outcome in row.kept.items() if is_plain(outcome)}
     results = {stage: value for stage, value in item.content.results.items() if value is not None and stage not in kept}
@@ -129,9 +124,3 @@ def image_of(store: AwsStore, layout: Layout, plan: Plan, item: Item, now: int) 
     if row.undecided is not None:
         image["undecided"] = values.encode(row.undecided, place)
     return image
-
-
-def _ended(image: Image, row: Row, plan: Plan, now: int) -> None:
-    """Events are delivered from the journal: the row only waits for its time to live."""
-    if plan.route.keep_ms is not None:
-        image["ttl"] = {"N": str(-(-max(row.entered_at + plan.route.keep_ms, now + COMPARED_WITHIN_MS) // 1000))}

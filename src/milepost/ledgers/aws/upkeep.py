@@ -39,8 +39,7 @@ def next_due(store: AwsStore, plans: Iterable[Plan]) -> int | None:
         for stage in plan.stages:
             if not stage.ours or plan.name in holds or scope(plan.name, stage.name) in holds:
                 continue
-            places = [f"{kind}{stage.name}#{shard}" for kind in ("", f"{QUEUED_SHARD}#", f"{MARKED_SHARD}#") for shard in range(SHARDS)]
-            for place in places:
+            for place in [f"{kind}{stage.name}#{shard}" for kind in ("", *WAITING) for shard in range(SHARDS)]:
                 keys = {key for forward in (True, False) for key in _sample(store, layout, place, forward)}
                 for image in store.images(plan.name, keys).values():
                     row = readable(store, layout, image)
@@ -65,8 +64,10 @@ def reclaim(store: AwsStore, holders: Sequence[str], now: int) -> int:
     found = 0
     for route in store.routes() if holders else []:
         layout = store.layout(route)
-        for image in _scan(store, layout.table if layout else None):
-            if layout is None or image.get("holder", {}).get("S") not in holders or "lease" not in image:
+        if layout is None:
+            continue
+        for image in store.scan(layout.table):
+            if image.get("holder", {}).get("S") not in holders or "lease" not in image:
                 continue
             update = Update(layout, layout.key_of(image))
             update.set("dueAt", {"S": iso(now)})
@@ -87,15 +88,6 @@ def sealed(store: AwsStore, route: str, after: str | None, limit: int) -> tuple[
                 break
     present = store.images(route, [seal.key for seal in found])
     return [seal for seal in found if seal.key not in present], found[-1].key if len(found) == limit else None
-
-
-def _scan(store: AwsStore, table: str | None) -> Iterable[Image]:
-    if table is None:
-        return
-    try:
-        yield from store.requests.scan(table, ConsistentRead=True)
-    except LedgerMissing:
-        return
 
 
 def check_there(requests: Requests, prefix: str) -> None:

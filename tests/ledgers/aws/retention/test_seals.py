@@ -37,9 +37,9 @@ def test_a_late_writer_does_not_put_an_older_seal_over_a_newer_one(scene: Scene)
     scene.follow()
     second = rejected(scene, "no again")
     assert first.head != second.head
-    scene.store.write_seals([seal_for(first, 2)], scene.now)
+    scene.store.write_seals([seal_for(scene.store, first, 2)], scene.now)
     assert scene.store.seals("parcels", ["a"])["a"].head == second.head
-    scene.store.write_seals([seal_for(second, 4)], scene.now)
+    scene.store.write_seals([seal_for(scene.store, second, 4)], scene.now)
     assert scene.store.seals("parcels", ["a"])["a"].head == second.head
 
 

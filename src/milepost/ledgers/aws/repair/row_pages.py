@@ -149,15 +149,8 @@ class RowRepair:
         seals = self._store.seals(self._layout.route, [one.row.key for one in kept])
         fresh = [one for one in kept if one.row.key not in seals or seals[one.row.key].head != one.row.head]
         if fresh:
-            self._store.write_seals([seal_for(one.row, self._place(one)) for one in fresh], now)
+            self._store.write_seals([seal_for(self._store, one.row, one.place) for one in fresh], now)
         found.mend("sealed", len(fresh))
-
-    def _place(self, one: _ScannedRow) -> int | None:
-        """Journal place of its last line."""
-        if one.place is not None:
-            return one.place
-        lines = self._store.journal.history(one.row.route, one.row.key, one.row.life)
-        return lines[-1].seq if lines else None
 
     def _record_holds(self, seen: Sequence[_ScannedRow], found: Findings) -> None:
         """Record that paused partitions may hold rows: without that record, resuming would not find them."""

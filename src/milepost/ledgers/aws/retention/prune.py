@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
-from milepost.core.errors import LedgerDamaged, LedgerMissing
+from milepost.core.errors import LedgerDamaged
 from milepost.core.history import origin, verify_chain
 from milepost.core.status import TERMINAL, Status
 from milepost.ledgers.aws.journal.kept_evidence import leaving
@@ -46,7 +47,7 @@ def _prune_rows(store: AwsStore, layout: Layout, asked: PruneCriteria) -> tuple[
     """Each call continues where the previous one stopped, so that the whole table is read only once."""
     left: Counter[Status] = Counter()
     start = store.pruned_to.pop(layout.route, None)
-    for image in _scan(store, layout.table, start):
+    for image in store.scan(layout.table, start):
         if left.total() == asked.limit:
             return left, True
         status = _prune_row(store, layout, image, asked)
@@ -119,23 +120,15 @@ def _prune_seals(store: AwsStore, asked: PruneCriteria) -> tuple[int, int, bool]
     """Numbers of items whose lines were removed and of seals forgotten, and whether there is more. Continues where it stopped."""
     lines = forgotten = 0
     name = f"{asked.route}/"
-    start = store.pruned_to.pop(name, None)
-    page: list[Image] = []
-    for image in _seals(store, asked.route, start):
-        page.append(image)
-        if len(page) == PAGE:
-            more_lines, more_forgotten = _page(store, page, asked)
-            lines, forgotten = lines + more_lines, forgotten + more_forgotten
-            if max(lines, forgotten) >= asked.limit:
-                store.pruned_to[name] = {"key": page[-1]["key"]}
-                return lines, forgotten, True
-            page = []
-    more_lines, more_forgotten = _page(store, page, asked)
-    return lines + more_lines, forgotten + more_forgotten, False
-
-
-def _seals(store: AwsStore, route: str, start: Image | None) -> Iterable[Image]:
-    return (image for image in _scan(store, store.names.seen, start) if image["route"]["S"] == route)
+    scanned = store.scan(store.names.seen, store.pruned_to.pop(name, None))
+    seals = (image for image in scanned if image["route"]["S"] == asked.route)
+    while page := list(islice(seals, PAGE)):
+        more_lines, more_forgotten = _page(store, page, asked)
+        lines, forgotten = lines + more_lines, forgotten + more_forgotten
+        if len(page) == PAGE and max(lines, forgotten) >= asked.limit:
+            store.pruned_to[name] = {"key": page[-1]["key"]}
+            return lines, forgotten, True
+    return lines, forgotten, False
 
 
 def _page(store: AwsStore, page: Sequence[Image], asked: PruneCriteria) -> tuple[int, int]:
@@ -154,7 +147,7 @@ def _page(store: AwsStore, page: Sequence[Image], asked: PruneCriteria) -> tuple
     if asked.forget_before is None:
         return len(spent), 0
     old = [image for image in empty if image["endedAt"]["S"] < iso(asked.forget_before)]
-    return len(spent), sum(store.requests.each([partial(_forget, store, image) for image in old]))
+    return len(spent), sum(store.requests.each([partial(_write_if_unchanged, store, image, "delete_item") for image in old]))
 
 
 def _remove_lines(store: AwsStore, route: str, image: Image) -> bool:
@@ -164,13 +157,8 @@ def _remove_lines(store: AwsStore, route: str, image: Image) -> bool:
     return _write_if_unchanged(store, image, "update_item", UpdateExpression="REMOVE #place", more_names={"#place": "place"})
 
 
-def _forget(store: AwsStore, image: Image) -> bool:
-    """Remove the seal, unless the key has ended again since it was read."""
-    return _write_if_unchanged(store, image, "delete_item")
-
-
 def _write_if_unchanged(store: AwsStore, image: Image, operation: str, more_names: dict[str, str] | None = None, **params: Any) -> bool:
-    """Change a seal, unless it was written again since it was read."""
+    """Change or remove a seal, unless it was written again since it was read: then its key has ended again."""
     return store.requests.write_if(
         operation,
         TableName=store.names.seen,
@@ -180,10 +168,3 @@ def _write_if_unchanged(store: AwsStore, image: Image, operation: str, more_name
         ExpressionAttributeValues={":head": image["head"]},
         **params,
     )
-
-
-def _scan(store: AwsStore, table: str, start: Image | None) -> Iterable[Image]:
-    try:
-        yield from store.requests.scan(table, ConsistentRead=True, **({} if start is None else {"ExclusiveStartKey": start}))
-    except LedgerMissing:
-        return
