@@ -136,22 +136,17 @@ def _send_offers(store: AwsStore, changes: Sequence[Change], contents: Mapping[R
     """Send the messages of offers before the writes that record them. If a write then fails, the claim fences the extra message.
     Refused: the message cannot be built or sent, so the change must not be written."""
     answers: list[Refused | None] = [None] * len(changes)
-    offered = [change for change in changes if records_offer(change)]
-    if not offered:
-        return answers
+    offered = {place: change.after for place, change in enumerate(changes) if records_offer(change)}
+    stages = {place: stage_of(store.plans, row.route, row.stage) for place, row in offered.items()}
     wanted: dict[str, list[str]] = {}
-    for change in offered:
-        row = change.after
-        stage = stage_of(store.plans, row.route, row.stage)
+    for place, row in offered.items():
+        stage = stages[place]
         if stage is not None and stage.external and (row.route, row.key) not in contents:
             wanted.setdefault(row.route, []).append(row.key)
     images = {(route, key): image for route, keys in wanted.items() for key, image in store.images(route, keys).items()}
     outgoing: dict[int, Outgoing] = {}
-    for place, change in enumerate(changes):
-        if not records_offer(change):
-            continue
-        row = change.after
-        stage = stage_of(store.plans, row.route, row.stage)
+    for place, row in offered.items():
+        change, stage = changes[place], stages[place]
         if stage is None:
             if (row.look_at or 0) <= row.updated_at:
                 continue  # due at once: the resender of a process that knows the stage sends it

@@ -189,7 +189,7 @@ def quarantine_row(store: AwsStore, layout: Layout, image: Image, reason: str, n
 def quarantine_copy(store: AwsStore, layout: Layout, image: Image, reason: str, now: int) -> None:
     """Put a copy of the row with the reason into quarantine, and remember that. Long values are cut: the part that identifies the
     row must fit into a message."""
-    row = _plain_row(image)
+    row = plain({"M": image})
     names = (*layout.key, FULL_KEY)
     shown = {name: value if name in names else _cut(value) for name, value in row.items()}
     store.queues.set_aside("row", {"route": layout.route, "table": layout.table, "row": shown}, reason)
@@ -204,7 +204,7 @@ def known_in_quarantine(store: AwsStore, layout: Layout, image: Image, now: int)
     if held is None:
         return None
     document = convert(held.value, QuarantinedRow)
-    if document.digest != digest_of(_plain_row(image)).hex():
+    if document.digest != digest_of(plain({"M": image})).hex():
         return None
     store.control.write(kind, key, to_builtins(replace(document, seen_at=now)), held.version)
     return document
@@ -215,10 +215,6 @@ def forget_absent(store: AwsStore, route: str, before: int) -> None:
     for key, held in store.control.read(QUARANTINED + route).items():
         if convert(held.value, QuarantinedRow).seen_at < before:
             store.control.write(QUARANTINED + route, key, None, held.version)
-
-
-def _plain_row(image: Image) -> dict[str, Any]:
-    return {name: plain(value) for name, value in image.items()}
 
 
 def _cut(value: Any) -> Any:

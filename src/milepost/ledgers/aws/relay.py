@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from msgspec import Struct
 
@@ -52,10 +51,10 @@ class _ItemRecords(Struct):
 
     layout: Layout
     plan: Plan
-    records: list[StreamRecord]
-    entries: list[JournalEntry]
-    pairs: list[tuple[Row, Row]]
-    gone: list[Row]
+    records: list[StreamRecord] = []
+    entries: list[JournalEntry] = []
+    pairs: list[tuple[Row, Row]] = []
+    gone: list[Row] = []
     older: list[JournalEntry] = []
     """Lines missed by earlier records; the write that follows now removes them from the row."""
     restored: bool = False
@@ -157,7 +156,7 @@ class StreamRelay:
         shown = new or (old if record.new is None else None)
         on_old = {link.version for link in links_of(old, store.values)} if old is not None and old is not shown else set()
         lines = uncopied(store, layout, key, shown) if shown is not None else []
-        one = seen.setdefault((plan.name, key), _ItemRecords(layout, plan, [], [], [], []))
+        one = seen.setdefault((plan.name, key), _ItemRecords(layout, plan))
         one.records.append(record)
         one.restored = one.restored or (old is None and after is not None and after.version > 1)
         known = {entry.version for entry in one.entries}
@@ -305,14 +304,10 @@ class StreamRelay:
     def _quarantine(self, record: StreamRecord, reason: str) -> None:
         """Put a record that cannot be handled into quarantine, with its images and the reason."""
         log.warning("quarantined a stream record of route %s: %s", record.route, reason)
-        images = {name: _shown(image) for name, image in (("keys", record.keys), ("old", record.old), ("new", record.new))}
+        images = {name: image and plain({"M": image}) for name, image in (("keys", record.keys), ("old", record.old), ("new", record.new))}
         self._store.queues.set_aside("record", {"route": record.route, "name": record.name, "seq": record.seq, **images}, reason)
 
 
 def _has_long_trail(image: Image | None) -> bool:
     """Whether a row has so many lines that those in the journal should leave it. (An ended row loses all when they are delivered.)"""
     return image is not None and len(image.get("trail", {}).get("L", ())) > LONG_TRAIL and image.get("status", {}).get("S") not in ENDED
-
-
-def _shown(image: Image | None) -> Any:
-    return None if image is None else {name: plain(value) for name, value in image.items()}

@@ -24,13 +24,12 @@ BUCKET = "bucket"
 
 
 class Admitted(Struct):
-    """Messages by the next step for each. `next_at`: when there is a token again, if some wait for one."""
+    """Messages by the next step for each."""
 
     chosen: list[SqsMessage] = []
     paused: list[SqsMessage] = []
     """Their lanes are paused, or their breaker is open."""
     waiting: list[SqsMessage] = []
-    next_at: int | None = None
 
 
 class StageAdmission:
@@ -45,6 +44,7 @@ class StageAdmission:
         self._taken: dict[str | None, int] = {}
         self._probes: dict[str, list[str]] = {}
         self.next_at: int | None = None
+        """When there is a token again, or the breaker may let something through, if messages wait for that."""
         self.closed = False
         """The breaker of a stage without lanes lets nothing through now."""
 
@@ -98,7 +98,6 @@ class StageAdmission:
         admitted.chosen = picked
         chosen = {id(message) for message in picked}
         admitted.waiting = [message for found in lanes.values() for message in found if id(message) not in chosen]
-        admitted.next_at = self.next_at
         return admitted
 
     def _pick(self, want: int, lanes: dict[str, list[SqsMessage]], room: dict[str, int], known: int) -> list[SqsMessage]:

@@ -43,7 +43,6 @@ MOST_LOOKS = 3
 
 log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
-_NO_IMAGES: Mapping[str, Image] = {}
 
 
 class MessageVerdict(Struct):
@@ -194,7 +193,7 @@ class MessageClaims:
         return MessageVerdict(message, refused=Refused(reason, key, row))
 
     def _claim_message(
-        self, ask: ClaimRequest, layout: Layout, message: SqsMessage, now: int, jitter: float, images: Mapping[str, Image] = _NO_IMAGES
+        self, ask: ClaimRequest, layout: Layout, message: SqsMessage, now: int, jitter: float, images: Mapping[str, Image]
     ) -> MessageVerdict:
         """One message: try the plain claim first; if its condition fails, decide on the row that DynamoDB returns. A row among `images`
         is checked without a claim."""

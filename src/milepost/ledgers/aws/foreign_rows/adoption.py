@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from msgspec import Struct
 
-from milepost.core.change import Author, Change, change
+from milepost.core.change import Change, change
 from milepost.core.decide import accept
 from milepost.core.history import Line
 from milepost.core.item import Item, digest_of
@@ -18,12 +17,11 @@ from milepost.core.status import TERMINAL, Reason, Status
 from milepost.ledgers.aws.offers import message_for, send
 from milepost.ledgers.aws.queues.messages import Outgoing
 from milepost.ledgers.aws.refused_rows import quarantine_copy
+from milepost.ledgers.aws.row_duties import OUTSIDE
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update, place_of, put_of
 from milepost.ledgers.aws.tables.item_rows import attributes, content_of, correlation_of, is_ours, row_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
-
-OUTSIDE = "outside"
 
 
 class Adoption(Struct, frozen=True):
@@ -41,15 +39,13 @@ def adopt(
     image: Image,
     old: Image | None,
     now: int,
-    *,
-    by: str = OUTSIDE,
     later: list[Adoption] | None = None,
 ) -> str:
     """Handle a row without a version. Returns "adopted", "restored", "known" or "set aside". With `later`, an adoption is added
     there, for `carry_out` to do many at once."""
     if old is not None and is_ours(old):
         return _restore(store, layout, key, image, old, now)
-    fault = plan.route.closed or (_fault_of(layout, image) if by == OUTSIDE else None)
+    fault = plan.route.closed or _fault_of(layout, image)
     if fault is not None:
         return _set_aside(store, layout, image, fault, now)
     content = store.values.decode(image["input"]) if "input" in image else None
@@ -62,7 +58,7 @@ def adopt(
     written = store.journal.history(layout.route, key)
     if written and not _forgotten(plan, written[-1].line, now):
         return _set_aside(store, layout, image, f"it has {len(written)} history lines but had no row: another program removed it", now)
-    adoption = _adoption(store, layout, plan, key, image, content, now, by)
+    adoption = _adoption(store, layout, plan, key, image, content, now)
     if later is not None:
         later.append(adoption)
         return "adopted"
@@ -97,22 +93,26 @@ def _fault_of(layout: Layout, image: Image) -> str | None:
     return None
 
 
-def _adoption(store: AwsStore, layout: Layout, plan: Plan, key: str, image: Image, content: Any, now: int, by: str) -> Adoption:
-    """Offer and record it in one write, after the send; sets only our own attributes, and only if they are still absent."""
+def _adoption(store: AwsStore, layout: Layout, plan: Plan, key: str, image: Image, content: Any, now: int) -> Adoption:
+    """Offer and record it in one write, after the send."""
     correlation = correlation_of(image, key)
     start = plan.route.start_of(content, now)
-    first = accept(plan, key, content, now, correlation_id=correlation, digest=digest_of(content), by=by, not_before=start)
+    first = accept(plan, key, content, now, correlation_id=correlation, digest=digest_of(content), by=OUTSIDE.by, not_before=start)
     call = None
     if first.after.status is Status.QUEUED:
         call = message_for(store, Item(first.after, content_of(image, layout, store.values)), plan.first)
-    row = put_of(first, content, layout, store.values, secrets.token_hex(8))
-    update = Update(layout, key)
-    for name, value in row.items():
-        if name not in (*layout.key, "input", "createToken"):
+    return Adoption(call, adoption_update(store, layout, first, content, image))
+
+
+def adoption_update(store: AwsStore, layout: Layout, first: Change, content: Any, image: Image, omit: Sequence[str] = ()) -> Update:
+    """The write that adopts a row: sets only our own attributes, and only if they are still absent and its input is unchanged."""
+    update = Update(layout, first.after.key)
+    for name, value in put_of(first, content, layout, store.values, token="").items():
+        if name not in (*layout.key, "input", "createToken", *omit):
             update.set(name, value)
     update.equal("version", None)
     update.equal("input", image.get("input"))
-    return Adoption(call, update)
+    return update
 
 
 def _restore(store: AwsStore, layout: Layout, key: str, image: Image, old: Image, now: int) -> str:
@@ -120,7 +120,7 @@ def _restore(store: AwsStore, layout: Layout, key: str, image: Image, old: Image
     row = row_of(old, layout, store.values)
     again = store.values.decode(image["input"]) if "input" in image else None
     note = {"put again": "with the same content" if digest_of(again) == row.current_digest else {"input": again}}
-    noted = change(row, Reason.NOTED, now, row.status, {}, Author(OUTSIDE), note=note)
+    noted = change(row, Reason.NOTED, now, row.status, {}, OUTSIDE, note=note)
     update = Update(layout, key)
     restored = _with_line(store, layout, noted, old)
     for name, value in restored.items():

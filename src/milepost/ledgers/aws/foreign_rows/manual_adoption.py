@@ -16,11 +16,11 @@ from milepost.core.item import Item, digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.core.status import Status
+from milepost.ledgers.aws.foreign_rows.adoption import adoption_update
 from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.offers import message_for, send
 from milepost.ledgers.aws.row_duties import plan_with_offers
 from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.tables.conditional_write import Update, put_of
 from milepost.ledgers.aws.tables.item_rows import content_of, correlation_of, is_ours
 from milepost.ledgers.aws.tables.keys import PREFIXES, Image, Layout
 from milepost.ports.foreign_rows import Adopted, ForeignRow, ForeignRowPage
@@ -103,7 +103,11 @@ def adopt_at(store: AwsStore, layout: Layout, plan: Plan, image: Image, now: int
     except MalformedInput as error:
         return Adopted(foreign.key, False, foreign.stage, str(error))
     carried = _carried(plan, layout, foreign, image)
-    update = _update(store, layout, first, image, content, carried)
+    update = adoption_update(store, layout, first, content, image, omit=("firstQueued", "lastQueued"))
+    for name, value in carried.items():
+        update.set(name, value)
+    for name in ("queue", "lastQueued"):
+        update.equal(name, image.get(name))
     if first.after.status is Status.QUEUED and _called_again(store, stage, foreign, layout, image, now):
         update.set("lastQueued", {"S": iso(now)})
         if "firstQueued" not in image:
@@ -138,19 +142,6 @@ def _first(
     elif row.status is Status.QUEUED and not _called_again(store, stage, foreign, layout, image, now):
         row = replace(row, look_at=(_moment(image, "lastQueued") or now) + stage.offer_life_ms)
     return replace(made, after=row)
-
-
-def _update(store: AwsStore, layout: Layout, first: Change, image: Image, content: Any, carried: Image) -> Update:
-    update = Update(layout, first.after.key)
-    for name, value in put_of(first, content, layout, store.values, "").items():
-        if name not in (*layout.key, "input", "createToken", "firstQueued", "lastQueued"):
-            update.set(name, value)
-    for name, value in carried.items():
-        update.set(name, value)
-    update.equal("version", None)
-    for name in ("input", "queue", "lastQueued"):
-        update.equal(name, image.get(name))
-    return update
 
 
 def _carried(plan: Plan, layout: Layout, foreign: ForeignRow, image: Image) -> Image:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 
 from msgspec import Struct, field
@@ -32,8 +31,8 @@ class _Wait(Struct):
 class LongPolls:
     """The idle queues of one ledger, by address. Thread-safe."""
 
-    def __init__(self, queues: Queues, wait_s: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._queues, self._wait_s, self._clock = queues, wait_s, clock
+    def __init__(self, queues: Queues, wait_s: int) -> None:
+        self._queues, self._wait_s = queues, wait_s
         self._lock = threading.Lock()
         self._empty: dict[str, int] = {}
         self._waits: dict[str, _Wait] = {}
@@ -54,7 +53,7 @@ class LongPolls:
             del self._waits[url]
             if wait.messages:
                 self._empty.pop(url, None)
-            return wait.messages if self._clock() - wait.received_at < wait.visibility_s / 2 else []
+            return wait.messages if time.monotonic() - wait.received_at < wait.visibility_s / 2 else []
 
     def received(self, url: str, n: int, visibility_s: int) -> None:
         """Report a receive of `n` messages. After several empty ones a long poll begins."""
@@ -89,7 +88,7 @@ class LongPolls:
             if not self._closed:  # otherwise the connections were closed during the poll
                 log.exception("long poll of %s failed", url)
         with self._lock:
-            wait.messages, wait.received_at = found, self._clock()
+            wait.messages, wait.received_at = found, time.monotonic()
             wait.done.set()
             closed = self._closed
         if closed:

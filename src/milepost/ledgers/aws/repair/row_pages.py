@@ -272,14 +272,10 @@ def _is_held(one: _ScannedRow) -> bool:
 
 
 def _is_unfinished(one: _ScannedRow) -> bool:
-    return one.has_uncopied or not _is_finished(one.image, one.row)
-
-
-def _is_finished(image: Image, row: Row) -> bool:
-    """Whether an ended row is in its right place: failed ones in their partition, others in no index."""
-    place = image.get("dueShard")
-    if "trail" in image or copied_of(image) < row.version:
-        return False
+    """Whether an ended row has lines to be copied or is not in its right place: failed ones in their partition, others in no index."""
+    image, row = one.image, one.row
+    if one.has_uncopied or "trail" in image or copied_of(image) < row.version:
+        return True
     if row.status in FAILED:
-        return place == {"S": due_shard(FAILED_SHARD, row.key)} and "dueAt" in image
-    return place is None
+        return image.get("dueShard") != {"S": due_shard(FAILED_SHARD, row.key)} or "dueAt" not in image
+    return "dueShard" in image

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from milepost.core.history import decode_line
 from milepost.core.item import Content, Failure, Item, Row, digest_of
 from milepost.core.outcome import Done, outcome_to_builtins
-from milepost.core.status import FAILED, Status
+from milepost.core.status import FAILED, TERMINAL, Status
 from milepost.ledgers.aws.names import FAILED_SHARD, MARKED_SHARD, QUEUED_SHARD, due_shard, iso, ms
 from milepost.ledgers.aws.queues.messages import SqsMessage
 from milepost.ledgers.aws.tables.columns import with_columns
@@ -149,7 +149,7 @@ def row_of(image: Image, layout: Layout, values: Values) -> Row:
     key, status = layout.key_of(image), Status(image["status"]["S"])
     stage = image["queue"]["S"]
     look_at = None
-    if status not in ENDS:
+    if status not in TERMINAL:
         look_at = _moment(image, "lookAt") if "lookAt" in image else _moment(image, "dueAt")
     return Row(
         layout.route,
@@ -210,9 +210,6 @@ def correlation_of(image: Image, key: str) -> str:
 def entered_at(image: Image) -> int:
     """When the row entered its stage or terminal status; the attribute is left out where that was the last change."""
     return ms(image["enteredAt" if "enteredAt" in image else "lastUpdatedAt"]["S"])
-
-
-ENDS = FAILED | {Status.COMPLETED, Status.CANCELLED}
 
 
 def kept_of(image: Image, layout: Layout, values: Values) -> dict[str, Any]:
