@@ -40,7 +40,7 @@ class ResenderParts:
         self.resender = Resender(ready.ctx)
         # Unsigned: anyone who can read the functions' settings could sign with a key stored there.
         self.heads = HeadKeeper(ready.ctx, None) if HEADS in ready.ctx.plans else None
-        self.repairs = {name: Repair(ready.store, name, plan, ready.ctx.chance.jitter) for name, plan in ready.ctx.plans.items()}
+        self.repairs = {name: Repair(ready.store, plan, ready.ctx.chance.jitter) for name, plan in ready.ctx.plans.items()}
 
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:

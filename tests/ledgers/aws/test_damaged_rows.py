@@ -100,8 +100,8 @@ def test_the_repair_goes_on_and_sets_it_aside_once(scene: Scene, how: str) -> No
     spoil(scene, "bad", how)
     scene.clock.advance("1d")
     progress = scene.run()
-    assert (progress.rows, progress.left) == (3, {"set aside": 1})
-    assert progress.mended["set aside"] == 1
+    assert (progress.found.rows, progress.found.left) == (3, {"set aside": 1})
+    assert progress.found.mended["set aside"] == 1
     assert [found["content"]["row"]["id"] for found in scene.quarantined()] == ["bad"]
     assert "set aside" not in scene.mended()
 
@@ -211,7 +211,7 @@ def test_a_line_that_cannot_be_read_is_written_again_from_its_row_and_the_repair
     assert damage_blobs(scene, "history/") == 1
     scene.clock.advance("1d")
     progress = scene.run()
-    assert (progress.done, progress.rows) == (True, 3)
+    assert (progress.done, progress.found.rows) == (True, 3)
     assert [line.reason.value for line in scene.lines("bad")] == ["accepted", "rejected"]
     scene.follow()
     assert {item.key for item in scene.aws.find(Query(route="parcels", statuses=FAILED)).items} == {"a", "bad", "c"}

@@ -50,14 +50,14 @@ class StreamReader:
     @property
     def quiet(self) -> bool:
         """True after several turns without records, if no row waits to be finished and no dead reader has left a shard unread."""
-        return self._quiet_turns > 2 and not self._ended and not any(stream.maybe_unread for stream in self.streams.values())
+        return self._quiet_turns > 2 and not self._ended and not any(stream.shards.maybe_unread for stream in self.streams.values())
 
     def stop(self) -> None:
         """Release the shards to other readers."""
         now = self._clock.now()
         finish(self._store, self._ended, now)
         for stream in self.streams.values():
-            stream.leave(now)
+            stream.shards.leave(now)
 
     def _handle(self, records: list[StreamRecord]) -> None:
         now = self._clock.now()
@@ -80,7 +80,7 @@ class Sweeper:
 
     def __init__(self, store: AwsStore, plans: Mapping[str, Plan], clock: Clock, jitter: Callable[[], float]) -> None:
         self._store, self._clock = store, clock
-        self._repairs = [Repair(store, route, plan, jitter) for route, plan in plans.items()]
+        self._repairs = [Repair(store, plan, jitter) for plan in plans.values()]
         self._sweep_at = 0
         self._started_at = clock.now()
 

@@ -182,8 +182,8 @@ def lose(post: Postingest) -> None:
 def repaired(post: Postingest) -> dict[str, int]:
     """What a run of the repair mends, a day later."""
     post.clock.advance("1d")
-    repair = Repair(post.store, post.route, post.plan, lambda: 0.0)
+    repair = Repair(post.store, post.plan, lambda: 0.0)
     while not (progress := repair.step(post.clock.now())).done:
         assert progress.next_at is not None
         post.clock.advance(max(0, progress.next_at - post.clock.now()) / 1000 + 0.001)
-    return progress.mended
+    return progress.found.mended

@@ -53,7 +53,7 @@ def wait_until_ended(ctx: Context, names: list[str], folder: Path, forks: ForkSe
 def put_right(ctx: Context) -> None:
     """The daily repair, at once: what the dead have left undone, and the counters."""
     assert isinstance(ctx.ledger, AwsLedger)
-    repair = Repair(ctx.ledger.store, ROUTE, ctx.plans[ROUTE], ctx.chance.jitter, pace=1e9)
+    repair = Repair(ctx.ledger.store, ctx.plans[ROUTE], ctx.chance.jitter, pace=1e9)
     now = ctx.clock.now()
     for _ in range(20):
         progress = repair.step(now)

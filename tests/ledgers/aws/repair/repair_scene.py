@@ -113,7 +113,7 @@ class Scene(World):
 
     # The repair -------------------------------------------------------------------------------------------------------
     def repair(self, **options: Any) -> Repair:
-        return Repair(self.store, self.plan.name, self.plan, lambda: 0.0, **options)
+        return Repair(self.store, self.plan, lambda: 0.0, **options)
 
     def run(self, repair: Repair | None = None) -> Progress:
         """A whole run, each step when it is time."""
@@ -130,7 +130,7 @@ class Scene(World):
     def mended(self) -> dict[str, int]:
         """What a run mends, the next day."""
         self.clock.advance("1d")
-        return self.run().mended
+        return self.run().found.mended
 
     def whole(self) -> None:
         """Once the stream has been read everything agrees, and there is nothing left to mend."""

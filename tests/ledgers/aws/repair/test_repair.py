@@ -18,6 +18,7 @@ from milepost.core.status import Status
 from milepost.ledgers.aws.claim.paused_lanes import resume
 from milepost.ledgers.aws.names import due_shard, iso, ms
 from milepost.ledgers.aws.repair.repair import Repair
+from milepost.ledgers.aws.tables.documents import kind_query
 
 
 @pytest.fixture
@@ -83,17 +84,17 @@ def test_what_is_no_row_to_be_taken_in_is_set_aside_once(scene: Scene) -> None:
     scene.damage("broken", enteredAt={"S": "yesterday"})
     scene.lose()
     first = scene.run()
-    assert first.mended == {"set aside": 2, "counters": 1}
-    assert first.left == {"set aside": 1}
+    assert first.found.mended == {"set aside": 2, "counters": 1}
+    assert first.found.left == {"set aside": 1}
     reasons = {body["content"]["row"]["id" if "id" in body["content"]["row"] else "key"]: body["reason"] for body in scene.quarantined()}
     assert "no input" in reasons["ghost"]
     assert "cannot be read" in reasons["broken"]
 
     scene.clock.advance("1d")
     second = scene.run()
-    assert second.mended == {}
-    assert second.left == {"set aside": 2}
-    assert sorted(example.partition(":")[0] for example in second.examples) == ["broken", "ghost"]
+    assert second.found.mended == {}
+    assert second.found.left == {"set aside": 2}
+    assert sorted(example.partition(":")[0] for example in second.found.examples) == ["broken", "ghost"]
     assert scene.quarantined() == []
 
     # Another row under the same key is another matter, and one that is mended is forgotten.
@@ -347,9 +348,9 @@ def test_a_row_at_a_stage_that_the_route_does_not_have_is_reported(scene: Scene)
     before = scene.image("a")
     scene.clock.advance("1d")
     progress = scene.run()
-    assert progress.left == {"unknown stage": 1}
-    assert "'sort'" in progress.examples[0]
-    assert "routes apply" in progress.examples[0]
+    assert progress.found.left == {"unknown stage": 1}
+    assert "'sort'" in progress.found.examples[0]
+    assert "routes apply" in progress.found.examples[0]
     assert scene.image("a") == before
 
 
@@ -367,7 +368,8 @@ def test_counters_and_groups_are_set_right(scene: Scene) -> None:
     scene.mended()
     assert scene.count("weigh") == {"RETRY_SCHEDULED": 2}
     assert [(group.now, group.total) for group in scene.aws.groups(scene.plan.name)] == [(2, 2)]
-    assert scene.store.counters.as_of(scene.plan.name) == scene.now
+    counted = scene.store.requests.query(scene.store.names.control, **kind_query("counted"))
+    assert [cell["asOf"]["S"] for cell in counted] == [iso(scene.now)]
     scene.resend()
     scene.whole()
 
@@ -406,9 +408,9 @@ def broken(scene: Scene, n: int) -> None:
 def test_another_process_goes_on_where_one_died(scene: Scene) -> None:
     broken(scene, 50)
     dying = scene.open(Process(scene.endpoint))
-    doomed = Repair(dying.store, scene.plan.name, scene.plan, lambda: 0.0, page=10)
+    doomed = Repair(dying.store, scene.plan, lambda: 0.0, page=10)
     first = doomed.step(scene.now)
-    assert (first.rows, first.done) == (10, False)
+    assert (first.found.rows, first.done) == (10, False)
     scene.clock.advance_to(first.next_at or 0)
     # It dies in the middle of its second page: rows are mended, its place is not written.
     dying.store.requests.at("update_item", lambda: None)
@@ -424,8 +426,8 @@ def test_another_process_goes_on_where_one_died(scene: Scene) -> None:
     scene.clock.advance_to(waits.next_at or 0)
     scene.clock.advance("1m")
     progress = scene.run(other)
-    assert (progress.rows, progress.started) == (50, first.started)
-    assert 0 < missing <= progress.mended["indexed"] <= 5
+    assert (progress.found.rows, progress.started) == (50, first.started)
+    assert 0 < missing <= progress.found.mended["indexed"] <= 5
     scene.whole()
 
 
@@ -433,20 +435,20 @@ def test_two_never_run_at_once(scene: Scene) -> None:
     broken(scene, 30)
     one, other = scene.repair(page=10), scene.repair(page=10)
     first = one.step(scene.now)
-    assert first.rows == 10
+    assert first.found.rows == 10
     assert other.step(scene.now).standing_by == "another process is repairing it"
     # Whoever was away for too long finds that its run has been taken over, and writes nothing down.
     scene.clock.advance_to((first.next_at or 0) + 60_000)
     taken = other.step(scene.now)
-    assert (taken.rows, taken.standing_by) == (20, None)
+    assert (taken.found.rows, taken.standing_by) == (20, None)
     assert one.step(scene.now).standing_by == "another process is repairing it"
-    assert scene.run(other).rows == 30
+    assert scene.run(other).found.rows == 30
     scene.whole()
 
 
 def test_a_run_taken_over_during_a_page_is_not_moved_on_twice(scene: Scene) -> None:
     broken(scene, 30)
-    one, other = scene.repair(page=10), Repair(scene.open(Process(scene.endpoint)).store, "parcels", scene.plan, lambda: 0.0, page=10)
+    one, other = scene.repair(page=10), Repair(scene.open(Process(scene.endpoint)).store, scene.plan, lambda: 0.0, page=10)
     first = one.step(scene.now)
     scene.clock.advance_to(first.next_at or 0)
     late = (first.next_at or 0) + 120_000
@@ -454,7 +456,7 @@ def test_a_run_taken_over_during_a_page_is_not_moved_on_twice(scene: Scene) -> N
     assert one.step(scene.now).standing_by == "another process has taken over this run"
     scene.clock.advance_to(late)
     progress = scene.run(other)
-    assert (progress.rows, progress.mended) == (30, {"indexed": 3})
+    assert (progress.found.rows, progress.found.mended) == (30, {"indexed": 3})
     scene.whole()
 
 
@@ -504,7 +506,7 @@ def test_a_long_tally_is_kept_apart_and_goes_with_the_run(scene: Scene) -> None:
     # What the counters were at the beginning, and from the last page on what the rows add up to.
     assert held == [1, 1, 2]
     assert scene.blobs.held == {}
-    assert progress.mended == {}
+    assert progress.found.mended == {}
     scene.whole()
 
 
@@ -515,8 +517,8 @@ def test_a_run_whose_tally_is_gone_begins_again(scene: Scene) -> None:
     scene.blobs.held.clear()
     scene.clock.advance_to(first.next_at or 0)
     again = repair.step(scene.now)
-    assert (again.rows, again.done) == (0, False)
-    assert scene.run(repair).rows == 130
+    assert (again.found.rows, again.done) == (0, False)
+    assert scene.run(repair).found.rows == 130
     scene.whole()
 
 
@@ -535,10 +537,10 @@ def test_it_keeps_its_pace(scene: Scene) -> None:
     assert first.next_at is not None
     assert first.next_at >= scene.now + 1000
     early = repair.step(scene.now)
-    assert (early.rows, early.next_at) == (10, first.next_at)
+    assert (early.found.rows, early.next_at) == (10, first.next_at)
     assert early.standing_by is not None
     scene.clock.advance_to(first.next_at)
-    assert repair.step(scene.now).rows == 20
+    assert repair.step(scene.now).found.rows == 20
 
 
 def test_when_it_is_due(scene: Scene) -> None:
@@ -578,11 +580,11 @@ def test_several_pages_and_what_each_costs(scene: Scene) -> None:
         scene.settle(item, NotYet() if int(item.key[1:]) % 2 else Reject("not a parcel"))
     scene.follow()
     scene.clock.advance("1h")
-    assert scene.run().mended == {}
+    assert scene.run().found.mended == {}
 
     fresh = scene.open(Process(scene.endpoint))
     fresh.prepare(scene.plan)
-    repair = Repair(fresh.store, "parcels", scene.plan, lambda: 0.0)
+    repair = Repair(fresh.store, scene.plan, lambda: 0.0)
     counts = fresh.store.requests.counts
     pages: list[Counter[tuple[str, str]]] = []
     while True:
@@ -592,8 +594,8 @@ def test_several_pages_and_what_each_costs(scene: Scene) -> None:
         if progress.done:
             break
         scene.clock.advance_to(progress.next_at or 0)
-    assert progress.rows == 600
-    assert progress.mended == {}
+    assert progress.found.rows == 600
+    assert progress.found.mended == {}
     # The first begins the run, the last sets the counters right; a page of 200 rows takes a handful of requests and one write.
     for page in pages[1:3]:
         assert page["dynamodb", "scan"] == 1

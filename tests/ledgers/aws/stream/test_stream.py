@@ -16,8 +16,9 @@ from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, LedgerM
 from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.stream.records import Stream, StreamRecord, from_event
-from milepost.ledgers.aws.stream.shards import DAY_MS, LEASE_MS, LOOK_MS, SILENCE_MS, LostRecords, clear_lost, lost_records
+from milepost.ledgers.aws.stream.shards import DAY_MS, LEASE_MS, LOOK_MS, SILENCE_MS, clear_lost, lost_records
 from milepost.ledgers.aws.tables.documents import Control
+from milepost.ports.documents import Document
 
 T0 = 1_800_000_000_000
 STREAM = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
@@ -60,7 +61,11 @@ class Poller:
         return None
 
     @property
-    def lost(self) -> LostRecords | None:
+    def held(self) -> list[str]:
+        return list(self.stream.shards.held)
+
+    @property
+    def lost(self) -> Document | None:
         return lost_records(self.control, self.route)
 
     @property
@@ -235,7 +240,7 @@ def test_parents_are_read_to_their_end_before_their_children(control: Control) -
         poller.poll(T0 + after)
     assert poller.keys[:1500] == [f"p{n}" for n in range(1500)]
     assert poller.keys[1500:] in (["c1", "c2", "g"], ["c2", "c1", "g"])
-    assert sorted(poller.stream.held) == ["c2", "g"]
+    assert sorted(poller.held) == ["c2", "g"]
 
 
 def test_children_wait_for_a_parent_that_another_poller_reads(control: Control) -> None:
@@ -252,7 +257,7 @@ def test_children_wait_for_a_parent_that_another_poller_reads(control: Control) 
     quick.poll(T0 + 2 * LOOK_MS + 2)
     slow.poll(T0 + 2 * LOOK_MS + 3)
     assert (slow.keys[0], sorted(slow.keys + quick.keys)) == ("p", ["c", "p"])
-    assert len(slow.stream.held) == len(quick.stream.held) == 1
+    assert len(slow.held) == len(quick.held) == 1
 
 
 def test_children_of_a_parent_that_left_before_our_time_are_read_at_once(control: Control) -> None:
@@ -282,7 +287,7 @@ def test_a_shard_that_leaves_before_it_was_read_is_a_gap(control: Control) -> No
     assert poller.keys == ["read"], "its child waits until it is certain"
     poller.poll(T0 + 2 + LEASE_MS)
     assert poller.lost is not None
-    assert poller.lost.shards == {"p": T0 + 2 + LEASE_MS}
+    assert poller.lost.value == {"p": T0 + 2 + LEASE_MS}
     assert poller.keys == ["read", "k"]
 
 
@@ -312,7 +317,7 @@ def test_a_shard_that_somebody_reads_is_not_called_lost_by_others(control: Contr
         poller.stream.poll(lambda records: records[0].seq, T0 + after)
         reader.hidden = {"p"}
         other.poll(T0 + after)
-    assert (poller.stream.held, other.lost) == (["p"], None)
+    assert (poller.held, other.lost) == (["p"], None)
 
 
 def test_documents_of_shards_that_are_long_gone_are_removed(control: Control) -> None:
@@ -370,7 +375,7 @@ def test_trimmed_records_are_a_gap_and_reading_goes_on_with_the_oldest(control: 
     later.poll(T0 + LEASE_MS)
     assert (poller.keys + later.keys)[-2:] == ["k3", "k4"]
     assert later.lost is not None
-    assert later.lost.shards == {"s1": T0 + LEASE_MS}
+    assert later.lost.value == {"s1": T0 + LEASE_MS}
 
 
 def test_a_gap_is_noticed_once_even_if_nothing_is_left(control: Control) -> None:
@@ -400,7 +405,7 @@ def test_a_gap_is_known_to_others_until_it_is_mended(control: Control) -> None:
     first.poll(T0 + 1)
     seen = first.lost
     assert seen is not None
-    assert list(seen.shards) == ["s1"]
+    assert list(seen.value) == ["s1"]
     other = Poller(reader, control, "b")
     other.poll(T0 + 2)
     assert other.lost == seen
@@ -410,7 +415,7 @@ def test_a_gap_is_known_to_others_until_it_is_mended(control: Control) -> None:
     clear_lost(control, other.route, seen.version)
     assert other.lost == first.lost, "noticed after the scan had begun"
     assert other.lost is not None
-    assert list(other.lost.shards) == ["s1", "s2"]
+    assert list(other.lost.value) == ["s1", "s2"]
     clear_lost(control, other.route, other.lost.version)
     assert other.lost is None
     first.poll(T0 + LOOK_MS)
@@ -443,7 +448,7 @@ def test_another_stream_of_the_table_is_read_from_its_start(control: Control) ->
     poller.poll(T0 + LOOK_MS + 1)
     assert poller.keys == ["read", "anew"]
     assert poller.lost is not None
-    assert poller.lost.shards == {"s1": T0 + LOOK_MS + 1}
+    assert poller.lost.value == {"s1": T0 + LOOK_MS + 1}
 
 
 # Several pollers ------------------------------------------------------------------------------------------------------
@@ -476,7 +481,7 @@ def test_who_comes_back_late_is_given_nothing_of_a_shard_that_was_taken(control:
     heir.poll(T0 + LEASE_MS)
     reader.write("s1", "k")
     assert late.poll(T0 + LEASE_MS + 1) == 0
-    assert (late.stream.held, heir.poll(T0 + LEASE_MS + 2)) == ([], 1)
+    assert (late.held, heir.poll(T0 + LEASE_MS + 2)) == ([], 1)
 
 
 def test_who_was_overtaken_by_a_faster_clock_is_told_at_the_next_look(control: Control) -> None:
@@ -485,7 +490,7 @@ def test_who_was_overtaken_by_a_faster_clock_is_told_at_the_next_look(control: C
     slow.poll(T0)
     ahead.poll(T0 + LEASE_MS)
     reader.write("s1", "k")
-    assert (slow.poll(T0 + LOOK_MS), slow.keys, slow.stream.held) == (0, [], [])
+    assert (slow.poll(T0 + LOOK_MS), slow.keys, slow.held) == (0, [], [])
 
 
 def test_who_is_overtaken_while_handling_hands_out_no_more_and_writes_nothing(control: Control) -> None:
@@ -513,7 +518,7 @@ def test_a_lease_is_kept_by_polling(control: Control) -> None:
     for after in range(0, 5 * LEASE_MS, LEASE_MS // 3):
         keeper.poll(T0 + after)
         other.poll(T0 + after)
-        assert (keeper.stream.held, other.stream.held) == (["s1"], [])
+        assert (keeper.held, other.held) == (["s1"], [])
 
 
 def test_a_process_that_starts_anew_under_its_name_reads_on_at_once(control: Control) -> None:
@@ -527,11 +532,11 @@ def test_who_leaves_lets_others_read_on_at_once(control: Control) -> None:
     reader = Reader("s1", "s2")
     first, second = Poller(reader, control, "a"), Poller(reader, control, "b")
     first.poll(T0)
-    first.stream.leave(T0 + 1)
+    first.stream.shards.leave(T0 + 1)
     for shard in ("s1", "s2"):
         reader.write(shard, "k")
     assert second.poll(T0 + 2) == 2
-    assert first.stream.held == []
+    assert first.held == []
 
 
 @pytest.mark.parametrize(("shards", "pollers", "expected"), [(7, 2, [3, 4]), (4, 3, [1, 1, 2]), (2, 3, [0, 1, 1])])
@@ -539,17 +544,17 @@ def test_newcomers_get_their_share_one_shard_at_a_time(control: Control, shards:
     reader = Reader(*(f"s{n}" for n in range(shards)))
     all_pollers = [Poller(reader, control, f"p{n}") for n in range(pollers)]
     all_pollers[0].poll(T0)
-    assert len(all_pollers[0].stream.held) == shards
+    assert len(all_pollers[0].held) == shards
     before = shards
     for turn in range(1, 20):
         for poller in all_pollers:
             poller.poll(T0 + turn * LOOK_MS)
-        held = len(all_pollers[0].stream.held)
+        held = len(all_pollers[0].held)
         assert before - held <= 1
         before = held
-    owners = [shard for poller in all_pollers for shard in poller.stream.held]
+    owners = [shard for poller in all_pollers for shard in poller.held]
     assert sorted(owners) == sorted(reader.shards)
-    assert sorted(len(poller.stream.held) for poller in all_pollers) == expected
+    assert sorted(len(poller.held) for poller in all_pollers) == expected
     versions = {name: document.version for name, document in control.read("shard").items()}
     for poller in all_pollers:
         poller.poll(T0 + 20 * LOOK_MS)
@@ -565,7 +570,7 @@ def test_what_was_given_up_is_left_to_the_others_while_they_live(control: Contro
     held, let_go = [], []
     for after in range(LOOK_MS, 2 * LEASE_MS, LOOK_MS):
         generous.poll(T0 + after)
-        held.append(len(generous.stream.held))
+        held.append(len(generous.held))
         let_go += [document.value["until"] for document in control.read("shard").values() if "holder" not in document.value]
     living = LEASE_MS // LOOK_MS
     assert held[:living] == [3] * living, "one, and no second one before the first is taken"
@@ -579,10 +584,10 @@ def test_all_shards_of_a_dead_poller_are_taken_over(control: Control) -> None:
     for turn in range(6):
         dead.poll(T0 + turn * LOOK_MS)
         heir.poll(T0 + turn * LOOK_MS)
-    assert len(dead.stream.held) == len(heir.stream.held) == 3
+    assert len(dead.held) == len(heir.held) == 3
     for turn in range(6, 20):
         heir.poll(T0 + turn * LOOK_MS)
-    assert sorted(heir.stream.held) == sorted(reader.shards)
+    assert sorted(heir.held) == sorted(reader.shards)
 
 
 def test_routes_do_not_see_each_others_shards(control: Control) -> None:

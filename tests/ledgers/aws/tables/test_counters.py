@@ -16,6 +16,7 @@ from milepost.core.item import Failure, Row
 from milepost.core.operators import cancel, move, retry, skip
 from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry
 from milepost.core.status import TERMINAL, Status
+from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.tables.counters import Counters, CounterTally
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.memory.state import MemoryRecord
@@ -242,6 +243,11 @@ def test_many_count_at_once(scene: Scene, counters: Counters) -> None:
     assert [(group.now, group.total, group.last_at) for group in counters.groups("parcels")] == [(40, 40, NOW + 9)]
 
 
+def compared_at(scene: Scene) -> list[Any]:
+    """When the cells of each route were last compared with its rows."""
+    return [cell.get("asOf") for cell in scene.rows(scene.names.control) if cell["kind"] == {"S": "counted"}]
+
+
 # Repair ---------------------------------------------------------------------------------------------------------------------
 def truth(*rows: Row) -> CounterTally:
     tally = CounterTally()
@@ -253,13 +259,13 @@ def truth(*rows: Row) -> CounterTally:
 def test_a_repair_sets_every_wrong_cell_right(scene: Scene, counters: Counters) -> None:
     right, wrong, missing = row("p1"), row("p2", stage="stamp", error=failure()), row("p3", stage="stamp", error=failure(group="g2"))
     counters.add(new(right, wrong, row("never", "delivered")))
-    assert counters.as_of("parcels") is None
+    assert compared_at(scene) == [None]
     assert counters.replace("parcels", truth(right, missing), NOW) == 3
     assert counted(counters) == {("weigh", "QUEUED", HERE): 1, ("stamp", "QUEUED", HERE): 1}
     assert {(group.group, group.now, group.total) for group in counters.groups("parcels")} == {("g1", 0, 1), ("g2", 1, 1)}
-    assert counters.as_of("parcels") == NOW
+    assert compared_at(scene) == [{"S": iso(NOW)}]
     assert counters.replace("parcels", truth(right, missing), NOW + 1) == 0
-    assert counters.as_of("parcels") == NOW + 1
+    assert compared_at(scene) == [{"S": iso(NOW + 1)}]
     assert not [cell for cell in scene.rows(scene.names.control) if cell.get("n") == {"N": "0"} and cell["kind"]["S"].startswith("count")]
 
 

@@ -59,13 +59,8 @@ class RepairRun(Struct, frozen=True):
 class Progress(Struct, frozen=True):
     """Progress of a run."""
 
-    route: str
     started: int
-    rows: int = 0
-    mended: dict[str, int] = {}
-    left: dict[str, int] = {}
-    examples: list[str] = []
-    """Some of the rows left for an operator, by key, with the reason."""
+    found: Findings = field(default_factory=Findings)
     done: bool = False
     next_at: int | None = None
     """When to call again, to keep the pace. None: the run is finished, and the next call begins another."""
@@ -73,9 +68,9 @@ class Progress(Struct, frozen=True):
     """Why this call did nothing."""
 
     def __str__(self) -> str:
-        mended = ", ".join(f"{n:,} {kind}" for kind, n in sorted(self.mended.items())) or "nothing to repair"
-        left = "".join(f"; {n:,} {kind}, left for an operator" for kind, n in sorted(self.left.items()))
-        return f"{self.rows:,} rows {'read' if self.done else 'so far'}: {mended}{left}"
+        mended = ", ".join(f"{n:,} {kind}" for kind, n in sorted(self.found.mended.items())) or "nothing to repair"
+        left = "".join(f"; {n:,} {kind}, left for an operator" for kind, n in sorted(self.found.left.items()))
+        return f"{self.found.rows:,} rows {'read' if self.done else 'so far'}: {mended}{left}"
 
 
 class Repair:
@@ -86,10 +81,8 @@ class Repair:
     would be counted twice and stay wrong until the next run.
     """
 
-    def __init__(
-        self, store: AwsStore, route: str, plan: Plan, jitter: Callable[[], float], *, pace: float = PACE, page: int = PAGE
-    ) -> None:
-        self._store, self._route, self._plan, self._jitter = store, route, plan, jitter
+    def __init__(self, store: AwsStore, plan: Plan, jitter: Callable[[], float], *, pace: float = PACE, page: int = PAGE) -> None:
+        self._store, self._route, self._plan, self._jitter = store, plan.name, plan, jitter
         self._pace, self._page = pace, page
         self._holder = secrets.token_urlsafe(9)
         self._run: RepairRun | None = None
@@ -102,7 +95,7 @@ class Repair:
         if document is None:
             return True
         run = convert(document.value, RepairRun)
-        return run.finished is None or not 0 <= now - run.started < EVERY_MS or self._gap() is not None
+        return run.finished is None or not 0 <= now - run.started < EVERY_MS or self.urgent()
 
     def urgent(self) -> bool:
         """Whether stream records were lost unread."""
@@ -118,7 +111,7 @@ class Repair:
             raise RouteChanged(f"route {self._route!r} was just changed or is newer in the ledger; this process stands by")
         run = self._hold(now)
         if run is None:
-            return Progress(self._route, now, next_at=now + LEASE_MS, standing_by="another process is repairing it")
+            return Progress(now, next_at=now + LEASE_MS, standing_by="another process is repairing it")
         if now < run.next_at:
             return self._progress(run, "waiting: the scan keeps to its pace")
         try:
@@ -127,13 +120,10 @@ class Repair:
             # The run's blob is missing: begin again.
             next_run = replace(self._begin(now), holder=self._holder, until=now + LEASE_MS)
         else:
-            next_run = (
-                self._finish(run, snapshot, CounterTally.from_json(tally), now)
-                if run.scanned
-                else self._read_page(run, CounterTally.from_json(tally), now)
-            )
+            read = CounterTally.from_json(tally)
+            next_run = self._finish(run, snapshot, read, now) if run.scanned else self._read_page(run, read, now)
         if not self._save(next_run):
-            return Progress(self._route, run.started, next_at=now + LEASE_MS, standing_by="another process has taken over this run")
+            return Progress(run.started, next_at=now + LEASE_MS, standing_by="another process has taken over this run")
         self._remove_blob(run.tally, next_run.tally)
         if next_run.finished is not None:
             self._remove_blob(run.snapshot, None)
@@ -225,9 +215,5 @@ class Repair:
             self._store.values.remove({"old": old})
 
     def _progress(self, run: RepairRun, standing_by: str | None = None) -> Progress:
-        found = run.found
         done = run.finished is not None
-        next_at = None if done else run.next_at
-        return Progress(
-            self._route, run.started, found.rows, found.mended, found.left, found.examples, done, next_at, standing_by=standing_by
-        )
+        return Progress(run.started, run.found, done, None if done else run.next_at, standing_by)

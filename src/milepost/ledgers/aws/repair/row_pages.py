@@ -45,6 +45,7 @@ class Findings(Struct):
     left: dict[str, int] = field(default_factory=dict)
     """Left for an operator, by kind: unknown stage, set aside."""
     examples: list[str] = field(default_factory=list)
+    """Some of the rows left for an operator, by key, with the reason."""
 
     def mend(self, kind: str, n: int = 1) -> None:
         if n:

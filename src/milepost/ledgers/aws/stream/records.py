@@ -48,18 +48,8 @@ class Stream:
 
     def __init__(self, requests: Requests, control: Control, route: str, table: str, holder: str) -> None:
         self._requests = requests
-        self._shards = Shards(requests, control, route, table, holder)
+        self.shards = Shards(requests, control, route, table, holder)
         self.route = route
-
-    @property
-    def held(self) -> list[str]:
-        """The shards that this poller holds."""
-        return list(self._shards.held)
-
-    @property
-    def maybe_unread(self) -> bool:
-        """Whether records may be unread because the reader of a shard may be dead while its lease still runs."""
-        return self._shards.maybe_unread
 
     def poll(self, handle: Handle, now: int) -> int:
         """Read one page of each held shard and pass it to `handle` in batches; returns how many records were handled.
@@ -69,28 +59,24 @@ class Stream:
         errors: list[Exception] = []
         done = 0
         try:
-            self._shards.refresh(now)
+            self.shards.refresh(now)
         except Exception as error:
             errors.append(error)
-        for held in list(self._shards.held.values()):
+        for held in list(self.shards.held.values()):
             try:
                 done += self._read_on(held, handle, now)
             except Exception as error:
                 errors.append(error)
                 if isinstance(error, LedgerMissing):
-                    self._shards.refresh_soon()
+                    self.shards.refresh_soon()
         if errors:
             for other in errors[1:]:
                 errors[0].add_note(f"and {type(other).__name__}: {other}")
             raise errors[0]
         return done
 
-    def leave(self, now: int) -> None:
-        """Stop reading; other pollers can take the shards over at once."""
-        self._shards.leave(now)
-
     def _read_on(self, held: HeldShard, handle: Handle, now: int) -> int:
-        if now >= held.place.until - LEASE_MS // 2 and not self._shards.keep(held, now, held.place.seq):
+        if now >= held.place.until - LEASE_MS // 2 and not self.shards.keep(held, now, held.place.seq):
             return 0
         page = self._page(held, now)
         if page is None:
@@ -106,14 +92,14 @@ class Stream:
             good = len(batch) if again is None else [record.seq for record in batch].index(again)
             done += good
             # No longer ours: the new poller reads from the last saved position, so read no further here.
-            if good and not self._shards.keep(held, now, batch[good - 1].seq):
+            if good and not self.shards.keep(held, now, batch[good - 1].seq):
                 return done
             if again is not None:
                 return done
         held.again = held.again and not records
         held.iterator = page.get("NextShardIterator")
         if held.iterator is None:
-            self._shards.finish(held, now)
+            self.shards.finish(held, now)
         return done
 
     def _page(self, held: HeldShard, now: int) -> dict[str, Any] | None:
@@ -135,15 +121,15 @@ class Stream:
                     continue
                 else:
                     raise
-            self._shards.note_lost([held.shard], now)
-            if not self._shards.keep(held, now, None):
+            self.shards.note_lost([held.shard], now)
+            if not self.shards.keep(held, now, None):
                 return None
 
     def _iterator(self, held: HeldShard) -> str:
         place = {"ShardIteratorType": "TRIM_HORIZON"}
         if held.place.seq is not None:
             place = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": held.place.seq}
-        answer = self._requests.call("dynamodbstreams", "get_shard_iterator", StreamArn=self._shards.arn, ShardId=held.shard, **place)
+        answer = self._requests.call("dynamodbstreams", "get_shard_iterator", StreamArn=self.shards.arn, ShardId=held.shard, **place)
         iterator: str = answer["ShardIterator"]
         return iterator
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from milepost.core.errors import LedgerError
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.tables.documents import Control
+from milepost.ports.documents import Document
 
 LEASE_MS = 60_000
 LOOK_MS = 5_000
@@ -52,13 +53,6 @@ class HeldShard(Struct):
     """The next records may have been handled before: none was since the saved position was read."""
 
 
-class LostRecords(Struct, frozen=True):
-    """Records of these shards were lost unread, noticed at that time. The repair scan clears it (`clear_lost`)."""
-
-    shards: dict[str, int]
-    version: int
-
-
 def note_lost(control: Control, route: str, shards: list[str], now: int) -> None:
     """Record that changes of these shards were not carried out: the route's next repair scan begins at once."""
     while True:
@@ -68,10 +62,11 @@ def note_lost(control: Control, route: str, shards: list[str], now: int) -> None
             return
 
 
-def lost_records(control: Control, route: str) -> LostRecords | None:
-    """Records that were lost unread and are not repaired yet; None: there are none."""
+def lost_records(control: Control, route: str) -> Document | None:
+    """Shards whose records were lost unread and are not repaired yet, with the time at which that was noticed; None: there are none. The
+    repair scan clears the document (`clear_lost`)."""
     document = control.get(GAP, route)
-    return LostRecords(document.value, document.version) if document and document.value else None
+    return document if document and document.value else None
 
 
 def clear_lost(control: Control, route: str, version: int) -> None:

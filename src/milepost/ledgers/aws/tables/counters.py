@@ -1,7 +1,7 @@
 """Maintained counters in the control table: items per route, stage, status and hour, and groups of similar errors.
 
 They are updated from row changes; only the repair counts the rows afresh. A batch of changes that is counted twice, or not at
-all, leaves them wrong until then: `as_of` says when they were last known to be correct.
+all, leaves them wrong until then: `asOf` on the row of the route says when they were last known to be correct.
 """
 
 from __future__ import annotations
@@ -195,12 +195,6 @@ class Counters:
                 now = max(0, _number(image))
                 groups.append(Group(route, stage, group, seen.category, seen.sample, now, seen.total, seen.first_at, seen.last_at))
         return groups
-
-    def as_of(self, route: str) -> int | None:
-        """When the route's cells were last compared with its rows; None: never."""
-        found = self._requests.call("dynamodb", "get_item", TableName=self._table, Key=_cell_key((COUNTED, route)), ConsistentRead=True)
-        image = found.get("Item", {})
-        return ms(image["asOf"]["S"]) if "asOf" in image else None
 
     def _routes(self) -> list[str]:
         return [image["name"]["S"] for image in self._cells(COUNTED)]
