@@ -22,7 +22,6 @@ class Price(Struct, frozen=True):
     """Dollars for a number of units."""
 
     dollars: float
-    unit: str
     per: int = 1
 
     def of(self, quantity: float) -> float:
@@ -30,90 +29,67 @@ class Price(Struct, frozen=True):
 
 
 class Prices(Struct, frozen=True, kw_only=True):
-    """One region's prices."""
+    """One region's prices; those with a default are the same in all of these regions."""
 
     writes: Price
-    """On-demand, up to 1 KB each; an index's share is charged like the table's."""
+    """Write request units: on-demand, up to 1 KB each; an index's share is charged like the table's."""
     reads: Price
-    """On-demand, up to 4 KB each, read consistently."""
+    """Read request units: on-demand, up to 4 KB each, read consistently."""
     stream_reads: Price
     """GetRecords by our own processes; Lambda's are free."""
     stored: Price
+    """GB-months."""
     recovery: Price
-    """Point-in-time recovery, per stored GB."""
-    queue_requests: Price
+    """Point-in-time recovery, GB-months."""
+    queue_requests: Price = Price(0.40, MILLION)
     """Standard queues; each 64 KB of a request counts as one."""
-    publishes: Price
+    publishes: Price = Price(0.50, MILLION)
     """Standard topics; each 64 KB of a request counts as one."""
-    deliveries: Price
+    deliveries: Price = Price(0.0, MILLION)
     """From a topic to a queue."""
     api_requests: Price
     """HTTP APIs of API Gateway, the first 300 million a month; each 512 KB of a request counts as one."""
-    data_out: Price
-    """From AWS to the internet, the first 10 TB a month."""
-    calls: Price
+    data_out: Price = Price(0.09)
+    """GB from AWS to the internet, the first 10 TB a month."""
+    calls: Price = Price(0.20, MILLION)
     """Lambda's requests."""
-    compute: Price
-    """Lambda on arm64."""
+    compute: Price = Price(0.0000133334)
+    """GB-seconds of Lambda on arm64."""
     blob_puts: Price
     blob_gets: Price
     blob_stored: Price
-    metrics: Price
-    alarms: Price
+    """GB-months."""
+    metrics: Price = Price(0.30)
+    """A month, as for alarms."""
+    alarms: Price = Price(0.10)
     logs: Price
-
-
-def _prices(
-    *,
-    writes: float,
-    reads: float,
-    streams: float,
-    stored: float,
-    recovery: float,
-    api: float,
-    put: float,
-    get: float,
-    blobs: float,
-    logs: float,
-) -> Prices:
-    """Prices of a region; arguments are those that differ between regions."""
-    return Prices(
-        writes=Price(writes, "write request unit", MILLION),
-        reads=Price(reads, "read request unit", MILLION),
-        stream_reads=Price(streams, "stream read request unit", 100_000),
-        stored=Price(stored, "GB-month"),
-        recovery=Price(recovery, "GB-month"),
-        queue_requests=Price(0.40, "request", MILLION),
-        publishes=Price(0.50, "request", MILLION),
-        deliveries=Price(0.0, "delivery", MILLION),
-        api_requests=Price(api, "request", MILLION),
-        data_out=Price(0.09, "GB"),
-        calls=Price(0.20, "call", MILLION),
-        compute=Price(0.0000133334, "GB-second"),
-        blob_puts=Price(put, "request", 1000),
-        blob_gets=Price(get, "request", 1000),
-        blob_stored=Price(blobs, "GB-month"),
-        metrics=Price(0.30, "metric a month"),
-        alarms=Price(0.10, "alarm a month"),
-        logs=Price(logs, "GB"),
-    )
+    """GB."""
 
 
 REGIONS: dict[str, Prices] = {
-    "us-east-1": _prices(
-        writes=0.625, reads=0.125, streams=0.02, stored=0.25, recovery=0.20, api=1.00, put=0.005, get=0.0004, blobs=0.023, logs=0.50
+    "us-east-1": Prices(
+        writes=Price(0.625, MILLION),
+        reads=Price(0.125, MILLION),
+        stream_reads=Price(0.02, 100_000),
+        stored=Price(0.25),
+        recovery=Price(0.20),
+        api_requests=Price(1.00, MILLION),
+        blob_puts=Price(0.005, 1000),
+        blob_gets=Price(0.0004, 1000),
+        blob_stored=Price(0.023),
+        logs=Price(0.50),
     ),
-    "eu-west-2": _prices(
-        writes=0.7423,
-        reads=0.1485,
-        streams=0.0238,
-        stored=0.29715,
-        recovery=0.23772,
-        api=1.16,
-        put=0.0053,
-        get=0.00042,
-        blobs=0.024,
-        logs=0.5985,
+    "eu-west-2": Prices(
+        writes=Price(0.7423, MILLION),
+        reads=Price(0.1485, MILLION),
+        stream_reads=Price(0.0238, 100_000),
+        stored=Price(0.29715),
+        recovery=Price(0.23772),
+        api_requests=Price(1.16, MILLION),
+        blob_puts=Price(0.0053, 1000),
+        blob_gets=Price(0.00042, 1000),
+        blob_stored=Price(0.024),
+        logs=Price(0.5985),
     ),
 }
 
