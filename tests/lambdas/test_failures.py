@@ -308,7 +308,7 @@ def test_a_topic_that_takes_nothing_fails_no_record(deploy: Deploy) -> None:
     one = deploy()
     one.submit("a", "b")
     faults = Faults()
-    faults.attach(one.opened.event_relays()[0]._subscriber._client)
+    faults.attach(one.opened.event_relays[0]._subscriber._client)
     faults.plan("PublishBatch", "500", times=50)
     one.run()
     assert one.all_at("COMPLETED")

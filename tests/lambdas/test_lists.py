@@ -131,7 +131,7 @@ def test_a_list_that_is_replaced_while_it_is_read_is_left_to_its_successor(
 ) -> None:
     monkeypatch.setattr(objects, "PART", 1000)
     event = bucket.put("lists/parcels/long.txt", b"".join(b"part-%05d\n" % n for n in range(500)))
-    source = objects.Objects(one.store.requests).open(bucket.name, "lists/parcels/long.txt")
+    source = objects.Object(one.store.requests, bucket.name, "lists/parcels/long.txt")
     assert source.read(100)
     bucket.put("lists/parcels/long.txt", b"a\n" * 2000)
     with pytest.raises(objects.ObjectGone, match="replaced"):

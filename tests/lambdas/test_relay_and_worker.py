@@ -149,7 +149,7 @@ def test_a_topic_that_takes_nothing_hinders_no_follow_up_item(deploy: Deploy) ->
     one.module.refused.clear()
     one.submit("a")
     faults = Faults()
-    faults.attach(one.opened.event_relays()[0]._subscriber._client)
+    faults.attach(one.opened.event_relays[0]._subscriber._client)
     faults.plan("PublishBatch", "500", times=50)
     one.run()
     assert one.opened.ledger.get([("reviews", "a")])[0] is not None

@@ -10,7 +10,7 @@ from milepost.lambdas.start import LambdaContext, Opened, log
 def deliver(ready: Opened, call: LambdaContext, reserve_ms: int) -> str | None:
     """Deliver to the topic, then to subscribers that make follow-up items, page by page while time is left. None: nothing is left to
     deliver; else why something may be."""
-    waits = [f"{relay.name}: {reason}" for relay in ready.event_relays() if (reason := _deliver(relay, call, reserve_ms)) is not None]
+    waits = [f"{relay.name}: {reason}" for relay in ready.event_relays if (reason := _deliver(relay, call, reserve_ms)) is not None]
     return "; ".join(waits) or None
 
 

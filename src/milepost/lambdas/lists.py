@@ -15,7 +15,7 @@ from msgspec import Struct
 from milepost.core.errors import LedgerError, MilepostError, UsageError
 from milepost.engine.lists.reconcile import ListReport, take_in_list
 from milepost.engine.lists.source import Source
-from milepost.lambdas.objects import Object, ObjectGone, Objects
+from milepost.lambdas.objects import Object, ObjectGone, read_json, write_json
 from milepost.lambdas.start import LambdaContext, Opened, log, logged, opened
 from milepost.lambdas.traces import Trace, traced
 
@@ -40,9 +40,8 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, str]:
     the items taken in so far are known keys by then."""
     with logged(context), traced(context) as trace:
         ready = opened()
-        objects = Objects(ready.store.requests)
         done = {
-            unquote_plus(record["s3"]["object"]["key"]): _take_in(ready, objects, context, trace, record["s3"])
+            unquote_plus(record["s3"]["object"]["key"]): _take_in(ready, context, trace, record["s3"])
             for record in event.get("Records", ())
         }
         trace.note(done=done)
@@ -61,8 +60,8 @@ def place_of(key: str) -> ListObject:
     return ListObject(route, "/".join(rest[no_header:]), full, no_header)
 
 
-def _take_in(ready: Opened, objects: Objects, call: LambdaContext, trace: Trace, entry: Mapping[str, Any]) -> str:
-    bucket, key = entry["bucket"]["name"], unquote_plus(entry["object"]["key"])
+def _take_in(ready: Opened, call: LambdaContext, trace: Trace, entry: Mapping[str, Any]) -> str:
+    requests, bucket, key = ready.store.requests, entry["bucket"]["name"], unquote_plus(entry["object"]["key"])
     if key.endswith("/"):
         return "a folder"
     event = {"bucket": bucket, "key": key, "sequencer": entry["object"].get("sequencer", "")}
@@ -71,11 +70,10 @@ def _take_in(ready: Opened, objects: Objects, call: LambdaContext, trace: Trace,
         place = place_of(key)
         if place.route in ready.ctx.plans:
             trace.annotate(route=place.route)
-        before = objects.read_json(bucket, report)
+        before = read_json(requests, bucket, report)
         if before is not None and before.get("event") == event:
             return "taken in before"  # S3 may deliver an event twice
-        body = objects.open(bucket, key)
-        taken = _submit(ready, call, place, body)
+        taken = _submit(ready, call, place, Object(requests, bucket, key))
     except ObjectGone as error:
         # It was removed or replaced on purpose; a new object has its own event.
         log.warning("%s", error)
@@ -84,10 +82,10 @@ def _take_in(ready: Opened, objects: Objects, call: LambdaContext, trace: Trace,
         log.error("quarantined the list %s: %s", key, error)
         ready.store.queues.set_aside("list", event, str(error))
         with suppress(LedgerError):
-            objects.write_json(bucket, report, {"event": event, "error": str(error)})
+            write_json(requests, bucket, report, {"event": event, "error": str(error)})
         return str(error)
     log.info("list taken in", extra={"list": key, "id": taken.id, "lines": taken.lines, **taken.counts})
-    objects.write_json(bucket, report, {"event": event, **msgspec.to_builtins(taken)})
+    write_json(requests, bucket, report, {"event": event, **msgspec.to_builtins(taken)})
     return taken.id
 
 
@@ -101,11 +99,10 @@ def _submit(ready: Opened, call: LambdaContext, place: ListObject, body: Object)
                 f"'milepost submit {place.route} FILE' takes lists of any length"
             )
 
-    source = Source(body, body.name, body.size)
     return take_in_list(
         ready.ctx,
         place.route,
-        source,
+        Source(body, body.name, body.size),
         place.title,
         full=place.full,
         no_header=place.no_header,

@@ -14,27 +14,19 @@ NAMESPACE = "Milepost"
 HOUR_MS = 3_600_000
 
 
-def stage_figures(plan: Plan, counts: list[Count], now: int) -> dict[str, tuple[int, int]]:
-    """The number of items at each stage, and the least possible age of the oldest in seconds. Counters know only the hour, so an alarm
-    may be an hour late but is never false."""
-    figures: dict[str, tuple[int, int]] = {}
+def report_stages(prefix: str, plan: Plan, counts: list[Count], missing: Mapping[str, int], now: int) -> None:
+    """Report, by stage, its items, the least possible age of the oldest, and the number of items without a message in their queue
+    (`missing`). Counters know only the hour, so an alarm on the age may be an hour late but is never false."""
     for stage in plan.stages:
         live = [count for count in counts if count.stage == stage.name and count.status in LIVE and count.n > 0]
         ages = [now - min(now, (count.hour + 1) * HOUR_MS) for count in live]
-        figures[stage.name] = sum(count.n for count in live), max(ages, default=0) // 1000
-    return figures
-
-
-def report_stages(prefix: str, plan: Plan, counts: list[Count], missing: Mapping[str, int], now: int) -> None:
-    """Report, by stage, its items, the age of the oldest, and the number of items without a message in their queue (`missing`)."""
-    for stage, (items, age_s) in stage_figures(plan, counts, now).items():
         metrics = EphemeralMetrics(namespace=NAMESPACE)
-        for name, value in (("Prefix", prefix), ("Route", plan.name), ("Stage", stage)):
+        for name, value in (("Prefix", prefix), ("Route", plan.name), ("Stage", stage.name)):
             metrics.add_dimension(name, value)
-        metrics.add_metric("Items", MetricUnit.Count, items)
-        metrics.add_metric("OldestAge", MetricUnit.Seconds, age_s)
-        if not plan.by_name[stage].external:
-            metrics.add_metric("MissingCalls", MetricUnit.Count, missing.get(stage, 0))
+        metrics.add_metric("Items", MetricUnit.Count, sum(count.n for count in live))
+        metrics.add_metric("OldestAge", MetricUnit.Seconds, max(ages, default=0) // 1000)
+        if not stage.external:
+            metrics.add_metric("MissingCalls", MetricUnit.Count, missing.get(stage.name, 0))
         metrics.flush_metrics()
 
 

@@ -17,31 +17,25 @@ class ObjectGone(MilepostError):
     """The object was removed or replaced."""
 
 
-class Objects:
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
+def read_json(requests: Requests, bucket: str, key: str) -> dict[str, Any] | None:
+    try:
+        answer = requests.call("s3", "get_object", Bucket=bucket, Key=key)
+    except (LedgerMissing, AwsRefused) as error:
+        if isinstance(error, AwsRefused) and error.code not in ("NoSuchKey", "404"):
+            raise
+        return None
+    found: dict[str, Any] = msgspec.json.decode(answer["Body"].read())
+    return found
 
-    def open(self, bucket: str, key: str) -> Object:
-        """The present object, from its beginning; ObjectGone if there is none."""
-        return Object(self._requests, bucket, key)
 
-    def read_json(self, bucket: str, key: str) -> dict[str, Any] | None:
-        try:
-            answer = self._requests.call("s3", "get_object", Bucket=bucket, Key=key)
-        except (LedgerMissing, AwsRefused) as error:
-            if isinstance(error, AwsRefused) and error.code not in ("NoSuchKey", "404"):
-                raise
-            return None
-        found: dict[str, Any] = msgspec.json.decode(answer["Body"].read())
-        return found
-
-    def write_json(self, bucket: str, key: str, value: Mapping[str, Any]) -> None:
-        body = msgspec.json.format(msgspec.json.encode(value), indent=2)
-        self._requests.call("s3", "put_object", Bucket=bucket, Key=key, Body=body, ContentType="application/json")
+def write_json(requests: Requests, bucket: str, key: str, value: Mapping[str, Any]) -> None:
+    body = msgspec.json.format(msgspec.json.encode(value), indent=2)
+    requests.call("s3", "put_object", Bucket=bucket, Key=key, Body=body, ContentType="application/json")
 
 
 class Object:
-    """One object while it is read: the same version to its end, even if it is replaced in the meantime."""
+    """One object while it is read, from its beginning: the same version to its end, even if it is replaced in the meantime. ObjectGone if
+    there is none."""
 
     def __init__(self, requests: Requests, bucket: str, key: str) -> None:
         self._requests, self._place = requests, {"Bucket": bucket, "Key": key}

@@ -67,7 +67,7 @@ def _handle(event: Mapping[str, Any], call: LambdaContext, trace: Trace) -> tupl
     finish(ready.store, ended, ready.ctx.clock.now())
     deliver(ready, call, reserve)
     with suppress(LedgerError):
-        ready.beat(call, "stream", *(relay.name for relay in ready.event_relays()))
+        ready.beat(call, "stream", *(relay.name for relay in ready.event_relays))
     return records, ended
 
 

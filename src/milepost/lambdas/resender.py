@@ -89,7 +89,7 @@ def _steps(parts: ResenderParts, call: LambdaContext, repair: bool) -> dict[str,
         "undelivered": lambda: deliver(ready, call, ends),
         "daily head": lambda: _continue_head(parts.heads, left),
         "measured": lambda: _measure(ready),
-        "alive": lambda: ready.beat(call, "resender", "sweeper", *(relay.name for relay in ready.event_relays())),
+        "alive": lambda: ready.beat(call, "resender", "sweeper", *(relay.name for relay in ready.event_relays)),
         "repaired": lambda: {name: str(_repair(one, ready, left, repair) or "not due") for name, one in parts.repairs.items()},
     }
 

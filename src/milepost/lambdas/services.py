@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from milepost.application.installation import AppService, services
+from milepost.application.installation import services
 from milepost.core.errors import MilepostError
-from milepost.engine.alerts.watch import AlertWatch
 from milepost.lambdas.start import LambdaContext, log, logged, opened
 from milepost.lambdas.traces import traced
 
@@ -19,16 +18,11 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
         ready = opened()
         wanted = event.get("service")
         found = [one for one in services(ready.ctx, ready.applications, per_process=False) if wanted in (None, one.name)]
-        failed = run_once(found)
+        for one in found:
+            one.turn()
+        failed = [one.name for one in found if one.failed]
         ready.beat(context, *(one.name for one in found if one.name not in failed))
         if failed:
             raise MilepostError(f"these services failed; the log says why: {', '.join(failed)}")
         log.info("services", extra={"ran": [one.name for one in found]})
         return {"ran": [one.name for one in found]}
-
-
-def run_once(found: Sequence[AppService | AlertWatch]) -> list[str]:
-    """Give each service a turn; the names of those that failed."""
-    for one in found:
-        one.turn()
-    return [one.name for one in found if one.failed]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -59,7 +60,6 @@ class Opened:
         self.holder = who()
         self._started_at = ctx.clock.now()
         self._beaten_at: dict[str, int] = {}
-        self._event_relays: list[EventRelay] = []
         self._parts: dict[tuple[Any, ...], Any] = {}
 
     @property
@@ -82,18 +82,15 @@ class Opened:
                 log.exception("a part of the function could not be closed")
         self.ledger.close()
 
+    @cached_property
     def event_relays(self) -> list[EventRelay]:
         """One relay for the deployment's topic, and one for each route whose completed items have follow-up items."""
-        if not self._event_relays:
-            subscribers: list[Subscriber] = [self._topic(), *follow_ups(self.ctx, self.ctx.plans)]
-            self._event_relays = [EventRelay(self.ctx, subscriber, self.holder) for subscriber in subscribers]
-        return self._event_relays
-
-    def _topic(self) -> Subscriber:
         from milepost.subscribers.topic import Topic
 
         # External stages get their offers by their queues.
-        return Topic(_required("MILEPOST_TOPIC"), endpoint=self.store.requests.endpoint, offers=False)
+        topic = Topic(_required("MILEPOST_TOPIC"), endpoint=self.store.requests.endpoint, offers=False)
+        subscribers: list[Subscriber] = [topic, *follow_ups(self.ctx, self.ctx.plans)]
+        return [EventRelay(self.ctx, subscriber, self.holder) for subscriber in subscribers]
 
     def beat(self, call: LambdaContext, *roles: str) -> None:
         """Write a heartbeat under the function's name, for `milepost doctor`, after its work. All its containers share the document."""
