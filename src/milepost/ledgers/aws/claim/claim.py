@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -58,6 +58,102 @@ class MessageVerdict(Struct):
     """The row cannot be read or written: the failure was counted on the item, or the row is in quarantine."""
 
 
+class ItemClaims:
+    """Claims the items of one request's messages, one conditional update each, and gives a verdict on each message."""
+
+    def __init__(self, store: AwsStore, ask: ClaimRequest, layout: Layout, messages: Sequence[SqsMessage], now: int, jitter: float) -> None:
+        self._store, self._ask, self._layout, self._now, self._jitter = store, ask, layout, now, jitter
+        # An item that two workers were lost with is always claimed, also at a stage that only checks.
+        self._only_checks = not ask.plan.by_name[ask.stage].claims and not ask.fragile
+        checked = [message.body["key"] for message in messages if message.received <= MOST_LOOKS] if self._only_checks else []
+        self._checked = store.images(layout.route, checked)
+        """The rows to check without a claim, read together."""
+
+    def verdict(self, message: SqsMessage) -> MessageVerdict:
+        """Process one message. A row that cannot be read, decided or written does not affect other items."""
+        try:
+            return self._claim(message)
+        except Exception as error:
+            if not concerns_one_row(error):
+                raise
+            return self._refuse(message, error)
+
+    def _refuse(self, message: SqsMessage, error: Exception) -> MessageVerdict:
+        """Count the failure on the row, in a form that fits; if even that cannot be written, put the row into quarantine."""
+        store, ask, layout, now = self._store, self._ask, self._layout, self._now
+        stage, key = ask.plan.by_name[ask.stage], message.body["key"]
+        image = store.images(layout.route, [key]).get(key)
+        reason = str(error) if isinstance(error, LedgerError) else why_unreadable(error, image, layout)
+        item = None if image is None else item_or_refused(store, layout, image)
+        row = item.row if item is not None else None
+        if row is not None and (row.terminal or row.stage != ask.stage or row.lease not in (None, ask.lease.token)):
+            return MessageVerdict(message)
+        answer: Conflict | Refused | None = item if isinstance(item, Refused) else Refused(reason, key)
+        if row is not None:
+            damaged = isinstance(item, Refused)
+            change = unreadable(row, stage, reason, now) if damaged else unstorable(row, stage, reason, now, self._jitter)
+            answer = apply(store, [change], now, {ask.plan.name: ask.plan.version})[0]
+            if answer is None:
+                return MessageVerdict(message, moved=True, refused=Refused(reason, key, row))
+        if isinstance(answer, Conflict):
+            return MessageVerdict(message, later_ms=SOON_MS)
+        if image is not None:
+            quarantine_row(store, layout, image, f"it cannot be claimed: {reason}", now)
+        return MessageVerdict(message, refused=Refused(reason, key, row))
+
+    def _claim(self, message: SqsMessage) -> MessageVerdict:
+        """Try the plain claim first; if its condition fails, decide on the row that DynamoDB returns."""
+        store, layout, key = self._store, self._layout, message.body["key"]
+        if key in self._checked:
+            return self._decide(message, self._checked[key])
+        if self._ask.fragile:
+            image = store.images(layout.route, [key]).get(key)
+            return MessageVerdict(message) if image is None else self._decide(message, image)
+        claim = _plain_claim(self._ask, layout, key, self._now)
+        try:
+            answer = store.requests.call("dynamodb", "update_item", **claim, ReturnValues="ALL_NEW")
+        except ConditionFailed as failed:
+            return MessageVerdict(message) if failed.image is None else self._decide(message, failed.image)
+        return MessageVerdict(message, item_of(answer["Attributes"], layout, store.values, message))
+
+    def _decide(self, message: SqsMessage, image: Image) -> MessageVerdict:
+        store, ask, plan, now = self._store, self._ask, self._ask.plan, self._now
+        if not is_ours(image):
+            return MessageVerdict(message, later_ms=SOON_MS)
+        item = item_of(image, self._layout, store.values, message)
+        row = item.row
+        if row.lease == ask.lease.token:
+            return MessageVerdict(message, item)  # our own claim, whose answer was lost
+        if row.terminal:
+            return MessageVerdict(message)
+        if row.lease is not None:
+            # The write that ends this lease may come after the message for the next stage.
+            return MessageVerdict(message, later_ms=SOON_MS if _version_in(message) > row.version else None)
+        if row.stage != ask.stage:
+            ahead = plan.position.get(row.stage, len(plan.stages)) < plan.position[ask.stage]
+            # The item has not reached this stage: the write that brings it here may come after the message.
+            return MessageVerdict(message, later_ms=SOON_MS if ahead else None)
+        if fragile(row) is not ask.fragile:
+            return MessageVerdict(message, fragile=fragile(row), later_ms=None if fragile(row) else 0)
+        change = look(item, plan, now, self._jitter, ask.lease, called=True)
+        if change is None:
+            if _version_in(message) > row.version:
+                return MessageVerdict(message, later_ms=SOON_MS)  # the write that makes it ready may come after the message
+            early = (row.look_at or now) - now
+            return MessageVerdict(message, later_ms=early if 0 < early <= store.settings.longest_delay_s * 1000 else None)
+        if change.line is None and change.after.lease == ask.lease.token and self._only_checks and message.received <= MOST_LOOKS:
+            # Nothing is written: the outcome of a check is valid only for the present row (see `engine.work.settle`).
+            return MessageVerdict(message, Item(replace(row, holder=ask.lease.holder, claimed_at=now), item.content, message))
+        answer = apply(store, [change], now, {plan.name: plan.version})[0]
+        if isinstance(answer, Refused):
+            return self._refuse(message, LedgerDamaged(answer.reason))
+        if answer is not None:
+            return MessageVerdict(message, later_ms=SOON_MS)
+        if change.after.lease != ask.lease.token:
+            return MessageVerdict(message, moved=True)
+        return MessageVerdict(message, Item(change.after, item.content, message))
+
+
 class MessageClaims:
     """Answers claim requests. Messages of fragile items are kept until a request for fragile items comes, or returned to the queue."""
 
@@ -100,9 +196,8 @@ class MessageClaims:
         known = self._lanes.setdefault((route, ask.stage), set())
         known.update(lane_of(message) for message in messages)
         admitted = admission.admit(messages, known)
-        images = self._read_for_checks(ask, layout, admitted.chosen)
-        takes = [partial(self._claim_isolated, ask, layout, message, now, jitter, images) for message in admitted.chosen]
-        verdicts = store.requests.each(takes)
+        claims = ItemClaims(store, ask, layout, admitted.chosen, now, jitter)
+        verdicts = store.requests.each([partial(claims.verdict, message) for message in admitted.chosen])
         items = [verdict.item for verdict in verdicts if verdict.item is not None]
         try:
             admission.settle(items)
@@ -153,99 +248,6 @@ class MessageClaims:
         queues.delete(duplicates)
         return list(seen.values())
 
-    def _read_for_checks(self, ask: ClaimRequest, layout: Layout, messages: Sequence[SqsMessage]) -> dict[str, Image]:
-        """The rows to check without a claim, read together; empty if the stage's items are claimed."""
-        if not _only_checks(ask):
-            return {}
-        return self._store.images(layout.route, [message.body["key"] for message in messages if message.received <= MOST_LOOKS])
-
-    def _claim_isolated(
-        self, ask: ClaimRequest, layout: Layout, message: SqsMessage, now: int, jitter: float, images: Mapping[str, Image]
-    ) -> MessageVerdict:
-        """Process one message. A row that cannot be read, decided or written does not affect other items."""
-        try:
-            return self._claim_message(ask, layout, message, now, jitter, images)
-        except Exception as error:
-            if not concerns_one_row(error):
-                raise
-            return self._refuse(ask, layout, message, error, now, jitter)
-
-    def _refuse(self, ask: ClaimRequest, layout: Layout, message: SqsMessage, error: Exception, now: int, jitter: float) -> MessageVerdict:
-        """Count the failure on the row, in a form that fits; if even that cannot be written, put the row into quarantine."""
-        store, stage, key = self._store, ask.plan.by_name[ask.stage], message.body["key"]
-        image = store.images(layout.route, [key]).get(key)
-        reason = str(error) if isinstance(error, LedgerError) else why_unreadable(error, image, layout)
-        item = None if image is None else item_or_refused(store, layout, image)
-        row = item.row if item is not None else None
-        if row is not None and (row.terminal or row.stage != ask.stage or row.lease not in (None, ask.lease.token)):
-            return MessageVerdict(message)
-        answer: Conflict | Refused | None = item if isinstance(item, Refused) else Refused(reason, key)
-        if row is not None:
-            damaged = isinstance(item, Refused)
-            change = unreadable(row, stage, reason, now) if damaged else unstorable(row, stage, reason, now, jitter)
-            answer = apply(store, [change], now, {ask.plan.name: ask.plan.version})[0]
-            if answer is None:
-                return MessageVerdict(message, moved=True, refused=Refused(reason, key, row))
-        if isinstance(answer, Conflict):
-            return MessageVerdict(message, later_ms=SOON_MS)
-        if image is not None:
-            quarantine_row(store, layout, image, f"it cannot be claimed: {reason}", now)
-        return MessageVerdict(message, refused=Refused(reason, key, row))
-
-    def _claim_message(
-        self, ask: ClaimRequest, layout: Layout, message: SqsMessage, now: int, jitter: float, images: Mapping[str, Image]
-    ) -> MessageVerdict:
-        """One message: try the plain claim first; if its condition fails, decide on the row that DynamoDB returns. A row among `images`
-        is checked without a claim."""
-        key = message.body["key"]
-        if key in images:
-            return self._decide(ask, layout, message, images[key], now, jitter)
-        if ask.fragile:
-            image = self._store.images(layout.route, [key]).get(key)
-            return MessageVerdict(message) if image is None else self._decide(ask, layout, message, image, now, jitter)
-        try:
-            answer = self._store.requests.call("dynamodb", "update_item", **_claim(ask, layout, key, now), ReturnValues="ALL_NEW")
-        except ConditionFailed as failed:
-            return MessageVerdict(message) if failed.image is None else self._decide(ask, layout, message, failed.image, now, jitter)
-        return MessageVerdict(message, item_of(answer["Attributes"], layout, self._store.values, message))
-
-    def _decide(self, ask: ClaimRequest, layout: Layout, message: SqsMessage, image: Image, now: int, jitter: float) -> MessageVerdict:
-        store, plan = self._store, ask.plan
-        if not is_ours(image):
-            return MessageVerdict(message, later_ms=SOON_MS)
-        item = item_of(image, layout, store.values, message)
-        row = item.row
-        if row.lease == ask.lease.token:
-            return MessageVerdict(message, item)  # our own claim, whose answer was lost
-        if row.terminal:
-            return MessageVerdict(message)
-        if row.lease is not None:
-            # The write that ends this lease may come after the message for the next stage.
-            return MessageVerdict(message, later_ms=SOON_MS if _version_in(message) > row.version else None)
-        if row.stage != ask.stage:
-            ahead = plan.position.get(row.stage, len(plan.stages)) < plan.position[ask.stage]
-            # The item has not reached this stage: the write that brings it here may come after the message.
-            return MessageVerdict(message, later_ms=SOON_MS if ahead else None)
-        if fragile(row) is not ask.fragile:
-            return MessageVerdict(message, fragile=fragile(row), later_ms=None if fragile(row) else 0)
-        change = look(item, plan, now, jitter, ask.lease, called=True)
-        if change is None:
-            if _version_in(message) > row.version:
-                return MessageVerdict(message, later_ms=SOON_MS)  # the write that makes it ready may come after the message
-            early = (row.look_at or now) - now
-            return MessageVerdict(message, later_ms=early if 0 < early <= store.settings.longest_delay_s * 1000 else None)
-        if change.line is None and change.after.lease == ask.lease.token and _only_checks(ask) and message.received <= MOST_LOOKS:
-            # Nothing is written: the outcome of a check is valid only for the present row (see `engine.work.settle`).
-            return MessageVerdict(message, Item(replace(row, holder=ask.lease.holder, claimed_at=now), item.content, message))
-        answer = apply(store, [change], now, {plan.name: plan.version})[0]
-        if isinstance(answer, Refused):
-            return self._refuse(ask, layout, message, LedgerDamaged(answer.reason), now, jitter)
-        if answer is not None:
-            return MessageVerdict(message, later_ms=SOON_MS)
-        if change.after.lease != ask.lease.token:
-            return MessageVerdict(message, moved=True)
-        return MessageVerdict(message, Item(change.after, item.content, message))
-
     def _settle_messages(
         self,
         ask: ClaimRequest,
@@ -292,18 +294,13 @@ class MessageClaims:
         return [message for message, until in self._fragile_kept.get((ask.plan.name, ask.stage), ()) if until > now]
 
 
-def _only_checks(ask: ClaimRequest) -> bool:
-    """Whether the stage only checks without a claim. An item that two workers were lost with is always claimed."""
-    return not ask.plan.by_name[ask.stage].claims and not ask.fragile
-
-
 def _version_in(message: SqsMessage) -> int:
     """The version that the row must have for the message to be valid; 0: any."""
     version = message.body.get("version")
     return version if isinstance(version, int) else 0
 
 
-def _claim(ask: ClaimRequest, layout: Layout, key: str, now: int) -> dict[str, object]:
+def _plain_claim(ask: ClaimRequest, layout: Layout, key: str, now: int) -> dict[str, object]:
     """The plain claim (see `core.due.look`): ready, without a lease, and without a confirmation that must be decided first."""
     update, until = Update(layout, key), iso(ask.lease.until)
     update.set("status", {"S": Status.PROCESSING.value})

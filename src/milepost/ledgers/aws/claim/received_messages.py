@@ -13,10 +13,9 @@ from msgspec import Struct, field
 from milepost.core.errors import LedgerError
 from milepost.core.item import Item
 from milepost.ledgers.aws.claim.admission import StageAdmission
-from milepost.ledgers.aws.claim.claim import MOST_COPIES, SOON_MS, MessageClaims, MessageVerdict
+from milepost.ledgers.aws.claim.claim import MOST_COPIES, SOON_MS, ItemClaims, MessageClaims, MessageVerdict
 from milepost.ledgers.aws.queues.messages import SqsMessage, read
 from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ports.items import ClaimRequest
 
 
@@ -57,9 +56,8 @@ class FunctionMessages(MessageClaims):
         # Nothing else is claimed beside these, so no lane need leave room for another.
         admitted = admission.admit(self._distinct(ask, messages), set())
         answered = MessageResults(waiting=admitted.waiting)
-        images = self._read_for_checks(ask, layout, admitted.chosen)
-        tries = [partial(self._try, ask, layout, message, now, jitter, images) for message in admitted.chosen]
-        verdicts = store.requests.each(tries)
+        claims = ItemClaims(store, ask, layout, admitted.chosen, now, jitter)
+        verdicts = store.requests.each([partial(_verdict_if_possible, claims, message) for message in admitted.chosen])
         later: list[tuple[SqsMessage, int]] = []
         for message, verdict in zip(admitted.chosen, verdicts, strict=True):
             if verdict is None:
@@ -91,13 +89,12 @@ class FunctionMessages(MessageClaims):
         # A message that was delayed too often is not delayed again: it stays in its queue.
         return [message for message, _ in later if int(message.body.get("copies", 0)) >= MOST_COPIES]
 
-    def _try(
-        self, ask: ClaimRequest, layout: Layout, message: SqsMessage, now: int, jitter: float, images: Mapping[str, Image]
-    ) -> MessageVerdict | None:
-        try:
-            return self._claim_isolated(ask, layout, message, now, jitter, images)
-        except LedgerError:
-            return None
+
+def _verdict_if_possible(claims: ItemClaims, message: SqsMessage) -> MessageVerdict | None:
+    try:
+        return claims.verdict(message)
+    except LedgerError:
+        return None
 
 
 def from_event(event: Mapping[str, Any], store: AwsStore, url: str) -> list[SqsMessage]:
