@@ -107,10 +107,10 @@ def _events(record: dict[str, Any], agents: dict[str, str]) -> Iterator[str]:
         agent = line.by or "milepost"
         kind = "person" if line.version in acts and line.by else "software"
         agents[agent] = "person" if "person" in (kind, agents.get(agent)) else kind
-        linked = _linked("Object", ITEM, _item(record))
+        linked = _identifier("linkingObject", ITEM, _item(record))
         entry = ended_stages.get(line.version)
         if entry is not None:
-            linked += "".join(_linked("Object", FILE, _file(record, path)) for path in reported_files([entry]))
+            linked += "".join(_identifier("linkingObject", FILE, _file(record, path)) for path in reported_files([entry]))
         yield _line(
             "event",
             _identifier("event", EVENT, event_id(record["route"], record["key"], line.version, line.reason.value, line.life))
@@ -118,7 +118,7 @@ def _events(record: dict[str, Any], agents: dict[str, str]) -> Iterator[str]:
             + _text("eventDateTime", iso(line.at) or "")
             + _element("eventDetailInformation", _text("eventDetail", _detail(line)))
             + _element("eventOutcomeInformation", _outcome(line, entry))
-            + _linked("Agent", AGENT, agent)
+            + _identifier("linkingAgent", AGENT, agent)
             + linked,
         )
 
@@ -152,10 +152,6 @@ def _file(record: dict[str, Any], path: str) -> str:
 
 def _identifier(of: str, kind: str, value: str) -> str:
     return _element(f"{of}Identifier", _text(f"{of}IdentifierType", kind) + _text(f"{of}IdentifierValue", value))
-
-
-def _linked(what: str, kind: str, value: str) -> str:
-    return _identifier(f"linking{what}", kind, value)
 
 
 def _element(name: str, content: str, attributes: str = "") -> str:

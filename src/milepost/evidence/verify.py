@@ -113,7 +113,8 @@ def _view(path: Path, beside: Path, checker: _Checker) -> Verdict:
     """Verify a view: its evidence must be valid, and the view must equal, byte for byte, the one made from it."""
     verdict = checker.run()
     verdict.file = str(path)
-    make = VIEWS.get(str(checker.view))
+    view = str(checker.header.get("view"))
+    make = VIEWS.get(view)
     if make is None:
         verdict.differ(1, "view", f"{beside.name} was not written for a file beside it")
     elif verdict.holds:
@@ -122,10 +123,10 @@ def _view(path: Path, beside: Path, checker: _Checker) -> Verdict:
             for number, piece in enumerate(make(lambda: records_in(beside), checker.header), 1):
                 wanted = piece.encode()
                 if file.read(len(wanted)) != wanted:
-                    verdict.differ(number, checker.view or "", f"{path.name} differs here from {beside.name}")
+                    verdict.differ(number, view, f"{path.name} differs here from {beside.name}")
                     return verdict
             if file.read(1):
-                verdict.differ(number + 1, checker.view or "", f"{path.name} continues where it should end")
+                verdict.differ(number + 1, view, f"{path.name} continues where it should end")
                 return verdict
         verdict.proved.append(f"{path.name} says what the records say, no more and no less")
     return verdict
@@ -134,7 +135,7 @@ def _view(path: Path, beside: Path, checker: _Checker) -> Verdict:
 class _Checker:
     """Verifies one evidence file in one pass."""
 
-    def __init__(self, path: Path, public: bytes | None, heads: Heads | None, on_record: OnRecord | None = None) -> None:
+    def __init__(self, path: Path, public: bytes | None, heads: Heads | None, on_record: OnRecord | None) -> None:
         self._path = path
         self._given = public
         self._key = public
@@ -143,7 +144,6 @@ class _Checker:
         self._signatures = 0
         self._on_record = on_record
         self.header: dict[str, Any] = {}
-        self.view: str | None = None
         self.verdict = Verdict(str(path))
 
     def run(self) -> Verdict:
@@ -190,8 +190,7 @@ class _Checker:
             self.verdict.differ(1, "schema", f"a file of evidence begins with {HEADER!r}; the beginning may be missing")
             return
         self._fields(1, value, _HEADER_FIELDS, None)
-        self.header, self.view = value, value.get("view")
-        choice = value.get("choice")
+        self.header, choice = value, value.get("choice")
         if not isinstance(choice, dict):
             self.verdict.differ(1, "choice", "the selection of items is missing")
         else:

@@ -131,12 +131,12 @@ class StreamRelay:
             except Exception as error:
                 if not concerns_one_row(error):
                     raise
-                self._quarantine(record, f"it cannot be read: {self._fault(error, record, record.route)}")
+                self._quarantine(record, f"it cannot be read: {self._fault(error, record)}")
         return seen
 
-    def _fault(self, error: Exception, record: StreamRecord, route: str) -> str:
+    def _fault(self, error: Exception, record: StreamRecord) -> str:
         """The wrong attribute in the record's images, or else the error itself."""
-        layout = self._store.load_route(self._plans[route])
+        layout = self._store.load_route(self._plans[record.route])
         for image in (record.new, record.old):
             if image is not None and (fault := fault_in(image, layout)):
                 return fault

@@ -127,7 +127,7 @@ class Journal:
                 except ConditionFailed as refused:
                     # Our own token: this is the repeat of a put whose answer was lost.
                     if (refused.image or {}).get("token") != {"S": batch.token}:
-                        self._head = self._read_head()
+                        self._head = self.last_seq()
                         continue
                 self._head = start + len(batch.entries) - 1
                 self._remember(batch.token, start)
@@ -182,7 +182,8 @@ class Journal:
 
     def last_seq(self) -> int:
         """The newest place; 0 if there is none."""
-        return self._read_head()
+        answer = self._requests.call("dynamodb", "query", TableName=self._control, **kind_query(JOURNAL), ScanIndexForward=False, Limit=1)
+        return next((_block_of(image).end for image in answer["Items"]), 0)
 
     def history(self, route: str, key: str, life: int = 0, *, placed: bool = True, payloads: bool = False) -> list[HistoryEntry]:
         """One item's lines, oldest first; with `payloads`, also the payloads they offered. A line without a block counts as newer than
@@ -193,7 +194,7 @@ class Journal:
         places = self._places_of(images)
         unplaced = [line_at(image) for image in images if line_at(image) not in places]
         if unplaced:
-            places |= {line: place for place, line in enumerate(unplaced, self._read_head() + 1)}
+            places |= {line: place for place, line in enumerate(unplaced, self.last_seq() + 1)}
         return [self._read(image, places[line_at(image)], route, key, payloads) for image in images]
 
     def _read(self, image: Image, place: int, route: str, key: str, payload: bool) -> HistoryEntry:
@@ -302,12 +303,8 @@ class Journal:
     def _known_head(self) -> int:
         with self._lock:
             if self._head is None:
-                self._head = self._read_head()
+                self._head = self.last_seq()
             return self._head
-
-    def _read_head(self) -> int:
-        answer = self._requests.call("dynamodb", "query", TableName=self._control, **kind_query(JOURNAL), ScanIndexForward=False, Limit=1)
-        return next((_block_of(image).end for image in answer["Items"]), 0)
 
 
 def _block_name(start: int) -> str:

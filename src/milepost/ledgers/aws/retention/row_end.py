@@ -17,26 +17,15 @@ log = logging.getLogger(__name__)
 
 
 def finish(store: AwsStore, ended: Sequence[Row], now: int) -> int:
-    """Mark ended rows as finished and return how many were. They are sealed, and all their lines are in the journal. Events are delivered from the journal, so no event waits for the row (decision 20)."""
-
-    def one(end: Row) -> bool:
-        update = _finished(store, end, now)
-        if update is None:
-            return False
-        try:
-            return update.written(store.requests)  # False: an operator has started it again
-        except RowRefused as refused:
-            # Its index entry stays; the repair scan puts it into quarantine.
-            log.error("cannot mark %s/%s as finished: %s", end.route, end.key, refused)
-            return False
-
-    return sum(store.requests.each([partial(one, end) for end in ended]))
+    """Mark ended rows as finished and return how many were. They are sealed, and all their lines are in the journal. Events are delivered
+    from the journal, so no event waits for the row (decision 20)."""
+    return sum(store.requests.each([partial(_finish, store, end, now) for end in ended]))
 
 
-def _finished(store: AwsStore, end: Row, now: int) -> Update | None:
+def _finish(store: AwsStore, end: Row, now: int) -> bool:
     layout = store.layout(end.route)
     if layout is None:
-        return None
+        return False
     update = Update(layout, end.key)
     update.equal("version", {"N": str(end.version)})
     update.equal("status", {"S": end.status.value})
@@ -51,4 +40,9 @@ def _finished(store: AwsStore, end: Row, now: int) -> Update | None:
     plan = store.plans.get(end.route)
     if plan is not None and plan.route.keep_ms is not None:
         update.set("ttl", {"N": str(-(-max(end.entered_at + plan.route.keep_ms, now + SEALED_FOR_MS) // 1000))})
-    return update
+    try:
+        return update.written(store.requests)  # False: an operator has started it again
+    except RowRefused as refused:
+        # Its index entry stays; the repair scan puts it into quarantine.
+        log.error("cannot mark %s/%s as finished: %s", end.route, end.key, refused)
+        return False

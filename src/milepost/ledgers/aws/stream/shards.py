@@ -42,6 +42,10 @@ class ShardPosition(Struct, frozen=True, omit_defaults=True):
         return self.holder is not None and self.until > now
 
 
+Positions = dict[str, tuple[ShardPosition, int]]
+"""Documents by shard, each with its version."""
+
+
 class HeldShard(Struct):
     """A shard that is ours as far as we know. `version` is the version its document must have when we write it."""
 
@@ -98,7 +102,7 @@ class Shards:
         if self._refreshed_at is not None and 0 <= now - self._refreshed_at < LOOK_MS:
             return
         listed = self._list(now)
-        documents = self._documents()
+        documents = {shard: (msgspec.convert(found.value, ShardPosition), found.version) for shard, found in self._read(SHARD).items()}
         live = self._pollers(documents, now)
         self._forget_lost(documents)
         self._forget_gone(listed, documents, now)
@@ -185,19 +189,14 @@ class Shards:
         """Label that distinguishes this stream from an earlier one of the same table."""
         return self.arn.rpartition("/")[2]
 
-    def _documents(self) -> dict[str, tuple[ShardPosition, int]]:
-        documents = self._control.read(SHARD).items()
+    def _read(self, kind: str) -> dict[str, Document]:
+        """The documents of this route, by shard or holder."""
         ours = self._name("")
-        return {
-            name.removeprefix(ours): (msgspec.convert(document.value, ShardPosition), document.version)
-            for name, document in documents
-            if name.startswith(ours)
-        }
+        return {name.removeprefix(ours): document for name, document in self._control.read(kind).items() if name.startswith(ours)}
 
-    def _pollers(self, documents: dict[str, tuple[ShardPosition, int]], now: int) -> set[str]:
+    def _pollers(self, documents: Positions, now: int) -> set[str]:
         """The present readers of this stream, including this process from now on."""
-        ours = self._name("")
-        pollers = {name.removeprefix(ours): document for name, document in self._control.read(POLLER).items() if name.startswith(ours)}
+        pollers = self._read(POLLER)
         last = max([place.until for place, _ in documents.values()] + [document.value for document in pollers.values()], default=now)
         if documents and last < now - SILENCE_MS:
             self.note_lost(sorted(documents), now)
@@ -210,13 +209,13 @@ class Shards:
         return {holder for holder, document in pollers.items() if document.value > now} | {self.holder}
 
     # Holders ----------------------------------------------------------------------------------------------------------
-    def _forget_lost(self, documents: dict[str, tuple[ShardPosition, int]]) -> None:
+    def _forget_lost(self, documents: Positions) -> None:
         for shard, held in list(self.held.items()):
             place, version = documents.get(shard, (held.place, 0))
             if version != held.version or place.holder != self.holder:
                 del self.held[shard]
 
-    def _forget_gone(self, listed: dict[str, str | None], documents: dict[str, tuple[ShardPosition, int]], now: int) -> None:
+    def _forget_gone(self, listed: dict[str, str | None], documents: Positions, now: int) -> None:
         """Shards that have left the list, and those of a stream that was switched off: their unread records are lost."""
         self._missing = {shard: at for shard, at in self._missing.items() if shard in documents and shard not in listed}
         for shard, (place, version) in list(documents.items()):
@@ -246,7 +245,7 @@ class Shards:
             else:
                 documents[shard] = changed, version + 1
 
-    def _has_silent_reader(self, listed: dict[str, str | None], documents: dict[str, tuple[ShardPosition, int]], now: int) -> bool:
+    def _has_silent_reader(self, listed: dict[str, str | None], documents: Positions, now: int) -> bool:
         """Whether a reader is known only by an old lease. A reader that renews its lease is alive."""
         known, self._others = self._others, {}
         for shard, (place, _) in documents.items():
@@ -255,7 +254,7 @@ class Shards:
                 self._others[shard] = first if first.holder == place.holder else place
         return any(first == documents[shard][0] for shard, first in self._others.items())
 
-    def _share(self, listed: dict[str, str | None], documents: dict[str, tuple[ShardPosition, int]], live: set[str], now: int) -> bool:
+    def _share(self, listed: dict[str, str | None], documents: Positions, live: set[str], now: int) -> bool:
         """Take free shards up to our share; release one when other pollers have too few. Returns whether any was left to others."""
         counts = dict.fromkeys(live, 0)
         for place, _ in documents.values():
@@ -277,7 +276,7 @@ class Shards:
                     left = True
                     continue
             place = replace(place, holder=self.holder, until=now + LEASE_MS)
-            written = self._control.put("shard", self._name(shard), msgspec.to_builtins(place), version)
+            written = self._control.put(SHARD, self._name(shard), msgspec.to_builtins(place), version)
             if written is not None:
                 self.held[shard] = HeldShard(shard, place, written)
         counts[self.holder] = len(self.held)
@@ -288,7 +287,7 @@ class Shards:
         return left
 
     @staticmethod
-    def _read_through(shard: str, listed: dict[str, str | None], documents: dict[str, tuple[ShardPosition, int]]) -> bool:
+    def _read_through(shard: str, listed: dict[str, str | None], documents: Positions) -> bool:
         """Whether the shard is read completely, so that later changes of its items may be read."""
         known = documents.get(shard)
         return shard not in listed if known is None else known[0].ended is not None

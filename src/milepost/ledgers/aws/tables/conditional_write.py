@@ -229,7 +229,7 @@ def _is_long(trail: Sequence[dict[str, Any]]) -> bool:
 def _require_unchanged(update: Update, before: Row, handle: Handle, layout: Layout) -> None:
     """Condition: the row is unchanged since the read, and its stage has no new confirmation."""
     update.equal("version", {"N": str(before.version)})
-    update.equal("head", attributes(before, layout)["head"])
+    update.equal("head", {"B": before.head})
     update.equal("status", {"S": before.status.value})
     update.equal("queue", {"S": before.stage})
     update.equal("lease", None if before.lease is None else {"S": before.lease})

@@ -21,10 +21,6 @@ LONGEST_NAME = 1024
 _ATTRIBUTES = {"#version": "version", "#value": "value", "#token": "token"}
 
 
-def _microseconds() -> int:
-    return time.time_ns() // 1000
-
-
 class Control:
     """The documents of one ledger. Each write puts its own token on the document: if an answer is lost, the request's repeat fails
     its condition, finds that token, and so knows that the first try succeeded.
@@ -37,7 +33,7 @@ class Control:
     that name, and nothing of the earlier one has to be kept.
     """
 
-    def __init__(self, requests: Requests, names: ResourceNames, first_version: Callable[[], int] = _microseconds) -> None:
+    def __init__(self, requests: Requests, names: ResourceNames, first_version: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
         self._requests = requests
         self._table = names.control
         self._first_version = first_version
