@@ -161,25 +161,20 @@ def _rename(store: AwsStore, layout: Layout, image: Image, old: str, new: str) -
     """Rename in one row; False: another process wrote the row in the meantime."""
     key = layout.key_of(image)
     update = Update(layout, key)
-    touched = False
     for prefix in (layout.prefix, "payload_"):
         if prefix + old in image:
             update.set(prefix + new, _renamed_reference(image[prefix + old], old, new))
             update.remove(prefix + old)
-            touched = True
     for name, value in image.items():
         if name.startswith("payload_") and name != "payload_" + old and value.get("M", {}).get("of") == {"S": old}:
             update.set(name, _renamed_reference(value, old, new))
-            touched = True
     if old in image.get("through", {}).get("SS", ()):
         update.set("through", {"SS": sorted({new if stage == old else stage for stage in image["through"]["SS"]})})
-        touched = True
     if "kept" in image:
         kept: dict[str, Any] = store.values.decode(image["kept"])
         if old in kept:
             renamed = {new if stage == old else stage: outcome for stage, outcome in kept.items()}
             update.set("kept", store.values.encode(renamed, place_of(layout.route, key)))
-            touched = True
     if image["queue"]["S"] == old:
         update.set("queue", {"S": new})
         if "dueShard" in image and image["dueShard"]["S"] in {due_shard(kind + old, key) for kind in ("", *WAITING)}:
@@ -191,8 +186,7 @@ def _rename(store: AwsStore, layout: Layout, image: Image, old: str, new: str) -
         lane = image.get("lane", {}).get("S", "")
         if image.get("dueShard") == {"S": held_partition(old, lane, key)}:
             update.set("dueShard", {"S": held_partition(new, lane, key)})
-        touched = True
-    if not touched:
+    if update.empty:
         return True
     update.equal("version", image["version"])
     update.equal("queue", image["queue"])

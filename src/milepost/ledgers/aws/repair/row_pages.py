@@ -214,7 +214,7 @@ class RowRepair:
         if one.has_uncopied:
             update.set("copied", {"N": str(row.version)})
             update.remove("trail")
-        if (kinds or one.has_uncopied) and not self._write(update, one):
+        if not update.empty and not self._write(update, one):
             return []
         return kinds + self._confirm(one, now)
 

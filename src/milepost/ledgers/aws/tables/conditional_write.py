@@ -89,6 +89,11 @@ class Update:
     def only_if(self, condition: str) -> None:
         self._conditions.append(condition)
 
+    @property
+    def empty(self) -> bool:
+        """Whether it would change nothing."""
+        return not any(self._parts.values())
+
     def params(self) -> dict[str, Any]:
         """The request's parameters. There is always a condition: without one, an update of a removed row would create it again."""
         expression = " ".join(f"{verb} {', '.join(parts)}" for verb, parts in self._parts.items() if parts)
