@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -9,6 +10,7 @@ from urllib.parse import quote, urlencode
 import pytest
 from tests.applications.notifications.partners import Partner, Service, VirtualClock, answers, key_of, message, service, wait_for
 from tests.http.live_server import HttpAnswer
+from tests.net.partner import Line
 
 from milepost.applications.notifications.operate import dead_letters
 from milepost.engine.auth.keys import make_key
@@ -99,6 +101,33 @@ def test_a_message_is_cancelled_only_before_its_first_try(at: Service) -> None:
         late = at.call("POST", f"{API}/cancel", {"key": key_of(sent), "reason": "a mistake"})
         assert (late.status, late.body["code"], "no longer be cancelled" in late.body["detail"]) == (409, "refused", True)
         assert at.call("POST", f"{API}/cancel", {"key": "nope", "reason": "x"}).status == 404
+
+
+def test_a_message_that_a_worker_claims_meanwhile_is_not_cancelled(at: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = threading.Event()
+
+    def answered_late(line: Line) -> None:
+        while line.read() is not None and refused.wait(60):
+            line.answer(200)
+
+    with Partner(answered_late) as partner:
+        sent = message(partner.url)
+        at.post(sent)
+        apply = at.ctx.ledger.apply
+
+        def after_a_claim(*arguments: Any) -> Any:
+            monkeypatch.setattr(at.ctx.ledger, "apply", apply)
+            at.milepost.start()
+            assert partner.came.wait(60)
+            return apply(*arguments)
+
+        monkeypatch.setattr(at.ctx.ledger, "apply", after_a_claim)
+        late = at.call("POST", f"{API}/cancel", {"key": key_of(sent), "reason": "a mistake"})
+        refused.set()
+        wait_for(lambda: bool(shown(at, sent)["status"] in ("COMPLETED", "CANCELLED")))
+        at.milepost.stop()
+        assert (late.status, late.body["code"]) == (409, "refused")
+        assert (shown(at, sent)["status"], len(partner.requests)) == ("COMPLETED", 1)
 
 
 def test_a_message_is_replayed_with_a_new_series_and_its_history_kept(at: Service) -> None:

@@ -271,6 +271,15 @@ def test_a_claim_during_the_act_is_no_change_and_it_is_decided_again(faulty: Wor
     assert faulty.row("a").status is Status.CANCELLED
 
 
+def test_an_item_that_is_claimed_during_the_act_is_left_alone_if_the_query_is_for_other_statuses(faulty: World) -> None:
+    faulty.add("a", "b")
+    faulty.clock.advance(1)
+    faulty.ledger.before("apply", lambda: faulty.claim("weigh") and None)  # type: ignore[attr-defined]
+    report = act(faulty.ctx, "cancel", ROUTE, query=Query(route=ROUTE, statuses=frozenset({Status.QUEUED})), **SIGNED)
+    assert (report.done, report.refused_count) == (0, 2)
+    assert faulty.row("a").status is Status.PROCESSING
+
+
 def test_the_same_act_twice_at_once_does_everything_once(faulty: World) -> None:
     keys = rejected(faulty, 4)
 

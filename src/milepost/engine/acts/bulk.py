@@ -108,7 +108,7 @@ def act(
     elif new is not None:
         decision = lambda item: replaced(ctx, item, plan, new, here=here, rerun=rerun, dry_run=dry_run, **author)  # noqa: E731
     if bulk:
-        decision = _once(ctx, begun, decision)
+        decision = _once(ctx, begun, chosen.query, decision)
     report = ActReport(begun.id, verb, route, dry_run)
     for page in chosen.pages(ctx, route, begun.started_at):
         if verb == "rerun":
@@ -221,14 +221,17 @@ def _decision(
     return decision
 
 
-def _once(ctx: Context, begun: Act, decision: Decision) -> Decision:
-    """Skip items that changed after the act began, and those that the act itself has already handled."""
+def _once(ctx: Context, begun: Act, query: Query | None, decision: Decision) -> Decision:
+    """Skip items that changed after the act began, and those that the act itself has already handled. A claim is no change, but an item that
+    a worker has claimed meanwhile may no longer have a status of the query."""
+    statuses = None if query is None else query.statuses
 
     def decide_once(item: Item) -> Change | Refusal | None:
         changed = item.row.updated_at
         if changed >= begun.started_at and has_line(ctx, item.row, begun.id):
             return _ALREADY
-        return _SINCE if changed > begun.started_at else decision(item)
+        other = statuses is not None and item.status not in statuses
+        return _SINCE if other or changed > begun.started_at else decision(item)
 
     return decide_once
 
