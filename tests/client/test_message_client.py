@@ -111,6 +111,11 @@ def test_what_the_rules_refuse_is_not_sent(kind: str) -> None:
             client.send("javascript:alert(1)")
         with pytest.raises(MessageRefused, match="bytes"):
             client.send("https://crm.example/", "é" * 131_073)
+        for body in (7, b"{}", ("a",), {1, 2}):
+            with pytest.raises(MessageRefused, match="body"):
+                client.send("https://crm.example/", body)
+        with pytest.raises(MessageRefused, match="headers"):
+            client.send("https://crm.example/", headers=["X-A: b"])
         assert partner.requests == []
 
 

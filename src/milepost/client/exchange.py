@@ -159,8 +159,8 @@ def checked_message(
         "senderId": sender_id,
         "targetUrl": target_url,
         "method": method,
-        "headers": dict(headers or {}),
-        "body": body if body is None or isinstance(body, (str, list)) else dict(body),
+        "headers": _plain(headers or {}),
+        "body": _plain(body),
         "deliverAt": None if deliver_at is None else _time(deliver_at),
     }
     message = check_message(given, largest_body)
@@ -284,6 +284,11 @@ def _object(response: net.Response) -> dict[str, Any]:
 def _said(response: net.Response, answer: Mapping[str, Any]) -> str:
     text = str(answer.get("message") or "")[:LONGEST_TEXT]
     return f"{response.status} ({text})" if text else str(response.status)
+
+
+def _plain(value: Any) -> Any:
+    """Any mapping as a dict; what is none is refused by the message rules."""
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 def _time(value: str | datetime) -> str:
