@@ -243,3 +243,12 @@ def test_a_destination_that_this_process_cannot_read_hides_no_other(at: Service,
     shown = at.call("GET", f"{API}/destinations")
     assert shown.status == 200
     assert {"crm", "c"} == {one["name"] for one in shown.body["destinations"]}
+
+
+def test_a_destination_whose_tries_would_be_cut_off_is_refused(at: Service, partner: Partner) -> None:
+    slow = {"url": f"{partner.url}slow/", "timeouts": {"read": "55s", "total": "55s"}}
+    assert at.call("PUT", f"{API}/destinations/slow", slow).status == 200
+    too_slow = at.call("PUT", f"{API}/destinations/slow", {**slow, "timeouts": {"total": "56s"}})
+    assert (too_slow.status, "timeouts.total" in too_slow.body["detail"]) == (400, True)
+    auth = {"kind": "oauth2", "token_url": partner.url, "client_id": "shop", "client_secret_env": "HOME"}
+    assert at.call("PUT", f"{API}/destinations/slow", {**slow, "auth": auth}).status == 400, "a token may be fetched twice"

@@ -97,6 +97,9 @@ def test_destinations_may_be_added_replaced_and_removed_at_run_time() -> None:
         ({"url": "https://a.example", "breaker": {"failures": 0}}, "failures=0"),
         ({"url": "https://a.example", "auth": {"kind": "magic"}}, "magic"),
         ({"url": "https://a.example", "sining_secret_env": "X"}, "sining_secret_env"),
+        ({"url": "https://a.example", "concurrency": 0}, "concurrency is 0"),
+        ({"url": "https://a.example", "response_bytes": -1}, "response_bytes is -1"),
+        ({"url": "https://a.example", "auth": {"kind": "oauth2", "token_url": "ftp://a", "client_id": "b"}}, "a URL begins with https"),
     ],
 )
 def test_a_wrong_setting_is_named(own: dict[str, Any], said: str) -> None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 import milepost as mp
 from milepost import net
-from milepost.applications.notifications.settings import AuthSettings, DestinationSettings, NotificationsSettings, statuses
+from milepost.applications.notifications.settings import AuthSettings, DestinationSettings, NotificationsSettings, OAuth2Auth, statuses
 
 PAUSED_BY = "notifications"
 """The operator's name of pauses that the application makes: after a partner's 410, and for a destination that is gone."""
@@ -189,7 +189,7 @@ class Destinations:
                 retry_after_cap_ms=mp.span_ms(cap, "retry_after_cap"),
                 gone=given.gone or usual.gone,
                 rate=usual.rate if given.rate is None else given.rate,
-                concurrency=given.concurrency or usual.destination_concurrency,
+                concurrency=usual.destination_concurrency if given.concurrency is None else given.concurrency,
                 breaker=None if breaker is None else breaker.breaker(),
                 signing=tuple(
                     pair
@@ -204,6 +204,10 @@ class Destinations:
                 response_bytes=usual.response_bytes if given.response_bytes is None else given.response_bytes,
             )
             _ = found.limits  # checks rate and concurrency
+            if isinstance(found.auth, OAuth2Auth):
+                net.parse_url(found.auth.token_url)
+            if found.response_bytes < 0:
+                raise mp.ConfigMistake(f"response_bytes is {found.response_bytes}; give a whole number from 0 up")
             return found
         except mp.MilepostError as error:
             raise mp.ConfigMistake(f"{place}: {error}") from None

@@ -19,7 +19,7 @@ from milepost.applications.notifications.destinations import Destination, pauses
 from milepost.applications.notifications.operate.collector import figures_of
 from milepost.applications.notifications.operate.figures import DestinationFigures, Figures, TryFigures, tries_since
 from milepost.applications.notifications.operate.outages import Outage, end_of, ended_outage, note_end, note_outage, outages
-from milepost.applications.notifications.route import STAGE
+from milepost.applications.notifications.route import STAGE, try_s
 from milepost.applications.notifications.settings import DestinationSettings, NotificationsSettings
 
 PREFIX = "destination/"
@@ -84,6 +84,12 @@ def put_destination(app: App, name: str, settings: Mapping[str, Any]) -> Destina
             f' auth = {{"kind": "headers", "env": {{"{secret}": "VARIABLE"}}}}'
         )
     made: Destination = app.state.destinations.resolve(name, read)
+    limit_s = app.state.route.stages[0].timeout_ms / 1000
+    if try_s(made) > limit_s:
+        raise mp.UsageError(
+            f"destination {name!r}: a try to it may take {try_s(made):g} s by its timeouts.total, but this process ends tries after {limit_s:g} s:"
+            " give a shorter time, or put the destination into the configuration"
+        )
     app.documents.put(PREFIX + name, msgspec.to_builtins(read))
     refresh(app)
     return made
