@@ -34,6 +34,8 @@ RESERVED = frozenset(
     }
 )  # fmt: skip
 """Headers that every delivery sets itself; a sender's are left out."""
+FOR_PROXIES = frozenset({"proxy-authenticate", "proxy-authorization"})
+"""Headers between a client and its proxy. Others that are hop-by-hop no request can have (`milepost.net`)."""
 JSON_TYPE, TEXT_TYPE = "application/json", "text/plain; charset=utf-8"
 
 Encode = Callable[[Any], bytes]
@@ -166,6 +168,8 @@ def _headers(value: Any) -> dict[str, str]:
         found = net.checked_headers(dict(named.values()))
     except net.InvalidRequest as error:
         raise _wrong(f"Invalid headers: {error}") from None
+    if not FOR_PROXIES.isdisjoint(named):
+        raise _wrong(f"Invalid headers: {', '.join(sorted(FOR_PROXIES.intersection(named)))} is for a proxy, not for the partner")
     if sum(len(name) + len(text) + 4 for name, text in found.items()) > LARGEST_HEADERS:
         raise _wrong(f"Invalid headers: they are larger than {LARGEST_HEADERS:,} bytes")
     return {name: text for name, text in found.items() if name.lower() not in RESERVED}

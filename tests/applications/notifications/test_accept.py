@@ -144,6 +144,7 @@ def test_s05_only_http_urls_with_a_host_are_targets(url: Any) -> None:
         ({"content-length": "3"}, "header content-length is set by the client"),
         ({"Transfer-Encoding": "chunked"}, "header Transfer-Encoding is set by the client"),
         ({"Connection": "x"}, "header Connection is set by the client"),
+        ({"Proxy-Authorization": "Basic x"}, "proxy-authorization is for a proxy"),
     ],
 )
 def test_s06_wrong_headers_are_refused_with_field_and_rule(at: Service, headers: Any, rule: str) -> None:

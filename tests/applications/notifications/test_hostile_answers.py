@@ -205,3 +205,52 @@ def test_tries_that_wait_for_one_token_share_its_failure_and_its_success(monkeyp
     # Another event loop, as after a restart of the worker in the same process.
     assert asyncio.run(many(200)) == [{"Authorization": "Bearer t"}] * 15
     assert issuer.calls == 1
+
+
+def test_a_secret_of_the_sender_is_hidden_where_the_partner_repeats_it() -> None:
+    said = b'{"message": "the key sender-key-4711 is wrong, so is s1d-c00kie"}'
+    with Partner(answers((400, said))) as partner, service() as at:
+        sent = message(partner.url, headers={"Authorization": "Bearer sender-key-4711", "Cookie": "s1d-c00kie", "X-Token": "is"})
+        at.post(sent)
+        at.work()
+        item = at.item(sent)
+        recorded = json.dumps([item["error"], item["history"]])
+        assert "so is" in recorded, "what is too short to be a secret is left"
+        assert not any(one in recorded for one in ("sender-key-4711", "s1d-c00kie"))
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_the_headers_of_an_answer_are_recorded_up_to_a_limit(status: int) -> None:
+    def script(line: Line) -> None:
+        while line.read() is not None:
+            many = "".join(f"X-{number}: {'y' * 1_000}\r\n" for number in range(50))
+            line.send(f"HTTP/1.1 {status} X\r\nContent-Length: 0\r\n{many}\r\n".encode())
+
+    with Partner(script) as partner, service() as at:
+        sent = message(partner.url)
+        at.post(sent)
+        at.work()
+        item = at.item(sent)
+        answer = item["results"]["deliver"]["response"] if status == 200 else at.attempts(sent)[0]["error_details"]["response"]
+        assert (answer["cut"], list(answer["headers"])[:2], len(answer["headers"])) == (True, ["Content-Length", "X-0"], 9)
+        assert len(json.dumps(item)) < 30_000
+
+
+def test_a_put_on_a_connection_that_is_cut_is_a_try_of_its_own_when_it_is_repeated() -> None:
+    """The partner may have acted on the first one: the second must say so."""
+
+    def script(line: Line) -> None:
+        while line.read() is not None:
+            if len(partner.requests) == 2:
+                line.reset()
+                return
+            line.answer(200)
+
+    with Partner(script) as partner, service(clock=(clock := VirtualClock()), destination_concurrency=1) as at:
+        first, second = (message(partner.url, messageId=name, method="PUT") for name in ("first", "second"))
+        at.post(first)
+        at.post(second)
+        for one in (first, second):
+            at.see_through(clock, one)
+        tries = [(one.headers["x-delivery-attempt"], one.headers.get("x-previous-outcome")) for one in partner.requests]
+        assert tries == [("1", None), ("1", None), ("2", "unknown")]

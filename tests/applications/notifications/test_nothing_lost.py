@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.applications.notifications.partners import ROUTE, Partner, VirtualClock, answered_late, answers, message, service
@@ -105,6 +106,38 @@ def test_messages_of_a_list_are_checked_when_they_are_delivered() -> None:
         error = at.item(bad)["error"]
         assert (at.item(bad)["status"], error["category"]) == ("REJECTED", "INVALID_MESSAGE")
         assert error["message"].startswith("Invalid headers: ")
+
+
+@pytest.mark.parametrize(
+    ("own", "error"),
+    [
+        ({"messageId": 7}, "Invalid messageId: "),
+        ({"senderId": 7}, "Invalid senderId: "),
+        ({"targetUrl": "ftp://127.0.0.1/"}, "a URL begins with https"),
+        ({"targetUrl": 7}, "Invalid targetUrl: "),
+        ({"method": "BREW"}, "Invalid method: "),
+    ],
+)
+def test_a_message_of_a_list_with_all_fields_is_checked_too(own: dict[str, Any], error: str) -> None:
+    with Partner(answers(200)) as partner, service() as at:
+        sent = {**message(partner.url, method="POST", headers={}), "body": "x", **own}
+        at.milepost.submit(ROUTE, sent)
+        at.work()
+        item = at.item(sent)
+        assert (item["status"], item["error"]["category"], item["total_attempts"]) == ("REJECTED", "INVALID_MESSAGE", 1)
+        assert error in item["error"]["message"]
+        assert partner.requests == []
+
+
+def test_a_message_of_a_list_sets_no_header_of_a_delivery() -> None:
+    forged = {"webhook-signature": "v1,x", "X-Previous-Outcome": "unknown", "X-A": "b"}
+    with Partner(answers(200)) as partner, service() as at:
+        at.milepost.submit(ROUTE, message(partner.url, method="post", headers=forged, body="x"))
+        at.work()
+        [request] = partner.requests
+        assert request.line.startswith("POST ")
+        assert request.headers["x-a"] == "b"
+        assert not {"webhook-signature", "x-previous-outcome"} & set(request.headers)
 
 
 @contextmanager

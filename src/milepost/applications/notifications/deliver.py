@@ -13,9 +13,10 @@ import milepost as mp
 from milepost import net
 from milepost.applications.notifications.credentials import Credentials, TokenRefused
 from milepost.applications.notifications.destinations import Destination, Destinations, gone_reason, moved_reason, removed_reason
-from milepost.applications.notifications.outcomes import INVALID_MESSAGE, INVALID_TARGET, of_error, of_response
+from milepost.applications.notifications.outcomes import INVALID_MESSAGE, INVALID_TARGET, of_error, of_response, secret_values
 from milepost.applications.notifications.settings import NotificationsSettings
 from milepost.client import KEY, MessageRefused, check_message
+from milepost.client.message import METHODS, RESERVED
 
 READ_BYTES = 65_536
 """Bytes of an answer that are read, more than are recorded, so that the connection can be kept."""
@@ -23,8 +24,6 @@ UNCONFIGURED_S = 30
 """Pause before the next look at a message whose destination lacks a secret."""
 UNREAD_S = 5
 """Pause before the next look while the ledger's destinations cannot be read."""
-
-_STORED = frozenset({*KEY, "method"})
 
 log = logging.getLogger(__name__)
 Pause = Callable[[str, str], None]
@@ -75,9 +74,9 @@ class Deliverer:
                 return mp.NotYet(after=UNREAD_S, note=f"the destinations could not be read: {error}", unknown=item.unknown)
         try:
             message = stored_message(item, self._settings.largest_body)
-        except MessageRefused as refused:
-            return mp.Reject(refused.text, category=INVALID_MESSAGE)
-        destination = self._destinations.of(message["targetUrl"])
+            destination = self._destinations.of(message["targetUrl"])
+        except (MessageRefused, net.InvalidRequest) as refused:
+            return mp.Reject(str(refused), category=INVALID_MESSAGE)
         if self._destinations.orphaned(item.lane, destination):
             if self._destinations.gone(item.lane) and self.read_afresh is not None:
                 # It may be back, or an operator may have released its messages, since they were read.
@@ -95,7 +94,7 @@ class Deliverer:
             if response.status == 401 and self._credentials.forget(destination):
                 # The token may have been revoked before its time: the partner has refused the request, so that it may be sent again.
                 response = await self._request(item, message, destination, await self._credentials.headers(destination))
-            verdict = of_response(response, destination, self._since(began), self.clock(), self._credentials.known(destination))
+            verdict = of_response(response, destination, self._since(began), self.clock(), self._secrets(destination, message))
         except mp.ConfigMistake as mistake:
             # Not a failure of the message or of the partner: it waits, uncounted, until the configuration is mended.
             return mp.NotYet(after=UNCONFIGURED_S, note=str(mistake), unknown=item.unknown)
@@ -103,11 +102,15 @@ class Deliverer:
             details = {"message": str(error), "responseTime": self._since(began)}
             return mp.Retry(str(error), category="TOKEN_REFUSED", details=details, unknown=item.unknown)
         except net.NetError as error:
-            secrets = self._credentials.known(destination)
+            secrets = self._secrets(destination, message)
             verdict = of_error(error, destination, self._since(began), self.clock(), secrets, doubtful=item.unknown)
         if verdict.gone:
             await self._pause(item.lane, gone_reason(item.lane, self._settings.route))
         return verdict.outcome
+
+    def _secrets(self, destination: Destination, message: Mapping[str, Any]) -> list[str]:
+        """Texts that are not recorded if the partner repeats them: secrets of the destination, and of the sender's headers."""
+        return [*self._credentials.known(destination), *secret_values(message["headers"])]
 
     def _request(
         self, item: mp.Item, message: Mapping[str, Any], destination: Destination, secret: Mapping[str, str]
@@ -128,6 +131,7 @@ class Deliverer:
             largest=max(READ_BYTES, destination.response_bytes),
             redirects=destination.redirects,
             tls=destination.tls,
+            repeatable=False,  # a repeat is a try of its own, which says so
         )
 
     async def _orphaned(self, lane: str) -> str:
@@ -173,12 +177,22 @@ def stored_message(item: mp.Item, largest_body: int) -> Mapping[str, Any]:
     """The message of an item. One that did not come by POST /message (a list, a row that another program put) is checked and normalised
     here; raises MessageRefused if it is none."""
     given = item.input
-    if isinstance(given, dict) and isinstance(given.get("headers"), dict) and "body" in given and given.keys() >= _STORED:
-        body = given["body"]
-        if body is None or isinstance(body, str):
-            return given
+    if isinstance(given, dict) and _is_normalised(given):
+        return given
     named = dict(zip(KEY, item.key_parts, strict=False))
     return check_message({**named, **given} if isinstance(given, dict) else {**named, "body": given}, largest_body).content
+
+
+def _is_normalised(given: Mapping[str, Any]) -> bool:
+    """Has it the form in which POST /message stores a message? Its URL and the values of its headers are checked when they are used."""
+    headers, body = given.get("headers"), given.get("body", ...)
+    return (
+        given.get("method") in METHODS
+        and (body is None or isinstance(body, str))
+        and isinstance(headers, dict)
+        and RESERVED.isdisjoint(map(str.lower, headers))
+        and all(isinstance(given.get(field), str) for field in KEY)
+    )
 
 
 def identity_headers(item: mp.Item, message: Mapping[str, Any]) -> dict[str, str]:

@@ -28,6 +28,10 @@ TEXT_LIMIT = 500
 """Characters of a text answer that are recorded as the error's details."""
 LARGEST_INTEGER = 2**53
 DEEPEST = 8
+HEADER_BYTES = 8_192
+"""Bytes of an answer's headers that are recorded, with each try."""
+SHORTEST_SECRET = 6
+"""Characters of the shortest header of a sender that is taken for a secret: shorter ones are part of many answers."""
 HeaderPairs = tuple[tuple[str, str], ...]
 """Names and values of headers."""
 _ESCAPE = re.compile(rb'\\(?:u(00[0-7][0-9A-Fa-f])|([/"\\]))')
@@ -176,14 +180,15 @@ def _storable(value: Any, depth: int = 0) -> Any:
 
 
 def recorded(response: net.Response, body: bytes, limit: int, secrets: Collection[str]) -> dict[str, Any]:
-    """The recorded part of an answer: its headers, and its body up to the limit; cookies and apparent secrets are hidden."""
-    headers = tuple(response.headers)
+    """The recorded part of an answer: its headers and its body, each up to its limit; cookies and apparent secrets are hidden."""
+    all_headers = tuple(response.headers)
+    headers = _within(all_headers, HEADER_BYTES)
     found: dict[str, Any] = {
         "headers": mp.redacted(_without_secrets(headers, secrets)) if secrets else _redacted_headers(headers),
         "body": mp.redacted(body[:limit].decode("utf-8", "replace")),
         "size": response.size,
     }
-    if response.size > len(response.body) or len(body) > limit:
+    if response.size > len(response.body) or len(body) > limit or len(headers) < len(all_headers):
         found["cut"] = True
     return found
 
@@ -198,6 +203,22 @@ def without(data: bytes, secrets: Collection[str]) -> bytes:
             if secret.encode() in read:
                 data = read = read.replace(secret.encode(), HIDDEN)
     return data
+
+
+def secret_values(headers: Mapping[str, str]) -> list[str]:
+    """The values of a sender's headers that look like secrets."""
+    shown = mp.redacted(headers)
+    found = [value.removeprefix("Bearer ").removeprefix("Basic ") for name, value in headers.items() if shown[name] != value]
+    return [value for value in found if len(value) >= SHORTEST_SECRET]
+
+
+def _within(headers: HeaderPairs, limit: int) -> HeaderPairs:
+    """The first headers that have together at most this many bytes."""
+    for number, (name, value) in enumerate(headers):
+        limit -= len(name) + len(value)
+        if limit < 0:
+            return headers[:number]
+    return headers
 
 
 def _without_secrets(headers: HeaderPairs, secrets: Collection[str]) -> dict[str, str]:
