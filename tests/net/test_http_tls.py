@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from typing import cast
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from tests.net.partner import OPEN, Partner, always
+from tests.net.partner import OPEN, Line, Partner, always
 
 import milepost as mp
 from milepost import net
@@ -152,6 +154,28 @@ def test_a_partner_that_wants_a_certificate_gets_it(client: net.Client, authorit
         with pytest.raises(net.NetError):
             client.request("GET", url)
         assert client.request("GET", url, tls=Tls(str(authority.file), certificate, key)).status == 200
+
+
+def test_a_certificate_that_is_replaced_is_shown_on_the_next_connection(client: net.Client, authority: Authority, tmp_path: Path) -> None:
+    shown: list[object] = []
+    context = authority.context("partner.example")
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(authority.file)
+
+    def script(line: Line) -> None:
+        shown.append(cast("ssl.SSLSocket", line.sock).getpeercert(binary_form=True))
+        line.read()
+        line.answer(200, b"", "Connection: close")
+
+    tls = Tls(str(authority.file), str(tmp_path / "own.crt"), str(tmp_path / "own.key"))
+    with Partner(script, context=context) as partner:
+        for number, name in enumerate(("milepost", "milepost", "renewed")):
+            for source, place in zip(authority.certificate(name), ("own.crt", "own.key"), strict=True):
+                if number != 1:
+                    (tmp_path / place).write_bytes(Path(source).read_bytes())
+                    os.utime(tmp_path / place, (number, number))
+            assert client.request("GET", f"https://partner.example:{partner.port}/", tls=tls).status == 200
+    assert shown[0] == shown[1] != shown[2]
 
 
 def test_a_partner_that_does_not_speak_tls_is_named_as_such(client: net.Client) -> None:

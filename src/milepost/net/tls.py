@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +14,7 @@ from milepost.core.errors import UsageError
 class Tls:
     """Trusted certificates, and the client's own. `ca_file`: trust the authorities in this PEM file instead of the system's.
     `certificate_file` and `key_file` (PEM): this client's own certificate, for partners that ask for one (mutual TLS).
-    The files are read once in the life of a process."""
+    A file that is replaced is read again for the next connection."""
 
     ca_file: str | None = None
     certificate_file: str | None = None
@@ -28,10 +29,15 @@ class Tls:
         context_of(self)
 
 
-@lru_cache(256)
 def context_of(tls: Tls, protocol: str | None = "http/1.1") -> ssl.SSLContext:
     """The context for these files, and for the protocol that TLS is to name (ALPN; None: it names none). Raises UsageError that names the
     file which cannot be used."""
+    return _context(tls, protocol, tuple(map(_changed_at, (tls.ca_file, tls.certificate_file, tls.key_file))))
+
+
+@lru_cache(256)
+def _context(tls: Tls, protocol: str | None, changed_at: tuple[int, ...]) -> ssl.SSLContext:
+    """The context is made once for the files as they are: `changed_at` is a part of its name in the cache."""
     try:
         context = ssl.create_default_context(cafile=tls.ca_file)
     except (OSError, ssl.SSLError) as error:
@@ -45,6 +51,14 @@ def context_of(tls: Tls, protocol: str | None = "http/1.1") -> ssl.SSLContext:
         except (OSError, ssl.SSLError) as error:
             raise UsageError(f"Tls(certificate_file={tls.certificate_file!r}, key_file={tls.key_file!r}): {_why(error)}") from None
     return context
+
+
+def _changed_at(file: str | None) -> int:
+    """When a file was last changed, in nanoseconds. 0: there is none; then it cannot be read either."""
+    try:
+        return 0 if file is None else os.stat(file).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _no_password() -> str:
