@@ -14,6 +14,7 @@ import pytest
         (["status", "--ledger", "sqlite:///nowhere.db", "--json"], 1, "LedgerError"),
         (["status", "letters", "--json"], 2, "UsageError"),
         (["retry", "parcels", "--json"], 2, "UsageError"),
+        (["show", "parcels", "\udcff", "--json"], 2, "UsageError"),
         (["list", "parcels", "--status", "asleep", "--json"], 2, None),
     ],
 )

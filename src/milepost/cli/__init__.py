@@ -45,10 +45,19 @@ def answer(cli: click.Command, args: list[str] | None = None) -> int:
         return say(error, str(error), 1)
     except (KeyboardInterrupt, click.Abort):
         return _say("stopped", 130)
+    except UnicodeEncodeError:
+        if all(map(_is_text, sys.argv[1:] if args is None else args)):
+            raise
+        return say(UsageError(), "an argument is not text in UTF-8", 2)
     except BrokenPipeError:
         # The reader has closed the pipe (milepost list | head). Redirect stdout, so that Python does not fail when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _is_text(argument: str) -> bool:
+    """Whether an argument was given in UTF-8: the system's other bytes are halves of surrogate pairs."""
+    return not any("\ud800" <= character <= "\udfff" for character in argument)
 
 
 def _say(message: str, code: int) -> int:
