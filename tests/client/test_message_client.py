@@ -119,6 +119,13 @@ def test_what_the_rules_refuse_is_not_sent(kind: str) -> None:
         assert partner.requests == []
 
 
+def test_a_message_with_a_large_body_is_read_back(kind: str) -> None:
+    body = "\x01" * 262_144
+    with service() as at:
+        client = Both(kind, url_of(at), sender="shop")
+        assert client.read(client.send("http://127.0.0.1:9/", body)).record["body"] == body
+
+
 def test_a_large_body_arrives_where_the_service_allows_it(kind: str) -> None:
     body = "é" * 400_000
     with Partner(answers(200)) as partner, service(largest_body=1_000_000) as at, service() as small:

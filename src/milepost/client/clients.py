@@ -29,6 +29,8 @@ from milepost.core.errors import UsageError
 T = TypeVar("T")
 
 KEY_ENV = "MILEPOST_KEY"
+LARGEST_RECORD, ESCAPED = 1 << 20, 6
+"""Bytes of an answer beside a message's body, and those that one byte of the body may take in JSON."""
 TIMEOUTS = net.Timeouts(connect=5, read=30, total=30)
 
 
@@ -54,7 +56,8 @@ class _Service:
         self._key = os.environ.get(KEY_ENV) if key is None else key
         self._retry, self._largest_body = retry or RetryPolicy(), largest_body
         # The operator names the host of the service: it is usually in the same network.
-        self._net = net.Client(allow_cidrs=net.ANYWHERE, timeouts=timeouts or TIMEOUTS, tls=tls)
+        largest = LARGEST_RECORD + ESCAPED * largest_body
+        self._net = net.Client(allow_cidrs=net.ANYWHERE, timeouts=timeouts or TIMEOUTS, tls=tls, largest=largest)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
