@@ -130,6 +130,18 @@ def test_a_message_that_a_worker_claims_meanwhile_is_not_cancelled(at: Service, 
         assert (shown(at, sent)["status"], len(partner.requests)) == ("COMPLETED", 1)
 
 
+def test_a_message_whose_worker_stopped_during_its_first_try_is_not_cancelled(at: Service) -> None:
+    with Partner(lambda line: line.read() and line.closing.wait() and None) as partner:
+        sent = message(partner.url)
+        at.post(sent)
+        at.milepost.start()
+        assert partner.came.wait(60)
+        at.milepost.stop(grace=0)
+        assert shown(at, sent)["status"] == "QUEUED"
+        late = at.call("POST", f"{API}/cancel", {"key": key_of(sent), "reason": "a mistake"})
+        assert (late.status, late.body["code"]) == (409, "refused")
+
+
 def test_a_message_is_replayed_with_a_new_series_and_its_history_kept(at: Service) -> None:
     with Partner(answers(404, 200)) as partner:
         sent = message(partner.url)

@@ -149,6 +149,7 @@ def show(ctx: Context, route: str, key: str) -> dict[str, Any] | None:
         "version": row.version,
         "overdue_at": iso(row.overdue_at),
         "handed_over": row.handed_over,
+        "unknown": row.unknown,
         "note": row.note,
         "kept": row.kept,
         "list_name": list_name(ctx, row.list_id),

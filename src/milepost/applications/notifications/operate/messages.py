@@ -129,7 +129,7 @@ def cancel_message(app: App, key: str, *, by: str, reason: str) -> None:
     shown = app.show(route, key)
     if shown is None:
         raise mp.NotFound(f"there is no message {key!r}")
-    if shown["status"] not in CANCELLABLE or shown["total_attempts"] or shown["losses"]:
+    if shown["status"] not in CANCELLABLE or shown["total_attempts"] or shown["losses"] or shown["unknown"]:
         raise mp.ActRefused(f"{key}: its first try has begun, or it has ended ({shown['status']}); it can no longer be cancelled")
     # Only while it waits: an act by filter leaves alone an item that has changed since the act began, such as one claimed meanwhile.
     parts = [f"{field}={value}" for field, value in zip(KEY, mp.key_parts(key), strict=True)]
