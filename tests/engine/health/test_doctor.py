@@ -28,7 +28,7 @@ def test_all_is_well(world: World) -> None:
     world.add("A")
     report = doctor(world.ctx)
     assert report.level == "ok"
-    assert report.facts == {**world.ledger.describe(), "lacks": sorted(world.ledger.missing_capabilities)}
+    assert report.ledger == {**world.ledger.describe(), "lacks": sorted(world.ledger.missing_capabilities)}
     assert {finding.about for finding in report.findings} == {"route", "process", "role", "chain"}
 
 

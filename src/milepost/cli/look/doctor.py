@@ -25,20 +25,19 @@ def doctor(given: CliSettings, as_json: bool) -> int:
     """
     from milepost.engine.health.checks import BAD
     from milepost.engine.health.doctor import doctor as look
-    from milepost.engine.health.doctor import health_view
     from milepost.ports.ledger import MISSING_CAPABILITIES
 
     with given.context() as ctx:
         report = look(ctx)
     code = 1 if report.level == BAD else 0
     if as_json:
-        print_json(health_view(report))
+        print_json(report)
         return code
     facts = table("the ledger", "")
-    for name, value in report.facts.items():
+    for name, value in report.ledger.items():
         if name not in ("problems", "lacks"):  # problems are shown below as findings
             facts.add_row(safe(name.replace("log_bytes", "log").replace("bytes", "size").replace("_", " ")), safe(_shown(name, value)))
-    for capability in report.facts["lacks"]:
+    for capability in report.ledger["lacks"]:
         facts.add_row("note", safe(MISSING_CAPABILITIES[capability]))
     show_table(facts)
     click.echo()

@@ -14,20 +14,6 @@ from milepost.engine.views.items import clock_time
 from milepost.engine.views.timestamps import Watch
 
 
-class DoctorReport(Struct, frozen=True):
-    """The doctor's findings, and facts about the ledger."""
-
-    at: int
-    facts: dict[str, Any]
-    findings: list[Finding]
-
-    @property
-    def level(self) -> str:
-        """The worst of all findings."""
-        levels = {finding.level for finding in self.findings}
-        return BAD if BAD in levels else WARN if WARN in levels else OK
-
-
 class Health(Struct, frozen=True):
     """`level` is the worst level of all findings. `ledger`: facts about it."""
 
@@ -37,14 +23,10 @@ class Health(Struct, frozen=True):
     findings: list[Finding]
 
 
-def health_view(report: DoctorReport) -> Health:
-    """The doctor's findings, for programs."""
-    return Health(iso(report.at), report.level, report.facts, report.findings)
-
-
-def doctor(ctx: Context, format_time: Callable[[int, int], str] = clock_time) -> DoctorReport:
+def doctor(ctx: Context, format_time: Callable[[int, int], str] = clock_time) -> Health:
     """Run every check once; each is cheap for any number of items. `format_time` formats the times in the findings."""
     run = CheckRun(ctx, Watch(ctx.clock.now(), format_time))
     facts = {**run.facts, "lacks": sorted(ctx.ledger.missing_capabilities)}
     findings = [result.finding for result in run_checks(run, DOCTOR) if result.finding.what]
-    return DoctorReport(run.now, facts, findings)
+    level = next((one for one in (BAD, WARN) if any(finding.level == one for finding in findings)), OK)
+    return Health(iso(run.now), level, facts, findings)

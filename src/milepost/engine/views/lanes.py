@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.admission.controls import Controls, Hold, Limit, is_held, scope
+from milepost.core.admission.controls import Controls, Hold, Limit, scope
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.core.status import LIVE, Status
@@ -16,6 +17,8 @@ from milepost.engine.breakers import BreakerView, breaker_views
 from milepost.engine.context import Context
 from milepost.ports.documents import HOLD, LIMIT, read_all
 from milepost.ports.items import Query, QueryPage
+
+T = TypeVar("T")
 
 COUNTED = 1_000
 """Waiting items of a lane that are counted; above it, `more` is true."""
@@ -69,20 +72,25 @@ def pause_view(name: str, hold: Hold) -> PauseView:
     return PauseView(name, hold.by, hold.reason, iso(hold.at), iso(hold.until), hold.drain)
 
 
+def pauses_over(holds: Mapping[str, T], route: str, stage: str, lane: str) -> list[tuple[str, T]]:
+    """The pauses that hold back the items of a lane, by scope: of its route, of its stage, its own."""
+    return [(name, holds[name]) for name in (scope(route), scope(route, stage), scope(route, stage, lane)) if name in holds]
+
+
 def lane_views(ctx: Context, plan: Plan, stage: str, lanes: Iterable[str]) -> list[LaneView]:
     """The state of these lanes of a stage, and of all others that have a pause, a limit or an open breaker."""
-    held = {one.scope: one for one in pauses(ctx, plan.name)}
+    paused = {one.scope: one for one in pauses(ctx, plan.name)}
     limits = read_all(ctx.ledger, LIMIT, Limit)
     breakers = {one.scope: one for one in breaker_views(ctx, plan.name)}
     above = scope(plan.name, stage, "")
-    marked = {name.removeprefix(above) for name in (*held, *limits, *breakers) if name.startswith(above)}
+    marked = {name.removeprefix(above) for name in (*paused, *limits, *breakers) if name.startswith(above)}
     names = dict.fromkeys([*lanes, *plan.by_name[stage].lanes, *sorted(marked)])
-    controls = Controls(held, limits, {})
-    return [_view(ctx, plan, plan.by_name[stage], lane, controls, held, breakers) for lane in names]
+    controls = Controls(paused, limits, {})
+    return [_view(ctx, plan, plan.by_name[stage], lane, controls, paused, breakers) for lane in names]
 
 
 def _view(
-    ctx: Context, plan: Plan, stage: Stage, lane: str, controls: Controls, held: dict[str, PauseView], breakers: dict[str, BreakerView]
+    ctx: Context, plan: Plan, stage: Stage, lane: str, controls: Controls, paused: dict[str, PauseView], breakers: dict[str, BreakerView]
 ) -> LaneView:
     name, now = scope(plan.name, stage.name, lane), ctx.clock.now()
     found = Query(route=plan.name, stages=frozenset({stage.name}), lane=lane, statuses=LIVE - {Status.PROCESSING}, limit=COUNTED)
@@ -90,14 +98,13 @@ def _view(
     page = ctx.ledger.find(found) if counted else QueryPage([])
     busy = ctx.ledger.find(replace(found, statuses=frozenset({Status.PROCESSING}))) if counted else QueryPage([])
     due = min((item.row.due_at for item in page.items if item.row.due_at is not None), default=None)
-    paused = is_held(held, plan.name, stage.name, lane)
     rate = controls.rate(plan.name, stage, lane)
     limit = controls.limits.get(name)
     return LaneView(
         plan.name,
         stage.name,
         lane,
-        next(held[one] for one in (plan.name, scope(plan.name, stage.name), name) if one in held) if paused else None,
+        next((pause for _, pause in pauses_over(paused, plan.name, stage.name, lane)), None),
         breakers.get(name),
         None if rate is None else rate.per_second,
         controls.cap(plan.name, stage, lane),

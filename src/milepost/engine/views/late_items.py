@@ -21,7 +21,8 @@ from milepost.core.values.durations import iso
 from milepost.engine.breakers import open_breakers
 from milepost.engine.context import Context
 from milepost.engine.views.items import each, row_view
-from milepost.ports.documents import HOLD, Document, read_as
+from milepost.engine.views.lanes import pauses_over
+from milepost.ports.documents import HOLD, read_all
 from milepost.ports.items import Query
 
 LOOK = 10_000
@@ -49,7 +50,7 @@ def overdue(ctx: Context, query: Query, limit: int) -> tuple[list[LateItem], boo
 def each_overdue(ctx: Context, query: Query, most: int | None = None) -> Iterator[LateItem]:
     """Overdue items one by one, stage by stage, in constant memory; at most `most` per stage."""
     plan, now = _plan(ctx, query.route), ctx.clock.now()
-    holds, breakers = ctx.ledger.read(HOLD), open_breakers(ctx, query.route)
+    holds, breakers = read_all(ctx.ledger, HOLD, Hold), open_breakers(ctx, query.route)
     for stage in _stages(plan, query):
         if stage.overdue_ms is None:
             continue
@@ -62,7 +63,7 @@ def nearest(ctx: Context, query: Query, limit: int) -> tuple[list[LateItem], boo
     """Items that will complete the route next, the nearest first, and whether there are more: from the last stage backwards until there are
     enough."""
     plan = _plan(ctx, query.route)
-    holds, breakers = ctx.ledger.read(HOLD), open_breakers(ctx, query.route)
+    holds, breakers = read_all(ctx.ledger, HOLD, Hold), open_breakers(ctx, query.route)
     found: list[LateItem] = []
     for stage in reversed(_stages(plan, query)):
         if len(found) > limit:
@@ -94,12 +95,10 @@ def share(note: str | None) -> float:
     return min(1.0, part / whole) if whole else 0.0
 
 
-def why(row: Row, stage: Stage, holds: dict[str, Document], breakers: Mapping[str, BreakerRecord]) -> str:
+def why(row: Row, stage: Stage, holds: Mapping[str, Hold], breakers: Mapping[str, BreakerRecord]) -> str:
     """Why a live item is still at its stage, in short: a pause or an open breaker first, then its error, then its note."""
-    for name in (scope(row.route), scope(row.route, row.stage), scope(row.route, row.stage, row.lane)):
-        if name in holds:
-            hold = read_as(Hold, holds[name].value)
-            return f"{name} is paused by {hold.by}: {hold.reason}"
+    for name, hold in pauses_over(holds, row.route, row.stage, row.lane):
+        return f"{name} is paused by {hold.by}: {hold.reason}"
     breaker = breakers.get(scope(row.route, row.stage, row.lane))
     if breaker is not None and row.status is not Status.PROCESSING:
         return f"the breaker of its lane is open; the last failure: {breaker.error}"

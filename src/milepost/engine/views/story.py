@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from milepost.core import operators
 from milepost.core.admission.breakers import BreakerState
-from milepost.core.admission.controls import Hold, scope
+from milepost.core.admission.controls import Hold
 from milepost.core.change import Change
 from milepost.core.confirmations import was_refused
 from milepost.core.history import Line
@@ -22,8 +22,9 @@ from milepost.core.values.durations import UNSCHEDULED, moment_ms, retry_time, s
 from milepost.engine.breakers import BreakerView, breaker_of
 from milepost.engine.context import Context
 from milepost.engine.views.items import SIGNED, chain_broken_at, chain_fault, clock_time, list_name, live_processes, stage_names, unreadable
+from milepost.engine.views.lanes import pauses_over
 from milepost.engine.views.timestamps import Watch
-from milepost.ports.documents import HOLD, read_as
+from milepost.ports.documents import HOLD, read_all
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Refused
 
@@ -214,13 +215,10 @@ def _note(row: Row) -> str:
 
 
 def _holds(ctx: Context, row: Row, watch: Watch) -> list[str]:
-    documents = ctx.ledger.read(HOLD)
     sentences = []
-    for name in (scope(row.route), scope(row.route, row.stage), scope(row.route, row.stage, row.lane)):
-        if name in documents:
-            hold = read_as(Hold, documents[name].value)
-            until = "" if hold.until is None else f", until {watch.at(hold.until)}"
-            sentences.append(f"{name} is paused by {hold.by} since {watch.at(hold.at)}{until}: {hold.reason}")
+    for name, hold in pauses_over(read_all(ctx.ledger, HOLD, Hold), row.route, row.stage, row.lane):
+        until = "" if hold.until is None else f", until {watch.at(hold.until)}"
+        sentences.append(f"{name} is paused by {hold.by} since {watch.at(hold.at)}{until}: {hold.reason}")
     return sentences
 
 

@@ -17,7 +17,6 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.engine.context import Context
 from milepost.engine.work.settle import give_back
-from milepost.ports.documents import LIMIT, read_as
 from milepost.ports.items import ClaimRequest, Refused
 
 log = logging.getLogger(__name__)
@@ -28,11 +27,6 @@ HeldRef = tuple[str, str | None]
 
 def held_ref(item: Item) -> HeldRef:
     return item.row.key, item.row.lease
-
-
-def limits_in_force(ctx: Context) -> dict[str, Limit]:
-    """The limits that operators have set, by scope."""
-    return {name: read_as(Limit, document.value) for name, document in ctx.ledger.read(LIMIT).items()}
 
 
 class HeldItems:

@@ -22,8 +22,9 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.engine.apply import OUTDATED
 from milepost.engine.context import Context
-from milepost.engine.work.held_items import HeldItems, HeldRef, held_ref, limits_in_force
+from milepost.engine.work.held_items import HeldItems, HeldRef, held_ref
 from milepost.engine.work.settle import give_back, recorded, settle
+from milepost.ports.documents import LIMIT, read_all
 from milepost.ports.items import ClaimResult
 from milepost.ports.runner import JobResult
 
@@ -236,7 +237,7 @@ class Remote:
         if self._controls_at <= now < self._controls_at + CONTROLS_MS:
             return
         self._controls_at = now
-        self._limits = limits_in_force(self._ctx)
+        self._limits = read_all(self._ctx.ledger, LIMIT, Limit)
         with self._lock:
             for ref in [ref for ref, held_items in self._held.items() if held_items.until[ref[1:]] < now - LATE_MS]:
                 self._end(ref)

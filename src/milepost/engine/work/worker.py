@@ -6,16 +6,15 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from milepost.core.admission.breakers import BreakerRecord
-from milepost.core.admission.controls import is_held, scope
+from milepost.core.admission.controls import Limit, is_held, scope
 from milepost.core.due import Lease
 from milepost.core.item import Item
 from milepost.core.outcome import Retry
 from milepost.engine.breakers import open_breakers
 from milepost.engine.context import Context
 from milepost.engine.work.execute import ready, run_async, run_plain
-from milepost.engine.work.held_items import limits_in_force
 from milepost.engine.work.slots import StageSlots, rooms_after_a_settle, settle_finished
-from milepost.ports.documents import HOLD
+from milepost.ports.documents import HOLD, LIMIT, read_all
 from milepost.ports.items import ClaimRequest, ClaimResult
 from milepost.ports.runner import Runner
 
@@ -155,7 +154,7 @@ class Worker:
         if _early(self._controls_at, now, CONTROLS_MS):
             return
         self._controls_at = now + CONTROLS_MS
-        limits, holds = limits_in_force(self.ctx), set(self.ctx.ledger.read(HOLD))
+        limits, holds = read_all(self.ctx.ledger, LIMIT, Limit), set(self.ctx.ledger.read(HOLD))
         breakers = open_breakers(self.ctx) if any(slots.stage.has_breaker for slots in self.all_slots) else {}
         for slots in self.all_slots:
             if slots.set_width(limits):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from milepost.engine.health.doctor import Health, doctor, health_view
+from milepost.engine.health.doctor import Health, doctor
 from milepost.engine.presence import Processes, processes_view
 from milepost.engine.views.timestamps import instant
 from milepost.http.auth.author import check_sees_all
@@ -30,7 +30,7 @@ def health(state: ServerState, call: Call) -> Answer:
     """As `milepost doctor --json`. It only reads. Each finding is `ok`, `warn` or `bad`, and `next` says what to do. Only for callers who
     see all routes."""
     check_sees_all(call)
-    return Answer(health_view(doctor(state.ctx, instant)))
+    return Answer(doctor(state.ctx, instant))
 
 
 class Healthy(Struct, frozen=True):

@@ -20,7 +20,7 @@ from milepost.http.dashboard.charts.ended import Chart, hours_chart, minutes_cha
 from milepost.http.dashboard.charts.svg import stack
 from milepost.http.dashboard.failures import FailureCause, causes
 from milepost.http.state.pace import Forecast, PausedPart, Sample, Samples, by_hour, by_minute, forecast, pace
-from milepost.ports.documents import HOLD, ROUTE, RouteVersion, read_as
+from milepost.ports.documents import HOLD, ROUTE, RouteVersion, read_all, read_versioned
 from milepost.ports.feed import Count, Group
 from milepost.ports.items import Query
 
@@ -102,7 +102,7 @@ def home(ctx: Context, found: Iterable[Snapshot], samples: Samples) -> list[Rout
     groups: dict[str, list[Group]] = {}
     for group in ctx.ledger.groups():
         groups.setdefault(group.route, []).append(group)
-    holds = {name: read_as(Hold, document.value) for name, document in ctx.ledger.read(HOLD).items()}
+    holds = read_all(ctx.ledger, HOLD, Hold)
     routes = sorted(found, key=lambda seen: own_route(ctx, seen.route))
     return [_route(ctx, seen, counts.get(seen.route, []), groups.get(seen.route, []), holds, samples) for seen in routes]
 
@@ -136,8 +136,7 @@ def _route(ctx: Context, seen: Snapshot, counts: list[Count], groups: list[Group
 
 def _born(ctx: Context, route: str) -> int | None:
     """When the route was first recorded, if the ledger still knows."""
-    document = ctx.ledger.read_one(ROUTE, route)
-    version = None if document is None else read_as(RouteVersion, document.value)
+    version, _ = read_versioned(ctx.ledger, ROUTE, route, RouteVersion)
     return version.at if version is not None and version.version == 1 else None
 
 

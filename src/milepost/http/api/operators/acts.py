@@ -15,7 +15,7 @@ from milepost.http.auth.author import check_outcome, check_reason, named
 from milepost.http.protocol.endpoint import END, Answer, Call, Endpoints
 from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.state import ServerState
-from milepost.ports.documents import ACT, Act, read_as
+from milepost.ports.documents import ACT, Act, read_versioned
 from milepost.ports.items import Query
 
 ENDPOINTS = Endpoints()
@@ -139,8 +139,7 @@ async def continue_act(state: ServerState, call: Call) -> Answer:
     by = named(call, body.for_)
 
     def work() -> ActReport:
-        held = state.ctx.ledger.read_one(ACT, call.path["id"])
-        begun = None if held is None else read_as(Act, held.value)
+        begun, _ = read_versioned(state.ctx.ledger, ACT, call.path["id"], Act)
         if begun is None or begun.route != plan.name:
             raise _unknown_act(f"route {plan.name!r} has no act {call.path['id']!r}")
         return go_on(state.ctx, begun.verb, plan.name, begun.id, by=by, reason=body.reason, dry_run=body.dry_run)
@@ -166,8 +165,7 @@ def one_act(state: ServerState, call: Call) -> Answer:
     `expected` is the approximate total, null if it is not known, and `finished` is true at the end. Give an act an `id` of your own to
     read its progress while the call that runs it is still waiting. There is no index of the items that an act has changed: each line
     that it wrote in an item's history carries its id."""
-    held = state.ctx.ledger.read_one(ACT, call.path["id"])
-    found = None if held is None else read_as(Act, held.value)
+    found, _ = read_versioned(state.ctx.ledger, ACT, call.path["id"], Act)
     if found is None or not call.caller.sees(found.route):
         raise _unknown_act(f"there is no act {call.path['id']!r}")
     return Answer(act_view(found))
@@ -175,8 +173,8 @@ def one_act(state: ServerState, call: Call) -> Answer:
 
 def _check_free(state: ServerState, call: Call, wanted: str) -> None:
     """Raise a problem if an act of a route that the caller does not see already has this id. The problem says nothing about that act."""
-    held = state.ctx.ledger.read_one(ACT, wanted)
-    if held is not None and not call.caller.sees(read_as(Act, held.value).route):
+    found, _ = read_versioned(state.ctx.ledger, ACT, wanted, Act)
+    if found is not None and not call.caller.sees(found.route):
         raise problem_error("wrong-value", f"the id {wanted!r} cannot be used", field="id", expected="another id, or none")
 
 

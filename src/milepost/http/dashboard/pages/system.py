@@ -16,7 +16,7 @@ from milepost.engine.alerts.views import alert_views
 from milepost.engine.auth.keys import all_keys, key_view, last_uses
 from milepost.engine.breakers import BreakerView, breaker_views
 from milepost.engine.context import Context
-from milepost.engine.health.doctor import DoctorReport, doctor
+from milepost.engine.health.doctor import Health, doctor
 from milepost.engine.presence import HEARD_MS, ProcessView, RoleView, processes_view
 from milepost.engine.routes.description import route_view
 from milepost.engine.views.timestamps import instant
@@ -24,7 +24,7 @@ from milepost.http.dashboard.charts.durations import durations
 from milepost.http.dashboard.render import age, ms_since, page, seen_routes
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.state.state import ServerState
-from milepost.ports.documents import HOLD, LIMIT, read_as
+from milepost.ports.documents import HOLD, LIMIT, read_all
 from milepost.ports.ledger import MISSING_CAPABILITIES
 
 ENDPOINTS = Endpoints(pages=True)
@@ -40,7 +40,7 @@ class SystemFacts(Struct, frozen=True):
     """The parts that are not updated live. Parts that concern the whole ledger are empty for callers who see only some routes."""
 
     routes: list[dict[str, Any]] = []
-    report: DoctorReport | None = None
+    report: Health | None = None
     """The doctor's findings, if they were requested."""
     facts: list[tuple[str, str]] = []
     aside: Quarantine | None = None
@@ -56,7 +56,7 @@ class SystemFacts(Struct, frozen=True):
 def system(state: ServerState, call: Call) -> Answer:
     """Expensive parts are read only when the page is opened, not when its live parts are fetched again."""
     ctx, routes, now = state.ctx, seen_routes(state, call), state.ctx.clock.now()
-    holds = [_hold(name, read_as(Hold, document.value)) for name, document in sorted(ctx.ledger.read(HOLD).items())]
+    holds = [_hold(name, hold) for name, hold in sorted(read_all(ctx.ledger, HOLD, Hold).items())]
     seen = processes_view(ctx, call.caller.narrowed)
     return page(
         state,
@@ -84,7 +84,7 @@ def _still(state: ServerState, call: Call, routes: list[str], now: int) -> Syste
     return SystemFacts(
         views,
         report,
-        [] if report is None else _facts(report.facts),
+        [] if report is None else _facts(report.ledger),
         quarantine_view(ctx, ASIDE),
         _keys(ctx, now) if call.caller.may("admin") else None,
         ctx.ledger.last_seq(),
@@ -137,7 +137,7 @@ def _breaker(one: BreakerView) -> dict[str, Any]:
 
 def _limits(state: ServerState, routes: list[str]) -> list[dict[str, Any]]:
     """Every stage with a handler, and every lane with limits of its own: the route file's values, and those set since."""
-    held = {name: read_as(Limit, document.value) for name, document in state.ctx.ledger.read(LIMIT).items()}
+    held = read_all(state.ctx.ledger, LIMIT, Limit)
     found = []
     for plan in (state.ctx.plans[name] for name in routes if name in state.ctx.plans):
         for stage in plan.stages:
