@@ -19,7 +19,7 @@ from milepost.engine.context import Context
 from milepost.engine.heads.daily import all_heads
 from milepost.engine.health.checks import BAD
 from milepost.engine.health.doctor import doctor
-from milepost.engine.lists.reconcile import records
+from milepost.engine.views.items import lists as records
 from milepost.engine.views.late_items import overdue
 from milepost.ports.documents import HOLD, PARKED, Parked, read_all
 from milepost.ports.items import Query

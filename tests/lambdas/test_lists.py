@@ -14,7 +14,7 @@ from tests.lambdas.deployment import Countdown, Deploy, Deployment, deployments
 from tests.lambdas.event_source_mapping import Context
 
 from milepost.core.errors import MilepostError
-from milepost.engine.lists.reconcile import records
+from milepost.engine.views.items import lists as records
 from milepost.lambdas import lists, objects
 from milepost.testing.aws_model import Faults
 

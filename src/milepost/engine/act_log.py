@@ -21,6 +21,7 @@ from milepost.core.values.refusal import SAID_BEFORE, Refusal
 from milepost.engine.context import Context
 from milepost.engine.ledger_pages import query_pages
 from milepost.engine.views.items import SIGNED
+from milepost.engine.views.queries import count_of_matches
 from milepost.ports.documents import ACT, Act, read_all, read_versioned
 from milepost.ports.items import Query, Refused
 
@@ -91,17 +92,8 @@ class Selection(Struct, frozen=True):
         """Approximate number of items, if the counters can tell."""
         if self.keys is not None:
             return len(self.keys)
-        query = self.query
-        assert query is not None
-        by = (query.prefix, query.parts or None, query.lane, query.group, query.lists)
-        before = (query.entered_before, query.changed_before, query.due_before, query.overdue_before)
-        if any(value is not None for value in (*by, *before)):
-            return None
-        return sum(
-            count.n
-            for count in ctx.ledger.counts(query.route)
-            if (query.statuses is None or count.status in query.statuses) and (query.stages is None or count.stage in query.stages)
-        )
+        assert self.query is not None
+        return count_of_matches(ctx, self.query)
 
 
 def select(route: str, keys: Sequence[str] | None, query: Query | None) -> Selection:

@@ -10,7 +10,7 @@ import pytest
 from tests.lambdas.deployment import HEAD, Deployment, deployments
 from tests.lambdas.event_source_mapping import Context
 
-from milepost.engine.lists.reconcile import records
+from milepost.engine.views.items import lists as records
 from milepost.lambdas import lists
 
 SOURCE = (

@@ -30,8 +30,9 @@ from milepost.engine.intake import submit
 from milepost.engine.lists import keys as list_keys
 from milepost.engine.lists import source as list_source
 from milepost.engine.lists.keys import SortedKeys, missing, pack, unpack
-from milepost.engine.lists.reconcile import ListReport, records, submit_list, vanished_keys
+from milepost.engine.lists.reconcile import ListReport, submit_list, vanished_keys
 from milepost.engine.lists.source import Source, open_source
+from milepost.engine.views.items import lists
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.documents import LIST
@@ -203,7 +204,7 @@ def test_bom_crlf_and_the_digest_of_the_very_bytes(slots: ListFolder) -> None:
 def test_an_empty_list(slots: ListFolder) -> None:
     report = slots.submit(b"", full=True)
     assert (report.lines, counts(report)) == (0, {})
-    assert records(slots.ctx, "parcels")[0].counts == report.counts
+    assert lists(slots.ctx, "parcels")[0].counts == report.counts
 
 
 def test_standard_input(slots: ListFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +218,7 @@ def test_standard_input(slots: ListFolder, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_list_is_recorded_and_items_know_it(slots: ListFolder) -> None:
     report = slots.submit(["b", "a", "b"], name="weekly.txt", by="ada")
-    [record] = records(slots.ctx, "parcels")
+    [record] = lists(slots.ctx, "parcels")
     assert (record.id, record.name, record.by, record.digest, record.counts) == (
         report.id,
         "weekly.txt",
@@ -229,12 +230,12 @@ def test_the_list_is_recorded_and_items_know_it(slots: ListFolder) -> None:
     item = slots.ctx.ledger.get([("parcels", "a")])[0]
     assert item is not None
     assert item.row.list_id == report.id
-    assert records(slots.ctx, "letters") == []
+    assert lists(slots.ctx, "letters") == []
 
 
 def test_lists_of_one_moment_are_in_order(slots: ListFolder) -> None:
     ids = [slots.submit(["a"], full=True).id for _ in range(5)]
-    assert [record.id for record in records(slots.ctx, "parcels")] == ids
+    assert [record.id for record in lists(slots.ctx, "parcels")] == ids
 
 
 def test_dry_run_changes_nothing_at_all(slots: ListFolder) -> None:
@@ -313,7 +314,7 @@ def test_a_list_interrupted_half_way_is_simply_submitted_again(tmp_path: Path) -
     lines = [f"k{n}" for n in range(5_000)]
     with pytest.raises(KeyboardInterrupt):
         slots.submit(lines, full=True)
-    begun = records(slots.ctx, "parcels")[-1]
+    begun = lists(slots.ctx, "parcels")[-1]
     assert (begun.keys_blob, begun.digest, begun.counts) == ("", "", {})
     with pytest.raises(UsageError, match="not finished"):
         vanished_keys(slots.ctx, "parcels", begun.id)

@@ -57,10 +57,10 @@ def show(given: CliSettings, name: str, as_json: bool) -> None:
     """Show one entry with its content."""
     import msgspec
 
-    from milepost.engine.acts.foreign_rows import ALL, aside_view, quarantined
+    from milepost.engine.acts.foreign_rows import ALL, quarantine_view
 
     with given.context() as ctx:
-        found = next((aside_view(aside) for aside in quarantined(ctx, ALL)[0] if aside.id == name), None)
+        found = next((aside for aside in quarantine_view(ctx, ALL).set_aside if aside.id == name), None)
     if found is None:
         raise MilepostError(f"no quarantine entry {name!r}; see 'milepost quarantine list'")
     if as_json:

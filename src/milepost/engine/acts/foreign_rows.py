@@ -13,7 +13,7 @@ from milepost.engine.act_log import enter, finish, record, signed
 from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
 from milepost.engine.intake import check_open
-from milepost.ports.foreign_rows import Adopted, ForeignRow, ForeignRowStore, QuarantineEntry
+from milepost.ports.foreign_rows import Adopted, ForeignRow, ForeignRowStore
 from milepost.ports.items import Refused
 
 BATCH = 100
@@ -122,11 +122,6 @@ def _foreign_rows(
         yield len(batch), [foreign for foreign in found if foreign is not None]
 
 
-def quarantined(ctx: Context, most: int) -> tuple[list[QuarantineEntry], bool]:
-    """Quarantine entries, oldest first, and whether there are more."""
-    return ctx.ledger.quarantine.entries(most)
-
-
 class QuarantineEntryView(Struct, frozen=True):
     """A quarantine entry: its kind (`row`, `record` or `message`), reason, time and content."""
 
@@ -146,17 +141,13 @@ class Quarantine(Struct, frozen=True):
 
 def quarantine_view(ctx: Context, most: int) -> Quarantine:
     """The quarantine as a view."""
-    found, more = quarantined(ctx, most)
-    return Quarantine([aside_view(entry) for entry in found], more)
-
-
-def aside_view(entry: QuarantineEntry) -> QuarantineEntryView:
-    return QuarantineEntryView(entry.id, entry.kind, entry.reason, iso(entry.at), entry.content)
+    found, more = ctx.ledger.quarantine.entries(most)
+    return Quarantine([QuarantineEntryView(entry.id, entry.kind, entry.reason, iso(entry.at), entry.content) for entry in found], more)
 
 
 def all_ids(ctx: Context) -> list[str]:
     """Ids of all quarantine entries, up to `ALL`."""
-    return [entry.id for entry in quarantined(ctx, ALL)[0]]
+    return [entry.id for entry in ctx.ledger.quarantine.entries(ALL)[0]]
 
 
 def replay(ctx: Context, ids: Sequence[str], *, by: str, reason: str) -> list[Adopted]:

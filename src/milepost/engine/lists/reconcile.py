@@ -33,8 +33,8 @@ from milepost.engine.lists.formats import BadLine, LineBatch, bad_line
 from milepost.engine.lists.keys import MissingKeys, SortedKeys, missing, pack, unpack
 from milepost.engine.lists.parse_ahead import parse_ahead
 from milepost.engine.lists.source import Bytes, Source, open_source
-from milepost.engine.views.items import counted
-from milepost.ports.documents import LIST, ListRecord, read_all
+from milepost.engine.views.items import counted, lists
+from milepost.ports.documents import LIST, ListRecord
 from milepost.ports.items import Same
 
 SHOWN = 1_000
@@ -148,7 +148,7 @@ def take_in_list(ctx: Context, route: str, source: Source, title: str, **options
     if (replace_changed or failed_again) and not dry_run:
         signed(by or "", reason)
     again = reason if failed_again else None
-    earlier = records(ctx, route)
+    earlier = lists(ctx, route)
     # Keep lists in order of time, even if two arrive within a millisecond.
     at = max(ctx.clock.now(), earlier[-1].at + 1 if earlier else 0)
     counts = {"replaced": 0} if replace_changed else {}
@@ -228,15 +228,9 @@ def _previewed_conflicts(previewed: SortedKeys) -> Iterator[ChangedLine]:
             yield ChangedLine(int(mark[:NUMBER]), key)
 
 
-def records(ctx: Context, route: str) -> list[ListRecord]:
-    """The route's lists, oldest first. One without `keys_blob` was interrupted or is in progress."""
-    found = (record for record in read_all(ctx.ledger, LIST, ListRecord).values() if record.route == route)
-    return sorted(found, key=lambda record: (record.at, record.id))
-
-
 def vanished_keys(ctx: Context, route: str, list_id: str) -> Iterator[str]:
     """The sorted keys of the previous full list that this full list does not have; none if there was no previous one."""
-    known = records(ctx, route)
+    known = lists(ctx, route)
     place = next((place for place, record in enumerate(known) if record.id == list_id), None)
     if place is None:
         raise UsageError(f"route {route!r} has no list {list_id!r}; the latest are: {', '.join(r.id for r in known[-3:]) or 'none yet'}")

@@ -257,9 +257,9 @@ def groups(ctx: Context, route: str | None = None) -> list[dict[str, Any]]:
 
 
 def lists(ctx: Context, route: str | None = None) -> list[ListRecord]:
-    """The submitted lists, oldest first."""
+    """The submitted lists, oldest first. One without `keys_blob` was interrupted or is in progress."""
     records = (record for record in read_all(ctx.ledger, LIST, ListRecord).values() if route in (None, record.route))
-    return sorted(records, key=lambda record: record.at)
+    return sorted(records, key=lambda record: (record.at, record.id))
 
 
 def list_view(record: ListRecord) -> dict[str, Any]:
@@ -279,9 +279,8 @@ def list_view(record: ListRecord) -> dict[str, Any]:
 
 def list_name(ctx: Context, list_id: str | None) -> str | None:
     """The name of the list that an item came from, if still recorded."""
-    if list_id is None:
-        return None
-    return next((record.name for record in lists(ctx) if record.id == list_id), None)
+    record = None if list_id is None else read_versioned(ctx.ledger, LIST, list_id, ListRecord)[0]
+    return None if record is None else record.name
 
 
 def chain_broken_at(ctx: Context, item: Item, lines: list[HistoryEntry] | None = None) -> int | None:

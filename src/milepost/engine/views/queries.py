@@ -70,6 +70,16 @@ def cost_text(route: str, cost: ScanCost) -> str:
     return f"no index serves this: all {cost.rows:,} rows of {route} are read, about {cost.units:,} read units{price}"
 
 
+def count_of_matches(ctx: Context, query: Query) -> int | None:
+    """Approximate number of items that match, if the counters can tell: they know statuses and stages."""
+    known = Query(route=query.route, statuses=query.statuses, stages=query.stages, with_content=query.with_content, limit=query.limit)
+    if query != known:
+        return None
+    statuses, stages = query.statuses, query.stages
+    counts = [count for count in ctx.ledger.counts(query.route) if statuses is None or count.status in statuses]
+    return sum(count.n for count in counts if stages is None or count.stage in stages)
+
+
 def statuses_of(words: Iterable[str]) -> frozenset[Status] | None:
     """The statuses that these words name; None if there are no words."""
     found: set[Status] = set()

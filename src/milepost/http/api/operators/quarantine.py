@@ -62,7 +62,7 @@ def list_entries(state: ServerState, call: Call) -> Answer:
 async def replay_entries(state: ServerState, call: Call) -> Answer:
     """A row, or a change of one, is processed as the row is now; a message goes back to its queue. An entry that fails again stays,
     with the reason. Only for callers who see all routes."""
-    by, body = _checked(state, call), call.body
+    by, body = _checked(call), call.body
     return Answer(Replayed(await state.run_act(lambda: replay(state.ctx, _ids(state, body), by=by, reason=body.reason))))
 
 
@@ -76,11 +76,11 @@ async def replay_entries(state: ServerState, call: Call) -> Answer:
 )
 async def drop_entries(state: ServerState, call: Call) -> Answer:
     """The content is deleted; who discarded it, and why, stays on record. Only for callers who see all routes."""
-    by, body = _checked(state, call), call.body
+    by, body = _checked(call), call.body
     return Answer(Dropped(await state.run_act(lambda: drop(state.ctx, _ids(state, body), by=by, reason=body.reason))))
 
 
-def _checked(state: ServerState, call: Call) -> str:
+def _checked(call: Call) -> str:
     """The author of the act; raises a problem if this ledger has no quarantine or the call is incomplete."""
     check_sees_all(call)
     if (call.body.ids is not None) == call.body.all:

@@ -18,13 +18,13 @@ from milepost.core.values.durations import short_span, span_ms
 from milepost.engine.context import Context
 from milepost.engine.views.items import counted, lists, own_route, stage_names
 from milepost.engine.views.key_parts import key_fields
+from milepost.engine.views.queries import count_of_matches
 from milepost.http.api.find import ItemPage, ItemsQuery, find
 from milepost.http.dashboard.render import KINDS, age, ms_since, page, seen_routes
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.protocol.problems import ProblemError
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import HOLD
-from milepost.ports.items import Query
 
 ENDPOINTS = Endpoints(pages=True)
 SHOWN = 100
@@ -167,16 +167,9 @@ def _total(ctx: Context, plan: Plan, asked: ItemsQuery, found: ItemPage) -> int 
     """Number of matching items, if it is known without reading them: all are on this page, or the ledger has counted them."""
     if not found.more and asked.after is None:
         return len(found.items)
-    query = asked.choice(ctx, plan.name)
-    if asked.overdue or asked.nearest or query != Query(route=plan.name, statuses=query.statuses, stages=query.stages):
-        return None
-    total = sum(
-        count.n
-        for count in ctx.ledger.counts(plan.name)
-        if (query.statuses is None or count.status in query.statuses) and (query.stages is None or count.stage in query.stages)
-    )
+    total = None if asked.overdue or asked.nearest else count_of_matches(ctx, asked.choice(ctx, plan.name))
     # Some ledgers update their counters with a delay.
-    return total if total >= len(found.items) else None
+    return total if total is not None and total >= len(found.items) else None
 
 
 def _count_text(total: int | None, found: ItemPage, narrowed: bool) -> str:
