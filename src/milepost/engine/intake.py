@@ -178,11 +178,9 @@ def take_in_batch(ctx: Context, plan: Plan, batch: InputBatch, **options: Unpack
     known: dict[str, KnownKey | Same | Refused | None] = {keys[place]: answers[place] for place in doubtful}
     invalid_keys = ctx.ledger.invalid_keys(plan, list(known))
     now = ctx.clock.now()
-    seals = (
-        {}
-        if failed_again is None
-        else {key: known_key for key, known_key in known.items() if isinstance(known_key, KnownKey) and _undone(known_key)}
-    )
+    seals: dict[str, KnownKey] = {}
+    if failed_again is not None:
+        seals = {key: one for key, one in known.items() if isinstance(one, KnownKey) and one.sealed and one.status in UNDONE}
     acceptable = {*[key for key, known_key in known.items() if known_key is None], *seals} - invalid_keys.keys()
     others: dict[int, Receipt] = {}
     repeats = len(doubtful) > len(known)  # a key comes more than once in this batch
@@ -289,11 +287,6 @@ def _each(given: Any, places: Sequence[int]) -> Iterable[Any]:
 def _at_places(given: Any, places: Sequence[int]) -> Any:
     """The values for these items of a batch: one for all, or a list with one for each."""
     return given if given is None or isinstance(given, (str, int)) else [given[place] for place in places]
-
-
-def _undone(known_key: KnownKey) -> bool:
-    """Whether an operator may submit this key again: its item failed or was cancelled, and its row was pruned."""
-    return known_key.sealed and known_key.status in UNDONE
 
 
 def _after(seal: KnownKey) -> dict[str, Any]:

@@ -91,8 +91,7 @@ async def events(state: ServerState, call: Call) -> Answer:
     if streaming:
         if state.observability.feed.listeners >= MOST:
             raise problem_error("too-many", f"the server has {MOST:,} listeners already", expected="fewer listeners, or pages")
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return Answer(EventStream(_stream(state, call, after), headers))
+        return Answer(EventStream(_stream(state, call, after)))
     found = await loop.run_in_executor(state.pool, page, state.ctx, after or FeedPlace(), call.query.limit, choice.wants)
     return Answer(EventPage([one.view() for one in found.events], found.next, found.more))
 
@@ -171,8 +170,8 @@ async def welcome(state: ServerState, call: Call) -> bool:
 class EventStream(StreamingResponse):
     """A stream that ends when its reader has disconnected or has read nothing for long."""
 
-    def __init__(self, blocks: AsyncGenerator[bytes, None], headers: dict[str, str]) -> None:
-        super().__init__(blocks, headers=headers, media_type=STREAM)
+    def __init__(self, blocks: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(blocks, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, media_type=STREAM)
         self._blocks = blocks
 
     async def stream_response(self, send: Send) -> None:

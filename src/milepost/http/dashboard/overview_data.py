@@ -11,10 +11,11 @@ from msgspec import Struct
 from milepost.core.admission.controls import Hold, scope
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, LIVE, Status
-from milepost.core.values.durations import iso, short_span
+from milepost.core.values.durations import short_span
 from milepost.engine.context import Context
 from milepost.engine.health.stage_problems import WAITING
 from milepost.engine.views.items import own_route
+from milepost.engine.views.lanes import PauseView, pause_view
 from milepost.engine.views.snapshot import Snapshot, StageView
 from milepost.http.dashboard.charts.ended import Chart, hours_chart, minutes_chart
 from milepost.http.dashboard.charts.svg import stack
@@ -44,16 +45,6 @@ class Part(Struct, frozen=True):
     statuses: list[str]
 
 
-class PauseNotice(Struct, frozen=True):
-    """A pause in force: of a route, a stage or a lane."""
-
-    by: str
-    reason: str
-    since: str | None
-    lane: str = ""
-    until: str | None = None
-
-
 class FunnelStage(Struct, frozen=True):
     """A stage in the funnel, with all its parts and ages, even if they are zero, so that it keeps its shape. `overdue` is the text for
     overdue items, "1,204+ overdue" if there may be more; None: the stage has no mark. `late`: some are overdue, or may be."""
@@ -67,8 +58,9 @@ class FunnelStage(Struct, frozen=True):
     """Label, meaning and value."""
     overdue: str | None
     late: bool
-    paused: PauseNotice | None
-    lanes: list[PauseNotice]
+    paused: PauseView | None
+    lanes: list[tuple[str, PauseView]]
+    """The lanes that are paused by themselves, with their pauses."""
     tag: tuple[str, str] | None
     """The kind of the stage, if it is not one for Milepost's own workers, and what that means."""
 
@@ -86,7 +78,7 @@ class RouteView(Struct, frozen=True):
     hours: Chart
     minutes: Chart
     forecast: Forecast
-    paused: PauseNotice | None
+    paused: PauseView | None
 
 
 def worth_seeing(ctx: Context, seen: Snapshot) -> bool:
@@ -102,17 +94,19 @@ def home(ctx: Context, found: Iterable[Snapshot], samples: Samples) -> list[Rout
     groups: dict[str, list[Group]] = {}
     for group in ctx.ledger.groups():
         groups.setdefault(group.route, []).append(group)
-    holds = read_all(ctx.ledger, HOLD, Hold)
+    pauses = {name: pause_view(name, hold) for name, hold in read_all(ctx.ledger, HOLD, Hold).items()}
     routes = sorted(found, key=lambda seen: own_route(ctx, seen.route))
-    return [_route(ctx, seen, counts.get(seen.route, []), groups.get(seen.route, []), holds, samples) for seen in routes]
+    return [_route(ctx, seen, counts.get(seen.route, []), groups.get(seen.route, []), pauses, samples) for seen in routes]
 
 
-def _route(ctx: Context, seen: Snapshot, counts: list[Count], groups: list[Group], holds: dict[str, Hold], samples: Samples) -> RouteView:
+def _route(
+    ctx: Context, seen: Snapshot, counts: list[Count], groups: list[Group], pauses: dict[str, PauseView], samples: Samples
+) -> RouteView:
     now, plan = seen.at, ctx.plans.get(seen.route)
     hours = by_hour(counts, now)
     watched = samples.seen(seen.route, Sample(now, seen.done, seen.failed))
-    steps = [_step(stage, seen, plan, holds) for stage in seen.stages]
-    paused = _pause(holds.get(seen.route))
+    steps = [_step(stage, seen, plan, pauses) for stage in seen.stages]
+    paused = pauses.get(seen.route)
 
     @cache
     def free() -> bool:
@@ -152,9 +146,9 @@ def _held(ctx: Context, seen: Snapshot, steps: Sequence[FunnelStage], free: Call
             behind = max(0, before - sum(one.n or 0 for one in held))
             held.append(PausedPart(f"at {step.name}", waits))
         elif waits or before:
-            for lane in step.lanes:
-                n = 0 if not waits else _in_lane(ctx, seen.route, step.name, lane.lane) if looks and free() else None
-                held.append(PausedPart(f"in lane {lane.lane} of {step.name}", n, more=before > 0))
+            for lane, _ in step.lanes:
+                n = 0 if not waits else _in_lane(ctx, seen.route, step.name, lane) if looks and free() else None
+                held.append(PausedPart(f"in lane {lane} of {step.name}", n, more=before > 0))
         before += step.here
     return held, behind
 
@@ -165,18 +159,14 @@ def _in_lane(ctx: Context, route: str, stage: str, lane: str) -> int | None:
     return len(page.items) if page.next is None else None
 
 
-def _pause(hold: Hold | None, lane: str = "") -> PauseNotice | None:
-    return None if hold is None else PauseNotice(hold.by, hold.reason, iso(hold.at), lane, iso(hold.until))
-
-
-def _step(stage: StageView, seen: Snapshot, plan: Plan | None, holds: dict[str, Hold]) -> FunnelStage:
+def _step(stage: StageView, seen: Snapshot, plan: Plan | None, pauses: dict[str, PauseView]) -> FunnelStage:
     parts = [Part(label, kind, stage.among(*statuses), [status.value for status in statuses]) for label, kind, statuses in PARTS]
     ages = [(label, meaning, "–" if ms is None else short_span(ms)) for label, meaning, ms in _ages(stage)]
     whole = max(1, seen.total)
     title = ", ".join([*(f"{part.n:,} {part.label}" for part in parts if part.n), f"{stage.past:,} completed"])
     bar = stack([*((part.kind, part.n / whole) for part in parts), ("done", stage.past / whole)], title)
     above = scope(seen.route, stage.name)
-    lanes = [pause for name in sorted(holds) if (lane := _lane(name, above)) and (pause := _pause(holds[name], lane)) is not None]
+    lanes = [(lane, pauses[name]) for name in sorted(pauses) if name.startswith(f"{above}/") and (lane := name.removeprefix(f"{above}/"))]
     return FunnelStage(
         stage.name,
         parts,
@@ -186,7 +176,7 @@ def _step(stage: StageView, seen: Snapshot, plan: Plan | None, holds: dict[str, 
         ages,
         _overdue(stage),
         bool(stage.overdue or stage.overdue_more),
-        _pause(holds.get(above)),
+        pauses.get(above),
         lanes,
         _tag(stage.name, plan),
     )
@@ -213,7 +203,3 @@ def _overdue(stage: StageView) -> str | None:
     if stage.overdue or not stage.overdue_more:
         return f"{stage.overdue:,}{'+' if stage.overdue_more else ''} overdue"
     return "some may be overdue"
-
-
-def _lane(name: str, above: str) -> str:
-    return name.removeprefix(f"{above}/") if name.startswith(f"{above}/") else ""

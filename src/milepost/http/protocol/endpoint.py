@@ -92,6 +92,8 @@ class Endpoint(Struct, frozen=True):
     """It is for people: problems are shown as a page, and a caller without a session is redirected to the log-in."""
     is_async: bool = False
     """Its handler is awaited by the event loop; otherwise it is called in a thread of the state."""
+    long: bool = False
+    """It can take long: it is called in a thread of acts, so that other calls do not wait for it."""
     application: str = ""
     """The application that declared it; empty: it is Milepost's own."""
     origins: frozenset[str] = frozenset()
@@ -120,17 +122,16 @@ class Endpoints:
         summary: str,
         types: tuple[str, ...] = ("application/json",),
         largest: int | None = None,
-        writes: bool | None = None,
+        long: bool = False,
     ) -> Callable[[H], H]:
         """Declare an endpoint; its docstring is its description."""
 
         def declare(handler: H) -> H:
-            changes = method not in ("GET", "HEAD") if writes is None else writes
-            description = (handler.__doc__ or "").strip()
+            description, writes = (handler.__doc__ or "").strip(), method not in ("GET", "HEAD")
             found = Endpoint(
-                method, path, handler, scope, query, body, answers or {}, problems, summary, description, types, largest, changes
+                method, path, handler, scope, query, body, answers or {}, problems, summary, description, types, largest, writes
             )
-            self.found.append(replace(found, page=self._pages, is_async=inspect.iscoroutinefunction(handler)))
+            self.found.append(replace(found, page=self._pages, is_async=inspect.iscoroutinefunction(handler), long=long))
             return handler
 
         return declare

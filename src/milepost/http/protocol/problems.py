@@ -11,9 +11,6 @@ from milepost.core.errors import (
     CostlyQuery,
     LedgerBusy,
     LedgerError,
-    LedgerFull,
-    LedgerMoved,
-    LedgerReadOnly,
     MalformedInput,
     MilepostError,
     NotFound,
@@ -91,6 +88,18 @@ TITLES: dict[str, tuple[int, str]] = {
 """Every code, with its status and title."""
 
 
+_CODES: tuple[tuple[type[MilepostError], str], ...] = (
+    (RouteChanged, "route-changed"),
+    (ActRefused, "refused"),
+    (LedgerBusy, "busy"),
+    (LedgerError, "unavailable"),
+    (CostlyQuery, "costly"),
+    (NotFound, "not-found"),
+    (UsageError, "wrong-value"),
+)
+"""Codes of Milepost's own errors: the first kind that an error is of counts."""
+
+
 def problem(code: str, detail: str, *, field: str | None = None, expected: str | None = None, **extra: Any) -> Problem:
     status, title = TITLES[code]
     return Problem(status, code, title, detail, field, expected, extra)
@@ -104,18 +113,4 @@ def problem_of(error: MilepostError) -> Problem:
     """The problem for one of Milepost's own errors."""
     if isinstance(error, MalformedInput):
         return problem("malformed-item", str(error), field=error.field or None, expected=error.expected or None)
-    if isinstance(error, RouteChanged):
-        return problem("route-changed", str(error))
-    if isinstance(error, ActRefused):
-        return problem("refused", str(error))
-    if isinstance(error, LedgerBusy):
-        return problem("busy", str(error))
-    if isinstance(error, (LedgerFull, LedgerReadOnly, LedgerMoved, LedgerError)):
-        return problem("unavailable", str(error))
-    if isinstance(error, CostlyQuery):
-        return problem("costly", str(error))
-    if isinstance(error, NotFound):
-        return problem("not-found", str(error))
-    if isinstance(error, UsageError):
-        return problem("wrong-value", str(error))
-    return problem("failed", str(error))
+    return problem(next((code for kind, code in _CODES if isinstance(error, kind)), "failed"), str(error))

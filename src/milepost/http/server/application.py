@@ -76,7 +76,8 @@ class Answering:
                 # In this task's context, so that the thread's log has the correlation id too.
                 # A form writes, and has to read what it has written.
                 run, given = copy_context().run, state.for_one_page() if endpoint.page and not endpoint.writes else state
-                answer = await asyncio.get_running_loop().run_in_executor(state.pool, run, endpoint.handler, given, call)
+                pool = state.act_pool if endpoint.long else state.pool
+                answer = await asyncio.get_running_loop().run_in_executor(pool, run, endpoint.handler, given, call)
             return _response(answer)
         except ProblemError as found:
             return _troubled(state, endpoint, request, caller, found)

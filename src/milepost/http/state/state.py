@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from copy import copy
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -27,8 +25,6 @@ from milepost.http.state.pace import Samples
 from milepost.http.state.submit_batches import Submitting
 from milepost.http.state.ttl_cache import TtlCache
 from milepost.http.state.waiting_workers import Waiting
-
-T = TypeVar("T")
 
 THREADS = 8
 LISTS = 4
@@ -107,10 +103,6 @@ class ServerState:
         """The stage that a call's URL names, with its route."""
         plan = self.plan(call)
         return plan, stage_of(plan, call.path["stage"])
-
-    async def run_act(self, work: Callable[[], T]) -> T:
-        """Run work that can take long in a thread of acts. Its log lines carry the call's correlation id."""
-        return await asyncio.get_running_loop().run_in_executor(self.act_pool, copy_context().run, work)
 
     def close(self) -> None:
         self.act_pool.shutdown(wait=True, cancel_futures=True)

@@ -81,8 +81,9 @@ class Acts(Struct, frozen=True):
     answers={200: ActReport},
     problems=PROBLEMS,
     summary="Retry, skip, cancel, resend, confirm, rerun, replace or reschedule items",
+    long=True,
 )
-async def perform(state: ServerState, call: Call) -> Answer:
+def perform(state: ServerState, call: Call) -> Answer:
     """Each item is done or refused by itself; `refused` names the first hundred, with the reason. An act by filter, or on several
     keys, has an id: it skips items that change after its start, every line that it writes carries its id, and it can be continued
     if it is cut off. With `dry_run` nothing is written, and no reason is needed: the answer says what would be done, and for
@@ -92,34 +93,31 @@ async def perform(state: ServerState, call: Call) -> Answer:
         raise problem_error("wrong-value", "the items are missing", field="keys", expected="either keys or a filter")
     check_reason(wanted.reason, wanted.dry_run)
     by = named(call, wanted.for_)
-
-    def work() -> ActReport:
-        if wanted.id is not None:
-            _check_free(state, call, wanted.id)
-        if wanted.outcome is not None:
-            check_outcome(wanted.outcome)
-        return act(
-            state.ctx,
-            wanted.verb,
-            plan.name,
-            keys=wanted.keys,
-            query=_query(state, plan.name, wanted.filter, wanted.scan),
-            by=by,
-            reason=wanted.reason,
-            dry_run=wanted.dry_run,
-            act_id=wanted.id,
-            stage=wanted.stage,
-            as_new=wanted.as_new,
-            outcome=wanted.outcome,
-            content=wanted.content,
-            here=wanted.here,
-            rerun=wanted.rerun,
-            not_before=wanted.not_before,
-            pace=None if wanted.pace is None else rate_per_second(wanted.pace, "pace"),
-            force=wanted.force,
-        )
-
-    return Answer(await state.run_act(work))
+    if wanted.id is not None:
+        _check_free(state, call, wanted.id)
+    if wanted.outcome is not None:
+        check_outcome(wanted.outcome)
+    report = act(
+        state.ctx,
+        wanted.verb,
+        plan.name,
+        keys=wanted.keys,
+        query=_query(state, plan.name, wanted.filter, wanted.scan),
+        by=by,
+        reason=wanted.reason,
+        dry_run=wanted.dry_run,
+        act_id=wanted.id,
+        stage=wanted.stage,
+        as_new=wanted.as_new,
+        outcome=wanted.outcome,
+        content=wanted.content,
+        here=wanted.here,
+        rerun=wanted.rerun,
+        not_before=wanted.not_before,
+        pace=None if wanted.pace is None else rate_per_second(wanted.pace, "pace"),
+        force=wanted.force,
+    )
+    return Answer(report)
 
 
 @ENDPOINTS.add(
@@ -130,21 +128,18 @@ async def perform(state: ServerState, call: Call) -> Answer:
     answers={200: ActReport},
     problems=(*PROBLEMS, "unknown-act"),
     summary="Continue an act that was cut off",
+    long=True,
 )
-async def continue_act(state: ServerState, call: Call) -> Answer:
+def continue_act(state: ServerState, call: Call) -> Answer:
     """With its original arguments: items that it has already handled are skipped. An act that was started for keys needs them again: repeat
     the first call, with its `id`."""
     plan, body = state.plan(call), call.body
     check_reason(body.reason, body.dry_run)
     by = named(call, body.for_)
-
-    def work() -> ActReport:
-        begun, _ = read_versioned(state.ctx.ledger, ACT, call.path["id"], Act)
-        if begun is None or begun.route != plan.name:
-            raise _unknown_act(f"route {plan.name!r} has no act {call.path['id']!r}")
-        return go_on(state.ctx, begun.verb, plan.name, begun.id, by=by, reason=body.reason, dry_run=body.dry_run)
-
-    return Answer(await state.run_act(work))
+    begun, _ = read_versioned(state.ctx.ledger, ACT, call.path["id"], Act)
+    if begun is None or begun.route != plan.name:
+        raise _unknown_act(f"route {plan.name!r} has no act {call.path['id']!r}")
+    return Answer(go_on(state.ctx, begun.verb, plan.name, begun.id, by=by, reason=body.reason, dry_run=body.dry_run))
 
 
 @ENDPOINTS.add("GET", "/api/v1/acts", scope="read", query=ActHistoryQuery, answers={200: Acts}, summary="Acts of operators")

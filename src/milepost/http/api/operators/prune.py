@@ -39,8 +39,9 @@ class PruneRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     answers={200: PruneReport},
     problems=("route-changed", "costly", "busy"),
     summary="Remove rows of items that ended long ago",
+    long=True,
 )
-async def prune_items(state: ServerState, call: Call) -> Answer:
+def prune_items(state: ServerState, call: Call) -> Answer:
     """As `milepost prune`. A seal remains of each row, so that its key is still known. With `dry_run` nothing is written and no reason is
     needed: the answer counts the rows that would be removed (`statuses`) and those that would stay because their status was not given
     (`others`). The call answers when everything is done; if it is cut off, a part is pruned, and the same call continues with the rest."""
@@ -48,10 +49,6 @@ async def prune_items(state: ServerState, call: Call) -> Answer:
     span = span_ms(asked.older_than, "older_than")
     check_reason(asked.reason, asked.dry_run)
     by = named(call, asked.for_)
-
-    def work() -> PruneReport:
-        afford(state.ctx, Query(route=plan.name, statuses=TERMINAL), asked.scan, way="scan: true")
-        statuses = statuses_of(asked.statuses)
-        return prune(state.ctx, plan.name, span, by=by, reason=asked.reason, statuses=statuses, dry_run=asked.dry_run)
-
-    return Answer(await state.run_act(work))
+    afford(state.ctx, Query(route=plan.name, statuses=TERMINAL), asked.scan, way="scan: true")
+    statuses = statuses_of(asked.statuses)
+    return Answer(prune(state.ctx, plan.name, span, by=by, reason=asked.reason, statuses=statuses, dry_run=asked.dry_run))

@@ -58,12 +58,13 @@ def list_entries(state: ServerState, call: Call) -> Answer:
     body=QuarantineSelection,
     answers={200: Replayed},
     summary="Try entries of the quarantine again",
+    long=True,
 )
-async def replay_entries(state: ServerState, call: Call) -> Answer:
+def replay_entries(state: ServerState, call: Call) -> Answer:
     """A row, or a change of one, is processed as the row is now; a message goes back to its queue. An entry that fails again stays,
     with the reason. Only for callers who see all routes."""
     by, body = _checked(call), call.body
-    return Answer(Replayed(await state.run_act(lambda: replay(state.ctx, _ids(state, body), by=by, reason=body.reason))))
+    return Answer(Replayed(replay(state.ctx, _ids(state, body), by=by, reason=body.reason)))
 
 
 @ENDPOINTS.add(
@@ -73,11 +74,12 @@ async def replay_entries(state: ServerState, call: Call) -> Answer:
     body=QuarantineSelection,
     answers={200: Dropped},
     summary="Discard entries of the quarantine",
+    long=True,
 )
-async def drop_entries(state: ServerState, call: Call) -> Answer:
+def drop_entries(state: ServerState, call: Call) -> Answer:
     """The content is deleted; who discarded it, and why, stays on record. Only for callers who see all routes."""
     by, body = _checked(call), call.body
-    return Answer(Dropped(await state.run_act(lambda: drop(state.ctx, _ids(state, body), by=by, reason=body.reason))))
+    return Answer(Dropped(drop(state.ctx, _ids(state, body), by=by, reason=body.reason)))
 
 
 def _checked(call: Call) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from msgspec import Struct
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 from starlette.responses import RedirectResponse
 
 from milepost.core.admission.controls import scope
@@ -125,7 +125,8 @@ def items(state: ServerState, call: Call) -> Answer:
 
 def filled(wanted: ItemsQuery) -> ItemsQuery:
     """The query of a form: forms send empty fields too, and several values of one field with commas between them."""
-    return ItemsQuery(
+    return replace(
+        wanted,
         status=_several(wanted.status),
         stage=_several(wanted.stage),
         lane=wanted.lane or None,
@@ -134,10 +135,7 @@ def filled(wanted: ItemsQuery) -> ItemsQuery:
         prefix=wanted.prefix or None,
         part=_several(wanted.part),
         older_than=(wanted.older_than or "").strip() or None,
-        overdue=wanted.overdue,
         nearest=wanted.nearest and not wanted.overdue,
-        oldest_first=wanted.oldest_first,
-        scan=wanted.scan,
         limit=SHOWN,
         after=wanted.after or None,
     )

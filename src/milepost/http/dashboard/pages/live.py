@@ -30,7 +30,7 @@ async def live(state: ServerState, call: Call) -> Answer:
         return Answer(Response(media_type=STREAM))
     if state.observability.feed.listeners >= MOST:
         raise problem_error("too-many", f"the server has {MOST:,} listeners already", expected="fewer open pages")
-    return Answer(EventStream(_changes(state, call), {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}))
+    return Answer(EventStream(_changes(state, call)))
 
 
 async def _changes(state: ServerState, call: Call) -> AsyncGenerator[bytes, None]:
