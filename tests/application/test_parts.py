@@ -15,8 +15,8 @@ from milepost.engine.health.checks import Finding
 from milepost.engine.health.doctor import doctor
 from milepost.engine.health.readiness import unready
 from milepost.engine.views.snapshot import snapshots
+from milepost.engine.views.ttl_cache import TtlCache
 from milepost.http.dashboard.health import health
-from milepost.http.state.ttl_cache import TtlCache
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def found(desk: mp.Milepost) -> list[Finding]:
 
 def notices(desk: mp.Milepost, *, all_seen: bool = True) -> list[str]:
     seen = snapshots(desk.context).values()
-    return [one.text for one in health(desk.context, seen, all_seen=all_seen, ttl_cache=TtlCache()).notices if "scale" in one.text]
+    return [one.headline for one in health(desk.context, seen, all_seen=all_seen, ttl_cache=TtlCache()).notices if "scale" in one.headline]
 
 
 def test_a_program_opens_an_application_with_its_settings_and_its_service_runs(calls: list[int]) -> None:

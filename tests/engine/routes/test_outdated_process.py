@@ -15,8 +15,8 @@ from milepost.engine.presence import Heartbeat
 from milepost.engine.routes.versions import apply_route
 from milepost.engine.views.snapshot import snapshots
 from milepost.engine.views.story import story
+from milepost.engine.views.ttl_cache import TtlCache
 from milepost.http.dashboard.health import health
-from milepost.http.state.ttl_cache import TtlCache
 from milepost.ports.ledger import Ledger
 from milepost.testing.clock import VirtualClock
 
@@ -54,7 +54,7 @@ def test_a_process_that_stands_by_says_so_in_its_log_in_the_story_on_the_overvie
     assert by in found.next
     assert any("old-process stands by" in finding.what for finding in doctor(new).findings)
     well = health(new, snapshots(new).values(), all_seen=True, ttl_cache=TtlCache())
-    assert [notice.text for notice in well.notices if "stands by" in notice.text] == [
+    assert [notice.headline for notice in well.notices if "stands by" in notice.headline] == [
         "old-process stands by: it has an older version of route 'parcels'. Restart it."
     ]
     # Beside one that has the present route, an item is in good hands.

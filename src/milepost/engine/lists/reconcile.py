@@ -129,17 +129,10 @@ def submit_list(ctx: Context, route: str, path: str | Bytes, *, name: str | None
 
 def take_in_list(ctx: Context, route: str, source: Source, title: str, **options: Unpack[ListOptions]) -> ListReport:
     """`submit_list` for an open source."""
-    by, reason, dry_run, on_progress = (
-        options.get("by"),
-        options.get("reason", ""),
-        options.get("dry_run", False),
-        options.get("on_progress"),
-    )
-    replace_changed, rerun, failed_again = (
-        options.get("replace_changed", False),
-        options.get("rerun", False),
-        options.get("failed_again", False),
-    )
+    by, reason = options.get("by"), options.get("reason", "")
+    dry_run, on_progress = options.get("dry_run", False), options.get("on_progress")
+    replace_changed, rerun = options.get("replace_changed", False), options.get("rerun", False)
+    failed_again = options.get("failed_again", False)
     plan = ctx.plan(route)
     check_open(plan)
     starts_at = start_ms(ctx, options.get("not_before"))

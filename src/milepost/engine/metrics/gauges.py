@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from milepost.core.admission.breakers import BreakerState
@@ -19,6 +17,7 @@ from milepost.engine.metrics.exposition import Family
 from milepost.engine.presence import last_runs
 from milepost.engine.views.items import live_processes
 from milepost.engine.views.snapshot import snapshots
+from milepost.engine.views.ttl_cache import TtlCache
 from milepost.ports.documents import PARKED, Parked, read_all
 
 KEEP_S = 1.0
@@ -47,21 +46,12 @@ TIMED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 class Gauges:
     """Gauges of the ledger, cached for a while; one query at a time."""
 
-    def __init__(self, ctx: Context, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self._monotonic = monotonic
-        self._keep_s = KEEP_REMOTE_S if "change counter" in ctx.ledger.missing_capabilities else KEEP_S
-        self._lock = threading.Lock()
-        self._read_at: float | None = None
-        self._found: list[Family] = []
+        self._cache = TtlCache(keep_s=KEEP_REMOTE_S if "change counter" in ctx.ledger.missing_capabilities else KEEP_S)
 
     def read(self) -> list[Family]:
-        with self._lock:
-            now = self._monotonic()
-            if self._read_at is None or now - self._read_at >= self._keep_s:
-                self._found = ledger_families(self._ctx)
-                self._read_at = now
-            return self._found
+        return self._cache.once(("gauges",), lambda: ledger_families(self._ctx))
 
 
 def ledger_families(ctx: Context) -> list[Family]:

@@ -7,7 +7,7 @@ the same call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
 from msgspec import Struct, field
@@ -21,7 +21,7 @@ from milepost.engine.context import Context
 from milepost.engine.ledger_pages import line_pages, query_pages, seal_pages
 from milepost.engine.transfer.documents import DocumentTransfer, Translation, copy_blob
 from milepost.engine.transfer.lock import MOVER, at_rest, check, close, finish, marks
-from milepost.engine.transfer.verify import TransferDifference, compare
+from milepost.engine.transfer.verify import Progress, TransferDifference, compare
 from milepost.engine.views.items import counted
 from milepost.evidence.record import blob_name
 from milepost.ports.documents import CURSOR, MOVING, ROUTE, Cursor, Moving, read_all, read_as
@@ -33,9 +33,6 @@ ITEMS = 200
 SEALS = 500
 HELD_MS = 7 * 86_400_000
 """Lease of the subscribers there during the transfer; it limits how long an abandoned transfer holds them."""
-
-Progress = Callable[[str, int, int | None], None]
-"""Called with the current step, the amount done, and the total if known."""
 
 
 class MoveReport(Struct):

@@ -25,6 +25,7 @@ SAME = (
 """Fields that must be equal in a row that has not changed since."""
 
 Progress = Callable[[str, int, int | None], None]
+"""Called with the current step, the amount done, and the total if known."""
 
 
 class TransferDifference(Struct, frozen=True):

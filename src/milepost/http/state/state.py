@@ -16,6 +16,7 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.engine.context import Context
 from milepost.engine.views.read_cache import read_cached
+from milepost.engine.views.ttl_cache import TtlCache
 from milepost.engine.work.remote import Remote
 from milepost.http.auth.authenticator import Authenticator, visible
 from milepost.http.protocol.endpoint import Call, Caller, Endpoint
@@ -23,7 +24,6 @@ from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.observability import Observability
 from milepost.http.state.pace import Samples
 from milepost.http.state.submit_batches import Submitting
-from milepost.http.state.ttl_cache import TtlCache
 from milepost.http.state.waiting_workers import Waiting
 
 THREADS = 8

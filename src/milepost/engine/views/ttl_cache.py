@@ -8,15 +8,15 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 KEEP_S = 60.0
-"""How long an answer is valid."""
+"""How long an answer is usually valid."""
 T = TypeVar("T")
 
 
 class TtlCache:
-    """Caches answers for a while; at most one query of a kind runs at a time."""
+    """Caches answers for `keep_s`, or the usual time; at most one query runs at a time."""
 
-    def __init__(self, ticks: Callable[[], float] = time.monotonic) -> None:
-        self._ticks = ticks
+    def __init__(self, ticks: Callable[[], float] = time.monotonic, keep_s: float | None = None) -> None:
+        self._ticks, self._keep_s = ticks, keep_s
         self._lock = threading.Lock()
         self._kept: dict[tuple[str, ...], tuple[float, Any]] = {}
 
@@ -24,6 +24,6 @@ class TtlCache:
         """The cached answer, or a new one."""
         with self._lock:
             now, kept = self._ticks(), self._kept.get(about)
-            if kept is None or now - kept[0] >= KEEP_S:
+            if kept is None or now - kept[0] >= (self._keep_s or KEEP_S):
                 kept = self._kept[about] = now, ask()
             return cast(T, kept[1])
