@@ -320,19 +320,17 @@ def absent(ctx: Context, route: str, key: str) -> Refusal:
     return Refusal(RefusalKind.GONE, f"it has ended ({known.status}{when}) and its row was pruned; only its seal is left")
 
 
-def confirm_outside(
-    ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None, awaited: bool = False
-) -> Row | Refusal:
+def confirm_outside(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> Row | Refusal:
     """Apply a partner's confirmation of one item's stage; returns the row as it then is, or why it was refused. A confirmation that is
-    invalid, or too late because the item has ended, is noted once in the history. `awaited`: so is a failure that no stage awaits."""
-    return take_confirmations(ctx, route, stage, {key: outcome}, by, why, awaited)[key][0]
+    invalid, or too late because the item has ended, is noted once in the history."""
+    return take_confirmations(ctx, route, stage, {key: outcome}, by, why)[key][0]
 
 
 def take_confirmations(
     ctx: Context, route: str, stage: str, outcomes: Mapping[str, Outcome], by: str, why: str | None = None, awaited: bool = False
 ) -> dict[str, tuple[Row | Refusal, Reason | None]]:
     """As `confirm_outside`, for the items with these keys: their rows are read together, and written as one batch. With each answer comes the
-    reason of the history line that it decided on, if any."""
+    reason of the history line that it decided on, if any. `awaited`: a failure that no stage awaits is noted, too."""
     plan = ctx.plan(route)
     if not by.strip():
         raise UsageError("the name of the confirmer is missing: by='…'")

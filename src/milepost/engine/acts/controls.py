@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -15,10 +13,8 @@ from milepost.core.values.durations import Moment, iso, moment_ms, rate_per_seco
 from milepost.engine.act_log import record, signed
 from milepost.engine.acts.timed_pauses import DRAIN_AHEAD_MS, begin_drain, check_drain
 from milepost.engine.context import Context
-from milepost.engine.views.lanes import pause_view
-from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_all, read_all_versioned, read_versioned
-
-T = TypeVar("T")
+from milepost.engine.views.lanes import in_route, pause_view
+from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_all_versioned, read_versioned
 
 
 class Paused(Struct, frozen=True):
@@ -64,12 +60,6 @@ def limited_view(name: str, limit: Limit | None) -> Limited:
     if limit is None:
         return Limited(name, None, None)
     return Limited(name, limit.rate, limit.concurrency, iso(limit.at), limit.by, limit.reason)
-
-
-def in_route(ctx: Context, route: str, kind: str, form: type[T]) -> list[tuple[str, T]]:
-    """The controls of a kind that are set in a route, by scope."""
-    found = read_all(ctx.ledger, kind, form)
-    return [(name, found[name]) for name in sorted(found) if name == route or name.startswith(f"{route}/")]
 
 
 def pause(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
 
 from milepost.engine.auth.keys import digest_of
@@ -20,9 +20,9 @@ MOST = 50
 """Sessions per key; beyond that the oldest ends. Session documents stay few."""
 
 
-def open_session(ctx: Context, key: Key, random: Callable[[int], str] = secrets.token_urlsafe) -> str:
+def open_session(ctx: Context, key: Key) -> str:
     """Start a session with this key and return its token. Expired sessions are deleted."""
-    now, token = ctx.clock.now(), random(32)
+    now, token = ctx.clock.now(), secrets.token_urlsafe(32)
     _clear(ctx, key, now)
     ctx.ledger.write(SESSION, digest_of(token), Session(key.id, now, now + LASTS_MS))
     return token

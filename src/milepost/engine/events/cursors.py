@@ -13,6 +13,8 @@ from milepost.engine.context import Context
 from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_all, read_versioned
 from milepost.ports.retention import DeliveredLines
 
+SILENT_MS = 30 * 86_400_000
+
 
 class ParkedView(Struct, frozen=True):
     """An item whose event a subscriber refuses; the item's later events wait behind it. `retry_at` null: retried only after a release."""
@@ -89,9 +91,9 @@ def delivered(ctx: Context) -> DeliveredLines:
     return DeliveredLines(lowest, frozenset((one.route, one.key) for one in parked_items if one.subscriber in cursors))
 
 
-def silent(ctx: Context, days: int = 30) -> list[str]:
-    """Subscribers that received nothing for so many days although events were waiting all that time."""
-    long_ago = ctx.clock.now() - days * 86_400_000
+def silent(ctx: Context) -> list[str]:
+    """Subscribers that received nothing for 30 days although events were waiting all that time."""
+    long_ago = ctx.clock.now() - SILENT_MS
     found = []
     for name, cursor in live_cursors(ctx).items():
         waiting = ctx.ledger.feed(cursor.seq, 1) if cursor.told_at <= long_ago else []

@@ -61,10 +61,15 @@ class LaneView(Struct, frozen=True):
     """The earliest time since which a waiting item, of those counted, is due; None: none is due."""
 
 
+def in_route(ctx: Context, route: str, kind: str, form: type[T]) -> list[tuple[str, T]]:
+    """The controls of a kind that are set in a route, by scope."""
+    found = read_all(ctx.ledger, kind, form)
+    return [(name, found[name]) for name in sorted(found) if name == route or name.startswith(f"{route}/")]
+
+
 def pauses(ctx: Context, route: str) -> list[PauseView]:
     """The pauses in force in a route, by scope."""
-    found = read_all(ctx.ledger, HOLD, Hold)
-    return [pause_view(name, hold) for name, hold in sorted(found.items()) if name == route or name.startswith(f"{route}/")]
+    return [pause_view(name, hold) for name, hold in in_route(ctx, route, HOLD, Hold)]
 
 
 def pause_view(name: str, hold: Hold) -> PauseView:

@@ -36,12 +36,10 @@ class Worker:
 
     name = "worker"
 
-    def __init__(
-        self, ctx: Context, runner: Runner, holder: str, *, stages: Iterable[tuple[str, str]] | None = None, lease_ms: int = LEASE_MS
-    ) -> None:
+    def __init__(self, ctx: Context, runner: Runner, holder: str, *, stages: Iterable[tuple[str, str]] | None = None) -> None:
         self.ctx = ctx
         self.holder = holder
-        self.lease_ms = lease_ms
+        self.lease_ms = LEASE_MS
         self.finished = 0
         self.taken = 0
         self.turns = 0

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct, field
 from milepost.core.admission.controls import Hold, Limit, scope
 from milepost.engine.acts import controls
 from milepost.engine.acts.controls import Limited, Paused, Resumed, limited_view, paused_view, resumed_view
+from milepost.engine.views.lanes import in_route
 from milepost.http.auth.author import named
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.state.state import ServerState
@@ -68,7 +69,7 @@ class LimitsAnswer(Struct, frozen=True):
 @ENDPOINTS.add("GET", HOLDS, scope="read", answers={200: Holds}, summary="Pauses in force")
 def holds(state: ServerState, call: Call) -> Answer:
     """The pauses in force in a route: of all of it, of stages, of lanes. A scope is `route`, `route/stage` or `route/stage/lane`."""
-    return Answer(Holds([paused_view(name, hold) for name, hold in controls.in_route(state.ctx, state.plan(call).name, HOLD, Hold)]))
+    return Answer(Holds([paused_view(name, hold) for name, hold in in_route(state.ctx, state.plan(call).name, HOLD, Hold)]))
 
 
 @ENDPOINTS.add("PUT", HOLDS, scope="operate", body=PauseRequest, answers={200: Paused}, summary="Pause a route")
@@ -111,9 +112,7 @@ def resume_lane(state: ServerState, call: Call) -> Answer:
 @ENDPOINTS.add("GET", LIMITS, scope="read", answers={200: LimitsAnswer}, summary="Limits set while running")
 def limits(state: ServerState, call: Call) -> Answer:
     """Limits set by operators; they take precedence over the route file's. Scopes that are not listed have the limits of the route file."""
-    return Answer(
-        LimitsAnswer([limited_view(name, limit) for name, limit in controls.in_route(state.ctx, state.plan(call).name, LIMIT, Limit)])
-    )
+    return Answer(LimitsAnswer([limited_view(name, limit) for name, limit in in_route(state.ctx, state.plan(call).name, LIMIT, Limit)]))
 
 
 @ENDPOINTS.add("PUT", LIMIT_STAGE, scope="operate", body=LimitRequest, answers={200: Limited}, summary="Limit a stage")
