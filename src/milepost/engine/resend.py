@@ -80,25 +80,25 @@ class Resender:
         """Check all overdue items, at most so many pages per search."""
         summary = ResendSummary()
         end_pauses(self._ctx)
-        held = set(self._ctx.ledger.read(HOLD))
+        paused = set(self._ctx.ledger.read(HOLD))
         for plan in self._ctx.plans.values():
             for number, query in enumerate(_searches(plan, self._ctx.clock.now(), self._ctx.ledger.work_queues)):
                 for items in self._pages((plan.name, number), query, pages, summary):
-                    self._look_at(items, plan, held, summary)
-            self._offer_lost(plan, held, pages, summary)
+                    self._look_at(items, plan, paused, summary)
+            self._offer_lost(plan, paused, pages, summary)
         for route, begun in self._ctx.ledger.read(BACK_FILL).items():
             portion = step(self._ctx, route, begun)
             summary.back_filled += portion.sent
             summary.more |= portion.more
         return summary
 
-    def _offer_lost(self, plan: Plan, held: set[str], pages: int, summary: ResendSummary) -> None:
+    def _offer_lost(self, plan: Plan, paused: set[str], pages: int, summary: ResendSummary) -> None:
         """Offer items again whose message is lost; items whose message is in the queue are left alone."""
         for _ in range(pages):
             items = self._ctx.ledger.lost_messages(plan, self._ctx.clock.now(), PAGE)
             if not items:
                 return
-            self._look_at(items, plan, held, summary)
+            self._look_at(items, plan, paused, summary)
         summary.more = True
 
     def _pages(self, search: tuple[str, int], query: Query, pages: int, summary: ResendSummary) -> Iterator[Sequence[Item]]:
@@ -115,7 +115,7 @@ class Resender:
             self._places[search] = page.next
         summary.more = True
 
-    def _look_at(self, items: Sequence[Item], plan: Plan, held: set[str], summary: ResendSummary) -> None:
+    def _look_at(self, items: Sequence[Item], plan: Plan, paused: set[str], summary: ResendSummary) -> None:
         ctx, now = self._ctx, self._ctx.clock.now()
         summary.looked += len(items)
         changes = []
@@ -126,7 +126,7 @@ class Resender:
             change = look(item, plan, now, ctx.chance.jitter(), None)
             # A paused item is not offered again, and a missing answer is not counted.
             if change is not None and not (
-                _kind(change) in ("resent", "offered", "no_answer") and is_held(held, item.route, item.stage, item.lane)
+                _kind(change) in ("resent", "offered", "no_answer") and is_held(paused, item.route, item.stage, item.lane)
             ):
                 changes.append(change)
         if not changes:

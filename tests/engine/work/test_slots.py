@@ -101,7 +101,7 @@ def test_an_ask_counts_the_items_of_a_lane_that_stay_in_hand() -> None:
         SimpleNamespace(lane=lane, row=SimpleNamespace(key=str(number), lease="lease", lane=lane))
         for number, lane in enumerate(["north"] * 3 + ["south"])
     ]
-    slots.hold(items)
+    slots.add(items)
     slots.finished = [JobResult(item, Done(), 0) for item in items[1:]]
     assert slots.ask(Lease("token", "host-1", 1_000), 10).held == {"north": 1, "south": 0}
     slots.release(items[1:])
@@ -154,7 +154,7 @@ def test_a_lower_limit_holds_for_items_that_wait_here_already() -> None:
     slots.pool = pool
     jobs = pool._jobs
     items = [Item(replace(NOTHING, key=str(n), lane="north", lease="x", claimed_at=1), Content()) for n in range(20)]
-    slots.hold(items)
+    slots.add(items)
     jobs.put(slots.jobs(items), {"north": slots._cap("north")})
     running = [jobs.take(20) for _ in range(8)]
     assert jobs.take(20) is None

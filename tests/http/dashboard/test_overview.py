@@ -183,7 +183,7 @@ def test_a_pause_says_who_why_and_since_when_and_can_be_lifted(at: GuardedServer
     assert "Lane north/east is paused by ops" in text
     assert "2 pauses are in force." in text
     page = at.call("GET", "/").raw.decode()
-    for path in re.findall(r'data-hold="([^"]*)" data-held="1"', page):
+    for path in re.findall(r'data-hold="([^"]*)" data-paused="1"', page):
         assert at.call("DELETE", f"/api/v1/routes/{path}?reason=mended").body["resumed"] is True
     assert notices(at) == {}
 

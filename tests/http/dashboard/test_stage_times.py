@@ -45,7 +45,7 @@ def test_waits_work_and_tries_are_told_apart() -> None:
 
 
 def test_what_a_worker_holds_now_is_in_work_until_now() -> None:
-    found = spans(FAILED[:1], now=5 * MINUTE, held_since=4 * MINUTE)
+    found = spans(FAILED[:1], now=5 * MINUTE, claimed_at=4 * MINUTE)
     assert minutes(found) == [("fetch", "todo", 0, 4), ("fetch", "work", 4, 5)]
 
 

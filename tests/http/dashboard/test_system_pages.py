@@ -283,7 +283,7 @@ def test_what_is_paused_and_limited_is_there_beside_what_the_route_file_says(at:
     limit(at.ctx, "parcels", "weigh", rate="10/m", **SIGNED)
     limit(at.ctx, "parcels", "weigh", "north/1", concurrency=2, **SIGNED)
     page, told = at.call("GET", "/system").raw.decode(), text_of(at, "/system")
-    assert 'data-hold="parcels/holds/weigh/north%2F1" data-held="1"' in page
+    assert 'data-hold="parcels/holds/weigh/north%2F1" data-paused="1"' in page
     assert 'data-limits="parcels/limits/weigh/north%2F1"' in page
     assert "parcels/weigh 16 at a time 10/m by ops" in told
     assert "parcels/weigh/north/1 no limit 2 at a time by ops" in told

@@ -25,9 +25,9 @@ def pause(given: CliSettings, at: ControlScope, until: str | None, drain: str | 
 
     ends_at = None if until is None else at_option(until, "--until")
     with given.context(act=True) as ctx:
-        held = paused_view(at.name, hold(ctx, *at.place, until=ends_at, drain=drain, **at.signed))
+        paused = paused_view(at.name, hold(ctx, *at.place, until=ends_at, drain=drain, **at.signed))
     if as_json:
-        print_json(held)
+        print_json(paused)
     else:
-        until_when = "" if held.until is None else f" until {held.until}"
-        console(width=WIDE).print(safe(f"{at.name} paused since {held.at}{until_when} by {held.by}: {held.reason}"))
+        until_when = "" if paused.until is None else f" until {paused.until}"
+        console(width=WIDE).print(safe(f"{at.name} paused since {paused.at}{until_when} by {paused.by}: {paused.reason}"))

@@ -43,7 +43,7 @@ def lists(given: CliSettings, route: str | None, vanished_from: str | None, limi
     rows = []
     for record in found[:limit]:
         name = record.name if route else f"{record.route}: {record.name}"
-        rows.append((record.id, name, clock_time(record.at, now), _held(record)))
+        rows.append((record.id, name, clock_time(record.at, now), _counts(record)))
     print_table(("list", "name", "when", "counts"), rows)
     print_rest(len(found) - limit)
 
@@ -65,7 +65,7 @@ def _print_vanished(given: CliSettings, route: str | None, list_id: str, as_json
             click.echo(key)
 
 
-def _held(record: ListRecord) -> str:
+def _counts(record: ListRecord) -> str:
     """Non-zero counts, whether it was a full list, and whether it was read to the end."""
     counts = [f"{n:,} {word.replace('_', ' ')}" for word, n in record.counts.items() if n] or ["nothing"]
     parts = counts if record.keys_blob else ["not finished: submit it again"]

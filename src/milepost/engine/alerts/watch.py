@@ -260,7 +260,7 @@ def _delivery_error(receiver: Subscriber, envelope: Envelope) -> Exception | Non
 
 def _of_record(change: Callable[[AlertRecord], AlertRecord]) -> Callable[[AlertRecord | None], AlertRecord | None]:
     """The same change for a record that may have been removed: then it stays removed."""
-    return lambda held: None if held is None else change(held)
+    return lambda record: None if record is None else change(record)
 
 
 def _result(

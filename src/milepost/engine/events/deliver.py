@@ -100,7 +100,7 @@ class EventRelay:
 
     def _deliver(self, lines: Sequence[HistoryEntry], parked_items: ParkedItems, due: Sequence[Ref], summary: DeliverySummary) -> None:
         try:
-            self._hold()
+            self._take_lease()
             more = len(lines) == PAGE
             if lines:
                 self._deliver_new(lines, parked_items, summary)
@@ -131,7 +131,7 @@ class EventRelay:
             alone = max(0, alone - 1)
             if not chunk:
                 continue
-            self._hold()
+            self._take_lease()
             errors = self._call(chunk)
             if errors is None:
                 # The call as a whole failed. Deliver one at a time to find the event that fails.
@@ -213,7 +213,7 @@ class EventRelay:
                 continue  # parked ahead of the cursor, which an outage has set back
             failed = False
             for entry in entries or ():
-                self._hold()
+                self._take_lease()
                 error = (self._call([entry]) or [None])[0]
                 if error is not None:
                     parked_events.park_again(self._ctx, parked, version, entry, error)
@@ -253,7 +253,7 @@ class EventRelay:
             return f"it is unavailable ({self._cursor.error})"
         return None
 
-    def _hold(self) -> None:
+    def _take_lease(self) -> None:
         """Take the lease, or extend it if less than half is left."""
         now = self._ctx.clock.now()
         if self._cursor.lease != self._lease or self._cursor.until < now + LEASE_MS // 2:

@@ -44,10 +44,10 @@ def wait_behind(ctx: Context, parked: Parked, version: int, newest: int) -> tupl
         name, waiting = _name(parked), replace(parked, behind=newest)
         if ctx.ledger.write(PARKED, name, waiting, expect=version):
             return waiting, version + 1
-        held, version = read_versioned(ctx.ledger, PARKED, name, Parked)
-        if held is None:
+        present, version = read_versioned(ctx.ledger, PARKED, name, Parked)
+        if present is None:
             return None
-        parked = held
+        parked = present
     return parked, version
 
 
@@ -57,8 +57,8 @@ def park(ctx: Context, subscriber: str, entry: FeedEvent, error: Exception) -> N
     parked = Parked(subscriber, *entry.ref, entry.event.sequence, now, 1, _retry_at(ctx, 0, error), error_text(error))
     name, expect = _name(parked), 0
     while not ctx.ledger.write(PARKED, name, parked, expect=expect):
-        held, expect = read_versioned(ctx.ledger, PARKED, name, Parked)
-        if held is not None and held.version <= parked.version:
+        present, expect = read_versioned(ctx.ledger, PARKED, name, Parked)
+        if present is not None and present.version <= parked.version:
             return
 
 

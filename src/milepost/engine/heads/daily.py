@@ -112,8 +112,8 @@ def publish(ctx: Context, signer: Signer | None, day: str, before: int) -> Head 
 def publish_some(ctx: Context, signer: Signer | None, day: str, before: int) -> HeadStep:
     """As `publish`, but only a few seconds of work. Progress is saved in the ledger, so that any process can continue."""
     documents = ctx.ledger.read(HEAD)
-    held = documents.get(LAST)
-    last: Head | None = None if held is None else held.value
+    document = documents.get(LAST)
+    last: Head | None = None if document is None else document.value
     if last is not None:
         _put(ctx, last)
     begun = documents.get(BEGUN)
@@ -131,7 +131,7 @@ def publish_some(ctx: Context, signer: Signer | None, day: str, before: int) -> 
     found = summed.sum
     previous = None if last is None else last["digest"]
     head = {**head_of(found.day, summed.root, found.count, found.after, found.up_to, previous, signer), "tree": found.tree}
-    if not ctx.ledger.write(HEAD, LAST, head, expect=_version(held)):
+    if not ctx.ledger.write(HEAD, LAST, head, expect=_version(document)):
         return HeadStep()
     drop_replaced(ctx, so_far, found)
     _put(ctx, head)

@@ -37,7 +37,7 @@ DOCTOR, READY, OVERVIEW = "doctor", "ready", "overview"
 ROLES = ("worker", "resender")
 """Roles that every ledger needs; a relay only where there are subscribers."""
 GONE_MS = 10 * 60_000
-"""How long a silent process that held items is reported; by then their leases have been taken over."""
+"""How long a silent process with items in hand is reported; by then their leases have been taken over."""
 LITTLE_ROOM, NO_ROOM = 100_000_000, 1_048_576
 """Free bytes on the ledger's disk below which there is little room, or none."""
 CHAINS = 50
@@ -225,23 +225,23 @@ def _back_fills(run: CheckRun) -> Iterator[CheckResult]:
 
 
 def _processes(run: CheckRun) -> Iterator[CheckResult]:
-    """The running processes, and those that ended while they held items; of all others only the last, if none is running."""
+    """The running processes, and those that ended with items in hand; of all others only the last, if none is running."""
     known, dead = processes(run.ctx), set(run.ctx.ledger.dead_workers())
     for process in known:
-        heard, held = run.watch.when(process.seen_at), counted(process.in_hand, "item")
+        heard, in_hand = run.watch.when(process.seen_at), counted(process.in_hand, "item")
         if process.holder in dead:
             cure = "the next worker on this machine takes it back at once: milepost work"
-            had = f"; it held {held}" if process.in_hand else ""
+            had = f"; it held {in_hand}" if process.in_hand else ""
             yield _warn("process", f"{process.holder} has died, last heartbeat {heard}{had}", cure)
         elif process.in_hand and ALIVE_MS < run.now - process.seen_at < GONE_MS:
             cure = "if it is dead, its items come back when their leases expire, or when the next worker on that machine starts"
-            yield _warn("process", f"{process.holder} has been silent, last heartbeat {heard}; it held {held}", cure)
+            yield _warn("process", f"{process.holder} has been silent, last heartbeat {heard}; it held {in_hand}", cure)
     if known and not run.alive:
         yield _ok("process", f"no process is running; the last to stop was {known[0].holder}, {run.watch.when(known[0].seen_at)}")
     for process in run.alive:
         roles = ", ".join(sorted(process.roles)) or "no role yet"
-        held = counted(process.in_hand, "item")
-        yield _ok("process", f"{process.holder} ({roles}) is running, last heartbeat {run.watch.when(process.seen_at)}; {held} leased")
+        in_hand = counted(process.in_hand, "item")
+        yield _ok("process", f"{process.holder} ({roles}) is running, last heartbeat {run.watch.when(process.seen_at)}; {in_hand} leased")
         for slow in process.overrunning:
             what = f"{process.holder}: a handler has exceeded its timeout: {_slow(slow)}"
             yield _warn("handler", what, "it keeps its slot and lease until it returns; restart that process if it hangs")
@@ -404,10 +404,10 @@ def _leases(run: CheckRun) -> Iterator[CheckResult]:
 
 def _late(run: CheckRun) -> Iterator[CheckResult]:
     """Items that workers should have claimed long ago, by stage."""
-    held = {*run.holds, *open_breakers(run.ctx)}
-    for route, stage in worked_stages(run.ctx, held):
+    paused = {*run.holds, *open_breakers(run.ctx)}
+    for route, stage in worked_stages(run.ctx, paused):
         if run.worth_asking(route, stage, WAITING):
-            late = run.once(("late", route, stage), partial(late_at, run.ctx, route, stage, held, run.now))
+            late = run.once(("late", route, stage), partial(late_at, run.ctx, route, stage, paused, run.now))
             if late is not None:
                 what, page = late.text(run.now), _items_page(route, f"stage={url_quote(stage, safe='')}&nearest=true")
                 yield _warn("late", what, late.cure, headline=_sentence(what), page=page)

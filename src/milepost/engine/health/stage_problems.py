@@ -43,22 +43,22 @@ class LateWork(Struct, frozen=True):
         return "start more workers (milepost work), or raise the stage's concurrency or rate"
 
 
-def worked_stages(ctx: Context, held: Container[str]) -> Iterator[tuple[str, str]]:
-    """(route, stage) of all stages that have workers, ours or remote ones, and that are not paused. `held`: the pauses."""
+def worked_stages(ctx: Context, paused: Container[str]) -> Iterator[tuple[str, str]]:
+    """(route, stage) of all stages that have workers, ours or remote ones, and that are not paused. `paused`: the scopes with a pause or an open breaker."""
     for route, version in read_all(ctx.ledger, ROUTE, RouteVersion).items():
-        if route in held:
+        if route in paused:
             continue
         for stage, kind in version.shape:
-            if kind != "external" and scope(route, stage) not in held:
+            if kind != "external" and scope(route, stage) not in paused:
                 yield route, stage
 
 
-def late_at(ctx: Context, route: str, stage: str, held: Container[str], now: int) -> LateWork | None:
+def late_at(ctx: Context, route: str, stage: str, paused: Container[str], now: int) -> LateWork | None:
     """The work at one of these stages that has been due longest, if that is too long, without items in paused lanes.
     One query of the index of due items; while nothing is late, it finds nothing."""
     before = now - LATE_MS - 1
     found = ctx.ledger.find(Query(route=route, statuses=WAITING, stages=frozenset({stage}), due_before=before, limit=SAMPLE)).items
-    rows = [item.row for item in found if scope(route, stage, item.row.lane) not in held]
+    rows = [item.row for item in found if scope(route, stage, item.row.lane) not in paused]
     since = min((row.look_at for row in rows if row.look_at is not None and row.look_at <= before), default=None)
     if since is None:
         return None

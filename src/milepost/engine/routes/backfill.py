@@ -208,9 +208,9 @@ def back_fill_waits(ctx: Context) -> bool:
     return any(can_continue(ctx, route, back_fill) for route, back_fill in read_all(ctx.ledger, BACK_FILL, BackFill).items())
 
 
-def step(ctx: Context, route: str, held: Document) -> BackfillStep:
+def step(ctx: Context, route: str, document: Document) -> BackfillStep:
     """Send one portion, if the pace allows."""
-    back_fill, now = read_as(BackFill, held.value), ctx.clock.now()
+    back_fill, now = read_as(BackFill, document.value), ctx.clock.now()
     if not can_continue(ctx, route, back_fill) or back_fill.held_until > now:
         return BackfillStep()
     room = min(PORTION, items_allowed(back_fill, now))
@@ -218,7 +218,7 @@ def step(ctx: Context, route: str, held: Document) -> BackfillStep:
         return BackfillStep()
     try:
         portion = _take(ctx, route, back_fill, room, now)
-        if not ctx.ledger.write(BACK_FILL, route, portion, expect=held.version):
+        if not ctx.ledger.write(BACK_FILL, route, portion, expect=document.version):
             return BackfillStep()  # another resender has it
         return _send_on(ctx, ctx.plan(route), portion)
     except LedgerReadOnly as refused:
@@ -312,8 +312,8 @@ def _sealed(ctx: Context, route: str, since: int, after: Any, limit: int) -> tup
 
 def _finish_portion(ctx: Context, route: str, portion: BackFill, sent: int) -> bool:
     """Finish the portion; returns whether the pace allows another. (It may have been stopped, or its pace changed, in between.)"""
-    while (held := ctx.ledger.read_one(BACK_FILL, route)) is not None:
-        back_fill, now = read_as(BackFill, held.value), ctx.clock.now()
+    while (document := ctx.ledger.read_one(BACK_FILL, route)) is not None:
+        back_fill, now = read_as(BackFill, document.value), ctx.clock.now()
         if (back_fill.act, back_fill.in_hand, back_fill.held_until) != (portion.act, portion.in_hand, portion.held_until):
             return False  # another process took the portion over
         rows_done = portion.then is None and not portion.seals
@@ -321,7 +321,7 @@ def _finish_portion(ctx: Context, route: str, portion: BackFill, sent: int) -> b
         done, passed = back_fill.done + sent, back_fill.passed + len(portion.in_hand) - sent
         saved = replace(back_fill, done=done, passed=passed, after=portion.then, in_hand=[], then=None, held_until=0)
         saved = replace(saved, seals=saved.seals or rows_done, finished_at=now if last else saved.finished_at)
-        if ctx.ledger.write(BACK_FILL, route, saved, expect=held.version):
+        if ctx.ledger.write(BACK_FILL, route, saved, expect=document.version):
             if last:
                 finish(ctx, recorded(ctx, saved.act), saved.done)
             return saved.under_way and items_allowed(saved, now) > 0

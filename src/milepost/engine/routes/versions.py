@@ -21,7 +21,7 @@ from milepost.engine.ledger_pages import query_pages
 from milepost.engine.routes.backfill import back_fill_decision, begin, finished_before, refuse_second, rename
 from milepost.engine.routes.backfill_progress import Preview, preview
 from milepost.engine.views.items import SIGNED, counted
-from milepost.ports.documents import ROUTE, RouteVersion, read_all, read_as, read_versioned
+from milepost.ports.documents import ROUTE, RouteVersion, read_all, read_all_versioned, read_versioned
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
 
@@ -122,8 +122,8 @@ def compare(ledger: Ledger, plan: Plan, census: Census | None = None) -> RouteDi
 
 def outdated(ctx: Context) -> list[str]:
     """Routes of which the ledger has another version than this process, which therefore stands by."""
-    held = read_all(ctx.ledger, ROUTE, RouteVersion)
-    return [name for name, plan in ctx.plans.items() if name in held and held[name].version != plan.version]
+    stored = read_all(ctx.ledger, ROUTE, RouteVersion)
+    return [name for name, plan in ctx.plans.items() if name in stored and stored[name].version != plan.version]
 
 
 class Applied(Struct, frozen=True):
@@ -343,7 +343,6 @@ def _sweep(ctx: Context, query: Query, decision: Decision, before: int, on_progr
 
 def _settle_moves(ledger: Ledger, route: str, target: RouteVersion, again: dict[str, str | None]) -> None:
     """Store the remaining moves (none, or `again`), unless the route has changed again."""
-    held = ledger.read(ROUTE)[route]
-    stored = read_as(RouteVersion, held.value)
+    stored, version = read_all_versioned(ledger, ROUTE, RouteVersion)[route]
     if stored.version == target.version and stored.moves != again:
-        ledger.write(ROUTE, route, replace(stored, moves=again, pace=None), expect=held.version)
+        ledger.write(ROUTE, route, replace(stored, moves=again, pace=None), expect=version)

@@ -50,7 +50,7 @@ class MoveReport(Struct):
     """Documents that are not moved: of applications that are not named, or whose routes do not all move, and API keys."""
     blobs: int = 0
     lost: int = 0
-    """Items that dead workers held; their losses were written first."""
+    """Items that dead workers had claimed; their losses were written first."""
     subscribers: dict[str, int] = field(default_factory=dict)
     """Lines that each subscriber has not received yet; it receives them from there."""
     differences: list[TransferDifference] = field(default_factory=list)
@@ -109,13 +109,13 @@ def _name(source: Context, routes: Sequence[str]) -> str:
 
 def _begin(source: Context, target: Context, routes: Sequence[str], name: str) -> Moving:
     """Create the transfer's document. Subscribers are held before the first line arrives, so that nothing is delivered twice."""
-    held = target.ledger.read_one(MOVING, name)
+    document = target.ledger.read_one(MOVING, name)
     for route in routes:
-        if held is None and target.ledger.find(Query(route=route, limit=1)).items:
+        if document is None and target.ledger.find(Query(route=route, limit=1)).items:
             raise LedgerError(f"{target.ledger.url} already has items of {route!r}; move to another prefix")
         target.ledger.write(ROUTE, route, source.ledger.read(ROUTE)[route].value, expect=0)
-    if held is not None:
-        return read_as(Moving, held.value)
+    if document is not None:
+        return read_as(Moving, document.value)
     newest = target.ledger.last_seq()
     ours, theirs = read_all(source.ledger, CURSOR, Cursor), read_all(target.ledger, CURSOR, Cursor)
     for subscriber in sorted(ours.keys() & theirs.keys()):

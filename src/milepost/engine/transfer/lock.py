@@ -82,15 +82,15 @@ def check(source: Context, target: Context, routes: Sequence[str], dry_run: bool
         if live:
             holders = ", ".join(process.holder for process in live[:5])
             raise LedgerError(f"processes are running on {which}: {holders}; stop them, then run this again")
-    busy = [f"{n:,} at {stage!r}" for (_, stage), n in sorted(_held(source, routes).items())]
+    busy = [f"{n:,} at {stage!r}" for (_, stage), n in sorted(_claimed(source, routes).items())]
     if busy and dry_run:
         raise LedgerError(f"workers hold items: {', '.join(busy)}; stop them, and wait until their leases expire")
 
 
-def _held(ctx: Context, routes: Sequence[str]) -> Counter[tuple[str, str]]:
-    """Number of items that workers hold, by route and stage."""
-    held = (each(ctx, Query(route=route, statuses=frozenset({Status.PROCESSING}))) for route in routes)
-    return Counter((item.route, item.stage) for items in held for item in items)
+def _claimed(ctx: Context, routes: Sequence[str]) -> Counter[tuple[str, str]]:
+    """Number of items that workers have claimed, by route and stage."""
+    claimed = (each(ctx, Query(route=route, statuses=frozenset({Status.PROCESSING}))) for route in routes)
+    return Counter((item.route, item.stage) for items in claimed for item in items)
 
 
 def marks(ctx: Context) -> dict[str, Moved]:

@@ -177,8 +177,8 @@ def _by_status(row: Row, stage: Stage | None, watch: Watch) -> tuple[list[str], 
     due = watch.when(look) if look > now else "as soon as a worker is free"
     allowed = "" if stage is None else f" of {stage.retry_of(row.lane).attempts}"
     if row.status is Status.PROCESSING:
-        held = "" if row.claimed_at is None else f" since {watch.at(row.claimed_at)} ({short_span(now - row.claimed_at)})"
-        why = [f"Worker {row.holder} holds it{held}; this is attempt {row.attempts + 1}{allowed}."]
+        since = "" if row.claimed_at is None else f" since {watch.at(row.claimed_at)} ({short_span(now - row.claimed_at)})"
+        why = [f"Worker {row.holder} holds it{since}; this is attempt {row.attempts + 1}{allowed}."]
         if look <= now:
             return why, [f"Its lease expired {watch.when(look)}: the next claim takes it over."]
         return why, [f"The worker writes its outcome when done. If the worker dies, the lease expires {watch.when(look)}."]

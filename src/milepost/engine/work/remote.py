@@ -22,8 +22,8 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.engine.apply import OUTDATED
 from milepost.engine.context import Context
-from milepost.engine.work.held_items import HeldItems, HeldRef, held_ref
 from milepost.engine.work.settle import give_back, recorded, settle
+from milepost.engine.work.stage_claims import ClaimRef, StageClaims, claim_ref
 from milepost.ports.documents import LIMIT, read_all
 from milepost.ports.items import ClaimResult
 from milepost.ports.runner import JobResult
@@ -55,7 +55,7 @@ class RemoteClaim(Struct, frozen=True):
     until: int = 0
     next_at: int | None = None
     empty_handed: bool = False
-    """The worker held no items: if it was given none, no other worker would have been given more."""
+    """The worker had no items in hand: if it was given none, no other worker would have been given more."""
 
 
 class ShownLease(Struct, frozen=True):
@@ -65,21 +65,21 @@ class ShownLease(Struct, frozen=True):
     lease: str
 
 
-class RemoteHeldItems(HeldItems):
-    """The items of one stage that a remote worker holds, each until its lease ends. A late one is remembered for a while: its lease may
+class RemoteStageClaims(StageClaims):
+    """The items of one stage that a remote worker has in hand, each until its lease ends. A late one is remembered for a while: its lease may
     be extended if no other worker has taken the item, and its outcome is noted."""
 
     def __init__(self, plan: Plan, stage: Stage) -> None:
         super().__init__(plan, stage)
-        self.until: dict[HeldRef, int] = {}
-        self.late: dict[HeldRef, Item] = {}
+        self.until: dict[ClaimRef, int] = {}
+        self.late: dict[ClaimRef, Item] = {}
 
-    def hold_until(self, items: Sequence[Item], until: int) -> None:
+    def add_until(self, items: Sequence[Item], until: int) -> None:
         """Take items in hand, again if they are late, and set the end of their leases."""
-        self.hold([item for item in items if held_ref(item) not in self.in_hand])
+        self.add([item for item in items if claim_ref(item) not in self.in_hand])
         for item in items:
-            self.until[held_ref(item)] = until
-            self.late.pop(held_ref(item), None)
+            self.until[claim_ref(item)] = until
+            self.late.pop(claim_ref(item), None)
 
     def expire(self, now: int) -> None:
         """Release the items whose leases have ended; they are late."""
@@ -88,14 +88,14 @@ class RemoteHeldItems(HeldItems):
                 self.release([item])
                 self.late[ref] = item
 
-    def end(self, ref: HeldRef) -> None:
+    def end(self, ref: ClaimRef) -> None:
         """Forget an item that was settled or given back, or whose lease ended long ago."""
         if ref in self.in_hand:
             self.release([self.in_hand[ref]])
         self.late.pop(ref, None)
         del self.until[ref]
 
-    def item(self, ref: HeldRef) -> Item:
+    def item(self, ref: ClaimRef) -> Item:
         return self.in_hand[ref] if ref in self.in_hand else self.late[ref]
 
 
@@ -112,9 +112,9 @@ class Remote:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._lock = threading.Lock()
-        self._by_worker: dict[str, dict[tuple[str, str], RemoteHeldItems]] = {}
+        self._by_worker: dict[str, dict[tuple[str, str], RemoteStageClaims]] = {}
         """By worker, then by route and stage."""
-        self._held: dict[Ref, RemoteHeldItems] = {}
+        self._claims: dict[Ref, RemoteStageClaims] = {}
         self._settled: OrderedDict[Ref, RemoteSettlement] = OrderedDict()
         self._fragile: set[tuple[str, str]] = set()
         """Stages with fragile items (see `core.due.FRAGILE`)."""
@@ -122,26 +122,26 @@ class Remote:
         self._controls_at = 0
 
     def claim(self, request: RemoteClaimRequest) -> RemoteClaim:
-        """Claim items for a worker, within pauses, rates, lanes and its limit. A fragile item is given only to a worker that holds nothing else,
+        """Claim items for a worker, within pauses, rates, lanes and its limit. A fragile item is given only to a worker with nothing else in hand,
         and alone."""
         now, place = self._ctx.clock.now(), (request.plan.name, request.stage.name)
         self._read_controls(now)
         with self._lock:
-            held_items, held_by_stage = self._held_items_of(request.holder, request.plan, request.stage), self._by_worker[request.holder]
-            for one in held_by_stage.values():
+            claims, by_stage = self._claims_of(request.holder, request.plan, request.stage), self._by_worker[request.holder]
+            for one in by_stage.values():
                 one.expire(now)
-            in_hand = [item for one in held_by_stage.values() for item in one.in_hand.values()]
-        held_items.set_width(self._limits)
-        want = min(request.want, held_items.width * request.stage.batch - len(held_items.in_hand))
+            in_hand = [item for one in by_stage.values() for item in one.in_hand.values()]
+        claims.set_width(self._limits)
+        want = min(request.want, claims.width * request.stage.batch - len(claims.in_hand))
         if want <= 0 or any(item.row.losses >= FRAGILE for item in in_hand):
             return RemoteClaim([])
         answer = ClaimResult([])
         if not in_hand and place in self._fragile:
-            answer = self._ask(request, held_items, want, now, fragile=True)
+            answer = self._ask(request, claims, want, now, fragile=True)
         if not answer.items:
-            answer = self._ask(request, held_items, want, now)
+            answer = self._ask(request, claims, want, now)
             if not answer.items and answer.fragile and not in_hand:
-                answer = self._ask(request, held_items, want, now, fragile=True)
+                answer = self._ask(request, claims, want, now, fragile=True)
         return RemoteClaim(answer.items, now + request.lease_ms, answer.next_at, empty_handed=not in_hand)
 
     def extend(self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], lease_ms: int) -> list[int | None]:
@@ -154,10 +154,10 @@ class Remote:
         kept = {ref: item for (ref, item), holds in zip(found.items(), answers, strict=True) if holds}
         with self._lock:
             for ref, item in found.items():
-                held_items = self._held.get(ref)
-                if held_items is not None:
+                claims = self._claims.get(ref)
+                if claims is not None:
                     # If the lease has ended, the item is late from now on.
-                    held_items.hold_until([item], until if ref in kept else min(held_items.until[held_ref(item)], now))
+                    claims.add_until([item], until if ref in kept else min(claims.until[claim_ref(item)], now))
         return [until if _ref(plan, one) in kept else None for one in shown]
 
     def settle(self, plan: Plan, stage: Stage, outcomes: Sequence[tuple[ShownLease, Outcome]]) -> list[bool]:
@@ -184,7 +184,7 @@ class Remote:
         ]
 
     def give_back(self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], why: str, *, unknown: bool = False) -> int:
-        """Give items back unfinished, without counting an attempt; returns how many were still held under these leases."""
+        """Give items back unfinished, without counting an attempt; returns how many were still claimed under these leases."""
         found = self._find(plan, stage, shown, self._ctx.clock.now())
         given = give_back(self._ctx, list(found.values()), why, unknown=unknown)
         with self._lock:
@@ -202,10 +202,10 @@ class Remote:
         [there] = self._ctx.ledger.get([ref[:2]])
         return isinstance(there, Item) and recorded(self._ctx, there.row, ref[2], outcome)
 
-    def _ask(self, request: RemoteClaimRequest, held_items: RemoteHeldItems, want: int, now: int, *, fragile: bool = False) -> ClaimResult:
+    def _ask(self, request: RemoteClaimRequest, claims: RemoteStageClaims, want: int, now: int, *, fragile: bool = False) -> ClaimResult:
         plan, stage, ctx = request.plan, request.stage, self._ctx
         lease = Lease(ctx.chance.token(), request.holder, now + request.lease_ms)
-        [answer] = ctx.ledger.claim([held_items.ask(lease, want, fragile=fragile)], now, ctx.chance.jitter())
+        [answer] = ctx.ledger.claim([claims.ask(lease, want, fragile=fragile)], now, ctx.chance.jitter())
         if answer.outdated:
             raise RouteChanged(f"route {plan.name!r}: {OUTDATED}; restart the server with the current route")
         with self._lock:
@@ -213,20 +213,20 @@ class Remote:
                 self._fragile.add((plan.name, stage.name))
             elif fragile:
                 self._fragile.discard((plan.name, stage.name))
-            held_items = self._held_items_of(request.holder, plan, stage)
-            held_items.take(ctx, answer.items, answer.lost, answer.refused)
-            held_items.hold_until(answer.items, lease.until)
-            self._held |= {(item.route, item.key, lease.token): held_items for item in answer.items}
+            claims = self._claims_of(request.holder, plan, stage)
+            claims.take(ctx, answer.items, answer.lost, answer.refused)
+            claims.add_until(answer.items, lease.until)
+            self._claims |= {(item.route, item.key, lease.token): claims for item in answer.items}
         return answer
 
-    def _held_items_of(self, holder: str, plan: Plan, stage: Stage) -> RemoteHeldItems:
-        return self._by_worker.setdefault(holder, {}).setdefault((plan.name, stage.name), RemoteHeldItems(plan, stage))
+    def _claims_of(self, holder: str, plan: Plan, stage: Stage) -> RemoteStageClaims:
+        return self._by_worker.setdefault(holder, {}).setdefault((plan.name, stage.name), RemoteStageClaims(plan, stage))
 
     def _end(self, ref: Ref, settled: RemoteSettlement | None = None) -> None:
         """Forget an item. `settled`: the answer to a repeated report of its outcome, if any."""
-        held_items = self._held.pop(ref, None)
-        if held_items is not None:
-            held_items.end(ref[1:])
+        claims = self._claims.pop(ref, None)
+        if claims is not None:
+            claims.end(ref[1:])
             if settled is not None:
                 self._settled[ref] = settled
         if len(self._settled) > REPEATS:
@@ -239,29 +239,29 @@ class Remote:
         self._controls_at = now
         self._limits = read_all(self._ctx.ledger, LIMIT, Limit)
         with self._lock:
-            for ref in [ref for ref, held_items in self._held.items() if held_items.until[ref[1:]] < now - LATE_MS]:
+            for ref in [ref for ref, claims in self._claims.items() if claims.until[ref[1:]] < now - LATE_MS]:
                 self._end(ref)
             self._by_worker = {
                 holder: kept
-                for holder, held_by_stage in self._by_worker.items()
-                if (kept := {at: held_items for at, held_items in held_by_stage.items() if held_items.until})
+                for holder, by_stage in self._by_worker.items()
+                if (kept := {at: claims for at, claims in by_stage.items() if claims.until})
             }
 
     def _find(self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], now: int) -> dict[Ref, Item]:
-        """Items held under these leases at the stage. A lease that is unknown here may be on the row."""
+        """Items claimed under these leases at the stage. A lease that is unknown here may be on the row."""
         refs = dict.fromkeys(_ref(plan, one) for one in shown)
         with self._lock:
-            missing = [ref for ref in refs if ref not in self._held and ref not in self._settled]
+            missing = [ref for ref in refs if ref not in self._claims and ref not in self._settled]
         items = self._ctx.ledger.get([ref[:2] for ref in missing]) if missing else []
         with self._lock:
             for ref, item in zip(missing, items, strict=True):
                 if not isinstance(item, Item) or item.stage != stage.name or item.row.lease is None:
                     continue
                 if compare_digest(item.row.lease.encode(), ref[2].encode()):
-                    self._held[ref] = self._held_items_of(item.row.holder or "", plan, stage)
-                    self._held[ref].hold_until([item], item.row.look_at or now)
-            held = {ref: self._held[ref].item(ref[1:]) for ref in refs if ref in self._held}
-        return {ref: item for ref, item in held.items() if item.stage == stage.name}
+                    self._claims[ref] = self._claims_of(item.row.holder or "", plan, stage)
+                    self._claims[ref].add_until([item], item.row.look_at or now)
+            found = {ref: self._claims[ref].item(ref[1:]) for ref in refs if ref in self._claims}
+        return {ref: item for ref, item in found.items() if item.stage == stage.name}
 
 
 def _ref(plan: Plan, shown: ShownLease) -> Ref:

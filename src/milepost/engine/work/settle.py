@@ -125,8 +125,8 @@ def _alone(item: Item) -> Item:
 
 def _settle_again(ctx: Context, result: JobResult, answer: Conflict, summary: SettleResult, follow: list[Row]) -> None:
     """Settle one outcome that lost a race. While its lease is valid it is decided again on the current row."""
-    held = result.item.row
-    if held.lease is None:
+    claimed = result.item.row
+    if claimed.lease is None:
         _look_again(ctx, result, answer, summary, follow)
         return
     for _ in range(TRIES):
@@ -135,11 +135,11 @@ def _settle_again(ctx: Context, result: JobResult, answer: Conflict, summary: Se
             summary.refused += 1
             return
         now = ctx.clock.now()
-        if current.lease != held.lease:
-            if recorded(ctx, current, held.lease):
+        if current.lease != claimed.lease:
+            if recorded(ctx, current, claimed.lease):
                 summary.written += 1
                 return
-            noted = ctx.ledger.apply([late(current, result.outcome, now, by=held.holder or "", lease=held.lease)], now)[0]
+            noted = ctx.ledger.apply([late(current, result.outcome, now, by=claimed.holder or "", lease=claimed.lease)], now)[0]
             if not isinstance(noted, Conflict):
                 break
             answer = noted
@@ -147,7 +147,7 @@ def _settle_again(ctx: Context, result: JobResult, answer: Conflict, summary: Se
         item = Item(replace(current, alone=current.alone or result.failed_alone), result.item.content)
         versions: dict[str, int] | None = _versions(ctx)
         if answer.outdated:
-            change, versions = undecided(current, result.outcome, now, by=held.holder or ""), None
+            change, versions = undecided(current, result.outcome, now, by=claimed.holder or ""), None
         else:
             change = decide(item, result.outcome, ctx.plans[current.route], now, ctx.chance.jitter(), response_ms=result.response_ms)
         again = ctx.ledger.apply([change], now, versions)[0]
@@ -188,17 +188,17 @@ def _count_refused(ctx: Context, result: JobResult, row: Row, refused: Refused, 
 
 
 def _look_again(ctx: Context, result: JobResult, answer: Conflict, summary: SettleResult, follow: list[Row]) -> None:
-    """Settle the outcome of a check without a lease: it is valid for the same stage and round, if the item is not held and has not ended.
+    """Settle the outcome of a check without a lease: it is valid for the same stage and round, if the item is not claimed and has not ended.
     Otherwise it is dropped: nothing was done, and the next check looks again."""
-    held = result.item.row
+    claimed = result.item.row
     for _ in range(TRIES):
         current = answer.current
         if current is None or answer.outdated or current.terminal or current.lease is not None:
             break
-        if (current.stage, current.round, current.pass_no) != (held.stage, held.round, held.pass_no):
+        if (current.stage, current.round, current.pass_no) != (claimed.stage, claimed.round, claimed.pass_no):
             break
         now = ctx.clock.now()
-        item = Item(replace(current, holder=held.holder, claimed_at=held.claimed_at), result.item.content)
+        item = Item(replace(current, holder=claimed.holder, claimed_at=claimed.claimed_at), result.item.content)
         change = decide(item, result.outcome, ctx.plans[current.route], now, ctx.chance.jitter(), response_ms=result.response_ms)
         again = ctx.ledger.apply([change], now, _versions(ctx))[0]
         if again is None:
@@ -225,7 +225,7 @@ def recorded(ctx: Context, current: Row, lease: str, outcome: Outcome | None = N
 
 
 def give_back(ctx: Context, items: Sequence[Item], why: str, *, unknown: bool = False) -> int:
-    """Give claims back unfinished, without counting an attempt; returns how many were still held."""
+    """Give claims back unfinished, without counting an attempt; returns how many were still claimed."""
     # A check without a lease holds nothing: its message returns to the queue.
     rows = [item.row for item in items if item.row.lease is not None]
     tickets = {(item.row.route, item.row.key, item.row.lease): item.ticket for item in items if item.ticket is not None}

@@ -11,14 +11,14 @@ from milepost.core.outcome import Done
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.engine.context import Context
-from milepost.engine.work.held_items import HeldItems
 from milepost.engine.work.settle import SettleResult, give_back, settle
+from milepost.engine.work.stage_claims import StageClaims
 from milepost.ports.items import ClaimRequest, Refused
 from milepost.ports.runner import HandlerPool, Job, JobResult
 
 MOST_IN_HAND = 1000
 PACE_MS = 100
-"""The pace is measured over this span, or over as many items as may be held."""
+"""The pace is measured over this span, or over as many items as may be in hand."""
 AHEAD_MS = 50
 """A lane with a limit of calls holds as many more items as it completed in such a span, so that its next calls need not wait for a
 settle and a claim, and these can be large."""
@@ -26,8 +26,8 @@ QUICK_IN_HAND = 2 * MOST_IN_HAND
 """Maximum items that all quick stages of a process hold together."""
 
 
-class StageSlots(HeldItems):
-    """One stage in one process: its handler pool, held items, and pace."""
+class StageSlots(StageClaims):
+    """One stage in one process: its handler pool, items in hand, and pace."""
 
     def __init__(self, plan: Plan, stage: Stage, pool: HandlerPool) -> None:
         super().__init__(plan, stage)

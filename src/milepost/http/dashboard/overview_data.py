@@ -113,7 +113,7 @@ def _route(
         """Whether reading rows costs nothing. The check itself may cost a little."""
         return ctx.ledger.cost_of(Query(route=seen.route, statuses=LIVE)) is None
 
-    held, behind = ([PausedPart("at this route", seen.live)], 0) if paused else _held(ctx, seen, steps, free)
+    parts, behind = ([PausedPart("at this route", seen.live)], 0) if paused else _paused_parts(ctx, seen, steps, free)
     return RouteView(
         seen.route,
         plan is not None,
@@ -123,7 +123,7 @@ def _route(
         causes(ctx, seen, groups, free),
         hours_chart(hours, now),
         minutes_chart(*by_minute(watched, now), watched[0].at, now),
-        forecast(seen.live, pace(hours, watched, now, _born(ctx, seen.route)), held, now, behind=behind),
+        forecast(seen.live, pace(hours, watched, now, _born(ctx, seen.route)), parts, now, behind=behind),
         paused,
     )
 
@@ -134,23 +134,23 @@ def _born(ctx: Context, route: str) -> int | None:
     return version.at if version is not None and version.version == 1 else None
 
 
-def _held(ctx: Context, seen: Snapshot, steps: Sequence[FunnelStage], free: Callable[[], bool]) -> tuple[list[PausedPart], int]:
+def _paused_parts(ctx: Context, seen: Snapshot, steps: Sequence[FunnelStage], free: Callable[[], bool]) -> tuple[list[PausedPart], int]:
     """The pauses, with the number of items that wait at each; and the number of other items with a paused stage before them."""
-    held: list[PausedPart] = []
+    parts: list[PausedPart] = []
     behind = before = 0
     looks = sum(len(step.lanes) for step in steps) <= LANES
     for stage, step in zip(seen.stages, steps, strict=True):
         waits = stage.among(*WAITING)
         if step.paused:
             # Items before this stage will reach it; those at an earlier pause have been counted there.
-            behind = max(0, before - sum(one.n or 0 for one in held))
-            held.append(PausedPart(f"at {step.name}", waits))
+            behind = max(0, before - sum(one.n or 0 for one in parts))
+            parts.append(PausedPart(f"at {step.name}", waits))
         elif waits or before:
             for lane, _ in step.lanes:
                 n = 0 if not waits else _in_lane(ctx, seen.route, step.name, lane) if looks and free() else None
-                held.append(PausedPart(f"in lane {lane} of {step.name}", n, more=before > 0))
+                parts.append(PausedPart(f"in lane {lane} of {step.name}", n, more=before > 0))
         before += step.here
-    return held, behind
+    return parts, behind
 
 
 def _in_lane(ctx: Context, route: str, stage: str, lane: str) -> int | None:

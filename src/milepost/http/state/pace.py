@@ -158,16 +158,16 @@ def _since(hour: int, ended: int, samples: Sequence[Sample], born: int | None) -
     return max(known)
 
 
-def forecast(live: int, found: Pace | None, held: Sequence[PausedPart], now: int, *, behind: int = 0) -> Forecast:
+def forecast(live: int, found: Pace | None, paused: Sequence[PausedPart], now: int, *, behind: int = 0) -> Forecast:
     """When the items in progress will be completed at this pace. `behind`: this many more items have a paused stage before them."""
     if not live:
         return Forecast("No items are in progress.")
     begin = "".join(
         f"{f'{one.n:,}' if one.n else 'None'} {'wait' if one.n > 1 else 'waits'} {one.where}, which is paused. "
-        for one in held
+        for one in paused
         if one.n is not None and (one.n or behind)
     )
-    stopped = sum(one.n or 0 for one in held)
+    stopped = sum(one.n or 0 for one in paused)
     left = live - stopped - behind
     if behind:
         begin += f"{behind:,} more {'comes' if behind == 1 else 'come'} to it. "
@@ -177,10 +177,10 @@ def forecast(live: int, found: Pace | None, held: Sequence[PausedPart], now: int
         return Forecast(f"{begin}Nothing has ended in the last {RECENT} hours, so there is no forecast.")
     if not found.through:
         return Forecast(f"{begin}All items that ended in {found.since} have failed, so there is no forecast for the {live:,} in progress.")
-    return _reckoned(begin, left, left < live, found, held, now)
+    return _reckoned(begin, left, left < live, found, paused, now)
 
 
-def _reckoned(begin: str, left: int, some: bool, found: Pace, held: Sequence[PausedPart], now: int) -> Forecast:
+def _reckoned(begin: str, left: int, some: bool, found: Pace, paused: Sequence[PausedPart], now: int) -> Forecast:
     """The forecast for the items that are not paused; `some`: others are paused."""
     ms = left / found.per_hour * HOUR
     # To the minute: it is only an estimate.
@@ -189,14 +189,14 @@ def _reckoned(begin: str, left: int, some: bool, found: Pace, held: Sequence[Pau
     who = f"{left:,}" if not some else "One other" if left == 1 else f"The other {left:,}"
     begin += f"{who} {'is' if left == 1 else 'are'} in progress. At the pace of {found.since} ({rate} an hour)"
     through = "it will be completed" if left == 1 else "they will be completed"
-    if unknown := _places([one for one in held if one.n is None]):
+    if unknown := _places([one for one in paused if one.n is None]):
         begin, through = f"{begin}, not counting items that wait for the pause of {unknown},", f"{through} at the latest"
-    elif coming := _places([one for one in held if one.more]):
+    elif coming := _places([one for one in paused if one.more]):
         begin = f"{begin}, not counting items that still reach {coming},"
     if ms < MINUTE:
         return Forecast(f"{begin} {through} in less than a minute.")
     return Forecast(f"{begin} {through} in about {short_span(ms)}", iso(at))
 
 
-def _places(held: Sequence[PausedPart]) -> str:
-    return " and ".join(one.where.removeprefix("in ") for one in held)
+def _places(paused: Sequence[PausedPart]) -> str:
+    return " and ".join(one.where.removeprefix("in ") for one in paused)

@@ -69,9 +69,9 @@ class StageTimesChart(Struct, frozen=True):
     """The colours in use, with their meanings."""
 
 
-def spans(lines: Sequence[Line], now: int, held_since: int | None = None) -> list[Span]:
+def spans(lines: Sequence[Line], now: int, claimed_at: int | None = None) -> list[Span]:
     """The periods that the lines describe; none while the item was off the route. A claim makes no line: the next line has its time,
-    or `held_since` does if there is no line yet."""
+    or `claimed_at` does if there is no line yet."""
     found: list[Span] = []
     while len(lines) > 1 and lines[-1].status in TERMINAL and lines[-2].status in TERMINAL:
         lines = lines[:-1]  # noted after its end
@@ -80,7 +80,7 @@ def spans(lines: Sequence[Line], now: int, held_since: int | None = None) -> lis
         if line.status in (Status.COMPLETED, Status.CANCELLED) or (following is None and line.status in TERMINAL):
             continue
         end = now if following is None else following.at
-        since = held_since if following is None else following.since
+        since = claimed_at if following is None else following.since
         taken = end if since is None else min(max(since, line.at), end)
         _add(found, Span(line.after_stage, KINDS[line.status], line.at, taken))
         if taken < end:
@@ -106,10 +106,10 @@ def marks(lines: Sequence[Line]) -> list[Mark]:
     ]
 
 
-def way(lines: Sequence[Line], stages: Sequence[str], now: int, held_since: int | None = None) -> StageTimesChart | None:
+def way(lines: Sequence[Line], stages: Sequence[str], now: int, claimed_at: int | None = None) -> StageTimesChart | None:
     """The chart, with a track for each stage that the item has been at; None if there is nothing to draw."""
     lines = [line for line in lines if line.version]  # one that cannot be read has no time
-    found, failed = spans(lines, now, held_since), marks(lines)
+    found, failed = spans(lines, now, claimed_at), marks(lines)
     if not found:
         return None
     start, end = found[0].start, max(found[-1].end, *(span.end for span in found))

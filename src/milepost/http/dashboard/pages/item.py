@@ -32,7 +32,7 @@ def item(state: ServerState, call: Call) -> Answer:
     if view is None or found_story is None:
         return _unknown(state, call, plan, key)
     stages, now = stage_names(state.ctx, plan.name), state.ctx.clock.now()
-    picture = way([one.line for one in found_story.happened], stages, now, _held_since(view))
+    picture = way([one.line for one in found_story.happened], stages, now, _claimed_at(view))
     return page(
         state,
         call,
@@ -57,7 +57,7 @@ def item(state: ServerState, call: Call) -> Answer:
     )
 
 
-def _held_since(view: dict[str, Any]) -> int | None:
+def _claimed_at(view: dict[str, Any]) -> int | None:
     since = view.get("held_since")
     return None if since is None else round(datetime.fromisoformat(since).timestamp() * 1000)
 

@@ -253,10 +253,10 @@ def _options(known: dict[str, str], asked: list[str]) -> list[tuple[str, str]]:
 
 def _lanes(ctx: Context, plan: Plan) -> list[str]:
     """The lanes that the route file limits, or that are paused; others can be typed in."""
-    named, held = {lane for stage in plan.stages for lane in stage.lanes}, ctx.ledger.read(HOLD)
+    named, holds = {lane for stage in plan.stages for lane in stage.lanes}, ctx.ledger.read(HOLD)
     for stage in plan.stages:
         above = f"{scope(plan.name, stage.name)}/"
-        named |= {name.removeprefix(above) for name in held if name.startswith(above)}
+        named |= {name.removeprefix(above) for name in holds if name.startswith(above)}
     return sorted(named)
 
 

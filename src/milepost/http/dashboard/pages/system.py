@@ -137,21 +137,21 @@ def _breaker(one: BreakerView) -> dict[str, Any]:
 
 def _limits(state: ServerState, routes: list[str]) -> list[dict[str, Any]]:
     """Every stage with a handler, and every lane with limits of its own: the route file's values, and those set since."""
-    held = read_all(state.ctx.ledger, LIMIT, Limit)
+    limits = read_all(state.ctx.ledger, LIMIT, Limit)
     found = []
     for plan in (state.ctx.plans[name] for name in routes if name in state.ctx.plans):
         for stage in plan.stages:
             if stage.external:
                 continue
-            found.append(_limit(plan, stage, None, Limits(rate=stage.rate, concurrency=stage.concurrency), held))
-            own = {name.split("/", 2)[2] for name in held if name.startswith(f"{plan.name}/{stage.name}/")}
-            found += [_limit(plan, stage, lane, stage.lanes.get(lane, Limits()), held) for lane in sorted({*stage.lanes, *own})]
+            found.append(_limit(plan, stage, None, Limits(rate=stage.rate, concurrency=stage.concurrency), limits))
+            own = {name.split("/", 2)[2] for name in limits if name.startswith(f"{plan.name}/{stage.name}/")}
+            found += [_limit(plan, stage, lane, stage.lanes.get(lane, Limits()), limits) for lane in sorted({*stage.lanes, *own})]
     return found
 
 
-def _limit(plan: Plan, stage: Stage, lane: str | None, filed: Limits, held: dict[str, Limit]) -> dict[str, Any]:
+def _limit(plan: Plan, stage: Stage, lane: str | None, filed: Limits, limits: dict[str, Limit]) -> dict[str, Any]:
     parts = (plan.name, stage.name) if lane is None else (plan.name, stage.name, lane)
-    now = held.get("/".join(parts))
+    now = limits.get("/".join(parts))
     return {
         "scope": "/".join(parts),
         "path": "/".join(quote(part, safe="") for part in (plan.name, "limits", *parts[1:])),

@@ -1,4 +1,4 @@
-"""Life cycle of claimed items, the same for every kind of worker: requested, held, then settled or given back.
+"""Life cycle of claimed items, the same for every kind of worker: requested, in hand, then settled or given back.
 
 A process (`worker`) and a Lambda function (`lambdas.worker_call`) run the items in their handler pools (`slots`); a remote worker runs
 them elsewhere and reports (`remote`).
@@ -21,25 +21,25 @@ from milepost.ports.items import ClaimRequest, Refused
 
 log = logging.getLogger(__name__)
 
-HeldRef = tuple[str, str | None]
+ClaimRef = tuple[str, str | None]
 """Key and lease, because an item that was lost here and claimed again is two calls, which end separately."""
 
 
-def held_ref(item: Item) -> HeldRef:
+def claim_ref(item: Item) -> ClaimRef:
     return item.row.key, item.row.lease
 
 
-class HeldItems:
-    """The items of one stage that one worker holds."""
+class StageClaims:
+    """The items of one stage that one worker has claimed and not settled yet: its items in hand."""
 
     def __init__(self, plan: Plan, stage: Stage) -> None:
         self.plan = plan
         self.stage = stage
         self.width = stage.concurrency
         """Calls that may run at the same time."""
-        self.in_hand: dict[HeldRef, Item] = {}
+        self.in_hand: dict[ClaimRef, Item] = {}
         self.lanes: dict[str, int] = {}
-        """Held items by lane, where the stage has lanes."""
+        """Items in hand by lane, where the stage has lanes."""
         self.spent: dict[str, int] = {}
         """Calls by lane that the last claim did not count."""
 
@@ -68,25 +68,25 @@ class HeldItems:
             log.error("%s/%s cannot be worked on at %r: %s", self.plan.name, row.key, self.stage.name, row.reason)
         if items or lost:
             ctx.observer.claimed(self.plan.name, self.stage.name, len(items), lost)
-        self.hold(items)
+        self.add(items)
 
-    def hold(self, items: Sequence[Item]) -> None:
-        self.in_hand.update({held_ref(item): item for item in items})
+    def add(self, items: Sequence[Item]) -> None:
+        self.in_hand.update({claim_ref(item): item for item in items})
         if self.stage.lane is not None:
             for lane, count in Counter([item.row.lane for item in items]).items():
                 self.lanes[lane] = self.lanes.get(lane, 0) + count
 
     def release(self, items: Sequence[Item]) -> None:
         """Forget items that were settled, given back or lost."""
-        held = [item for item in items if self.in_hand.pop(held_ref(item), None) is not None]
+        released = [item for item in items if self.in_hand.pop(claim_ref(item), None) is not None]
         if self.stage.lane is not None:
-            for lane, count in Counter([item.row.lane for item in held]).items():
+            for lane, count in Counter([item.row.lane for item in released]).items():
                 self.lanes[lane] -= count
                 if not self.lanes[lane]:
                     del self.lanes[lane]  # there may be as many lanes as targets
 
     def give_back(self, ctx: Context, items: Sequence[Item], why: str, *, unknown: bool = False) -> int:
-        """Give items back unfinished, without counting an attempt; returns how many were still held. `unknown`: a call may have done the
+        """Give items back unfinished, without counting an attempt; returns how many were still claimed. `unknown`: a call may have done the
         work."""
         if not items:
             return 0

@@ -18,9 +18,9 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
-from milepost.engine.work.held_items import HeldItems, held_ref
-from milepost.engine.work.remote import Remote, RemoteClaimRequest, RemoteHeldItems, ShownLease
+from milepost.engine.work.remote import Remote, RemoteClaimRequest, RemoteStageClaims, ShownLease
 from milepost.engine.work.slots import StageSlots, settle_finished
+from milepost.engine.work.stage_claims import StageClaims, claim_ref
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ports.runner import JobResult
 from milepost.testing.audit import audit
@@ -49,21 +49,21 @@ steps = st.lists(st.tuples(st.sampled_from(["hold", "release", "expire", "end"])
 @given(steps)
 def test_lanes_in_use_are_those_of_the_items_in_hand(what: list[tuple[str, int, int]]) -> None:
     plan = Plan(route())
-    held, hand = HeldItems(plan, plan.first), RemoteHeldItems(plan, plan.first)
+    held, hand = StageClaims(plan, plan.first), RemoteStageClaims(plan, plan.first)
     until: dict[int, int] = {}
     for verb, number, time in what:
         item = an_item(plan, number, "lease")
         if verb == "hold":
-            if held_ref(item) not in held.in_hand:
-                held.hold([item])
-            hand.hold_until([item], time)
+            if claim_ref(item) not in held.in_hand:
+                held.add([item])
+            hand.add_until([item], time)
             until[number] = time
         elif verb == "release":
             held.release([item])
         elif verb == "expire":
             hand.expire(time)
         elif number in until:
-            hand.end(held_ref(item))
+            hand.end(claim_ref(item))
             del until[number]
         for one in (held, hand):
             asked = one.ask(Lease("t", "w", 1), 1).held
