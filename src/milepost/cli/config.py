@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -166,7 +166,7 @@ class CliSettings:
         elif dry_run and not is_there(url):
             url = "memory:"
         ctx = open_context(url, routes, check=act and not dry_run, make=create and not dry_run)
-        try:
+        with closing(ctx.ledger):
             if self.applications():
                 from milepost.application.installation import install
 
@@ -174,8 +174,6 @@ class CliSettings:
             if act and dry_run:
                 _check_routes(ctx)
             yield ctx
-        finally:
-            ctx.ledger.close()
 
 
 def check_application_name(name: str, others: Container[str] = ()) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -28,11 +29,8 @@ def backup(given: CliSettings, file: Path, overwrite: bool, as_json: bool) -> in
 
     check_there(given.ledger)
     ledger, _ = open_ledger(given.ledger, make=False)
-    try:
-        with megabyte_progress("backup, MB", quiet=as_json) as on_progress:
-            report = ledger.backup(file, overwrite, on_progress)
-    finally:
-        ledger.close()
+    with closing(ledger), megabyte_progress("backup, MB", quiet=as_json) as on_progress:
+        report = ledger.backup(file, overwrite, on_progress)
     if as_json:
         print_json(report)
         return 1 if report.broken else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -95,15 +95,11 @@ def _both(given: CliSettings, to_url: str, dry_run: bool) -> Iterator[tuple[Cont
         raise UsageError(f"the target must be a ledger on AWS, not {to_url}; give --to dynamodb://REGION/PREFIX")
     check_there(url)
     source = open_context(url, routes, check=False)
-    try:
+    with closing(source.ledger):
         there = "memory:" if dry_run and not is_there(to_url) else to_url
         target = open_context(there, routes, check=False, make=not dry_run)
-        try:
+        with closing(target.ledger):
             yield source, target
-        finally:
-            target.ledger.close()
-    finally:
-        source.ledger.close()
 
 
 def _routes(ctx: Context, only: tuple[str, ...]) -> list[str]:

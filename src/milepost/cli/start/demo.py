@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,7 @@ def demo(items: int, folder: Path, page: bool, stay: bool | None) -> int:
         _past(url, catalogue, min(ASSETS, items + items // 2))
         notifications = _notifications(port)
         ctx = open_context(url, [parcels, archive, *notifications.routes])
-        try:
+        with closing(ctx.ledger):
             install(ctx, [notifications])
             where = Where(HOST, PORT, asked=False) if page else None
             with opened(ctx, where, "demo", "--no-page", applications=[notifications]) as at:
@@ -72,8 +73,6 @@ def demo(items: int, folder: Path, page: bool, stay: bool | None) -> int:
                 staying = stays(stay, page=at is not None, terminal=terminal)
                 _run(ctx, catalogue, notifications, items, port, at, stay=staying)
             failed = ctx.ledger.find(Query(route="parcels", statuses=FAILED, limit=1)).items
-        finally:
-            ctx.ledger.close()
     _try_next(folder, failed[0].key if failed else "P-0001")
     return 0
 
@@ -128,10 +127,8 @@ def _past(url: str, catalogue: Catalogue, assets: int) -> None:
 
     clock = PastClock(SystemClock().now())
     ctx = open_context(url, [archive], clock=clock, chance=PastChance())
-    try:
+    with closing(ctx.ledger):
         Past(ctx, clock, assets, catalogue).make()
-    finally:
-        ctx.ledger.close()
     click.echo(f"Created an archive of {counted(assets, 'asset')} with two days of invented history.")
 
 

@@ -41,7 +41,8 @@ async def page(state: ServerState, call: Call) -> Answer:
     request: Request = call.raw
     needed, token = await state.authenticator.needs_keys(), request.cookies.get(COOKIE)
     key = await state.authenticator.session_of(request, token) if needed and token else None
-    return Answer(_page(state, request, needed=needed, name=None if key is None else key.name, then=call.query.then))
+    name, then = None if key is None else key.name, local_path(call.query.then)
+    return Answer(page_for(state, request, ANONYMOUS, "login.html", needed=needed, name=name, error=None, then=then))
 
 
 @ENDPOINTS.add(
@@ -62,15 +63,16 @@ async def log_in(state: ServerState, call: Call) -> Answer:
     if from_elsewhere(request.headers):
         raise problem_error("bad-origin", "another site's page made this call", field="Origin", expected="the page at /login")
     form = await read_form(request)
-    given, then = form.get("key", "").strip(), form.get("then", "")
+    given, then = form.get("key", "").strip(), local_path(form.get("then", ""))
     try:
         key = await state.authenticator.key_of(request, given)
     except ProblemError as wrong:
-        shown = _page(state, request, needed=True, error=wrong.problem.detail, then=then, status=wrong.problem.status)
+        status, error = wrong.problem.status, wrong.problem.detail
+        shown = page_for(state, request, ANONYMOUS, "login.html", status=status, needed=True, name=None, error=error, then=then)
         shown.headers.update(wrong.headers)
         return Answer(shown)
     token = await asyncio.get_running_loop().run_in_executor(state.pool, open_session, state.ctx, key)
-    response = RedirectResponse(state.base + (local_path(then) or "/"), 303)
+    response = RedirectResponse(state.base + (then or "/"), 303)
     response.set_cookie(
         COOKIE,
         token,
@@ -104,16 +106,3 @@ async def log_out(state: ServerState, call: Call) -> Answer:
         await asyncio.get_running_loop().run_in_executor(state.pool, end_session, state.ctx, token)
         response.delete_cookie(COOKIE, path=state.base or "/", httponly=True, samesite="strict")
     return Answer(response)
-
-
-def _page(
-    state: ServerState,
-    request: Request,
-    *,
-    needed: bool,
-    name: str | None = None,
-    error: str | None = None,
-    then: str = "",
-    status: int = 200,
-) -> Response:
-    return page_for(state, request, ANONYMOUS, "login.html", status=status, needed=needed, name=name, error=error, then=local_path(then))
