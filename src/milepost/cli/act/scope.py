@@ -20,7 +20,6 @@ class ControlScope:
 
         self.place = (route, stage, lane)
         self.signed: dict[str, Any] = {"by": by, "reason": reason}
-        self.stage = stage
         self.name = scope(route, stage, lane)
 
 

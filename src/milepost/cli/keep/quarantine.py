@@ -106,7 +106,6 @@ def drop(given: CliSettings, ids: tuple[str, ...], whole: bool, by: str | None, 
     """Delete entries."""
     from milepost.engine.acts.foreign_rows import all_ids
     from milepost.engine.acts.foreign_rows import drop as throw
-    from milepost.engine.views.items import counted
 
     who, why = _asked(ids, whole, by, reason)
     with given.context() as ctx:
@@ -115,7 +114,7 @@ def drop(given: CliSettings, ids: tuple[str, ...], whole: bool, by: str | None, 
     if as_json:
         print_json({"dropped": dropped})
     else:
-        click.echo(f"{counted(len(dropped), 'entry').replace('entrys', 'entries')} deleted.")
+        click.echo(f"{_entries(len(dropped))} deleted.")
     for name in wanted:
         if name not in dropped:
             click.echo(f"milepost: no quarantine entry {name!r}", err=True)
@@ -129,13 +128,15 @@ def _asked(ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None
 
 
 def _print_report(answers: list[Adopted]) -> None:
-    from milepost.engine.views.items import counted
-
     done = sum(answer.done for answer in answers)
-    click.echo(f"{done:,} of {counted(len(answers), 'entry').replace('entrys', 'entries')} processed.")
+    click.echo(f"{done:,} of {_entries(len(answers))} processed.")
     for answer in answers:
         if not answer.done:
             click.echo(f"milepost: {answer.key}: {answer.why}", err=True)
+
+
+def _entries(n: int) -> str:
+    return f"{n:,} {'entry' if n == 1 else 'entries'}"
 
 
 def _what(aside: QuarantineEntryView) -> str:

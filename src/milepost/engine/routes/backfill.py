@@ -23,7 +23,7 @@ from milepost.core.operators import rerun as run_again
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.core.values.refusal import Refusal, RefusalKind
-from milepost.engine.act_log import Selection, enter, finish, record, recorded, signed
+from milepost.engine.act_log import Selection, enter, finish, has_line, record, recorded, signed
 from milepost.engine.apply import OUTDATED, Decision, apply_all
 from milepost.engine.context import Context
 from milepost.engine.evidence.restore import can_restore, restore_rows
@@ -75,7 +75,7 @@ def rerun_decision(ctx: Context, plan: Plan, portion: BackFill, author: dict[str
 
     def decision(item: Item) -> Change | Refusal:
         row = item.row
-        if row.updated_at >= portion.since and any(written.line.act == portion.act for written in ctx.ledger.history(row.route, row.key)):
+        if row.updated_at >= portion.since and has_line(ctx, row, portion.act):
             return SENT_ON
         if row.status is Status.COMPLETED and row.entered_at > portion.since:
             return BEEN_THERE

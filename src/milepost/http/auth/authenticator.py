@@ -80,10 +80,7 @@ class Authenticator:
             if endpoint.writes:
                 await check_page(request, token)
             return self._admit(key)
-        if not self._known.keys:
-            # While there are no keys, every call reads them: the first key made by any process closes the server at once.
-            await self._read_anew()
-        if self._known.keys:
+        if await self.needs_keys():
             raise problem_error(
                 "no-key", "a key is needed here", field="Authorization", expected="Authorization: Bearer mp_…, or log in at /login"
             )
@@ -93,6 +90,7 @@ class Authenticator:
         """Whether a call without a key is refused."""
         await self._read_since(self._ticks() - FRESH_S)
         if not self._known.keys:
+            # While there are no keys, every call reads them: the first key made by any process closes the server at once.
             await self._read_anew()
         return bool(self._known.keys)
 

@@ -36,7 +36,7 @@ class Server:
             timeout_graceful_shutdown=GRACE_S,
         )
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._run, name="http-server", daemon=True)
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="http-server", daemon=True)
 
     def start(self) -> None:
         """Returns when calls are answered."""
@@ -51,9 +51,6 @@ class Server:
         self._server.should_exit = True
         self._thread.join(GRACE_S + 2)
         self._socket.close()
-
-    def _run(self) -> None:
-        self._server.run(sockets=[self._socket])
 
 
 def _bound(host: str, port: int) -> socket.socket:

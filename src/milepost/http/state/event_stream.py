@@ -10,6 +10,7 @@ import logging
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Executor
+from operator import attrgetter
 from typing import TypeVar
 
 import msgspec
@@ -34,6 +35,7 @@ REPLAYS = 2
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
+_seq = attrgetter("seq")
 
 
 class EncodedEvent(Struct, frozen=True):
@@ -169,10 +171,6 @@ class Feed:
 
     async def _ask(self, question: Callable[..., T], *given: int) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, question, *given)
-
-
-def _seq(event: EncodedEvent) -> int:
-    return event.seq
 
 
 def _sent(found: Sequence[FeedEvent]) -> list[EncodedEvent]:
