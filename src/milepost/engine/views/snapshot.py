@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from math import ceil
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -20,6 +21,8 @@ from milepost.ports.items import Query
 NEAR = 2 * HOUR
 """Below this age the hourly counters are too coarse, and a few rows are read."""
 LOOK = 200
+
+C = TypeVar("C", Count, Group)
 
 
 class StageView(Struct, frozen=True):
@@ -85,14 +88,19 @@ def snapshots(ctx: Context, before: dict[str, Snapshot] | None = None, route: st
     now, seq = ctx.clock.now(), ctx.ledger.last_seq()
     holds = set(ctx.ledger.read(HOLD))
     counts: dict[str, list[Count]] = {name: [] for name in (route_names(ctx) if route is None else [route])}
-    for count in ctx.ledger.counts(route):
-        counts.setdefault(count.route, []).append(count)
-    groups: dict[str, list[Group]] = {}
-    for group in ctx.ledger.groups(route):
-        groups.setdefault(group.route, []).append(group)
+    counts |= by_route(ctx.ledger.counts(route))
+    groups = by_route(ctx.ledger.groups(route))
     return {
         name: _snapshot(ctx, name, found, groups.get(name, []), holds, now, seq, (before or {}).get(name)) for name, found in counts.items()
     }
+
+
+def by_route(found: Iterable[C]) -> dict[str, list[C]]:
+    """Counts or groups of errors, by their routes."""
+    grouped: dict[str, list[C]] = {}
+    for one in found:
+        grouped.setdefault(one.route, []).append(one)
+    return grouped
 
 
 def _snapshot(

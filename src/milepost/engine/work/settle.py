@@ -46,15 +46,13 @@ def settle(ctx: Context, results: Sequence[JobResult], requests: Sequence[ClaimR
     answers, claims = _write(ctx, results, requests)
     summary, follow, ended = SettleResult(claims=claims), list[Row](), list[Any]()
     for result, (after, conflict) in zip(results, answers, strict=True):
-        if isinstance(conflict, Refused):
-            conflict = _count_refused(ctx, result, result.item.row, conflict, summary)
-        elif conflict is None:
+        if conflict is None:
             summary.written += 1
             if after.total_attempts != result.item.row.total_attempts:
                 _log_failed_try(result, after)
             if after.kept:
                 follow.append(after)
-        if conflict is not None:
+        elif (conflict := _count_refused(ctx, result, result.item.row, conflict, summary)) is not None:
             written = summary.written
             _settle_again(ctx, result, conflict, summary, follow)
             if summary.written == written:
@@ -160,12 +158,10 @@ def _settle_again(ctx: Context, result: JobResult, answer: Conflict, summary: Se
                     _log_failed_try(result, change.after)
                 follow.append(change.after)
             return
-        if isinstance(again, Refused):
-            counted = _count_refused(ctx, result, current, again, summary)
-            if counted is None:
-                return
-            again = counted
-        answer = again
+        left = _count_refused(ctx, result, current, again, summary)
+        if left is None:
+            return
+        answer = left
     summary.refused += 1
 
 
@@ -174,9 +170,9 @@ def _log_failed_try(result: JobResult, after: Row) -> None:
     warn_of_failed_try(after, result.item.stage, outcome.traceback if isinstance(outcome, (Retry, Reject)) else None)
 
 
-def _count_refused(ctx: Context, result: JobResult, row: Row, refused: Refused, summary: SettleResult) -> Conflict | None:
-    """The storage refused the outcome: count a failed attempt instead. None: settled."""
-    answer = count_refused(ctx, row, refused, result.response_ms)
+def _count_refused(ctx: Context, result: JobResult, row: Row, unwritten: Conflict | Refused, summary: SettleResult) -> Conflict | None:
+    """If the storage refused the outcome, count a failed attempt instead. None: settled; otherwise the conflict that is left."""
+    answer = count_refused(ctx, row, unwritten, result.response_ms) if isinstance(unwritten, Refused) else unwritten
     if isinstance(answer, Conflict):
         return answer
     if answer is None:
@@ -205,12 +201,10 @@ def _look_again(ctx: Context, result: JobResult, answer: Conflict, summary: Sett
             summary.written += 1
             follow.append(change.after)
             return
-        if isinstance(again, Refused):
-            counted = _count_refused(ctx, result, item.row, again, summary)
-            if counted is None:
-                return
-            again = counted
-        answer = again
+        left = _count_refused(ctx, result, item.row, again, summary)
+        if left is None:
+            return
+        answer = left
     summary.refused += 1
 
 

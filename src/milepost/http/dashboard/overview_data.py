@@ -16,7 +16,7 @@ from milepost.engine.context import Context
 from milepost.engine.health.stage_problems import WAITING
 from milepost.engine.views.items import own_route
 from milepost.engine.views.lanes import PauseView, pause_view
-from milepost.engine.views.snapshot import Snapshot, StageView
+from milepost.engine.views.snapshot import Snapshot, StageView, by_route
 from milepost.http.dashboard.charts.ended import Chart, hours_chart, minutes_chart
 from milepost.http.dashboard.charts.svg import stack
 from milepost.http.dashboard.failures import FailureCause, causes
@@ -88,12 +88,7 @@ def worth_seeing(ctx: Context, seen: Snapshot) -> bool:
 
 def home(ctx: Context, found: Iterable[Snapshot], samples: Samples) -> list[RouteView]:
     """These routes as funnels; Milepost's own are last."""
-    counts: dict[str, list[Count]] = {}
-    for count in ctx.ledger.counts():
-        counts.setdefault(count.route, []).append(count)
-    groups: dict[str, list[Group]] = {}
-    for group in ctx.ledger.groups():
-        groups.setdefault(group.route, []).append(group)
+    counts, groups = by_route(ctx.ledger.counts()), by_route(ctx.ledger.groups())
     pauses = {name: pause_view(name, hold) for name, hold in read_all(ctx.ledger, HOLD, Hold).items()}
     routes = sorted(found, key=lambda seen: own_route(ctx, seen.route))
     return [_route(ctx, seen, counts.get(seen.route, []), groups.get(seen.route, []), pauses, samples) for seen in routes]
