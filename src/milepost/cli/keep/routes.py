@@ -25,9 +25,10 @@ def routes(given: CliSettings, as_json: bool) -> None:
     """
     from milepost.core.values.durations import short_span
     from milepost.engine.routes.description import route_view
+    from milepost.engine.views.items import route_names
 
     with given.context() as ctx:
-        found = [route_view(ctx, name) for name in _names(ctx)]
+        found = [route_view(ctx, name) for name in route_names(ctx)]
     if printed(found, {"routes": found}, "No routes; give --routes file.py, or set routes in milepost.toml.", as_json=as_json):
         return
     to = console()
@@ -43,12 +44,6 @@ def routes(given: CliSettings, as_json: bool) -> None:
             to.print(f"To put it into force (see first with --dry-run):\n  {safe(view['cure'])}", soft_wrap=True)
         if view["back_fill"] is not None:
             to.print(safe(f"{view['route']}: {_progress_of(view['back_fill'])}"), soft_wrap=True)
-
-
-def _names(ctx: Context) -> list[str]:
-    from milepost.engine.views.items import route_names
-
-    return route_names(ctx)
 
 
 def _progress_of(view: dict[str, Any]) -> str:

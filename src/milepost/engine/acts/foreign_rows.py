@@ -65,7 +65,9 @@ def adopt(
 ) -> AdoptReport:
     """Adopt foreign rows: those with these keys, or all in the route's table (None). Each enters at the stage that it names, or is refused
     with a reason. Adopted rows are skipped, so that the same call again continues an interrupted one."""
-    plan, foreign_rows = ctx.plan(route), foreign_rows_of(ctx)
+    plan, foreign_rows = ctx.plan(route), ctx.ledger.foreign_rows
+    if foreign_rows is None:
+        raise UsageError("other programs cannot write to this ledger, so there are no rows to adopt")
     check_open(plan)
     report = AdoptReport(route, dry_run)
     act = None
@@ -164,10 +166,3 @@ def drop(ctx: Context, ids: Sequence[str], *, by: str, reason: str) -> list[str]
     dropped = ctx.ledger.quarantine.drop(ids)
     record(ctx, "drop", "", by, reason, {"ids": dropped[:SHOWN]}, len(dropped))
     return dropped
-
-
-def foreign_rows_of(ctx: Context) -> ForeignRowStore:
-    """The ledger's access to foreign rows; UsageError if it has none."""
-    if ctx.ledger.foreign_rows is None:
-        raise UsageError("other programs cannot write to this ledger, so there are no rows to adopt")
-    return ctx.ledger.foreign_rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from shlex import quote
 from typing import Any, TypeVar
@@ -135,7 +135,7 @@ class Check(Struct, frozen=True):
 
     name: str
     function: Callable[[CheckRun], Iterable[CheckResult]]
-    views: frozenset[str]
+    views: Collection[str]
 
 
 def run_checks(run: CheckRun, view: str) -> list[CheckResult]:
@@ -522,32 +522,28 @@ def _unchanged(ctx: Context, route: str, key: str, version: int) -> bool:
     return isinstance(item, Item) and item.row.version == version
 
 
-def _check(name: str, function: Callable[[CheckRun], Iterable[CheckResult]], *views: str) -> Check:
-    return Check(name, function, frozenset(views))
-
-
 CHECKS: tuple[Check, ...] = (
-    _check("ledger", _ledger, DOCTOR),
-    _check("routes", _routes, DOCTOR),
-    _check("versions", _versions, READY),
-    _check("back-fills", _back_fills, DOCTOR),
-    _check("processes", _processes, DOCTOR),
-    _check("at work", _at_work, DOCTOR, OVERVIEW),
-    _check("station", _station, READY),
-    _check("standing by", _standing_by, DOCTOR, OVERVIEW),
-    _check("roles", _roles, DOCTOR, READY, OVERVIEW),
-    _check("pauses", _holds, DOCTOR, OVERVIEW),
-    _check("breakers", _breakers, DOCTOR, OVERVIEW),
-    _check("quarantine", _quarantine, OVERVIEW),
-    _check("gone stages", _gone_stages, DOCTOR),
-    _check("leases", _leases, DOCTOR),
-    _check("late work", _late, DOCTOR, OVERVIEW),
-    _check("lost messages", _lost_messages, DOCTOR),
-    _check("refused answers", _refused_answers, DOCTOR, OVERVIEW),
-    _check("failed and overdue", _failed_and_overdue, DOCTOR, OVERVIEW),
-    _check("subscribers", _subscribers, DOCTOR, OVERVIEW),
-    _check("parked events", _parked, DOCTOR, OVERVIEW),
-    _check("alerts", _alerts, DOCTOR, OVERVIEW),
-    _check("chains", _chains, DOCTOR),
+    Check("ledger", _ledger, (DOCTOR,)),
+    Check("routes", _routes, (DOCTOR,)),
+    Check("versions", _versions, (READY,)),
+    Check("back-fills", _back_fills, (DOCTOR,)),
+    Check("processes", _processes, (DOCTOR,)),
+    Check("at work", _at_work, (DOCTOR, OVERVIEW)),
+    Check("station", _station, (READY,)),
+    Check("standing by", _standing_by, (DOCTOR, OVERVIEW)),
+    Check("roles", _roles, (DOCTOR, READY, OVERVIEW)),
+    Check("pauses", _holds, (DOCTOR, OVERVIEW)),
+    Check("breakers", _breakers, (DOCTOR, OVERVIEW)),
+    Check("quarantine", _quarantine, (OVERVIEW,)),
+    Check("gone stages", _gone_stages, (DOCTOR,)),
+    Check("leases", _leases, (DOCTOR,)),
+    Check("late work", _late, (DOCTOR, OVERVIEW)),
+    Check("lost messages", _lost_messages, (DOCTOR,)),
+    Check("refused answers", _refused_answers, (DOCTOR, OVERVIEW)),
+    Check("failed and overdue", _failed_and_overdue, (DOCTOR, OVERVIEW)),
+    Check("subscribers", _subscribers, (DOCTOR, OVERVIEW)),
+    Check("parked events", _parked, (DOCTOR, OVERVIEW)),
+    Check("alerts", _alerts, (DOCTOR, OVERVIEW)),
+    Check("chains", _chains, (DOCTOR,)),
 )
 """All checks, in the order in which `doctor` shows them. Each view runs those that name it."""
