@@ -20,6 +20,8 @@ and run 'milepost up'."""
 def subscribers(given: CliSettings, as_json: bool) -> None:
     """Subscribers with their backlog and parked events."""
     from milepost.engine.events.cursors import subscribers as all_subscribers
+    from milepost.engine.events.replay import moment_ms
+    from milepost.engine.views.items import when
 
     with given.context() as ctx:
         found, now = all_subscribers(ctx), ctx.clock.now()
@@ -28,18 +30,12 @@ def subscribers(given: CliSettings, as_json: bool) -> None:
     rows = []
     for one in found:
         trouble = one.error or ("silent" if one.silent else "")
-        rows.append((one.name, _last_event(one.last_event_at, now), f"{one.behind:,}", f"{len(one.parked):,}", trouble))
+        last = "never" if one.last_event_at is None else when(moment_ms(one.last_event_at, now, "last event"), now)
+        rows.append((one.name, last, f"{one.behind:,}", f"{len(one.parked):,}", trouble))
     print_table(("name", "last event", "lines behind", "parked", "problem"), rows, right=["lines behind", "parked"])
     to = console()
     for parked in [parked for one in found for parked in one.parked][:SHOWN]:
         to.print(f"parked for {safe(parked.subscriber)}: {safe(parked.route)}/{safe(parked.key)}: {safe(parked.error)}", soft_wrap=True)
-
-
-def _last_event(at: str | None, now: int) -> str:
-    from milepost.engine.events.replay import moment_ms
-    from milepost.engine.views.items import when
-
-    return "never" if at is None else when(moment_ms(at, now, "last event"), now)
 
 
 @subscribers.command()
