@@ -14,6 +14,7 @@ from milepost.engine.views.timestamps import instant
 from milepost.http.api.lists import FORMS, ListAnswer, take_in_stream
 from milepost.http.auth.author import check_may_operate, check_reason
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.headers import media_type
 from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.state import ServerState
 
@@ -80,7 +81,7 @@ async def submit(state: ServerState, call: Call) -> Answer:
 
     With `not_before`, a time such as `2027-01-31T08:00:00Z` or a span from now such as `2h`, new items do not start earlier."""
     plan = state.plan(call)
-    kind = call.headers["content-type"].partition(";")[0].strip().lower()
+    kind = media_type(call.headers)
     if kind in FORMS:
         return await take_in_stream(state, call, kind)
     asked = call.query

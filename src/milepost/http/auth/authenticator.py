@@ -19,6 +19,7 @@ from milepost.engine.context import Context
 from milepost.http.auth.origins import address_of, from_elsewhere, not_local
 from milepost.http.auth.rates import Rates
 from milepost.http.protocol.endpoint import Caller, Endpoint
+from milepost.http.protocol.headers import media_type
 from milepost.http.protocol.problems import ProblemError, problem, problem_error
 from milepost.ports.documents import KEY, SESSION, Key, Session, read_all
 
@@ -192,7 +193,7 @@ def read_known(ctx: Context, at: float) -> KeySnapshot:
 async def check_page(request: Request, token: str) -> None:
     """Raise a problem if a write with a cookie does not come from one of our pages: the browser must say so, and the page has the token."""
     given = request.headers.get("x-csrf-token")
-    if given is None and _kind(request) == FORM:
+    if given is None and media_type(request.headers) == FORM:
         given = (await read_form(request)).get("csrf_token")
     if from_elsewhere(request.headers) or not is_csrf_token(given or "", token):
         raise problem_error(
@@ -229,10 +230,6 @@ def _bearer(request: Request) -> str | None:
     if scheme.lower() != "bearer" or not text.strip():
         raise problem_error("no-key", "the header is not understood", field="Authorization", expected="Authorization: Bearer mp_…")
     return text.strip()
-
-
-def _kind(request: Request) -> str:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _too_many(detail: str, wait: float) -> ProblemError:

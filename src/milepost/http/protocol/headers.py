@@ -1,8 +1,8 @@
-"""Headers of every answer, errors too: security headers for browsers, and no caching."""
+"""Headers of every answer, errors too: security headers for browsers, and no caching. Also the media type of a body."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from urllib.parse import quote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -52,6 +52,11 @@ def with_ours(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes
     if not any(name == KEPT[0] for name, _ in kept):
         kept.append(KEPT)
     return kept + _OURS
+
+
+def media_type(headers: Mapping[str, str]) -> str:
+    """The media type of a body, without its parameters; empty if there is none."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def attachment(name: str) -> dict[str, str]:

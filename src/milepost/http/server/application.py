@@ -18,7 +18,7 @@ from milepost.http.auth.authenticator import ANONYMOUS, FORM, read_form
 from milepost.http.auth.origins import led_back
 from milepost.http.dashboard.render import page_for
 from milepost.http.protocol.endpoint import Answer, Call, Caller, Endpoint, read_body, read_fields, read_query
-from milepost.http.protocol.headers import Headers
+from milepost.http.protocol.headers import Headers, media_type
 from milepost.http.protocol.paths import Paths
 from milepost.http.protocol.problems import TYPE, Problem, ProblemError, problem, problem_error, problem_of
 from milepost.http.server.base_path import BasePath
@@ -119,7 +119,7 @@ async def _taken_apart(request: Request, endpoint: Endpoint, caller: Caller) -> 
     query = read_query(given, endpoint.query)
     body = None
     if endpoint.body is not None:
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = media_type(request.headers)
         if endpoint.types and kind not in endpoint.types:
             raise problem_error(
                 "wrong-type", f"the body is {kind or 'of no type'}", field="Content-Type", expected=" or ".join(endpoint.types)
