@@ -19,7 +19,6 @@ KEY = ("assetId", "batchId")
 LONGEST_S = 43_200 - 60
 """SQS hides a message for at most twelve hours, counted from its receipt; a little is left for the request itself."""
 _WAITS = mp.Backoff(base="10m", cap="12h", jitter=0.0)
-_FOREVER = "36500d"
 
 
 class PayloadAt(msgspec.Struct, frozen=True):
@@ -95,17 +94,11 @@ def _text(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def seconds(span: float | int | str) -> float:
-    """A span of an outcome in seconds."""
-    # The first delay of a backoff is its base, in any notation of a span.
-    return mp.Backoff(base=span, cap=_FOREVER).exponential_ms(0) / 1000
-
-
 def wait_s(received: int, after: float | int | str | None, held_s: float) -> int:
     """Seconds for which a message stays hidden from now on: by its number of receipts, unless `after` says it. `held_s`: for how long it
     has been hidden already."""
-    wanted = seconds(after) if after is not None else _WAITS.exponential_ms(max(received, 1) - 1) / 1000
-    return int(max(0.0, min(wanted, LONGEST_S - held_s)))
+    wanted_ms = _WAITS.exponential_ms(max(received, 1) - 1) if after is None else mp.span_ms(after, "after")
+    return int(max(0.0, min(wanted_ms / 1000, LONGEST_S - held_s)))
 
 
 def set_aside(url: str, raw: Mapping[str, Any], reason: str) -> str:

@@ -29,7 +29,7 @@ import msgspec
 
 import milepost as mp
 from milepost.applications.postingest.confirmer.rows import NotWritten, RowGone, Rows
-from milepost.applications.postingest.confirmer.rules import PREFIXES, CheckRequest, confirmation, read_message, seconds, set_aside, wait_s
+from milepost.applications.postingest.confirmer.rules import PREFIXES, CheckRequest, confirmation, read_message, set_aside, wait_s
 from milepost.applications.postingest.confirmer.settings import MAX_MESSAGES, SET_UP, open_clients, open_worker, read_settings
 from milepost.applications.postingest.tape import Tape
 
@@ -292,7 +292,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_confirmer(env: Mapping[str, str], once: bool, every: str) -> int:
     """Run turns until a signal, or one turn; returns the exit code. Raises mp.UsageError if the environment or the span is wrong."""
     try:
-        pause = seconds(every)
+        pause = mp.span_ms(every, "--every") / 1000
     except mp.UsageError:
         raise mp.UsageError(f"--every is {every!r}; give a span such as 60s or 5m") from None
     with ExitStack() as stack:

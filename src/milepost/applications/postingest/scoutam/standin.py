@@ -134,8 +134,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--root", default="/archive", help="the mount root below which every file is known")
     given = parser.parse_args(args)
     try:
-        # The first delay of a backoff is its base, in any notation of a span.
-        after = mp.Backoff(base=given.after, cap="36500d").exponential_ms(0) / 1000
+        after = mp.span_ms(given.after, "--after") / 1000
     except mp.UsageError:
         parser.error(f"--after is {given.after!r}; give a span such as 30s, 10m or 2h")
     stop = threading.Event()
