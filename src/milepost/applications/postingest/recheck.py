@@ -52,17 +52,12 @@ def _given(item: mp.Item, stage: str) -> Any:
     return item.input if payload is None else payload
 
 
-def utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class Recheck:
     """The handler of the recheck stage: runs each stage's own check on the payload of that stage."""
 
-    def __init__(self, checks: Mapping[str, Check], every: timedelta, clock: Callable[[], datetime] = utc_now) -> None:
+    def __init__(self, checks: Mapping[str, Check], every: timedelta) -> None:
         self._checks = dict(checks)
         self._every = every
-        self._clock = clock
 
     def ready(self) -> None:
         """Raises mp.ConfigMistake if a setting of a check is missing or wrong."""
@@ -76,7 +71,7 @@ class Recheck:
             outcome = check(item.input["payloads"].get(stage), absent=partial(gone, stage))
             if not isinstance(outcome, mp.Done):
                 return outcome
-        return mp.NotYet(after=self._every.total_seconds(), note=f"every file was there on {self._clock():%Y-%m-%d}")
+        return mp.NotYet(after=self._every.total_seconds(), note=f"every file was there on {datetime.now(UTC):%Y-%m-%d}")
 
 
 def gone(stage: str, what: str) -> mp.Outcome:

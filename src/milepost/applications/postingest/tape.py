@@ -54,10 +54,10 @@ class Tape:
     """A stage's handler, or with `check` a plain function of a payload: {"filePaths": [...]}, paths below `mount_root`.
 
     While ScoutAM does not answer, refuses the login or sends an unreadable answer, assets wait, and no attempt is counted. Files are checked
-    in order; the check of an asset stops after `misses` missing files.
+    in order; the check of an asset stops after `MISSES` missing files.
     """
 
-    def __init__(self, client: ScoutAM, mount_root: str, *, copy: str = COPY, misses: int = MISSES) -> None:
+    def __init__(self, client: ScoutAM, mount_root: str, *, copy: str = COPY) -> None:
         if not mount_root.startswith("/") or not _fits(mount_root):
             raise mp.ConfigMistake(
                 f"MOUNT_ROOT is {mount_root!r}; it must be the folder of the files as ScoutAM sees it, such as /scoutfs/ocfl"
@@ -67,7 +67,6 @@ class Tape:
         self.client = client
         self.mount_root = mount_root.rstrip("/")
         self.copy = copy
-        self.misses = misses
         self._root_known = False
 
     @classmethod
@@ -132,7 +131,7 @@ class Tape:
             else:
                 tally.missing.append(path)
                 tally.unknown += state is None
-            if len(tally.missing) >= self.misses:
+            if len(tally.missing) >= MISSES:
                 break
         if tally.whole:
             return mp.Done(tally.volumes)
