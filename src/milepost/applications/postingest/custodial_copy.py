@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 import milepost as mp
 from milepost.applications.postingest.answers import waits
+from milepost.applications.postingest.dialects import as_json
 from milepost.applications.postingest.ocfl.repository import Damaged, Empty, ObjectFound, ObjectMissing, Repository, Staged, Unreachable
 
 ROOT, LAYOUT, FIXITY = "OCFL_REPO_DIR", "OCFL_LAYOUT", "OCFL_FIXITY"
@@ -129,12 +128,11 @@ class CustodialCopy:
 
 
 def _object_id(payload: Any) -> str | None:
-    if isinstance(payload, str):
-        try:
-            payload = msgspec.json.decode(payload)
-        except (msgspec.MsgspecError, UnicodeEncodeError):
-            return None
-    object_id = payload.get("preservationSystemId") if isinstance(payload, dict) else None
+    try:
+        named = as_json(payload)
+    except UnicodeEncodeError:
+        return None
+    object_id = named.get("preservationSystemId") if isinstance(named, dict) else None
     return object_id if isinstance(object_id, str) and object_id.strip() and object_id.isprintable() else None
 
 

@@ -76,11 +76,6 @@ _side: dict[str, re.Pattern[bytes]] = {
 }
 
 
-def read_inventory(data: bytes, object_id: str, where: str = NAME) -> Inventory:
-    """The inventory of this object, with all digests in small letters. Raises Unsound if it belongs to another object, or is not one."""
-    return checked(decode(data, where), object_id, where)
-
-
 def decode(data: bytes, where: str) -> Inventory:
     """The inventory, with the right structure and nothing else checked."""
     try:

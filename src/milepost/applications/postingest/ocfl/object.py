@@ -16,10 +16,10 @@ from milepost.applications.postingest.ocfl.inventory import (
     Inventory,
     Unsound,
     check_sidecar,
+    checked,
     contents,
     decode,
     head_entries,
-    read_inventory,
 )
 from milepost.applications.postingest.ocfl.older import check_older
 
@@ -97,7 +97,7 @@ def inspect(folder: ObjectFolder, object_id: str, place: str, fixity: bool) -> A
         return Staged(place)
     spec, declaration = _declared(folder, names)
     data = folder.read(NAME, names.get(NAME), "inventory", "E063")
-    inventory = read_inventory(data, object_id)
+    inventory = checked(decode(data, NAME), object_id, NAME)
     sidecar = f"{NAME}.{inventory.digest_algorithm}"
     newest = VersionFolder(inventory.head, inventory, data, folder.read(sidecar, names.get(sidecar), "inventory's sidecar", "E058"))
     _check_root(folder, names, inventory, {NAME, sidecar, declaration})
