@@ -62,8 +62,7 @@ def confirm(
     large = too_large(outcome)
     if large is not None:
         return impossible(f"this outcome is too large: {large}")
-    author: dict[str, Any] = {"by": by, "why": why, "act": act}
-    given = outcome_to_builtins(outcome)
+    author = Author(by, why=why, act=act)
     here = plan.position.get(row.stage)
     if here is None:
         return impossible(f"the item is at {row.stage!r}, which is no longer a stage of this route; run 'milepost routes apply'")
@@ -73,23 +72,14 @@ def confirm(
         return Refusal(
             RefusalKind.ENDED, f"the item has ended ({row.status}): an operator cancelled it, and only an operator can start it again"
         )
-    if plan.position[stage_name] > here:
-        if stage_name in row.kept:
-            return _repeated(row.kept[stage_name], given, item, now, author)
-        return change(
-            row, Reason.KEPT, now, row.status, {"kept": {**row.kept, stage_name: given}}, Author(**author), note={"for": stage_name}
-        )
-    if row.terminal:
-        if isinstance(outcome, Done):
-            return decide(item, outcome, plan, now, jitter, outside=True, forced=forced, **author)
+    if plan.position[stage_name] > here or row.status is Status.PROCESSING:
+        return _kept(row, stage_name, outcome, now, author)
+    if row.terminal and not isinstance(outcome, Done):
         return Refusal(RefusalKind.ENDED, f"the item has ended ({row.status}); only a confirmation can still move it")
-    if row.status is Status.PROCESSING:
-        if row.stage in row.kept:
-            return _repeated(row.kept[row.stage], given, item, now, author)
-        return change(row, Reason.KEPT, now, row.status, {"kept": {**row.kept, stage_name: given}}, Author(**author))
     if awaited and not row.handed_over and not isinstance(outcome, Done):
-        return change(row, Reason.NOTED, now, row.status, {}, Author(**author), note={"for": stage_name, "not awaited": given})
-    return decide(item, outcome, plan, now, jitter, outside=True, forced=forced, **author)
+        note = {"for": stage_name, "not awaited": outcome_to_builtins(outcome)}
+        return change(row, Reason.NOTED, now, row.status, {}, author, note=note)
+    return decide(item, outcome, plan, now, jitter, by=by, why=why, act=act, outside=True, forced=forced)
 
 
 def refused(item: Item, value: Any, plan: Plan, now: int, jitter: float, *, by: str, why: str | None = None) -> Change | None:
@@ -149,17 +139,21 @@ def noted_once(decided: Change | Refusal, lines: Callable[[], Iterable[Line]]) -
     return decided
 
 
-def _repeated(kept: Any, given: Any, item: Item, now: int, author: dict[str, Any]) -> Change | Refusal:
-    """The answer to a second confirmation of a stage while the first one is kept."""
-    if canonical_json(kept) == canonical_json(given):
+def _kept(row: Row, stage_name: str, outcome: Outcome, now: int, author: Author) -> Change | Refusal:
+    """Keep a confirmation until the item is ready for it; a second one of the stage is known, or noted."""
+    given = outcome_to_builtins(outcome)
+    if stage_name not in row.kept:
+        note = None if stage_name == row.stage else {"for": stage_name}
+        return change(row, Reason.KEPT, now, row.status, {"kept": {**row.kept, stage_name: given}}, author, note=note)
+    if canonical_json(row.kept[stage_name]) == canonical_json(given):
         return Refusal(RefusalKind.KNOWN, "known: the same confirmation was given before")
-    return change(item.row, Reason.NOTED, now, item.row.status, {}, Author(**author), note={"differs": given})
+    return change(row, Reason.NOTED, now, row.status, {}, author, note={"differs": given})
 
 
-def _for_left_stage(item: Item, stage_name: str, outcome: Outcome, now: int, author: dict[str, Any]) -> Change | Refusal:
+def _for_left_stage(item: Item, stage_name: str, outcome: Outcome, now: int, author: Author) -> Change | Refusal:
     """The answer to a confirmation of a stage that the item has already left."""
     given = item.results.get(stage_name)
     if isinstance(outcome, Done) and (outcome.output is True or canonical_json(given) == canonical_json(outcome.output)):
         return Refusal(RefusalKind.KNOWN, "known: the item has completed this stage")
     note = {"for": stage_name, "differs": outcome_to_builtins(outcome)}
-    return change(item.row, Reason.NOTED, now, item.row.status, {}, Author(**author), note=note)
+    return change(item.row, Reason.NOTED, now, item.row.status, {}, author, note=note)
