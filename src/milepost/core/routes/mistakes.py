@@ -53,6 +53,13 @@ def answer_check(function: Callable[..., bool] | None, subject: str) -> Callable
     return function
 
 
+def check_functions(where: str, **options: tuple[object, str]) -> None:
+    """Each option that is given must be a function of one argument; the option comes with the name of that argument."""
+    for option, (function, wanted) in options.items():
+        if function is not None:
+            check_shape(function, f"{where}: {option}", wanted)
+
+
 def check_shape(function: object, subject: str, wanted: str) -> None:
     """A handler must be callable with exactly one positional argument."""
     if not callable(function):

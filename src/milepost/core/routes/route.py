@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -13,7 +13,16 @@ from milepost.core.errors import RouteMistake
 from milepost.core.item import Item
 from milepost.core.routes.backoff import Backoff, Checks
 from milepost.core.routes.breaker import Breaker
-from milepost.core.routes.mistakes import answer_check, check_count, check_kind, check_name, check_shape, parse_option, some_ms
+from milepost.core.routes.mistakes import (
+    answer_check,
+    check_count,
+    check_functions,
+    check_kind,
+    check_name,
+    check_shape,
+    parse_option,
+    some_ms,
+)
 from milepost.core.routes.one_field import OneField
 from milepost.core.routes.parsed_input import (
     Key,
@@ -204,19 +213,12 @@ class Route:
         if not_before is not None and not (isinstance(not_before, str) and not_before):
             raise RouteMistake(f"route {name!r}: not_before is {not_before!r}; give the name of the field with the time")
         self.not_before = not_before
-        if form is not None:
-            check_shape(form, f"route {name!r}: form", "envelope")
+        check_functions(f"route {name!r}", form=(form, "envelope"))
         self.form = form
         if isinstance(columns, str) or not all(isinstance(name, str) and name for name in columns):
             raise RouteMistake(f"route {name!r}: columns is {columns!r}; give a list of names, such as ['senderId', 'attempts']")
         self.columns = tuple(columns)
-        for option, function, given in (
-            ("parse", parse, "input"),
-            ("parse_keys", parse_keys, "texts"),
-            ("key_column", key_column, "lines"),
-        ):
-            if function is not None:
-                check_shape(function, f"route {name!r}: {option}", given)
+        check_functions(f"route {name!r}", parse=(parse, "input"), parse_keys=(parse_keys, "texts"), key_column=(key_column, "lines"))
         if key_column is not None and not isinstance(key, str):
             raise RouteMistake(f"route {name!r}: key_column finds a key of one field; name that field as the key, or leave out key_column")
         if parse_keys is not None and (parse is None or not isinstance(key, str)):
@@ -270,9 +272,7 @@ class Route:
         check_kind(retry, Backoff, f"{subject}: retry", RETRY_SAMPLE)
         check_kind(breaker, Breaker, f"{subject}: breaker", BREAKER_SAMPLE)
         check_kind(checks, Checks, f"{subject}: checks", "checks=mp.Checks(every='10m', up_to='6h')")
-        for option, function, given in (("lane", lane, "input"), ("verify", verify, "item"), ("next_payload", next_payload, "output")):
-            if function is not None:
-                check_shape(function, f"{subject}: {option}", given)
+        check_functions(subject, lane=(lane, "input"), verify=(verify, "item"), next_payload=(next_payload, "output"))
         for lane_name, limits in (lanes or {}).items():
             if not isinstance(limits, Limits):
                 raise RouteMistake(f"{subject}: lanes[{lane_name!r}] is {limits!r}; write mp.Limits(rate='10/s', concurrency=4)")
@@ -351,9 +351,7 @@ class Route:
         subject = f"stage {name!r} of route {self.name!r}"
         check_name(name, "a stage's name", f"route {self.name!r}")
         self._check_new(name)
-        for option, function, given in (("lane", lane, "input"), ("message", message, "offer"), ("next_payload", next_payload, "output")):
-            if function is not None:
-                check_shape(function, f"{subject}: {option}", given)
+        check_functions(subject, lane=(lane, "input"), message=(message, "offer"), next_payload=(next_payload, "output"))
         accepts_answer = answer_check(accepts, f"{subject}: accepts")
         self.stages.append(
             Stage(
@@ -440,13 +438,8 @@ MakeInput = Callable[[Item, datetime], Any]
 """The input for the other route, for an item that completed at this time (UTC); None: no item."""
 
 
-class FollowUp(Struct, frozen=True):
+class FollowUp(NamedTuple):
     """The route of the follow-up items, and the function that makes their input."""
 
-    route: Any  # a Route, which msgspec does not know
+    target: Route
     make_input: MakeInput
-
-    @property
-    def target(self) -> Route:
-        found: Route = self.route
-        return found
