@@ -41,25 +41,22 @@ def field_fault(error: ValidationError, wanted: Any) -> FieldFault:
     text, _, where = str(error).partition(" - at `")
     place = where.rstrip("`") or "$"
     named = _FIELD.search(text)
-    expected = None if named is None else fields_at(wanted, place)
+    expected = None
     if named is not None:
+        expected = _fields_at(wanted, place)
         place += f".{named[1]}"
-    expected = expected or expected_at(wanted, place)
+    expected = expected or _any_of(_words(one) for one in _types_at(wanted, place))
     return FieldFault(text, place.removeprefix("$").removeprefix(".").removesuffix("[...]"), expected)
 
 
-def expected_at(wanted: Any, path: str) -> str | None:
-    """A description of the value that belongs at this place (such as `$.outcomes[0].outcome.type`) of a value of this type; None: unknown."""
-    return _any_of(_words(one) for one in _types_at(wanted, path))
-
-
-def fields_at(wanted: Any, path: str) -> str | None:
+def _fields_at(wanted: Any, path: str) -> str | None:
     """The fields of the object at this place; None: unknown."""
     found = [one for one in _types_at(wanted, path) if isinstance(one, inspect.StructType)]
     return ", ".join(field.encode_name for field in found[0].fields) if len(found) == 1 else None
 
 
 def _types_at(wanted: Any, path: str) -> list[inspect.Type]:
+    """The types that a value of this type may have at this place, such as `$.outcomes[0].outcome.type`; none: unknown."""
     types = _flat(_kind(wanted))
     for step in _STEP.finditer(path):
         types = [flat for one in types for inner in _inside(one, step[1]) for flat in _flat(inner)]
