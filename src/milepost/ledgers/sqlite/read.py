@@ -12,7 +12,7 @@ import msgspec
 from milepost.core.item import Item, Row
 from milepost.core.routes.one_field import KeyDigests
 from milepost.core.status import Status
-from milepost.ledgers.sqlite.rows.codec import COLUMNS, STATUSES, UNREADABLE, chunks, decode, decode_rest, items_of, json_text, rows_of
+from milepost.ledgers.sqlite.rows.codec import COLUMNS, STATUSES, UNREADABLE, decode, decode_rest, items_of, json_text, rows_of
 from milepost.ledgers.sqlite.rows.names import NameNumbers, Transaction
 from milepost.ledgers.sqlite.rows.row_groups import DIGEST, digests_of
 from milepost.ports.feed import Count, Group, HistoryEntry
@@ -46,6 +46,10 @@ USUAL = (
 MANY = 50
 """Keys from which on it is worth looking for a usual row first."""
 SEAL = "s.key, s.status, s.input_digest, s.stage, s.list_id, s.ended_at, s.head, s.content_digest, s.life"
+OFFERED = (
+    "SELECT o.seq, coalesce(o.body, s.body) FROM offer o LEFT JOIN offer s ON s.seq = o.same"
+    " WHERE o.seq IN (SELECT value FROM json_each(?))"
+)
 # A ledger without seals does not iterate over the keys.
 SEALS = f"SELECT {SEAL} FROM (SELECT 1 FROM seal LIMIT 1) CROSS JOIN json_each(?) CROSS JOIN seal s ON s.route = ? AND s.key = value"
 
@@ -177,16 +181,13 @@ def feed(tx: Transaction, after: int, limit: int) -> list[HistoryEntry]:
 def _offered(connection: sqlite3.Connection, lines: Sequence[tuple[int, bytes]]) -> dict[int, Any]:
     """The payloads that these lines (seq, body) offered, by seq. Only lines with an offer are looked up."""
     found: dict[int, Any] = {}
-    for chunk in chunks([seq for seq, body in lines if b'"offered":"' in body], 500):
-        marks = ",".join("?" * len(chunk))
-        for seq, body in connection.execute(
-            f"SELECT o.seq, coalesce(o.body, s.body) FROM offer o LEFT JOIN offer s ON s.seq = o.same WHERE o.seq IN ({marks})", chunk
-        ):
-            try:
-                found[seq] = decode(body)
-            except UNREADABLE as error:
-                # A damaged payload stops no reader: the event is delivered without it.
-                log.error("cannot read the payload offered by line %s: %s", seq, error)
+    offering = [seq for seq, body in lines if b'"offered":"' in body]
+    for seq, body in connection.execute(OFFERED, (json_text(offering),)) if offering else ():
+        try:
+            found[seq] = decode(body)
+        except UNREADABLE as error:
+            # A damaged payload stops no reader: the event is delivered without it.
+            log.error("cannot read the payload offered by line %s: %s", seq, error)
     return found
 
 

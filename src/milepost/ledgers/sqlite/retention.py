@@ -16,15 +16,16 @@ from milepost.ledgers.sqlite.rows.codec import (
     EVERY_KIND,
     STATUSES,
     UNREADABLE,
-    chunks,
     decode_rest,
     items_of,
+    json_text,
     rows_of,
 )
 from milepost.ledgers.sqlite.rows.names import Transaction
 from milepost.ports.retention import Leaving, PruneCriteria, Pruned
 
 Numbers = list[tuple[int]]
+REPLACED = "SELECT id, rest FROM item WHERE id IN (SELECT value FROM json_each(?)) AND instr(rest, CAST('\"content_digest\"' AS BLOB))"
 
 
 def prune(read: TransactionRunner, write: TransactionRunner, asked: PruneCriteria) -> Pruned:
@@ -62,12 +63,8 @@ def _ended(tx: Transaction, asked: PruneCriteria) -> dict[int, bytes]:
 
 def _leaving(tx: Transaction, numbers: Sequence[int]) -> list[Leaving]:
     """The readable ones of these items, with their content and lines, in one snapshot."""
-    rows: list[Row] = []
-    for chunk in chunks(numbers, 500):
-        marks = ",".join("?" * len(chunk))
-        found = rows_of(tx.execute(f"SELECT {COLUMNS} FROM item WHERE id IN ({marks})", chunk), tx.names)
-        rows += [row for row in found if isinstance(row, Row)]
-    items = [item for item in items_of(tx, rows) if isinstance(item, Item)]
+    found = rows_of(tx.execute(f"SELECT {COLUMNS} FROM item WHERE id IN (SELECT value FROM json_each(?))", (json_text(numbers),)), tx.names)
+    items = [item for item in items_of(tx, [row for row in found if isinstance(row, Row)]) if isinstance(item, Item)]
     return [Leaving(item, history(tx, item.route, item.key)) for item in items]
 
 
@@ -144,14 +141,11 @@ def _forget(tx: Transaction, route: str, before: int) -> int:
 def _replaced(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[tuple[bytes, int]]:
     """The digest of the present input of each item whose first input was replaced, with the item's number."""
     found = []
-    for chunk in chunks(numbers, 500):
-        marks = ",".join("?" * len(chunk))
-        search = f"SELECT id, rest FROM item WHERE id IN ({marks}) AND instr(rest, CAST('\"content_digest\"' AS BLOB))"
-        for number, rest in connection.execute(search, chunk):
-            try:
-                digest = decode_rest(rest).content_digest
-            except UNREADABLE:
-                continue
-            if digest is not None:
-                found.append((digest, number))
+    for number, rest in connection.execute(REPLACED, (json_text(numbers),)):
+        try:
+            digest = decode_rest(rest).content_digest
+        except UNREADABLE:
+            continue
+        if digest is not None:
+            found.append((digest, number))
     return found

@@ -61,10 +61,7 @@ def row_of(columns: Sequence[Any], names: NameNumbers) -> Row:
         flags, list_id, rest, life,
     ) = columns  # fmt: skip
     place = names.by_id[place_id]
-    if rest is None:
-        more = NO_REST
-    else:
-        more = decode_rest(rest)
+    more = NO_REST if rest is None else decode_rest(rest)
     return Row(
         place.route, key, place.stage, STATUSES[status], version, head, created_at, updated_at, entered_at, correlation_id,
         input_digest, place.lane, look_at_of(due_at, look_at), overdue_at, lease, holder, claimed_at,
@@ -187,8 +184,3 @@ def items_of(tx: Transaction, rows: Iterable[Row]) -> list[Item | Refused]:
         content = contents.get(row.handle)
         items.append(Refused(content, row.key, row) if isinstance(content, str) else Item(row, content or Content()))
     return items
-
-
-def chunks(values: Sequence[Any], size: int) -> Iterable[Sequence[Any]]:
-    for start in range(0, len(values), size):
-        yield values[start : start + size]
