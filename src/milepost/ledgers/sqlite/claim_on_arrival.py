@@ -32,21 +32,18 @@ class Arrivals:
         """How many more arriving items can be claimed."""
 
     def make_room(self) -> None:
-        """Compute the room, before items arrive and after the breakers know the changes."""
-        self.room = self._room()
-
-    def _room(self) -> int:
-        """0 if the request needs a check that only the ordinary claim makes: then that claim runs alone."""
+        """Compute the room, before items arrive and after the breakers know the changes. It stays 0 if the request needs a check that only the
+        ordinary claim makes: then that claim runs alone."""
         ask, admission, route, stage = self._ask, self._admission, self._ask.plan.name, self._stage
         lanes = self._tx.names.lanes.get((route, stage.name), [])
         if ask.fragile or stage.lane is not None or len(lanes) > 1 or admission.outdated(route, ask.plan.version):
-            return 0
+            return
         if not admission.controls.unlimited(route, stage):
-            return 0
+            return
         due_before = 0
         for place, _ in lanes:
             due_before = self._tx.execute(DUE_BEFORE, (place, self._now, ask.want)).fetchone()[0]
-        return max(0, ask.want - due_before)
+        self.room = max(0, ask.want - due_before)
 
     def take(self, change: Change) -> Change:
         """The change, with its item claimed at the stage if there is room and the item is ready."""
