@@ -110,13 +110,12 @@ def change(
     *,
     to: str | None = None,
     attempt: Attempt | None = None,
-    output: str | None = None,
     offered: str | None = None,
     note: Any = None,
     puts: tuple[Put, ...] = (),
 ) -> Change:
     """One write with its line; sets `fields` of the row. Takes ownership of `fields`, to avoid a copy."""
-    line, body, head = next_line(row, reason, now, status, author, to, attempt, output, offered, note)
+    line, body, head = next_line(row, reason, now, status, author, to, attempt, None, offered, note)
     fields["version"] = line.version
     fields["head"] = head
     fields["updated_at"] = now
