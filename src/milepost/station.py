@@ -115,9 +115,7 @@ class Station:
         self.stopping.set()
 
     def _stopped(self) -> bool:
-        if not self.stopping.is_set():
-            return False
-        return self.worker is None or self.worker.drained
+        return self.stopping.is_set() and (self.worker is None or self.worker.drained)
 
     def _stop_if_idle(self, within_ms: int) -> None:
         if self.idle(within_ms):

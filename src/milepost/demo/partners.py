@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -86,14 +86,14 @@ class PartnerServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 512
 
-    def __init__(self, ticks: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self) -> None:
         super().__init__((HOST, 0), DemoPartner)
         self.ended = threading.Event()
-        self._ticks, self._began = ticks, ticks()
+        self._began = time.monotonic()
 
     def outage(self) -> bool:
         """Do the partners with outages have one now?"""
-        return (self._ticks() - self._began) % EVERY_S < OUTAGE_S
+        return (time.monotonic() - self._began) % EVERY_S < OUTAGE_S
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that gave up before the answer is what the demo shows, not an error of its own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from email.headerregistry import Address
 from email.message import EmailMessage
@@ -88,7 +88,8 @@ class Mail(Struct, frozen=True, kw_only=True):
         if self.reply_to is not None:
             message["Reply-To"] = _named(self.reply_to)
         message["Subject"] = self.subject
-        message["Date"] = format_datetime(_in_utc(self.date or now or datetime.now(UTC)))
+        date = self.date or now or datetime.now(UTC)
+        message["Date"] = format_datetime(date.replace(tzinfo=UTC) if date.tzinfo is None else date.astimezone(UTC))
         message["Message-ID"] = self.message_id
         if self.follows is not None:
             message["In-Reply-To"] = message["References"] = _message_id(self.follows, self.sender)
@@ -102,7 +103,8 @@ class Mail(Struct, frozen=True, kw_only=True):
             kind, _, subtype = attachment.content_type.partition("/")
             parameters = {"charset": "utf-8"} if kind == "text" else None
             message.add_attachment(attachment.content, kind, subtype, filename=attachment.filename, params=parameters)
-        for number, part in enumerate(_multiparts(message)):
+        multiparts = (part for part in message.walk() if isinstance(part, EmailMessage) and part.is_multipart())
+        for number, part in enumerate(multiparts):
             # Python's own boundaries are random; a repeat is the same bytes.
             part.set_boundary(f"=_{_digest(f'{self.id}/{number}')}")
         return message.as_bytes()
@@ -128,14 +130,6 @@ def _message_id(mail_id: str, sender: str) -> str:
 
 def _digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:40]
-
-
-def _multiparts(message: EmailMessage) -> Iterator[EmailMessage]:
-    return (part for part in message.walk() if isinstance(part, EmailMessage) and part.is_multipart())
-
-
-def _in_utc(at: datetime) -> datetime:
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
 
 def _broken(text: str) -> bool:
