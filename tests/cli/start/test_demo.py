@@ -13,6 +13,8 @@ from collections.abc import Callable
 from urllib.request import urlopen
 
 import pytest
+from milepost.cli.start.demo import SETTINGS
+from milepost.ledgers.sqlite.file.liveness import Liveness
 from tests.cli.conftest import Shell
 from tests.polling import wait_until
 
@@ -104,9 +106,44 @@ def test_at_a_terminal_it_stays_and_nowhere_else(bare: Shell) -> None:
     assert not stays(False, page=True, terminal=True)
 
 
+@pytest.mark.parametrize(
+    "work",
+    [
+        {"milepost.toml": 'routes = ["parcels.py"]\n', "milepost.db": "the ledger of a person"},
+        {"milepost.toml": 'routes = ["parcels.py"]\n'},
+        {"milepost.db": "the ledger of a person"},
+        {"catalogue.jsonl": '{"id": 1}\n'},
+    ],
+)
+def test_a_folder_with_other_work_is_refused_and_keeps_every_file(bare: Shell, work: dict[str, str]) -> None:
+    for name, text in work.items():
+        bare.write(name, text)
+    answer = bare("demo", "--items", "1", "--no-page", "--folder", ".")
+    assert answer.code == 2, answer
+    assert f"holds files that no demo has written ({', '.join(sorted(work))}), and they are kept" in answer.err
+    assert "--folder" in answer.err
+    assert {path.name: path.read_text() for path in bare.folder.iterdir()} == work
+
+
+def test_a_demo_that_runs_is_not_replaced_by_another_one(bare: Shell) -> None:
+    (bare.folder / "milepost-demo" / "milepost.db-workers").mkdir(parents=True)
+    bare.write("milepost-demo/milepost.toml", SETTINGS)
+    ledger = bare.write("milepost-demo/milepost.db", "in use")
+    liveness = Liveness(str(ledger))
+    liveness.sign_on("the-first-demo")
+    try:
+        answer = bare("demo", "--items", "1", "--no-page")
+    finally:
+        liveness.sign_off("the-first-demo")
+    assert answer.code == 1, answer
+    assert "1 process is using the earlier demo in " in answer.err
+    assert ledger.read_text() == "in use"
+
+
 def test_without_what_the_page_needs_one_line_says_so_and_the_demo_starts_anew_all_the_same(bare: Shell) -> None:
     (bare.folder / "milepost-demo").mkdir()
     (bare.folder / "milepost-demo" / "milepost.db").write_text("what an earlier demo left")
+    (bare.folder / "milepost-demo" / "milepost.toml").write_text(SETTINGS)
     # A folder before all others, in which the server cannot be imported.
     (bare.folder / "uvicorn.py").write_text("raise ImportError('not here', name='uvicorn')\n")
     answer = bare.started("demo", "--items", "1", PYTHONPATH=os.pathsep.join([str(bare.folder), *sys.path[1:]]))

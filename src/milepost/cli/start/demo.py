@@ -15,7 +15,7 @@ import click
 
 from milepost.cli.out import WIDE, console, print_table
 from milepost.cli.work.listen import HOST, PORT, Where, opened
-from milepost.core.errors import MilepostError
+from milepost.core.errors import LedgerBusy, MilepostError, UsageError
 from milepost.core.status import FAILED
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ routes = ["milepost.demo.parcels:parcels", "milepost.demo.archive:archive"]
 subscribers = ["milepost.demo.archive:catalogue"]
 applications = ["notifications"]
 """
+MARK = "milepost.demo.parcels"
+"""A milepost.toml that names this module was written by a demo; its folder may be replaced."""
 NOTIFICATIONS = 400
 ASSETS = 3000
 IDLE_S = 6.0
@@ -48,7 +50,7 @@ def demo(items: int, folder: Path, page: bool, stay: bool | None) -> int:
 
     The dashboard is open from the start. The terminal shows a live view (plain lines if piped), then a summary and commands to try:
     about 15 seconds. At a terminal the dashboard then stays open, with a few new parcels a second, until Ctrl-C. The ledger stays in
-    FOLDER; the next demo replaces it.
+    FOLDER; the next demo replaces it, and refuses a folder with other work.
     """
     from milepost.application.installation import install
     from milepost.composition import open_context
@@ -103,18 +105,38 @@ def _look(at: str) -> None:
 
 
 def _fresh(folder: Path, port: int) -> Path:
-    """Path of a new ledger, beside a milepost.toml for partners at this port; removes the ledger of an earlier demo."""
+    """Path of a new ledger, beside a milepost.toml for partners at this port; removes the ledger of an earlier demo, and nothing else."""
     from milepost.demo.partners import settings
 
-    path = folder / "milepost.db"
+    path, written = folder / "milepost.db", folder / "milepost.toml"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for old in (*folder.glob("milepost.db*"), *folder.glob("catalogue.jsonl")):
+        earlier = sorted((*folder.glob("milepost.db*"), *folder.glob("catalogue.jsonl")))
+        _refuse_work_of_others(folder, [*earlier, *folder.glob("milepost.toml")])
+        for old in earlier:
             shutil.rmtree(old) if old.is_dir() else old.unlink()
-        (folder / "milepost.toml").write_text(SETTINGS + settings(port), encoding="utf-8")
+        written.write_text(SETTINGS + settings(port), encoding="utf-8")
     except OSError as error:
         raise MilepostError(f"the demo cannot write to {folder}: {error.strerror}; choose another --folder") from None
     return path
+
+
+def _refuse_work_of_others(folder: Path, found: list[Path]) -> None:
+    """Refuse to replace files that are not those of an earlier demo, and a ledger that a process uses."""
+    from milepost.ledgers.sqlite.file.liveness import Liveness
+
+    if not found:
+        return
+    written = folder / "milepost.toml"
+    if not written.is_file() or MARK not in written.read_text(encoding="utf-8", errors="replace"):
+        names = ", ".join(path.name for path in found)
+        raise UsageError(f"{folder.resolve()} holds files that no demo has written ({names}), and they are kept; choose another --folder")
+    busy = Liveness(str(folder / "milepost.db")).neighbours()
+    if busy:
+        raise LedgerBusy(
+            f"{busy} process{'es are' if busy > 1 else ' is'} using the earlier demo in {folder.resolve()}; stop that first, or choose another"
+            " --folder"
+        )
 
 
 def _past(url: str, catalogue: Catalogue, assets: int) -> None:
