@@ -13,10 +13,11 @@ from collections.abc import Callable
 from urllib.request import urlopen
 
 import pytest
-from milepost.cli.start.demo import SETTINGS
-from milepost.ledgers.sqlite.file.liveness import Liveness
 from tests.cli.conftest import Shell
 from tests.polling import wait_until
+
+from milepost.cli.start.demo import SETTINGS
+from milepost.ledgers.sqlite.file.liveness import Liveness
 
 
 @pytest.mark.slow

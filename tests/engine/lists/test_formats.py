@@ -72,7 +72,7 @@ def test_jsonl_sets_aside_what_is_no_object() -> None:
     reasons = [each.reason for each in bad]
     assert reasons[0].startswith("it is not JSON: ")
     assert all("not an object" in reason for reason in reasons[1:4])
-    assert reasons[4] == "it is not UTF-8: byte 0xff at position 9"
+    assert reasons[4] == "it is not UTF-8: byte 0xff at position 9; save the list as UTF-8, and submit it again"
     assert reasons[7] == "it is nested too deeply"
     assert bad[0].text == '{"id": '
     assert len(bad[7].text) == 200
@@ -170,7 +170,9 @@ def test_three_bad_lines_among_many(format: str) -> None:
     for number in (1_000, 1_001, 9_999):
         rows[number - 1] = b"\xc3(" + rows[number - 1]
     inputs, bad = read(b"\n".join(rows), format, no_header=format == "csv")
-    assert [(each.line, each.reason) for each in bad] == [(n, "it is not UTF-8: byte 0xc3 at position 1") for n in (1_000, 1_001, 9_999)]
+    assert [(each.line, each.reason) for each in bad] == [
+        (n, "it is not UTF-8: byte 0xc3 at position 1; save the list as UTF-8, and submit it again") for n in (1_000, 1_001, 9_999)
+    ]
     assert len(inputs) == 9_997
     assert all(inputs[number]["id"] == f"k{number}" for number in inputs)
 

@@ -42,6 +42,17 @@ def test_only_the_column_of_the_keys_is_read(name: str) -> None:
         assert report.notes == ["'id' is in column 2"]
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+def test_another_encoding_matters_only_in_the_column_of_the_keys(encoding: str) -> None:
+    lines = 'name|number\r\nM\xfcll|A\r\n"Caf\xe9\r\nau lait"|B|na\xefve\r\nbox|C\r\nbox|\xfc\r\n'.encode(encoding)
+    with mp.open("memory:", routes=[parcels()]) as ledger:
+        report = ledger.submit_list("parcels", io.BytesIO(lines), name="list.csv")
+        assert sorted(row["key"] for row in ledger.items("parcels")) == ["a", "b", "c"]
+        assert {bad.line: bad.reason for bad in report.malformed} == {
+            6: "'id' is not UTF-8; save the list as UTF-8, and submit it again",
+        }
+
+
 def test_a_long_list_is_read_in_slices() -> None:
     lines = "".join(f"box|K{n}\n" for n in range(5_000))
     with mp.open("memory:", routes=[parcels()]) as ledger:

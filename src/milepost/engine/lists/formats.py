@@ -26,6 +26,7 @@ LONGEST_LINE = 1 << 20
 LONGEST_RECORD = 100
 """Most lines of one CSV record with line breaks in quotes, so that a stray quote does not swallow the file."""
 SHOWN = 200
+AS_UTF8 = "save the list as UTF-8, and submit it again"
 
 _EXTENSIONS = {".txt": "txt", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
@@ -93,13 +94,13 @@ def bad_line(number: int, reason: str, line: bytes) -> BadLine:
     return BadLine(number, reason, line[: 4 * SHOWN].decode(errors="replace").rstrip("\r")[:SHOWN])
 
 
-def _text(line: bytes) -> str:
+def _text(line: bytes, errors: str = "strict") -> str:
     if len(line) > LONGEST_LINE:
         raise MalformedInput("it is longer than 1 MiB")
     try:
-        return line.decode()
+        return line.decode(errors=errors)
     except UnicodeDecodeError as error:
-        raise MalformedInput(f"it is not UTF-8: byte 0x{line[error.start]:02x} at position {error.start + 1}") from None
+        raise MalformedInput(f"it is not UTF-8: byte 0x{line[error.start]:02x} at position {error.start + 1}; {AS_UTF8}") from None
 
 
 def _singly(first: int, lines: list[bytes], parse: Callable[[str], Any]) -> LineBatch:
@@ -189,7 +190,7 @@ def _object(text: str) -> Any:
 
 class _Table(Struct, frozen=True):
     """Columns of a CSV; `header` is the line number of the header, 0 if there is none. `place`: the only column that is read, where the
-    route finds its keys itself; the other columns may differ in number."""
+    route finds its keys itself; the other columns may differ in number, and in their encoding."""
 
     names: list[str]
     delimiter: str
@@ -218,11 +219,21 @@ class _Table(Struct, frozen=True):
             return None
         return [dict(zip(names, row, strict=True)) for row in rows] if place is None else OneField(names[0], [row[place] for row in rows])
 
+    def text(self, line: bytes) -> str:
+        """A line as text. Where one column is read, bytes that are not UTF-8 count in that column alone: spreadsheets write titles in
+        other encodings."""
+        return _text(line, "strict" if self.place is None else "surrogateescape")
+
     def content(self, row: list[str]) -> dict[str, str]:
         if self.place is not None:
             if len(row) <= self.place:
                 raise MalformedInput(f"it has {len(row)} columns; {self.names[0]!r} is in column {self.place + 1}")
-            return {self.names[0]: row[self.place]}
+            cell = row[self.place]
+            try:
+                cell.encode()
+            except UnicodeEncodeError:
+                raise MalformedInput(f"{self.names[0]!r} is not UTF-8; {AS_UTF8}") from None
+            return {self.names[0]: cell}
         if len(row) != len(self.names):
             raise MalformedInput(f"it has {len(row)} columns, expected {len(self.names)}: {', '.join(self.names)}")
         return dict(zip(self.names, row, strict=True))
@@ -285,7 +296,7 @@ def _rows_singly(table: _Table, first: int, lines: list[bytes], at_end: bool) ->
     place = 0
     while place < len(lines):
         line, number = lines[place], first + place
-        window = (_text(each) + "\n" for each in lines[place : place + LONGEST_RECORD])
+        window = (table.text(each) + "\n" for each in lines[place : place + LONGEST_RECORD])
         reader = csv.reader(window, delimiter=table.delimiter, strict=True)
         try:
             row = next(reader)
