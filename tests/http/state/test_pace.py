@@ -73,9 +73,19 @@ def test_what_ended_while_nobody_watched_is_one_number_for_that_while() -> None:
         (iso(NOW - 39 * MINUTE), 3, 1, iso(NOW - 9 * MINUTE)),
         (iso(NOW - 39 * MINUTE), 4, 0, None),
     ]
+    assert chart.unknown
+    shaded = [place for place, column in enumerate(chart.picture.split('class="hit')[1:]) if column.startswith(" unknown")]
+    assert shaded == list(range(21, 50)), "those of the gap, but for its first minute, which has a bar"
     assert "07:50 UTC: no data by minute; 3 completed, 1 failed from 07:41 to 08:11" in chart.picture
     assert "08:15 UTC: no data by minute<" in chart.picture
     assert "by minute: 4 completed in all; and 3 completed, 1 failed without data by minute" in chart.picture
+
+
+def test_a_while_in_which_nothing_ended_is_not_shaded() -> None:
+    seen = [Sample(NOW - 39 * MINUTE, 4, 0), Sample(NOW - 9 * MINUTE, 4, 0), Sample(NOW, 4, 0)]
+    chart = minutes_chart(*by_minute(seen, NOW), seen[0].at, NOW)
+    assert not chart.unknown
+    assert "unknown" not in chart.picture
 
 
 def test_what_was_retried_or_pruned_is_no_step_back() -> None:

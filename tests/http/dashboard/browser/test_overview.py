@@ -48,6 +48,16 @@ def test_what_happens_is_seen_without_reloading(full: LiveServer, window: Open) 
     assert page.evaluate("window.stayed")
 
 
+def test_a_part_of_a_stages_bar_keeps_its_own_length_when_another_comes(full: LiveServer, window: Open) -> None:
+    page = window()
+    page.goto(full.url)
+    bar = page.get_by_role("listitem").filter(has_text="weigh").first.locator("svg.stack")
+    bar.locator("rect.fail").evaluate("(one) => (window.failed = one)")
+    full.milepost.submit("parcels", {"id": "P-9"})
+    expect(bar.locator("rect.todo")).to_have_count(1)
+    assert bar.locator("rect.fail").evaluate("(one) => window.failed === one")
+
+
 def test_what_is_paused_is_seen_and_resumed(full: LiveServer, window: Open) -> None:
     pause(full.ctx, "parcels", "deliver", "a/b", by="ops", reason="the lift is stuck")
     page = window()

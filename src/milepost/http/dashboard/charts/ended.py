@@ -32,6 +32,8 @@ class Chart(Struct, frozen=True):
     rows: list[EndedFigures]
     since: str | None = None
     """The time from which there are data, if that is later than the start of the chart."""
+    unknown: bool = False
+    """Places of it are shaded, since items ended there at times that are not known."""
 
 
 def hours_chart(ended: Sequence[Ended], now: int) -> Chart:
@@ -49,26 +51,31 @@ def hours_chart(ended: Sequence[Ended], now: int) -> Chart:
 
 
 def minutes_chart(ended: Sequence[Ended | None], gaps: Sequence[UnwatchedGap], since: int, now: int) -> Chart:
-    """A minute without data has no bar; items that ended meanwhile are shown as one number."""
+    """A minute without data has no bar. If items ended in such minutes, these are shaded, and the items are shown as one number."""
     first = (now // MINUTE - MINUTES + 1) * MINUTE
     data, rows = [], [EndedFigures(iso(gap.begin), gap.done, gap.failed, iso(gap.end)) for gap in gaps]
     for place, seen in enumerate(ended):
         ms = first + place * MINUTE
         minute = _utc(ms)
-        said = _unseen(ms, gaps) if seen is None else _said(*seen)
+        gap = None if seen is not None and any(seen) else _gap(ms, gaps)
+        said = _unseen(gap) if seen is None or gap is not None else _said(*seen)
         label = f"{minute:%H:%M}" if minute.minute % 15 == 0 else ""
-        data.append(Bar(f"{minute:%H:%M} {AXIS}: {said}", _parts(*(seen or (0, 0))), label))
+        data.append(Bar(f"{minute:%H:%M} {AXIS}: {said}", _parts(*(seen or (0, 0))), label, unknown=gap is not None))
         if seen is not None and any(seen):
             rows.append(EndedFigures(iso(ms), *seen))
     title = f"Ended in the last hour, by minute: {_summed([one for one in ended if one is not None])}"
     if gaps:
         title += f"; and {_said(sum(gap.done for gap in gaps), sum(gap.failed for gap in gaps))} without data by minute"
     rows.sort(key=lambda row: row.at or "", reverse=True)
-    return Chart(bars(data, title, AXIS), rows, iso(since) if since > first else None)
+    return Chart(bars(data, title, AXIS), rows, iso(since) if since > first else None, any(bar.unknown for bar in data))
 
 
-def _unseen(ms: int, gaps: Sequence[UnwatchedGap]) -> str:
-    gap = next((gap for gap in gaps if gap.begin < ms + MINUTE and ms < gap.end), None)
+def _gap(ms: int, gaps: Sequence[UnwatchedGap]) -> UnwatchedGap | None:
+    """The gap that this minute is in, at least partly."""
+    return next((gap for gap in gaps if gap.begin < ms + MINUTE and ms < gap.end), None)
+
+
+def _unseen(gap: UnwatchedGap | None) -> str:
     if gap is None:
         return "no data by minute"
     return f"no data by minute; {_said(gap.done, gap.failed)} from {_utc(gap.begin):%H:%M} to {_utc(gap.end):%H:%M}"

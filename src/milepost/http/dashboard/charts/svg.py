@@ -20,7 +20,7 @@ EDGE = 8.0
 
 class Bar(Struct, frozen=True):
     """One bar: its tooltip, and the heights of its parts, lowest first. `label` stands below it, and `mark` draws a line before it. A
-    label that is `minor` is left out on a narrow screen."""
+    label that is `minor` is left out on a narrow screen. `unknown`: what is missing here is not zero but unknown."""
 
     title: str
     parts: tuple[tuple[str, float], ...]
@@ -28,6 +28,7 @@ class Bar(Struct, frozen=True):
     label: str = ""
     mark: bool = False
     minor: bool = False
+    unknown: bool = False
 
 
 def nice_top(highest: float) -> float:
@@ -68,7 +69,8 @@ def _column(bar: Bar, x: float, step: float, top: float, high: float) -> list[st
         where = f'x="{at:.2f}%" text-anchor="{anchor}"'
         kind = "axis minor" if bar.minor else "axis"
         out.append(f'<text class="{kind}" {where} y="{TALL - 5}">{escape(bar.label)}</text>')
-    out.append(f'<g class="column"><rect class="hit" x="{x:.2f}%" y="{TOP}" width="{step:.3f}%" height="{high}"/>')
+    ground = "hit unknown" if bar.unknown else "hit"
+    out.append(f'<g class="column"><rect class="{ground}" x="{x:.2f}%" y="{TOP}" width="{step:.3f}%" height="{high}"/>')
     for kind, value in bar.parts:
         if value > 0:
             tall = max(high * value / top, 1.0)
@@ -81,13 +83,14 @@ def _column(bar: Bar, x: float, step: float, top: float, high: float) -> list[st
 
 
 def stack(parts: Sequence[tuple[str, float]], title: str) -> Markup:
-    """One horizontal bar of parts, each a share of the whole; every part above zero is visible."""
+    """One horizontal bar of parts, each a share of the whole; every part above zero is visible. Each has a name, by which
+    the page knows it again when other parts come and go."""
     out = [f'<svg class="stack" role="img" aria-label="{escape(title)}" width="100%" height="10"><title>{escape(title)}</title>']
     x = 0.0
     for kind, share in parts:
         if share > 0:
             wide = max(share * 100, 0.6)
-            out.append(f'<rect class="{escape(kind)}" x="{x:.2f}%" width="{wide:.2f}%" height="10"/>')
+            out.append(f'<rect class="{escape(kind)}" data-name="{escape(kind)}" x="{x:.2f}%" width="{wide:.2f}%" height="10"/>')
             x += wide
     out.append("</svg>")
     return Markup("".join(out))
