@@ -41,7 +41,7 @@ def load_application(spec: str) -> Application[Any]:
     if is_name(spec):
         return _named(spec)
     place, _, name = spec.partition(":")
-    module = load_file(Path(place)) if place.endswith(".py") else load_module(place)
+    module = load_file(Path(place), "application file") if place.endswith(".py") else load_module(place)
     found = {key: value for key, value in vars(module).items() if isinstance(value, Application) and name in ("", key)}
     if len({id(value) for value in found.values()}) != 1:
         there = ", ".join(key for key, value in vars(module).items() if isinstance(value, Application))
@@ -96,10 +96,12 @@ def _load(spec: str) -> list[Route]:
     return routes
 
 
-def load_file(path: Path) -> ModuleType:
-    """Load a file as a module; it can import modules in its folder."""
+def load_file(path: Path, kind: str = "route file") -> ModuleType:
+    """Load a file as a module; it can import modules in its folder. `kind` is what an error calls it."""
     if not path.is_file():
-        raise ConfigMistake(f"there is no route file {path}; 'milepost init' writes an example")
+        where = "" if path.is_absolute() else f" in {Path.cwd()}"
+        example = "; 'milepost init' writes an example" if kind == "route file" else ""
+        raise ConfigMistake(f"there is no {kind} {path}{where}: correct its name in milepost.toml or on the command line{example}")
     path = path.resolve()
     name = path.stem
     known = sys.modules.get(name)

@@ -136,6 +136,31 @@ def test_a_wrong_settings_file(shell, text: str, said: str) -> None:
     assert said in answer.err
 
 
+def test_a_settings_file_of_a_windows_editor(shell) -> None:
+    path = shell.folder / "milepost.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert shell.ok("submit", "parcels", "--item", '{"id": "A"}').out == "A: accepted at weigh\n"
+    path.write_bytes(b'# ledger\r\nroutes = ["parc\xe9ls.py"]\r\n')
+    answer = shell("status")
+    assert answer.code == 2
+    assert answer.err == "milepost: milepost.toml is not UTF-8: byte 0xe9 in line 2; save it as UTF-8\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ('routes = ["none.py"]\n', "route file"),
+        ('routes = ["parcels.py"]\nsubscribers = ["none.py:tell"]\n', "subscriber file"),
+        ('routes = ["parcels.py"]\napplications = ["none.py"]\n', "application file"),
+    ],
+)
+def test_a_missing_file_is_named_with_its_kind_and_folder(shell, text: str, kind: str) -> None:
+    shell.write("milepost.toml", text)
+    answer = shell("up", "--until-idle", "0", "--no-listen")
+    assert answer.code == 2
+    assert f"there is no {kind} none.py in {shell.folder.resolve()}: correct its name in milepost.toml" in answer.err
+
+
 def test_looking_never_makes_a_ledger(shell) -> None:
     for command in (("status",), ("show", "parcels", "A"), ("list", "parcels"), ("doctor",), ("watch", "--once"), ("export", "parcels")):
         answer = shell(*command)

@@ -223,11 +223,13 @@ def check_there(url: str) -> None:
 def read_file(path: Path) -> dict[str, Any]:
     """Read and check milepost.toml; empty if the file does not exist."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # editors on Windows begin a file with a byte order mark
     except FileNotFoundError:
         return {}
     except UnicodeDecodeError as error:
-        raise ConfigMistake(f"{path}: {error}") from None
+        line = error.object.count(b"\n", 0, error.start) + 1
+        found = f"byte 0x{error.object[error.start]:02x} in line {line}"
+        raise ConfigMistake(f"{path} is not UTF-8: {found}; save it as UTF-8") from None
     except OSError as error:
         raise ConfigMistake(f"{path} cannot be read: {error.strerror}") from None
     import tomllib
@@ -271,7 +273,7 @@ def _subscriber(spec: str, allow_cidrs: Sequence[str], *, offers: bool) -> Subsc
         raise ConfigMistake(f"unknown subscriber {spec!r}; write {FORMS}, or module:name or file.py:name")
     from milepost.route_files import load_file, load_module
 
-    module = load_file(Path(place)) if place.endswith(".py") else load_module(place)
+    module = load_file(Path(place), "subscriber file") if place.endswith(".py") else load_module(place)
     found: Any = getattr(module, name, None)
     if hasattr(found, "tell"):
         return cast("Subscriber", found)
