@@ -196,7 +196,7 @@ def _by_status(row: Row, stage: Stage | None, watch: Watch) -> tuple[list[str], 
         return [f"The answer did not confirm it: {row.note}."], [f"{asked[0].upper()}{asked[1:]} {watch.when(look)}."]
     if row.status is Status.WAITING:
         looks = "once" if row.looks == 1 else f"{row.looks} times"
-        return [f"Checked {looks}, not ready yet{_note(row)}. That is normal and counts no attempt."], [f"The next check is {due}."]
+        return [f"Checked {looks}, not ready yet{_note(row)}. Waiting counts no attempt."], [f"The next check is {due}."]
     if row.later_than(now):
         return ["It is scheduled for later."], [f"It starts {watch.when(look)}, not before."]
     if stage is not None and stage.external:
