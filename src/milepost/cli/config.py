@@ -228,8 +228,7 @@ def read_file(path: Path) -> dict[str, Any]:
         return {}
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        found = f"byte 0x{error.object[error.start]:02x} in line {line}"
-        raise ConfigMistake(f"{path} is not UTF-8: {found}; save it as UTF-8") from None
+        raise ConfigMistake(f"{path} is not UTF-8: byte 0x{error.object[error.start]:02x} in line {line}; save it as UTF-8") from None
     except OSError as error:
         raise ConfigMistake(f"{path} cannot be read: {error.strerror}") from None
     import tomllib

@@ -92,10 +92,15 @@ def submit(
     more: dict[str, Any] = {"no_header": no_header, "replace_changed": replace_changed, "rerun": rerun, "failed_again": failed_again}
     more["reason"] = reason or ""
     more["not_before"] = None if at is None else at_option(at)
-    with given.context(act=True, create=True, dry_run=dry_run) as ctx, progress("submitting", quiet=as_json) as on_progress:
-        report = submit_list(
-            ctx, route, file, name=name, format=form, full=full, dry_run=dry_run, by=by or "", on_progress=on_progress, **more
-        )
+    try:
+        with given.context(act=True, create=True, dry_run=dry_run) as ctx, progress("submitting", quiet=as_json) as on_progress:
+            report = submit_list(
+                ctx, route, file, name=name, format=form, full=full, dry_run=dry_run, by=by or "", on_progress=on_progress, **more
+            )
+    except KeyboardInterrupt:
+        if not dry_run:
+            click.echo("milepost: interrupted: the list is taken in up to here; submit it again, and the other lines follow", err=True)
+        raise
     if as_json:
         print_json({**msgspec.to_builtins(report), "at": iso(report.at)})
     else:
