@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from urllib.parse import quote
 
@@ -146,6 +147,7 @@ def test_a_message_shows_every_try_with_request_and_answer_and_no_secret(at: Ser
     page.goto(f"{at.url}/notifications/messages?status=failed&sender=warehouse")
     page.get_by_role("link", name="stock-").first.click()
     expect(page.get_by_role("region", name="What happened")).to_contain_text("Try 1: HTTP 503 Service Unavailable")
+    expect(page.get_by_role("region", name="What happened")).to_contain_text(re.compile(r"\(took \d+ ms\)"))
 
 
 def test_a_dead_letter_is_sent_again_with_another_body(at: Service, window: Open) -> None:
