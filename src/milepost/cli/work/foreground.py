@@ -77,7 +77,7 @@ def run(
         # A count can shrink: an operator may have restarted items that had ended.
         ended = {word: n - before.get(word, 0) for word, n in _ended(ctx).items() if n > before.get(word, 0)}
         counted = ", ".join(f"{n:,} {word}" for word, n in ended.items()) or "no item ended"
-        say(f"milepost {name}: stopped after {short_span((monotonic() - began) * 1000)}: {counted}")
+        say(f"milepost {name}: stopped after {short_span((monotonic() - began) * 1000)}: {counted}{_left(ctx)}")
     return received[0] if received else None
 
 
@@ -104,6 +104,17 @@ def stop_on_signal(stop: Callable[[], None]) -> list[int]:
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, first)
     return received
+
+
+def _left(ctx: Context) -> str:
+    """How many items are in progress, and when workers have the next one to do."""
+    from milepost.core.status import LIVE
+    from milepost.core.values.durations import short_span
+
+    left = sum(count.n for count in ctx.ledger.counts() if count.status in LIVE and count.route in ctx.plans)
+    due, now = ctx.ledger.next_due(ctx.plans.values()), ctx.clock.now()
+    later = f", the next due in {short_span(due - now)}" if left and due is not None and due > now else ""
+    return f"; {left:,} in progress{later}" if left else ""
 
 
 def _ended(ctx: Context) -> dict[str, int]:
