@@ -522,12 +522,6 @@ def test_a_failed_doi_whose_last_try_had_succeeded_is_found(tmp_path: Path) -> N
         assert find_late_deposits(scene.app, scene.submission.dspace) == []
 
 
-def test_a_queue_that_cannot_be_reached_is_a_failed_try(quick: SubmitScene) -> None:
-    quick.sqs.delete_queue(QueueUrl=quick.urls["dss-input"])
-    quick.take_in(DOI)
-    assert (quick.state(DOI)[1], quick.view(DOI)["error"]["category"]) == ("RETRY_SCHEDULED", "DSS_QUEUE")
-
-
 def test_an_error_that_comes_again_while_the_next_message_is_sent_does_not_answer_it(
     quick: SubmitScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,7 +85,7 @@ def settings_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]
 
 @application.check("partners")
 def partners_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
-    """Does a partner ask us to slow down, or refuse the login?"""
+    """Does a partner ask us to slow down, or refuse the login or the queue?"""
     from milepost.applications.deposits.dspace.login_hold import resume_command
     from milepost.applications.deposits.runs.waits import partner_waits
 
@@ -94,6 +94,16 @@ def partners_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]
             yield mp.Finding("bad", "deposits", wait.text, resume_command(app.settings))
             continue
         yield mp.Finding("warn", "deposits", wait.text, "wait; if it lasts, lower [deposits.rates], or ask the partner for a higher limit")
+
+
+@application.check("store")
+def store_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
+    """Can the file store be used?"""
+    from milepost.applications.deposits.rounds import STORE_CURE, store_fault
+
+    fault = store_fault(app)
+    if fault:
+        yield mp.Finding("bad", "deposits", f"{fault}; its DOIs wait", STORE_CURE)
 
 
 @application.service("results", every="1m")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from hashlib import md5, sha256
 from pathlib import Path
@@ -12,18 +13,19 @@ from typing import Any
 
 import msgspec
 
+from milepost.applications.deposits.operator_faults import operators_fault, reason_of
 from milepost.blobs import Blobs, open_blobs
 
 _UNSAFE = re.compile(r"[^a-z0-9._-]+")
-
-
-TAKES_NO_FILE = "takes no file"
+TAKES_NO_FILE, GIVES_NO_FILE, REMOVES_NO_FILE = STORE_FAULTS = ("takes no file", "gives no file", "removes no file")
+"""What a store does that has a fault; one of them is in the message of each StoreFault."""
 PROBE = bytes(1 << 18)
 """Content of a file that is written and removed to find out whether the store takes files again."""
 
 
 class StoreFault(OSError):
-    """The store does not take a file: the disk is full, or its folder cannot be written to. That is no fault of the DOI or of a partner."""
+    """The store takes no file, or people have to correct what keeps it from giving or removing one: credentials, rights, a folder or a bucket.
+    That is no fault of the DOI or of a partner."""
 
 
 class StoredFile(msgspec.Struct, frozen=True):
@@ -88,35 +90,62 @@ class FileStore:
         if self._faulty:
             name = f"probe-{secrets.token_hex(8)}"
             self._put(name, [PROBE])
-            self._blobs.remove(name)
+            self.remove(name)
 
     def _put(self, name: str, chunks: Iterable[bytes]) -> None:
         try:
             self._blobs.write(name, chunks)
-        except OSError as error:
+        except Exception as error:
+            fault = operators_fault(error)
+            if fault is None and not isinstance(error, OSError):
+                raise
             self._faulty = True
-            raise StoreFault(f"{self._place} {TAKES_NO_FILE}: {error.strerror or error}") from error
+            raise StoreFault(f"{self._place} {TAKES_NO_FILE}: {fault or reason_of(error)}") from error
         self._faulty = False
 
     def read(self, file: StoredFile) -> Iterator[bytes]:
-        """A file's content in chunks, from the beginning at each call; FileNotFoundError if it is not there."""
-        return self._blobs.read(file.name)
+        """A file's content in chunks, from the beginning at each call; FileNotFoundError if it is not there. Raises StoreFault."""
+        with self._operators_faults(GIVES_NO_FILE):
+            try:
+                yield from self._blobs.read(file.name)
+            except FileNotFoundError:
+                if self._place.startswith("s3://") or Path(self._place).is_dir():
+                    raise
+                raise StoreFault(f"{self._place} {GIVES_NO_FILE}: this folder is not there; mount it, or correct its name") from None
+
+    def check_readable(self, file: StoredFile) -> None:
+        """Raise the error that reading this file has."""
+        for _ in self.read(file):
+            break
+
+    @contextmanager
+    def _operators_faults(self, does: str) -> Iterator[None]:
+        """Raise StoreFault for errors that people have to put right."""
+        try:
+            yield
+        except Exception as error:
+            fault = operators_fault(error)
+            if fault is None or isinstance(error, StoreFault):
+                raise
+            raise StoreFault(f"{self._place} {does}: {fault}") from error
 
     def read_json(self, file: StoredFile) -> Any:
         """The content of a metadata file."""
         return msgspec.json.decode(b"".join(self.read(file)))
 
     def find(self, doi: str, suffix: str) -> bytes | None:
-        """The content of a small file of this DOI; None if it is not there."""
+        """The content of a small file of this DOI; None if it is not there. Raises StoreFault."""
         try:
-            return b"".join(self._blobs.read(file_name(doi, suffix)))
+            with self._operators_faults(GIVES_NO_FILE):
+                return b"".join(self._blobs.read(file_name(doi, suffix)))
         except FileNotFoundError:
             return None
 
     def remove_of(self, doi: str, suffix: str) -> None:
-        """Remove a file of this DOI, if it is there."""
-        self._blobs.remove(file_name(doi, suffix))
+        """Remove a file of this DOI, if it is there. Raises StoreFault."""
+        self.remove(file_name(doi, suffix))
 
     def remove(self, name: str) -> None:
-        """Remove the file of this name, if it is there."""
-        self._blobs.remove(name)
+        """Remove the file of this name, if it is there. Raises StoreFault."""
+        with self._operators_faults(REMOVES_NO_FILE):
+            self._blobs.remove(name)

@@ -12,20 +12,22 @@ import milepost as mp
 from milepost.applications.deposits.acts import DepositsApp
 from milepost.applications.deposits.digest.collect import collect_digests, place_cursor, undelivered, unmailed_keys
 from milepost.applications.deposits.dspace.login_probe import probe_login
-from milepost.applications.deposits.files import TAKES_NO_FILE
+from milepost.applications.deposits.files import STORE_FAULTS
 from milepost.applications.deposits.intake import BY, IntakeReport, RefusedList, take_in_lists
 from milepost.applications.deposits.runs.journal import RunJournal, mark_reported
 from milepost.applications.deposits.runs.record import RunRecord, intake_facts
 from milepost.applications.deposits.runs.recovery import TAKING_IN, close_interrupted
 from milepost.applications.deposits.runs.waits import PartnerWait, end_waits, partner_waits, work_within_limits
-from milepost.applications.deposits.stages import CONTENT, METADATA
+from milepost.applications.deposits.stages import CLEAN, CONTENT, METADATA, SUBMIT
 from milepost.applications.deposits.stuck.late import find_late_deposits
-from milepost.applications.deposits.words import FAILED, PROCESSING, counts_by_word
+from milepost.applications.deposits.words import FAILED, counts_by_word
 
 log = logging.getLogger(__name__)
 
 STORE_WAITS = 20
-"""Most waiting DOIs that are looked at."""
+"""Most waiting DOIs of a stage that are looked at."""
+LISTED = 1_000
+STORE_CURE = "mend the store, or correct [deposits] files"
 REASON = "the next round tries it again"
 
 
@@ -46,14 +48,13 @@ class RoundReport(msgspec.Struct, frozen=True):
     interrupted: list[RunRecord] = []
     """Earlier runs whose processes were gone before their end, and that no run has reported before."""
     waits: list[PartnerWait] = []
-    """Partners that ask us to slow down, or refuse the login: the round has ended its tries with them."""
-
+    """Partners that ask us to slow down, or refuse the login or the queue: the round has ended its tries with them."""
     store_fault: str = ""
-    """Why files of DOIs could not be stored; these DOIs wait, and no try is counted."""
+    """Why files of DOIs could not be stored, read or removed; these DOIs wait, and no try is counted."""
 
     @property
     def needs_people(self) -> bool:
-        """Does a DOI need a manual deposit, or a file in the inbox, the mail server, the file store or a login attention?"""
+        """Does a DOI need a manual deposit, or a file in the inbox, the mail server, the file store, a login or a queue attention?"""
         files = self.intake.refused or self.intake.unread or any(run.refused for run in self.interrupted)
         return bool(self.counts[FAILED] or files or self.unmailed or self.store_fault or any(wait.needs_people for wait in self.waits))
 
@@ -130,13 +131,17 @@ def bring_forward(app: DepositsApp) -> int:
 
 
 def store_fault(app: DepositsApp) -> str:
-    """Why the file store takes no files at present, as DOIs that wait for it say; empty: none does."""
-    if not word_counts(app)[PROCESSING]:
-        return ""
-    for row in app.items(app.settings.route, statuses=[mp.Status.WAITING], stages=(METADATA, CONTENT), limit=STORE_WAITS):
-        note = (app.show(app.settings.route, row["key"]) or {}).get("note")
-        if isinstance(note, str) and TAKES_NO_FILE in note:
-            return note
+    """Why the file store takes, gives or removes no files at present, as DOIs that wait for it say; empty: none does."""
+    places = [(app.settings.route, stage) for stage in (METADATA, CONTENT, SUBMIT)]
+    if app.settings.clean != "never":
+        places.append((app.settings.clean_route, CLEAN))
+    for route, stage in places:
+        rows = app.items(route, statuses=[mp.Status.WAITING], stages=(stage,), limit=LISTED)
+        # Those that the submission service has are due later than those that wait for the store.
+        for row in sorted(rows, key=lambda row: str(row["due_at"]))[:STORE_WAITS]:
+            note = (app.show(route, row["key"]) or {}).get("note")
+            if isinstance(note, str) and any(fault in note for fault in STORE_FAULTS):
+                return note
     return ""
 
 

@@ -17,7 +17,7 @@ from milepost.applications.deposits.fetch.crossref import MetadataStage
 from milepost.applications.deposits.fetch.stored import LATER
 from milepost.applications.deposits.files import FileStore, StoreFault
 from milepost.applications.deposits.settings import CROSSREF, DepositsSettings
-from milepost.applications.deposits.stages import CONTENT, METADATA, PARTNERS, SUBMIT
+from milepost.applications.deposits.stages import CLEAN, CONTENT, METADATA, PARTNERS, SUBMIT
 from milepost.applications.deposits.submission import Submission, open_submission
 
 UNTIL_NEXT_ROUND = "3650d"
@@ -63,7 +63,7 @@ class SubmitStage:
         try:
             return self._limit.judged(self._submission.submit(deposit_of(item), item))
         except StoreFault as fault:
-            # Its record could not be written, so nothing was sent.
+            # A file could not be read, or its record not be written, so nothing was sent.
             return mp.NotYet(after=LATER, unknown=item.unknown, note=str(fault))
 
     def verify(self, item: mp.Item) -> mp.Outcome | bool | None:
@@ -83,14 +83,17 @@ class SubmitStage:
 
 def clean_route(settings: DepositsSettings, files: FileStore) -> mp.Route:
     """The route that removes the files of deposited DOIs. Its rows leave at once."""
-    route = mp.Route(f"{settings.route}-clean", key="doi", keep="0s", remember="1d")
+    route = mp.Route(settings.clean_route, key="doi", keep="0s", remember="1d")
 
-    @route.stage("clean", retry=mp.Backoff(attempts=10, base="1m", cap="1d"))
+    @route.stage(CLEAN, retry=mp.Backoff(attempts=10, base="1m", cap="1d"), checks=mp.Checks(every="15m", up_to="6h", overdue="1d"))
     def clean(item: mp.Item) -> mp.Outcome:
         names = [item.input[CONTENT], *([item.input[METADATA]] if settings.clean == "all" else [])]
-        for name in names:
-            if name is not None:  # a DOI that was deposited by hand may have no PDF here
-                files.remove(name)
+        try:
+            for name in names:
+                if name is not None:  # a DOI that was deposited by hand may have no PDF here
+                    files.remove(name)
+        except StoreFault as fault:
+            return mp.NotYet(note=str(fault))
         return mp.Done()
 
     return route

@@ -123,6 +123,11 @@ class DepositsSettings(mp.AppSettings, frozen=True):
     mail: MailSettings | None = None
 
     @property
+    def clean_route(self) -> str:
+        """The route that removes the files of deposited DOIs."""
+        return f"{self.route}-clean"
+
+    @property
     def digests_route(self) -> str:
         """The route of the mails."""
         return f"{self.route}-digests"

@@ -3,4 +3,6 @@
 from __future__ import annotations
 
 METADATA, CONTENT, SUBMIT = "metadata", "content", "submit"
+CLEAN = "clean"
+"""The stage of the follow-up route."""
 PARTNERS = {METADATA: "Crossref", CONTENT: "the publisher", SUBMIT: "DSpace"}

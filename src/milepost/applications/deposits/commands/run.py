@@ -13,7 +13,7 @@ from milepost.applications.deposits.acts import DepositsApp
 from milepost.applications.deposits.application import application
 from milepost.applications.deposits.digest.collect import undelivered
 from milepost.applications.deposits.intake import IntakeReport, TakenList
-from milepost.applications.deposits.rounds import RoundReport, run_round, word_counts
+from milepost.applications.deposits.rounds import STORE_CURE, RoundReport, run_round, word_counts
 from milepost.applications.deposits.runs.journal import runs
 from milepost.applications.deposits.runs.record import interruption_text
 from milepost.applications.deposits.settings import check_settings
@@ -32,7 +32,7 @@ def run(app: DepositsApp, as_json: bool) -> int:
 
     Takes in the lists of the inbox and tries each unfinished DOI at most once per stage. A failure waits for the next round, until the
     threshold of its stage is reached. The exit code is 1 if something needs people: a manual deposit, a file in the inbox, a digest
-    that could not be mailed, or a login that DSpace refuses. A partner that asks to slow down is named, and its DOIs wait for the next round; the exit code stays 0.
+    that could not be mailed, a login that DSpace refuses, or a queue or file store that Milepost cannot use. A partner that asks to slow down is named, and its DOIs wait for the next round; the exit code stays 0.
     """
     check_settings(app.settings, os.environ)
     report = run_round(app, app.work)
@@ -105,7 +105,7 @@ def round_lines(app: DepositsApp, report: RoundReport) -> Iterator[str]:
     yield from _count_lines(report.counts)
     yield from (wait.text for wait in report.waits)
     if report.store_fault:
-        yield f"{report.store_fault}. Its DOIs wait, and no try is counted; make room, or correct [deposits] files"
+        yield f"{report.store_fault}. Its DOIs wait, and no try is counted; {STORE_CURE}"
     failed = app.items(app.settings.route, statuses=["failed"], limit=SHOWN)
     if failed:
         yield "need a manual deposit:"

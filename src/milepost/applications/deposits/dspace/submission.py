@@ -131,6 +131,8 @@ class DSpaceSubmission:
 
     def _make(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
         collection, metadata = self.dspace.collection(self._settings.submit.collection), self._metadata(deposit)
+        # A file that cannot be read is no reason to make an item and to delete it again.
+        self._files.check_readable(deposit.content)
         # A search that found nothing before this submission says nothing about it.
         self._records.remove(deposit.doi)
         made = self.dspace.create(collection, deposit.title or deposit.doi, metadata, discoverable=False)

@@ -10,6 +10,7 @@ from typing import Any
 
 import milepost as mp
 from milepost.applications.deposits.controls.ledger import LedgerControls
+from milepost.applications.deposits.controls.rate_limits import CONFIGURATION
 from milepost.applications.deposits.deposit import Deposit
 from milepost.applications.deposits.dspace.api import DSpace
 from milepost.applications.deposits.dspace.found_items import deposited, hidden, judge, same_file
@@ -18,6 +19,7 @@ from milepost.applications.deposits.dspace.record import SubmissionRecord, Submi
 from milepost.applications.deposits.dspace.submission import attempted, check_claim, open_dspace
 from milepost.applications.deposits.dss.messages import queue_url, submit_message
 from milepost.applications.deposits.files import FileStore
+from milepost.applications.deposits.operator_faults import operators_fault
 from milepost.applications.deposits.settings import DepositsSettings, DssSettings, check_settings
 
 
@@ -84,7 +86,11 @@ class DssSubmission:
         if found is not None:
             self._records.remove(deposit.doi)
             return found
-        step = next_step(self._records.get(deposit.doi), self._now(), apart_s=self._apart_s, readable_s=self._retention_s)
+        try:
+            readable_s = self._retention_s
+        except Exception as error:
+            return self._queue_failed(error, unknown=True)
+        step = next_step(self._records.get(deposit.doi), self._now(), apart_s=self._apart_s, readable_s=readable_s)
         if step.step == "again":
             return None
         # It is the record of the last submission: another worker may have made one since.
@@ -108,7 +114,7 @@ class DssSubmission:
         try:
             url, retention_s = self._queue, self._retention_s
         except Exception as error:
-            return mp.Retry(f"the queue {self._dss.queue} cannot be reached: {error}", category="DSS_QUEUE")
+            return self._queue_failed(error, unknown=False)
         check_claim(self._controls, item)
         # Before the message: a process that dies after sending it leaves the record behind.
         self._records.put(deposit.doi, SubmissionRecord(sent_at))
@@ -116,19 +122,25 @@ class DssSubmission:
         try:
             answer = self.sqs.send_message(QueueUrl=url, MessageBody=message.body, MessageAttributes=message.attributes)
         except Exception as error:
-            return mp.Retry(f"the message to {self._dss.queue} failed: {error}", category="DSS_QUEUE", unknown=not _refused(error))
+            return self._queue_failed(error, unknown=not _refused(error))
         within = mp.span_ms(self._dss.answer_within, "[deposits.submit] dss.answer_within") / 1000
         if item.attempt >= self._settings.attempts.submit:
             # After the last try people deposit by hand: by then the service must not be able to read the message any more.
             within = max(within, retention_s + self._apart_s)
         return mp.HandedOver(within=within, note=f"sent to the submission service as message {answer.get('MessageId', '')}")
 
+    def _queue_failed(self, error: Exception, *, unknown: bool) -> mp.Retry:
+        """The outcome of a request to the queue that failed. `unknown`: SQS may have taken a message of this DOI."""
+        fault = operators_fault(error)
+        category = "DSS_QUEUE" if fault is None else CONFIGURATION
+        return mp.Retry(f"the queue {self._dss.queue} cannot be used: {fault or error}", category=category, unknown=unknown)
+
 
 def _refused(error: Exception) -> bool:
     """Did SQS answer that it has not taken the message? Any other error leaves that open."""
-    from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ParamValidationError
+    from botocore.exceptions import ClientError, EndpointConnectionError, ParamValidationError
 
-    if isinstance(error, (EndpointConnectionError, NoCredentialsError, ParamValidationError)):
+    if isinstance(error, (EndpointConnectionError, ParamValidationError)) or operators_fault(error) is not None:
         return True
     return isinstance(error, ClientError) and error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500) < 500
 

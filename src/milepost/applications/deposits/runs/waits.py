@@ -10,6 +10,7 @@ import msgspec
 import milepost as mp
 from milepost.applications.deposits.acts import DepositsApp
 from milepost.applications.deposits.controls.ledger import PAUSED_BY, moment_s, own_pauses
+from milepost.applications.deposits.controls.rate_limits import SLOW_DOWN
 from milepost.applications.deposits.stages import PARTNERS, SUBMIT
 
 SHORT_S = 120.0
@@ -21,13 +22,13 @@ BEHIND_S = 2.0
 
 
 class PartnerWait(msgspec.Struct, frozen=True):
-    """A partner that asks for fewer requests, or refuses the login, and the DOIs that wait for it."""
+    """A partner that asks for fewer requests, or refuses the login or the queue, and the DOIs that wait for it."""
 
     stage: str
     partner: str
     dois: int
     until: str | None
-    """When the partner may be asked again; None: when a person has put right what `reason` names."""
+    """When the partner is asked again; None: when a person has put right what `reason` names."""
     reason: str
 
     @property
@@ -37,21 +38,21 @@ class PartnerWait(msgspec.Struct, frozen=True):
 
     @property
     def needs_people(self) -> bool:
-        """Does it last until a person acts?"""
-        return self.until is None
+        """Does it last until a person puts something right?"""
+        return self.until is None or SLOW_DOWN not in self.reason
 
     @property
     def text(self) -> str:
         """For people."""
         dois = "1 DOI waits" if self.dois == 1 else f"{self.dois:,} DOIs wait"
-        if self.until is None:
-            return f"{self.reason}. {dois}, and no try is counted"
-        name = f"{self.partner[:1].upper()}{self.partner[1:]}"
-        return f"{name} asks us to slow down; {dois} until {self.until[:16].replace('T', ' ')} UTC at least, and no try is counted"
+        if self.until is not None:
+            dois += f" until {self.until[:16].replace('T', ' ')} UTC at least"
+        said = f"{self.reason}." if self.needs_people else f"{self.partner} {SLOW_DOWN};"
+        return f"{said[:1].upper()}{said[1:]} {dois}, and no try is counted"
 
 
 def partner_waits(app: DepositsApp) -> list[PartnerWait]:
-    """The partners whose stages are paused now, by their rate limits or because a login was refused."""
+    """The partners whose stages are paused now, by their rate limits or because a login or a queue was refused."""
     held = _partner_pauses(app)
     stages = app.status()["routes"].get(app.settings.route, {}).get("stages", {}) if held else {}
     now = app.time()
@@ -93,7 +94,7 @@ def _partner_pauses(app: DepositsApp) -> dict[str, mp.PauseView]:
 
 
 def _pauses_with_end(app: DepositsApp) -> dict[str, float]:
-    """Stages that a partner's rate limit has paused, each with the end of the pause in seconds since 1970."""
+    """Stages that are paused for a while, each with the end of the pause in seconds since 1970."""
     return {stage: moment_s(pause.until) for stage, pause in _partner_pauses(app).items() if pause.until is not None}
 
 
