@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 from milepost import net
-from milepost.applications.deposits.doi import DoiMistake, normalise
 from milepost.applications.deposits.dspace.api import DSpace
 from milepost.applications.deposits.dspace.errors import (
     CollectionUnknown,
@@ -41,13 +40,6 @@ class PdfBody:
         yield PDF[100:]
 
 
-def doi_or_none(text: str) -> str | None:
-    try:
-        return normalise(text)
-    except DoiMistake:
-        return None
-
-
 class DSpaceScene:
     """A stand-in and a client of it; `time` is the time of both."""
 
@@ -59,7 +51,7 @@ class DSpaceScene:
 
     def client_with(self, user: str | None = USER, password: str = PASSWORD, timeout: float = 30.0) -> DSpace:
         session = DSpaceSession(self.standin.url, user, password, allow_cidrs=LOOPBACK, timeout=timeout, now=lambda: self.time)
-        return DSpace(session, doi_or_none, administrator=user is not None)
+        return DSpace(session, administrator=user is not None)
 
     def create(self, *, discoverable: bool = True) -> str:
         return self.client.create(self.client.collection(COLLECTION), "T", METADATA, discoverable=discoverable).uuid

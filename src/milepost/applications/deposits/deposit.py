@@ -25,7 +25,8 @@ class Deposit(msgspec.Struct, frozen=True):
 def deposit_of(item: mp.Item) -> Deposit:
     """The deposit of an item at the submit stage, from the results of the stages before."""
     metadata, content = item.results["metadata"], item.results["content"]
-    return Deposit(item.key, metadata.get("title", ""), _stored(metadata["file"]), _stored(content["file"]))
+    files = (msgspec.convert(result["file"], StoredFile) for result in (metadata, content))
+    return Deposit(item.key, metadata.get("title", ""), *files)
 
 
 def accepts_deposit(value: Any, payload: Any) -> bool:
@@ -41,7 +42,3 @@ def accepts_deposit(value: Any, payload: Any) -> bool:
             if named and checksum and str(file.get("algorithm")).upper() == "MD5" and checksum.lower() != sent.get("md5"):
                 raise ValueError(f"the checksum of {file.get('name')} in DSpace is {checksum}; the PDF that was sent has {sent.get('md5')}")
     return True
-
-
-def _stored(value: Any) -> StoredFile:
-    return msgspec.convert(value, StoredFile)

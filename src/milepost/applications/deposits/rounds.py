@@ -20,7 +20,7 @@ from milepost.applications.deposits.runs.recovery import TAKING_IN, close_interr
 from milepost.applications.deposits.runs.waits import PartnerWait, end_waits, partner_waits, work_within_limits
 from milepost.applications.deposits.stages import CLEAN, CONTENT, METADATA, SUBMIT
 from milepost.applications.deposits.stuck.late import find_late_deposits
-from milepost.applications.deposits.words import FAILED, counts_by_word
+from milepost.applications.deposits.words import FAILED, word_counts
 
 log = logging.getLogger(__name__)
 
@@ -143,8 +143,3 @@ def store_fault(app: DepositsApp) -> str:
             if isinstance(note, str) and any(fault in note for fault in STORE_FAULTS):
                 return note
     return ""
-
-
-def word_counts(app: DepositsApp) -> dict[str, int]:
-    """How many DOIs of the route have each status, in the words of librarians."""
-    return counts_by_word(app.status()["routes"].get(app.settings.route, {}).get("statuses", {}))

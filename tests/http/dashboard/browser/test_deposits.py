@@ -28,10 +28,10 @@ from tests.applications.deposits.deposits_service import (
 
 from milepost.applications.deposits.people import pages
 from milepost.applications.deposits.people.claims import claim
-from milepost.applications.deposits.rounds import word_counts
 from milepost.applications.deposits.runs.journal import RunJournal
 from milepost.applications.deposits.runs.process import this_process
 from milepost.applications.deposits.runs.record import begun
+from milepost.applications.deposits.words import word_counts
 
 Open = Callable[..., Page]
 

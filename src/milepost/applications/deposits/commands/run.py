@@ -13,11 +13,11 @@ from milepost.applications.deposits.acts import DepositsApp
 from milepost.applications.deposits.application import application
 from milepost.applications.deposits.digest.collect import undelivered
 from milepost.applications.deposits.intake import IntakeReport, TakenList
-from milepost.applications.deposits.rounds import STORE_CURE, RoundReport, run_round, word_counts
+from milepost.applications.deposits.rounds import STORE_CURE, RoundReport, run_round
 from milepost.applications.deposits.runs.journal import runs
 from milepost.applications.deposits.runs.record import interruption_text
 from milepost.applications.deposits.settings import check_settings
-from milepost.applications.deposits.words import FAILED, SUCCESS
+from milepost.applications.deposits.words import FAILED, SUCCESS, word_counts
 
 SHOWN = 20
 """Most lines of one kind that a command prints."""

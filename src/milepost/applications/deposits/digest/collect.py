@@ -14,7 +14,7 @@ from milepost.applications.deposits.digest.entries import Digest, digests_of, en
 from milepost.applications.deposits.runs.journal import mark_reported, unreported
 from milepost.applications.deposits.runs.record import interruption_text
 from milepost.applications.deposits.runs.waits import PartnerWait, partner_waits
-from milepost.applications.deposits.words import counts_by_word
+from milepost.applications.deposits.words import word_counts
 
 CURSOR = "digest"
 """Name of the document that says up to which history line people have been informed."""
@@ -149,7 +149,7 @@ def _collected(app: DepositsApp, cursor: DigestCursor, waits: list[PartnerWait])
     last = latest_lines(lines(), settings.route)
     rounds = settings.mode == "rounds"
     entries = [entry for key, line in last.items() if (entry := entry_of(line, app.show(settings.route, key), rounds=rounds)) is not None]
-    counts = counts_by_word(app.status()["routes"].get(settings.route, {}).get("statuses", {}))
+    counts = word_counts(app)
     interrupted = unreported(app)
     notes = [f"{one.text}." for one in waits]
     # A wait has a line in the history. Without a line there is no mail: its key follows from the place in the history.

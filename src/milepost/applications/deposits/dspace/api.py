@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 from milepost import net
 from milepost.applications.deposits.dspace.errors import CollectionUnknown, DSpaceRefused, DSpaceUnavailable, DSpaceUnreadable
-from milepost.applications.deposits.dspace.search import Metadata, Normalise, has_doi, query_for
+from milepost.applications.deposits.dspace.search import Metadata, has_doi, query_for
 from milepost.applications.deposits.dspace.session import DSpaceSession
 
 ORIGINAL = "ORIGINAL"
@@ -46,11 +46,10 @@ class DSpaceBitstream:
 
 
 class DSpace:
-    """The calls that a deposit makes, on a session. `normalise` gives the DOI in a metadata value, or None."""
+    """The calls that a deposit makes, on a session."""
 
-    def __init__(self, session: DSpaceSession, normalise: Normalise, *, administrator: bool = True) -> None:
+    def __init__(self, session: DSpaceSession, *, administrator: bool = True) -> None:
         self.session = session
-        self._normalise = normalise
         self._administrator = administrator
         """Searches see private and withdrawn items too; it needs a login with that right."""
         self._collections: dict[str, str] = {}
@@ -108,10 +107,6 @@ class DSpace:
         path = f"/core/items?owningCollection={collection}"
         answer = self.session.write("POST", path, _json(body), content_type="application/json", allowed=(201,))
         return _item(_object(answer, "the item", unknown=True), unknown=True)
-
-    def item(self, uuid: str) -> DSpaceItem:
-        """An item as it is now."""
-        return _item(_object(self.session.get(f"/core/items/{uuid}"), "the item"))
 
     def publish(self, uuid: str) -> DSpaceItem:
         """Make an item discoverable: searches show it from then on."""
@@ -183,7 +178,7 @@ class DSpace:
             objects = _path(result, "_embedded", "objects")
             for one in objects if isinstance(objects, list) else ():
                 item = _path(one, "_embedded", "indexableObject")
-                if isinstance(item, dict) and has_doi(item.get("metadata"), doi, self._normalise):
+                if isinstance(item, dict) and has_doi(item.get("metadata"), doi):
                     known = _item(item)
                     found[known.uuid] = known
             if not _more(result, page):

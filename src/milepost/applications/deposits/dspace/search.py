@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from milepost.applications.deposits.doi import doi_url
+from milepost.applications.deposits.doi import doi_or_none, doi_url
 
 FIELDS = ("dc.identifier.doi", "dc.relation.isversionof", "dc.identifier.uri")
 """Metadata fields that may hold an article's DOI."""
@@ -16,8 +16,6 @@ DOI_FIELD = "dc.relation.isversionof"
 FORMS = ("{}", "https://doi.org/{}", "http://dx.doi.org/{}")
 Metadata = Mapping[str, Sequence[Mapping[str, Any]]]
 """Values by metadata field, as DSpace 7 and later writes them: {"dc.title": [{"value": "…"}]}."""
-Normalise = Callable[[str], str | None]
-"""The normalised DOI of a text; None if the text is no DOI."""
 _RESOLVER = re.compile(r"(?:https?://)?(?:dx\.|www\.)?doi\.org/", re.IGNORECASE)
 
 
@@ -35,7 +33,7 @@ def quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def has_doi(metadata: Any, doi: str, normalise: Normalise) -> bool:
+def has_doi(metadata: Any, doi: str) -> bool:
     """Is this the metadata of an item with exactly this DOI? The index is tokenised: a search for 10.1/abc also finds 10.1/abc.1."""
     if not isinstance(metadata, dict):
         return False
@@ -43,19 +41,19 @@ def has_doi(metadata: Any, doi: str, normalise: Normalise) -> bool:
         entries = metadata.get(field)
         for entry in entries if isinstance(entries, list) else ():
             value = entry.get("value") if isinstance(entry, dict) else None
-            if isinstance(value, str) and doi in _readings(value, normalise):
+            if isinstance(value, str) and doi in _readings(value):
                 return True
     return False
 
 
-def findable(metadata: Metadata, doi: str, normalise: Normalise) -> Metadata:
+def findable(metadata: Metadata, doi: str) -> Metadata:
     """The metadata with the DOI in one of the fields that a search looks at."""
-    if has_doi(metadata, doi, normalise):
+    if has_doi(metadata, doi):
         return metadata
     return {**metadata, DOI_FIELD: [*metadata.get(DOI_FIELD, ()), {"value": doi_url(doi)}]}
 
 
-def _readings(value: str, normalise: Normalise) -> tuple[str | None, str | None]:
+def _readings(value: str) -> tuple[str | None, str | None]:
     """The DOI that a metadata value names. Some programs write '#', '?' and '%' of a DOI into a URL as they are: both readings count, since
     an item that is overlooked would be made again."""
-    return normalise(value), normalise(_RESOLVER.sub("", value.strip(), count=1))
+    return doi_or_none(value), doi_or_none(_RESOLVER.sub("", value.strip(), count=1))

@@ -7,14 +7,13 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
 
 import milepost as mp
 from milepost.applications.deposits.controls.ledger import LedgerControls
 from milepost.applications.deposits.deposit import Deposit
-from milepost.applications.deposits.doi import doi_or_none
 from milepost.applications.deposits.dspace.api import DSpace, DSpaceItem
 from milepost.applications.deposits.dspace.errors import ChecksumMismatch, ClaimLost, DSpaceError, failed
 from milepost.applications.deposits.dspace.found_items import deposited, hidden, is_half_made, judge, same_file
@@ -110,11 +109,9 @@ class DSpaceSubmission:
         self._records.put(deposit.doi, step.record)
         return mp.NotYet(after=step.after_s, unknown=True, note=step.why)
 
-    @contextmanager
-    def _claimed(self, item: mp.Item) -> Iterator[None]:
+    def _claimed(self, item: mp.Item) -> AbstractContextManager[None]:
         """Let this thread change DSpace only while the claim of the item holds."""
-        with self.dspace.session.guarded(lambda: check_claim(self._controls, item)):
-            yield
+        return self.dspace.session.guarded(lambda: check_claim(self._controls, item))
 
     def _found(self, deposit: Deposit) -> mp.Outcome | None:
         """The outcome for an item that DSpace has already; our own half-made one is completed first."""
@@ -127,7 +124,7 @@ class DSpaceSubmission:
         return hidden(items[0]) if ours is None else self._complete(deposit, ours)
 
     def _metadata(self, deposit: Deposit) -> Metadata:
-        return findable(self._files.read_json(deposit.metadata), deposit.doi, doi_or_none)
+        return findable(self._files.read_json(deposit.metadata), deposit.doi)
 
     def _make(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
         collection, metadata = self.dspace.collection(self._settings.submit.collection), self._metadata(deposit)
@@ -240,4 +237,4 @@ def open_dspace(
     user, password = environment.get(submit.user_env), environment.get(submit.password_env)
     limit = {} if timeout is None else {"timeout": timeout}
     session = DSpaceSession(url, user or None, password, allow_cidrs=settings.allow_cidrs, now=now, guard=guard, **limit)
-    return DSpace(session, doi_or_none, administrator=bool(user))
+    return DSpace(session, administrator=bool(user))

@@ -141,17 +141,15 @@ def outcome_of(result: DepositedResult | FailedResult) -> mp.Outcome:
     """The outcome of the submit stage that a result is."""
     if isinstance(result, DepositedResult):
         return mp.Done(deposited(result))
-    details: dict[str, Any] = {
-        name: value for name, value in (("dspace_response", result.dspace_response), ("at", result.at)) if value is not None
-    }
+    known = {"dspace_response": result.dspace_response, "at": result.at}
+    details = {name: value for name, value in known.items() if value is not None} or None
     if result.rejected:
-        return mp.Retry(f"the submission service refused the message: {result.error}", category="DSS_REJECTED", details=details or None)
-    after = None if result.certain else UNCERTAIN_AFTER
+        return mp.Retry(f"the submission service refused the message: {result.error}", category="DSS_REJECTED", details=details)
     return mp.Retry(
         result.error,
-        after=after,
+        after=None if result.certain else UNCERTAIN_AFTER,
         category="DSS_ERROR",
-        details=details or None,
+        details=details,
         traceback=result.traceback,
         unknown=not result.certain,
     )

@@ -90,7 +90,7 @@ def work_url(settings: DepositsSettings, doi: str) -> str:
 
 def with_doi(fields: list[MetadataField], doi: str) -> list[MetadataField]:
     """The fields; with one more for the DOI, where none of those that a search looks at names it."""
-    named = has_doi(to_json(fields, "dspace8"), doi, doi_or_none)
+    named = has_doi(to_json(fields, "dspace8"), doi)
     return fields if named else [*fields, MetadataField(DOI_FIELD, doi_url(doi))]
 
 

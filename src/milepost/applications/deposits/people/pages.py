@@ -17,12 +17,11 @@ from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.people.claims import claim, claim_in, person_name, release
 from milepost.applications.deposits.people.doi_view import doing, fields_of, files_of, handle_in, links_of, moments_of
 from milepost.applications.deposits.people.worklist import title_of, whole_worklist, worklist_csv, worklist_page
-from milepost.applications.deposits.rounds import word_counts
 from milepost.applications.deposits.runs.journal import runs
 from milepost.applications.deposits.runs.waits import partner_waits
 from milepost.applications.deposits.settings import DepositsSettings
 from milepost.applications.deposits.words import FAILED as NEEDS_PEOPLE
-from milepost.applications.deposits.words import word_of
+from milepost.applications.deposits.words import word_counts, word_of
 
 HOME = "/deposits"
 SHOWN_RUNS, SHOWN_DIGESTS, SHOWN_WORK = 30, 30, 25
