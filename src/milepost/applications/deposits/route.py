@@ -17,7 +17,7 @@ from milepost.applications.deposits.fetch.crossref import MetadataStage
 from milepost.applications.deposits.fetch.stored import LATER
 from milepost.applications.deposits.files import FileStore, StoreFault
 from milepost.applications.deposits.settings import CROSSREF, DepositsSettings
-from milepost.applications.deposits.stages import CLEAN, CONTENT, METADATA, PARTNERS, SUBMIT
+from milepost.applications.deposits.stages import CLEAN, CONTENT, METADATA, SUBMIT
 from milepost.applications.deposits.submission import Submission, open_submission
 
 UNTIL_NEXT_ROUND = "3650d"
@@ -30,8 +30,8 @@ def deposits_route(settings: DepositsSettings, submission: Submission | None = N
     the ledger, once it is open."""
     files, controls = FileStore(settings.files), controls or LedgerControls(settings)
     route = mp.Route(settings.route, key=FIELD, parse=parse_input, parse_keys=normalise_all, key_column=doi_column)
-    _stage(route, METADATA, settings)(LimitedStage(MetadataStage(settings, files), _limit(controls, METADATA)))
-    _stage(route, CONTENT, settings)(LimitedStage(ContentStage(settings, files), _limit(controls, CONTENT)))
+    _stage(route, METADATA, settings)(LimitedStage(MetadataStage(settings, files), StageLimit(controls, METADATA)))
+    _stage(route, CONTENT, settings)(LimitedStage(ContentStage(settings, files), StageLimit(controls, CONTENT)))
     add_submit(route, settings, submission or open_submission(settings, files, controls), controls)
     if settings.clean != "never":
         route.then(clean_route(settings, files), clean_input)
@@ -41,7 +41,7 @@ def deposits_route(settings: DepositsSettings, submission: Submission | None = N
 def add_submit(route: mp.Route, settings: DepositsSettings, submission: Submission, controls: LedgerControls | None = None) -> None:
     """Add the submit stage: it submits, asks DSpace before a repeat whose predecessor's result is unknown, and takes results."""
     dss = settings.submit.dss
-    submit = SubmitStage(submission, _limit(controls or LedgerControls(settings), SUBMIT))
+    submit = SubmitStage(submission, StageLimit(controls or LedgerControls(settings), SUBMIT))
     checks = mp.Checks(every="15m", up_to="6h", overdue=None if dss is None else dss.answer_within)
     # Rounds are far apart. In between a partner that is down for an hour would use up the tries of every DOI.
     breaker = mp.Breaker(failures=10, within="10m", cooldown="10m") if settings.mode == "continuous" else None
@@ -119,7 +119,3 @@ def _stage(route: mp.Route, name: str, settings: DepositsSettings, **more: Any) 
         rate = CROSSREF_RATE
     together = getattr(settings.concurrency, name)
     return route.stage(name, retry=backoff(settings, name), concurrency=together, rate=rate, pauses=True, **more)
-
-
-def _limit(controls: LedgerControls, stage: str) -> StageLimit:
-    return StageLimit(controls, stage, PARTNERS[stage])

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import milepost as mp
 from milepost.applications.deposits.controls.ledger import LedgerControls
+from milepost.applications.deposits.stages import PARTNERS
 
 FIRST_S = 15.0
 LONGEST_S = 6 * 3600.0
@@ -42,8 +43,8 @@ def pause_s(asked: float | None, before: int, first: float = FIRST_S) -> float:
 class StageLimit:
     """The rate limit of one stage's partner, shared by the threads of a process."""
 
-    def __init__(self, controls: LedgerControls, stage: str, partner: str) -> None:
-        self._controls, self._stage, self._partner = controls, stage, partner
+    def __init__(self, controls: LedgerControls, stage: str) -> None:
+        self._controls, self._stage = controls, stage
         self._lock = threading.Lock()
         self._wishes = 0
         """How often in a row the partner has asked for fewer requests."""
@@ -68,7 +69,7 @@ class StageLimit:
                 self._wishes += 1
             left = self._until - now
         # The same words each time: a wait that says nothing new adds no line to the history.
-        said = outcome.error if wrong else f"{self._partner} {SLOW_DOWN} (status {outcome.http_status})"
+        said = outcome.error if wrong else f"{PARTNERS[self._stage]} {SLOW_DOWN} (status {outcome.http_status})"
         if new:
             log.warning("%s; the stage %s is paused for %.0f s, and no try is counted", said, self._stage, left)
             self._controls.pause(self._stage, left, said)

@@ -29,18 +29,13 @@ class LoginHold(LoginGuard):
             raise DSpaceLoginRefused(reason)
 
     def refused(self, user: str, status: int) -> DSpaceLoginRefused:
-        reason = hold_reason(self._settings, user, status)
+        reason = (
+            f"DSpace refused the login of {user} ({status}): put the right password into {self._settings.submit.password_env} for every"
+            f" process of Milepost, then run '{resume_command(self._settings)}'"
+        )
         log.error("%s. The stage %s is paused until then, and no try is counted", reason, SUBMIT)
         self._controls.pause(SUBMIT, None, reason)
         return DSpaceLoginRefused(reason, http_status=status)
-
-
-def hold_reason(settings: DepositsSettings, user: str, status: int) -> str:
-    """Why the stage is held, and what to do."""
-    return (
-        f"DSpace refused the login of {user} ({status}): put the right password into {settings.submit.password_env} for every process of"
-        f" Milepost, then run '{resume_command(settings)}'"
-    )
 
 
 def resume_command(settings: DepositsSettings) -> str:
