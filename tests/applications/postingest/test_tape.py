@@ -238,6 +238,19 @@ def test_an_outage_is_waited_for_and_not_counted(kind: Any, status: int, note: s
         assert isinstance(scene.check("a", "b"), mp.Done)
 
 
+def test_the_log_says_once_a_minute_that_scoutam_cannot_be_asked(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    tape = Tape(scene.client, "/archive", ticks=iter((0.0, 1.0, 59.0, 60.0)).__next__)
+    scene.standin.fail("status", 401, where=LOGIN)
+    for _ in range(4):
+        tape.check({"filePaths": ["a"]})
+    said = "assets wait until this is corrected: ScoutAM refuses the login: Authentication failed with status code: 401"
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [said] * 2
+    scene.standin.mend()
+    scene.hands.now += 60
+    tape.check({"filePaths": ["a"]})
+    assert len(caplog.records) == 2
+
+
 @pytest.mark.parametrize(
     ("kind", "status"), [("garbage", 200), ("html", 200), ("huge", 200), ("status", 302), ("status", 403), ("status", 400)]
 )

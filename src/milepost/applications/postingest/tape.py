@@ -7,6 +7,8 @@ required copy on at least one volume. In every other case the asset waits, or fa
 from __future__ import annotations
 
 import json
+import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +23,10 @@ NEEDED = ("SCOUTAM_URL", "SCOUTAM_USERNAME", "SCOUTAM_PASSWORD", "MOUNT_ROOT")
 SHORTEST = 60.0
 WRONG_ROOT_AFTER = "10m"
 """Pause between two attempts for one asset while the mount root is wrong: these attempts count, and people need time to correct it."""
+LOG_EVERY_S = 60.0
+"""While ScoutAM cannot be asked, each asset meets the same fault; the log has one line in so many seconds."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -57,7 +63,7 @@ class Tape:
     in order; the check of an asset stops after `MISSES` missing files.
     """
 
-    def __init__(self, client: ScoutAM, mount_root: str, *, copy: str = COPY) -> None:
+    def __init__(self, client: ScoutAM, mount_root: str, *, copy: str = COPY, ticks: Callable[[], float] = time.monotonic) -> None:
         if not mount_root.startswith("/") or not _fits(mount_root):
             raise mp.ConfigMistake(
                 f"MOUNT_ROOT is {mount_root!r}; it must be the folder of the files as ScoutAM sees it, such as /scoutfs/ocfl"
@@ -68,6 +74,8 @@ class Tape:
         self.mount_root = mount_root.rstrip("/")
         self.copy = copy
         self._root_known = False
+        self._ticks = ticks
+        self._logged_at: float | None = None
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> Tape:
@@ -110,13 +118,21 @@ class Tape:
         try:
             return self._look(paths, absent)
         except AuthenticationFailed as error:
-            return mp.NotYet(note=f"ScoutAM refuses the login: {error}")
+            return self._waits(f"ScoutAM refuses the login: {error}")
         except Unavailable as error:
             # Without a Retry-After, ScoutAM is asked again by the stage's schedule. A Retry-After of 1 s is not meant for each asset.
             after = None if error.retry_after is None else max(SHORTEST, error.retry_after)
-            return mp.NotYet(after=after, note=f"ScoutAM does not answer: {error}")
+            return self._waits(f"ScoutAM does not answer: {error}", after)
         except ScoutAMError as error:
-            return mp.NotYet(note=str(error))
+            return self._waits(str(error))
+
+    def _waits(self, note: str, after: float | None = None) -> mp.NotYet:
+        """The outcome for an asset about which ScoutAM cannot be asked; the log says so now and then."""
+        now = self._ticks()
+        if self._logged_at is None or now - self._logged_at >= LOG_EVERY_S:
+            self._logged_at = now
+            log.warning("assets wait until this is corrected: %s", note)
+        return mp.NotYet(after=after, note=note)
 
     def _look(self, paths: list[str], absent: Callable[[str], mp.Outcome]) -> mp.Outcome:
         tally = TapeTally(paths)
