@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
-from milepost.applications.deposits.operator_faults import operators_fault, reason_of
+from milepost.applications.deposits.controls.operator_faults import operators_fault, reason_of
 from milepost.blobs import Blobs, open_blobs
 
 _UNSAFE = re.compile(r"[^a-z0-9._-]+")
 TAKES_NO_FILE, GIVES_NO_FILE, REMOVES_NO_FILE = STORE_FAULTS = ("takes no file", "gives no file", "removes no file")
-"""What a store does that has a fault; one of them is in the message of each StoreFault."""
+"""The faults of a store; one of these is in the message of each StoreFault."""
 PROBE = bytes(1 << 18)
 """Content of a file that is written and removed to find out whether the store takes files again."""
 

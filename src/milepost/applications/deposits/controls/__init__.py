@@ -1,1 +1,1 @@
-"""Controls that handlers use: pauses for partners that ask for fewer requests, and the check of a claim before DSpace is changed."""
+"""Controls that handlers use: pauses for partners, errors that operators put right, and the check of a claim before DSpace is changed."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import milepost as mp
 from milepost.applications.deposits.controls.ledger import LedgerControls
+from milepost.applications.deposits.controls.operator_faults import operators_fault
 from milepost.applications.deposits.controls.rate_limits import CONFIGURATION
 from milepost.applications.deposits.deposit import Deposit
 from milepost.applications.deposits.dspace.api import DSpace
@@ -19,7 +20,6 @@ from milepost.applications.deposits.dspace.record import SubmissionRecord, Submi
 from milepost.applications.deposits.dspace.submission import attempted, check_claim, open_dspace
 from milepost.applications.deposits.dss.messages import queue_url, submit_message
 from milepost.applications.deposits.files import FileStore
-from milepost.applications.deposits.operator_faults import operators_fault
 from milepost.applications.deposits.settings import DepositsSettings, DssSettings, check_settings
 
 

@@ -26,12 +26,12 @@ CURES: dict[str | int | None, str] = {
     **dict.fromkeys(("RequestTimeTooSkewed", "RequestExpired"), _CLOCK),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR), _RIGHTS),
 }
-"""What to do, by the error code of AWS, the name of boto3's own error, or the error number of the operating system. The codes of the
+"""The cure, by the error code of AWS, the name of boto3's own error, or the error number of the operating system. The codes of the
 ledger on AWS are among them; a test compares the two."""
 
 
 def operators_fault(error: BaseException) -> str | None:
-    """What is wrong and what to do about it, where people have to correct the configuration; None for any other error. The errors of a blob
+    """The error and its cure, where people have to correct the configuration; None for any other error. The errors of a blob
     store have that of AWS as their cause."""
     cause = error.__cause__ or error
     answer = getattr(cause, "response", None)
