@@ -369,7 +369,8 @@ def there(item):
     return False
 
 
-@parcels.stage("weigh", concurrency=4, verify=there)
+# With lanes a process holds at least twice as many items as it can run, whatever its pace; one of its four threads is for other lanes.
+@parcels.stage("weigh", concurrency=4, verify=there, lane=(lambda content: "") if mode == "drain" else None)
 def weigh(item):
     write_down(f"weigh {item.key} {os.getpid()}")
     if mode == "pair" and not opened.is_set():
@@ -448,14 +449,14 @@ def test_sigterm_lets_what_runs_finish_and_gives_the_rest_back(place: Place) -> 
     quick, slow = [f"k{number}" for number in range(40)], [f"slow{number}" for number in range(20)]
     add(place.ctx, "parcels", *quick, *slow)
     process = place.start("drain")
-    lines(process, "ready", *["begun"] * 4)
-    # The quick ones have taught it that this stage is quick, so that it has more in hand than it can run.
-    wait_until(lambda: all(row(place.ctx, "parcels", key).status is Status.PROCESSING for key in slow))
+    lines(process, "ready", *["begun"] * 3)
+    wait_until(lambda: sum(row(place.ctx, "parcels", key).status is Status.PROCESSING for key in slow) >= 8)
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=TIMEOUT)
     assert (process.returncode, out.strip(), err) == (0, "stopped", "")
-    told = Counter(reasons(place.ctx, "parcels", key)[1] for key in slow)
-    assert told == {Reason.ADVANCED: 4, Reason.GIVEN_BACK: 16}
+    told = Counter(reason for key in slow for reason in reasons(place.ctx, "parcels", key)[1:])
+    assert told[Reason.ADVANCED] == 3
+    assert told[Reason.GIVEN_BACK] == told.total() - 3 >= 5
     assert {row(place.ctx, "parcels", key).attempts for key in slow} == {0}
     assert not place.ctx.ledger.find(Query(route="parcels", statuses=frozenset({Status.PROCESSING}))).items
     assert place.ctx.ledger.dead_workers() == [], "it has signed off"
