@@ -189,8 +189,8 @@ def until(true: Callable[[], bool], what: str) -> None:
     while not true():
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what}: not within {PATIENCE_S} s")
-        # Not more often: this thread shares the interpreter with the one that is measured, and the bare loop has no such neighbour.
-        time.sleep(0.02)
+        # Not more often: this thread shares the interpreter with those that are measured, and the bare loop has no such neighbour.
+        time.sleep(0.05)
 
 
 def completed(post: Milepost) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -181,14 +181,13 @@ def _storable(value: Any, depth: int = 0) -> Any:
 
 def recorded(response: net.Response, body: bytes, limit: int, secrets: Collection[str]) -> dict[str, Any]:
     """The recorded part of an answer: its headers and its body, each up to its limit; cookies and apparent secrets are hidden."""
-    all_headers = tuple(response.headers)
-    headers = _within(all_headers, HEADER_BYTES)
+    headers, shown, cut = _recorded_headers(tuple(response.headers))
     found: dict[str, Any] = {
-        "headers": mp.redacted(_without_secrets(headers, secrets)) if secrets else _redacted_headers(headers),
+        "headers": mp.redacted(_without_secrets(headers, secrets)) if secrets else shown,
         "body": mp.redacted(body[:limit].decode("utf-8", "replace")),
         "size": response.size,
     }
-    if response.size > len(response.body) or len(body) > limit or len(headers) < len(all_headers):
+    if cut or response.size > len(response.body) or len(body) > limit:
         found["cut"] = True
     return found
 
@@ -205,11 +204,16 @@ def without(data: bytes, secrets: Collection[str]) -> bytes:
     return data
 
 
-def secret_values(headers: Mapping[str, str]) -> list[str]:
-    """The values of a sender's headers that look like secrets."""
-    shown = mp.redacted(headers)
-    found = [value.removeprefix("Bearer ").removeprefix("Basic ") for name, value in headers.items() if shown[name] != value]
-    return [value for value in found if len(value) >= SHORTEST_SECRET]
+def secret_values(headers: Mapping[str, str]) -> Sequence[str]:
+    """The values of a sender's headers that look like secrets. A value that is no text is in no request that was sent."""
+    return _secret_values(tuple([pair for pair in headers.items() if isinstance(pair[1], str)]))
+
+
+@lru_cache(256)
+def _secret_values(headers: HeaderPairs) -> tuple[str, ...]:
+    shown = mp.redacted(dict(headers))
+    found = [value.removeprefix("Bearer ").removeprefix("Basic ") for name, value in headers if shown[name] != value]
+    return tuple(value for value in found if len(value) >= SHORTEST_SECRET)
 
 
 def _within(headers: HeaderPairs, limit: int) -> HeaderPairs:
@@ -226,11 +230,11 @@ def _without_secrets(headers: HeaderPairs, secrets: Collection[str]) -> dict[str
 
 
 @lru_cache(256)
-def _redacted_headers(headers: HeaderPairs) -> Mapping[str, str]:
-    """The headers with apparent secrets hidden. Callers must not change the result: answers with equal headers, as those of one second
-    mostly are, share it."""
-    redacted: Mapping[str, str] = mp.redacted(dict(headers))
-    return redacted
+def _recorded_headers(headers: HeaderPairs) -> tuple[HeaderPairs, Mapping[str, str], bool]:
+    """The headers within their limit; the same with apparent secrets hidden; and whether some are left out. Callers must not change the
+    result: answers with equal headers, as those of one second mostly are, share it."""
+    kept = _within(headers, HEADER_BYTES)
+    return kept, mp.redacted(dict(kept)), len(kept) < len(headers)
 
 
 def _as_it_is(data: bytes) -> bytes:
