@@ -34,7 +34,7 @@ from milepost.http.server.assembly import HttpServer
 from milepost.http.state.state import ServerState
 from milepost.net.background import new_event_loop
 from milepost.ports.documents import PROCESS
-from milepost.runners.process import tune_garbage_collection, tune_thread_switching
+from milepost.runners.process import schedule_as_batch, tune_garbage_collection, tune_thread_switching
 
 ROUTE = "notifications"
 TASKS = 64
@@ -262,6 +262,7 @@ def _bare_loop(client: Callable[[str, bytes], AbstractAsyncContextManager[Send]]
         return facts_of(span, n)
 
     with partners(1) as there, asyncio.Runner(loop_factory=new_event_loop) as runner:
+        schedule_as_batch()  # as the workers are
         return runner.run(send_all(target(there.ports[0])))
 
 
@@ -280,6 +281,7 @@ def deliver(folder: Path, n: int) -> dict[str, float]:
     """Messages that are in the ledger already; until the last outcome is on disk."""
     with partners(1) as there, opened(folder, there.ports) as post:
         submit(post, [message(number, target(there.ports[0])) for number in range(n)])
+        schedule_as_batch()  # as `milepost work` does
         with Span() as span:
             post.start()
             until(lambda: completed(post) >= n, "deliveries")
@@ -395,6 +397,7 @@ def serving(folder: Path, there: Partners, *, from_memory: bool = False) -> Iter
 
 
 def work(folder: Path, ports: Sequence[int]) -> None:
+    schedule_as_batch()
     with opened(folder, ports) as post:
         post.start()
         print("at work", flush=True)

@@ -26,7 +26,7 @@ def work(given: CliSettings, until_idle: float | None, grace: str | None, proces
     """
     from milepost.cli.work.process_group import ProcessGroup, check_shared, command_line, stop_with_parent
     from milepost.runners.logs import logs
-    from milepost.runners.process import tune_thread_switching
+    from milepost.runners.process import schedule_as_batch, tune_thread_switching
 
     if processes > 1:
         check_shared(given)
@@ -34,6 +34,7 @@ def work(given: CliSettings, until_idle: float | None, grace: str | None, proces
         worker = command_line(given, "work", until_idle=idle, grace=grace, log=log_form)
         with logs(log_form):
             sys.exit(ProcessGroup("work", [worker] * processes).run())
+    schedule_as_batch()
     if stop_with_parent():
         tune_thread_switching()
     with logs(log_form), given.context(act=True, create=True) as ctx:
