@@ -185,12 +185,14 @@ def stored_message(item: mp.Item, largest_body: int) -> Mapping[str, Any]:
 
 def _is_normalised(given: Mapping[str, Any]) -> bool:
     """Has it the form in which POST /message stores a message? Its URL and the values of its headers are checked when they are used."""
-    headers, body = given.get("headers"), given.get("body", ...)
+    method, headers, body = given.get("method"), given.get("headers"), given.get("body", ...)
     return (
-        given.get("method") in METHODS
+        isinstance(method, str)
+        and method in METHODS
         and (body is None or isinstance(body, str))
         and isinstance(headers, dict)
         and RESERVED.isdisjoint(map(str.lower, headers))
+        and all(isinstance(value, str) for value in headers.values())
         and all(isinstance(given.get(field), str) for field in KEY)
     )
 
