@@ -306,13 +306,22 @@ def test_a_payload_that_is_offered_again_is_stored_once(tmp_path: Path) -> None:
     ledger.close()
 
 
-def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        ("CREATE TABLE item (a);", "item already exists"),
+        # SQLite ends the transaction by itself, as where the disk is full.
+        ("INSERT OR ROLLBACK INTO fine VALUES (1);", "UNIQUE constraint failed"),
+    ],
+)
+def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, error: str) -> None:
     path = filled(tmp_path / "m.db")
     before = shape(path)
     scripts = shutil.copytree(schema.MIGRATIONS, tmp_path / "migrations")
-    (scripts / f"{schema.newest() + 1:04}.sql").write_text("CREATE TABLE fine (a);\nCREATE TABLE item (a);")
+    script = f"CREATE TABLE fine (a UNIQUE);\nINSERT INTO fine VALUES (1);\n{statement}"
+    (scripts / f"{schema.newest() + 1:04}.sql").write_text(script)
     monkeypatch.setattr(schema, "MIGRATIONS", scripts)
-    with pytest.raises(LedgerError, match="item already exists"):
+    with pytest.raises(LedgerError, match=error):
         SqliteLedger.open(str(path))
     assert shape(path) == before
 
