@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -324,6 +325,30 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(LedgerError, match=error):
         SqliteLedger.open(str(path))
     assert shape(path) == before
+
+
+def test_processes_wait_for_one_that_migrates_a_large_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a group of processes, one that gave up would end the others, and with them the migration."""
+    path = tmp_path / "m.db"
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("PRAGMA journal_mode = WAL")
+    schema.migrate(other, str(path), up_to=schema.newest() - 1)
+    other.execute("BEGIN IMMEDIATE")
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += 60
+        if now == 600:
+            other.execute("COMMIT")
+
+    monkeypatch.setattr("milepost.ledgers.sqlite.file.store.time", SimpleNamespace(sleep=sleep, monotonic=lambda: now))
+    SqliteLedger.open(str(path)).close()
+    assert now == 600
+    assert "it is migrated to" in caplog.text
+    other.close()
 
 
 def test_people_with_a_database_browser_can_read_the_items(tmp_path: Path) -> None:
