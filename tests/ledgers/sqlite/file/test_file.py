@@ -351,6 +351,18 @@ def test_processes_wait_for_one_that_migrates_a_large_file(
     other.close()
 
 
+def test_the_log_of_a_migration_does_not_stay(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    schema.migrate(connection, str(path), up_to=11)
+    connection.execute("INSERT INTO content (item, kind, stage, body) VALUES (1, 0, 0, zeroblob(5000000))")
+    connection.close()
+    ledger = SqliteLedger.open(str(path))
+    assert ledger._store.size()["log"] == 0
+    assert path.stat().st_size > 5_000_000
+    ledger.close()
+
+
 def test_people_with_a_database_browser_can_read_the_items(tmp_path: Path) -> None:
     path = filled(tmp_path / "m.db", 1)
     connection = sqlite3.connect(path)

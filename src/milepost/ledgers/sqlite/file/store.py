@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -101,6 +102,9 @@ class SqliteFile:
                     if version:
                         log.warning("%s has schema %d: it is migrated to %d, which may take minutes", self.path, version, schema.newest())
                     self._retry_while_locked(lambda: schema.migrate(connection, self.path), MIGRATION_TIMEOUT_S, MIGRATION_PAUSE_S)
+                    # The log would stay as large as a migration has made it, until the last process ends.
+                    with suppress(sqlite3.OperationalError):
+                        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             except BaseException:
                 connection.close()
                 raise
