@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -361,6 +363,21 @@ def test_the_log_of_a_migration_does_not_stay(tmp_path: Path) -> None:
     assert ledger._store.size()["log"] == 0
     assert path.stat().st_size > 5_000_000
     ledger.close()
+
+
+def test_a_migration_holds_no_large_file_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    schema.migrate(connection, str(path), up_to=11)
+    for item in range(18):
+        connection.execute("INSERT INTO content (item, kind, stage, body) VALUES (?, 0, 0, zeroblob(4000000))", (item,))
+    connection.close()
+    program = (
+        "import sqlite3, sys; from milepost.ledgers.sqlite import SqliteLedger;"
+        "sqlite3.connect(':memory:').execute('PRAGMA hard_heap_limit = 60000000'); SqliteLedger.open(sys.argv[1]).close()"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_people_with_a_database_browser_can_read_the_items(tmp_path: Path) -> None:
