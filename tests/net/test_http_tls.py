@@ -178,6 +178,28 @@ def test_a_certificate_that_is_replaced_is_shown_on_the_next_connection(client: 
     assert shown[0] == shown[1] != shown[2]
 
 
+def test_while_certificate_and_key_do_not_match_those_of_before_are_used(
+    client: net.Client, authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = authority.context("partner.example")
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(authority.file)
+    own, key = (Path(file).rename(tmp_path / Path(file).name) for file in authority.certificate("own"))
+    renewed, _ = authority.certificate("renewed")
+    tls = Tls(str(authority.file), str(own), str(key))
+    with Partner(always(200, b"", "Connection: close"), context=context) as partner:
+        url = f"https://partner.example:{partner.port}/"
+        assert client.request("GET", url, tls=tls).status == 200
+        assert not caplog.messages
+        Path(renewed).replace(own)
+        assert client.request("GET", url, tls=tls).status == 200
+        own.unlink()
+        assert client.request("GET", url, tls=tls).status == 200
+        assert len(caplog.messages) == 2
+        with pytest.raises(mp.UsageError, match="No such file"):
+            tls.check()
+
+
 def test_a_partner_that_does_not_speak_tls_is_named_as_such(client: net.Client) -> None:
     with Partner(lambda line: line.sock.recv(100) and line.send(b"HTTP/1.1 400 No\r\n\r\n") and None) as partner:
         error = refused(client, f"https://partner.example:{partner.port}/")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
 from dataclasses import dataclass
@@ -9,12 +10,15 @@ from functools import lru_cache
 
 from milepost.core.errors import UsageError
 
+HTTP = "http/1.1"
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Tls:
     """Trusted certificates, and the client's own. `ca_file`: trust the authorities in this PEM file instead of the system's.
     `certificate_file` and `key_file` (PEM): this client's own certificate, for partners that ask for one (mutual TLS).
-    A file that is replaced is read again for the next connection."""
+    A file that is replaced is read again for the next connection; while the new files cannot be used, the old ones are."""
 
     ca_file: str | None = None
     certificate_file: str | None = None
@@ -26,12 +30,25 @@ class Tls:
 
     def check(self) -> None:
         """Read the files; raises UsageError that names the one which cannot be used."""
-        context_of(self)
+        _present_context(self, HTTP)
 
 
-def context_of(tls: Tls, protocol: str | None = "http/1.1") -> ssl.SSLContext:
-    """The context for these files, and for the protocol that TLS is to name (ALPN; None: it names none). Raises UsageError that names the
-    file which cannot be used."""
+def context_of(tls: Tls, protocol: str | None = HTTP) -> ssl.SSLContext:
+    """The context for these files, and for the protocol that TLS is to name (ALPN; None: it names none). Files are replaced one after the
+    other: while a new certificate waits for its key, the context of before is used. Raises UsageError that names the file which cannot
+    be used if there is none."""
+    try:
+        context = _used[tls, protocol] = _present_context(tls, protocol)
+    except UsageError as error:
+        before = _used.get((tls, protocol))
+        if before is None:
+            raise
+        log.warning("%s; the certificates of before are used", error)
+        return before
+    return context
+
+
+def _present_context(tls: Tls, protocol: str | None) -> ssl.SSLContext:
     return _context(tls, protocol, tuple(map(_changed_at, (tls.ca_file, tls.certificate_file, tls.key_file))))
 
 
@@ -51,6 +68,10 @@ def _context(tls: Tls, protocol: str | None, changed_at: tuple[int, ...]) -> ssl
         except (OSError, ssl.SSLError) as error:
             raise UsageError(f"Tls(certificate_file={tls.certificate_file!r}, key_file={tls.key_file!r}): {_why(error)}") from None
     return context
+
+
+_used: dict[tuple[Tls, str | None], ssl.SSLContext] = {}
+"""The contexts that were used last."""
 
 
 def _changed_at(file: str | None) -> int:

@@ -13,6 +13,7 @@ from tests.applications.notifications.partners import Partner, Service, VirtualC
 from tests.http.live_server import HttpAnswer
 
 from milepost import net
+from milepost.applications.notifications.operate.registry import refresh
 from milepost.core.values.durations import iso
 from milepost.engine.auth.keys import make_key
 from milepost.engine.health.doctor import doctor
@@ -243,6 +244,17 @@ def test_a_destination_that_this_process_cannot_read_hides_no_other(at: Service,
     shown = at.call("GET", f"{API}/destinations")
     assert shown.status == 200
     assert {"crm", "c"} == {one["name"] for one in shown.body["destinations"]}
+
+
+def test_a_destination_that_an_earlier_version_accepted_keeps_its_credentials(
+    at: Service, partner: Partner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CRM_SECRET", net.new_secret())
+    at.app.documents.put("destination/crm", {"url": partner.url, "signing_secret_env": "CRM_SECRET", "concurrency": 0})
+    refresh(at.app)
+    at.post(message(partner.url))
+    at.work()
+    assert "webhook-signature" in partner.requests[0].headers
 
 
 def test_a_destination_whose_tries_would_be_cut_off_is_refused(at: Service, partner: Partner) -> None:

@@ -116,6 +116,8 @@ def test_messages_of_a_list_are_checked_when_they_are_delivered() -> None:
         ({"targetUrl": "ftp://127.0.0.1/"}, "a URL begins with https"),
         ({"targetUrl": 7}, "Invalid targetUrl: "),
         ({"method": "BREW"}, "Invalid method: "),
+        ({"method": ["POST"]}, "Invalid method: "),
+        ({"headers": {"Authorization": 5}}, "Invalid headers: "),
     ],
 )
 def test_a_message_of_a_list_with_all_fields_is_checked_too(own: dict[str, Any], error: str) -> None:

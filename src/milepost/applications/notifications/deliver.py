@@ -185,13 +185,13 @@ def stored_message(item: mp.Item, largest_body: int) -> Mapping[str, Any]:
 
 def _is_normalised(given: Mapping[str, Any]) -> bool:
     """Has it the form in which POST /message stores a message? Its URL and the values of its headers are checked when they are used."""
-    headers, body = given.get("headers"), given.get("body", ...)
-    if given.get("method") not in METHODS or not (body is None or isinstance(body, str)) or not isinstance(headers, dict):
+    method, headers, body = given.get("method"), given.get("headers"), given.get("body", ...)
+    if not (isinstance(method, str) and method in METHODS and (body is None or isinstance(body, str)) and isinstance(headers, dict)):
         return False
     for field in KEY:
         if not isinstance(given.get(field), str):
             return False
-    return RESERVED.isdisjoint(map(str.lower, headers))
+    return RESERVED.isdisjoint(map(str.lower, headers)) and all(isinstance(value, str) for value in headers.values())
 
 
 def identity_headers(item: mp.Item, message: Mapping[str, Any]) -> dict[str, str]:

@@ -89,8 +89,9 @@ class Destinations:
         self._index()
 
     def put(self, name: str, settings: DestinationSettings) -> Destination:
-        """Add a destination at run time, or replace the one of this name; raises ConfigMistake if a setting is wrong."""
-        found = self._added[name] = self.resolve(name, settings)
+        """Add a destination of the ledger, or replace the one of this name; raises ConfigMistake if it cannot be used at all. One that is
+        wrong in another way, as earlier versions accepted it, is better than none: its messages would go out without its credentials."""
+        found = self._added[name] = self.resolve(name, settings, strict=False)
         self._added_settings[name] = settings
         self._index()
         return found
@@ -154,9 +155,9 @@ class Destinations:
         """The limits of a lane; one that is no destination has those of unregistered targets."""
         return self._limits.get(lane, self._others)
 
-    def resolve(self, name: str, one: DestinationSettings) -> Destination:
+    def resolve(self, name: str, one: DestinationSettings, *, strict: bool = True) -> Destination:
         """A destination's settings, checked, with the defaults of the application where it has none. Raises ConfigMistake that names
-        the setting."""
+        the setting; with `strict` also for one that cannot hold."""
         place = f"{self._place} destinations.{name}"
         if not _NAME.match(name):
             raise mp.ConfigMistake(f"{place}: a destination is named by 1 to 64 letters, digits, '-', '_' or '.', such as 'crm'")
@@ -166,9 +167,9 @@ class Destinations:
             raise mp.ConfigMistake(f"{place}.url: {error}") from None
         if "?" in prefix.target or "#" in one.url:
             raise mp.ConfigMistake(f"{place}.url: {one.url} has a query or a fragment; give the beginning of the target URLs alone")
-        return self._resolved(name, prefix, one)
+        return self._resolved(name, prefix, one, strict=strict)
 
-    def _resolved(self, name: str, prefix: net.HttpUrl | None, one: DestinationSettings | None) -> Destination:
+    def _resolved(self, name: str, prefix: net.HttpUrl | None, one: DestinationSettings | None, *, strict: bool = True) -> Destination:
         usual = self._settings
         given = one or DestinationSettings(url="")
         place = f"{self._place} destinations.{name}" if one else self._place
@@ -189,7 +190,7 @@ class Destinations:
                 retry_after_cap_ms=mp.span_ms(cap, "retry_after_cap"),
                 gone=given.gone or usual.gone,
                 rate=usual.rate if given.rate is None else given.rate,
-                concurrency=usual.destination_concurrency if given.concurrency is None else given.concurrency,
+                concurrency=given.concurrency or usual.destination_concurrency,
                 breaker=None if breaker is None else breaker.breaker(),
                 signing=tuple(
                     pair
@@ -204,10 +205,8 @@ class Destinations:
                 response_bytes=usual.response_bytes if given.response_bytes is None else given.response_bytes,
             )
             _ = found.limits  # checks rate and concurrency
-            if isinstance(found.auth, OAuth2Auth):
-                net.parse_url(found.auth.token_url)
-            if found.response_bytes < 0:
-                raise mp.ConfigMistake(f"response_bytes is {found.response_bytes}; give a whole number from 0 up")
+            if strict:
+                _check(given, found)
             return found
         except mp.MilepostError as error:
             raise mp.ConfigMistake(f"{place}: {error}") from None
@@ -225,6 +224,15 @@ class Destinations:
         self._by_origin = by_origin
         # After the index: a thread that still looks in the old one puts what it finds into the old cache.
         self._of_target: dict[str, Destination | None] = {}
+
+
+def _check(given: DestinationSettings, found: Destination) -> None:
+    """Raise ConfigMistake for settings that cannot hold."""
+    _ = mp.Limits(concurrency=given.concurrency)  # 0 too is a mistake
+    if isinstance(found.auth, OAuth2Auth):
+        net.parse_url(found.auth.token_url)
+    if found.response_bytes < 0:
+        raise mp.ConfigMistake(f"response_bytes is {found.response_bytes}; give a whole number from 0 up")
 
 
 class LaneLimits(Mapping[str, mp.Limits]):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -306,15 +309,75 @@ def test_a_payload_that_is_offered_again_is_stored_once(tmp_path: Path) -> None:
     ledger.close()
 
 
-def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        ("CREATE TABLE item (a);", "item already exists"),
+        # SQLite ends the transaction by itself, as where the disk is full.
+        ("INSERT OR ROLLBACK INTO fine VALUES (1);", "UNIQUE constraint failed"),
+    ],
+)
+def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, error: str) -> None:
     path = filled(tmp_path / "m.db")
     before = shape(path)
     scripts = shutil.copytree(schema.MIGRATIONS, tmp_path / "migrations")
-    (scripts / f"{schema.newest() + 1:04}.sql").write_text("CREATE TABLE fine (a);\nCREATE TABLE item (a);")
+    script = f"CREATE TABLE fine (a UNIQUE);\nINSERT INTO fine VALUES (1);\n{statement}"
+    (scripts / f"{schema.newest() + 1:04}.sql").write_text(script)
     monkeypatch.setattr(schema, "MIGRATIONS", scripts)
-    with pytest.raises(LedgerError, match="item already exists"):
+    with pytest.raises(LedgerError, match=error):
         SqliteLedger.open(str(path))
     assert shape(path) == before
+
+
+def test_processes_wait_for_one_that_migrates_a_large_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a group of processes, one that gave up would end the others, and with them the migration."""
+    path = tmp_path / "m.db"
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("PRAGMA journal_mode = WAL")
+    schema.migrate(other, str(path), up_to=schema.newest() - 1)
+    other.execute("BEGIN IMMEDIATE")
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += 60
+        if now == 600:
+            other.execute("COMMIT")
+
+    monkeypatch.setattr("milepost.ledgers.sqlite.file.store.time", SimpleNamespace(sleep=sleep, monotonic=lambda: now))
+    SqliteLedger.open(str(path)).close()
+    assert now == 600
+    assert "it is migrated to" in caplog.text
+    other.close()
+
+
+def test_the_log_of_a_migration_does_not_stay(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    schema.migrate(connection, str(path), up_to=11)
+    connection.execute("INSERT INTO content (item, kind, stage, body) VALUES (1, 0, 0, zeroblob(5000000))")
+    connection.close()
+    ledger = SqliteLedger.open(str(path))
+    assert ledger._store.size()["log"] == 0
+    assert path.stat().st_size > 5_000_000
+    ledger.close()
+
+
+def test_a_migration_holds_no_large_file_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    schema.migrate(connection, str(path), up_to=11)
+    for item in range(18):
+        connection.execute("INSERT INTO content (item, kind, stage, body) VALUES (?, 0, 0, zeroblob(4000000))", (item,))
+    connection.close()
+    program = (
+        "import sqlite3, sys; from milepost.ledgers.sqlite import SqliteLedger;"
+        "sqlite3.connect(':memory:').execute('PRAGMA hard_heap_limit = 60000000'); SqliteLedger.open(sys.argv[1]).close()"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_people_with_a_database_browser_can_read_the_items(tmp_path: Path) -> None:

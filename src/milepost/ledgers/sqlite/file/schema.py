@@ -54,7 +54,8 @@ def migrate(connection: sqlite3.Connection, path: str, up_to: int | None = None)
                 connection.execute(f"PRAGMA user_version = {number}")
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            if connection.in_transaction:  # SQLite itself has rolled back where the disk is full
+                connection.execute("ROLLBACK")
             raise
 
 

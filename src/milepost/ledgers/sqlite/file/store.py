@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import sqlite3
@@ -9,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -20,7 +22,11 @@ from milepost.ledgers.sqlite.rows.names import Transaction
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 LOCK_TIMEOUT_S = 60.0
+MIGRATION_TIMEOUT_S, MIGRATION_PAUSE_S = 3600.0, 0.05
+"""A migration may write every page of a large file: processes that are started meanwhile wait longer for it."""
 LONGEST_PAUSE_S = 0.0005
 """Pause between two tries to begin a write while another process writes. A worker leaves about a millisecond between two writes; a
 process with longer pauses would miss many of these gaps, and stay idle after each."""
@@ -93,7 +99,12 @@ class SqliteFile:
                 connection.execute("PRAGMA wal_autocheckpoint = 4000")
                 connection.execute("PRAGMA temp_store = MEMORY")
                 if version < schema.newest():
-                    self._retry_while_locked(lambda: schema.migrate(connection, self.path))
+                    if version:
+                        log.warning("%s has schema %d: it is migrated to %d, which may take minutes", self.path, version, schema.newest())
+                    self._retry_while_locked(lambda: schema.migrate(connection, self.path), MIGRATION_TIMEOUT_S, MIGRATION_PAUSE_S)
+                    # The log would stay as large as a migration has made it, until the last process ends.
+                    with suppress(sqlite3.OperationalError):
+                        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             except BaseException:
                 connection.close()
                 raise
@@ -105,9 +116,9 @@ class SqliteFile:
         connection.create_function("key_part", 2, _key_part, deterministic=True)
         return connection
 
-    def _retry_while_locked(self, attempt: Callable[[], T]) -> T:
+    def _retry_while_locked(self, attempt: Callable[[], T], timeout_s: float = LOCK_TIMEOUT_S, longest_s: float = LONGEST_PAUSE_S) -> T:
         """Retry, with jittered pauses, while another process has locked the file."""
-        deadline = time.monotonic() + LOCK_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
         pause = 0.0003
         while True:
             try:
@@ -116,7 +127,7 @@ class SqliteFile:
                 if primary_code(error) not in BUSY or time.monotonic() > deadline:
                     raise
             time.sleep(pause * random.uniform(0.5, 1.5))
-            pause = min(pause * 1.5, LONGEST_PAUSE_S)
+            pause = min(pause * 1.5, longest_s)
 
     def write(self, run: Callable[[sqlite3.Connection], T]) -> T:
         """Run `run` in a transaction and return when it is on disk. If `run` raises, only its own part is rolled back."""

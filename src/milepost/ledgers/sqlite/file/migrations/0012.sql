@@ -11,5 +11,7 @@ CREATE TABLE content_by_kind (
 INSERT INTO content_by_kind (kind, item, stage, body) SELECT kind, item, stage, body FROM content WHERE kind = 0;
 INSERT INTO content_by_kind (kind, item, stage, body) SELECT kind, item, stage, body FROM content WHERE kind = 1;
 INSERT INTO content_by_kind (kind, item, stage, body) SELECT kind, item, stage, body FROM content WHERE kind = 2;
+-- SQLite would keep what the dropped pages held in memory, so that it could undo the statement. To empty a table it does not.
+DELETE FROM content;
 DROP TABLE content;
 ALTER TABLE content_by_kind RENAME TO content;
