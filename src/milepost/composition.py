@@ -43,7 +43,7 @@ def open_ledger(url: str, *, make: bool = True) -> tuple[Ledger, Blobs]:
         return MemoryLedger(), MemoryBlobs()
     if scheme == "dynamodb":
         from milepost.ledgers.aws.ledger import AwsLedger, parse
-        from milepost.ledgers.aws.requests.deadline import CALL
+        from milepost.ledgers.aws.requests.client import CALL
 
         address = parse(url)
         place = address.blobs or os.environ.get("MILEPOST_BLOBS") or (f"{address.prefix}-blobs" if address.endpoint else None)

@@ -21,9 +21,8 @@ from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.follow_ups import follow_ups
 from milepost.ledgers.aws.ledger import AwsLedger, parse
 from milepost.ledgers.aws.names import ResourceNames
-from milepost.ledgers.aws.queues.messages import Queues, SqsMessage
-from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.requests.deadline import CALL
+from milepost.ledgers.aws.requests.client import CALL, Requests
+from milepost.ledgers.aws.requests.queues import Queues, SqsMessage
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ports.documents import PROCESS, Process
 from milepost.ports.subscriber import Subscriber

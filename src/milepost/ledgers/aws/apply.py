@@ -14,9 +14,9 @@ from milepost.core.status import Status
 from milepost.ledgers.aws.breakers import update_breakers
 from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.offers import message_for, stage_of
-from milepost.ledgers.aws.queues.messages import Outgoing, SqsMessage
 from milepost.ledgers.aws.refused_rows import UNREADABLE, UNWRITABLE, concerns_one_row, readable, why_unreadable
 from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
+from milepost.ledgers.aws.requests.queues import Outgoing, SqsMessage
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update, records_offer, update_of, was_written_before
 from milepost.ledgers.aws.tables.item_rows import content_of, is_ours

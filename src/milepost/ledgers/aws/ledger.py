@@ -20,10 +20,10 @@ from milepost.ledgers.aws.foreign_rows.manual_adoption import AwsForeignRows
 from milepost.ledgers.aws.journal import kept_evidence
 from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.quarantine.quarantine import AwsQuarantine
-from milepost.ledgers.aws.queues.messages import LONGEST_WAIT_S
 from milepost.ledgers.aws.refused_rows import item_or_refused
 from milepost.ledgers.aws.repair.lost_messages import LostMessages
 from milepost.ledgers.aws.requests.client import Requests
+from milepost.ledgers.aws.requests.queues import LONGEST_WAIT_S
 from milepost.ledgers.aws.retention.prune import prune
 from milepost.ledgers.aws.services import StreamReader, Sweeper
 from milepost.ledgers.aws.store import SEALED_FOR_MS, AwsStore, StoreSettings

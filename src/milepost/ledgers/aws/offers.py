@@ -12,7 +12,7 @@ from milepost.core.errors import LedgerBusy
 from milepost.core.item import Item
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
-from milepost.ledgers.aws.queues.messages import Outgoing, sendable
+from milepost.ledgers.aws.requests.queues import Outgoing, sendable
 from milepost.ledgers.aws.store import AwsStore
 
 LARGEST_PAYLOAD = 200_000

@@ -1,6 +1,6 @@
 """Refused rows: rows that DynamoDB refuses to write, and rows that cannot be read, from the error to the quarantine and back.
 
-1. Error. `requests.errors` raises RowRefused where DynamoDB refuses one row (too large, or an invalid value). Building a write raises
+1. Error. `requests.client` raises RowRefused where DynamoDB refuses one row (too large, or an invalid value). Building a write raises
    one of UNWRITABLE, reading a damaged row or blob one of UNREADABLE. `concerns_one_row` tells them from a problem with AWS.
 2. Answer. `apply`, `intake` and the reads here return `ports.items.Refused` in the row's place. The other rows are not affected.
 3. Failure. The engine (`engine.apply.count_refused`) and `claim` count a failure of the item, in a form that fits (`core.failures`).

@@ -24,9 +24,9 @@ from milepost.ledgers.aws.foreign_rows.adoption import Adoption, adopt, carry_ou
 from milepost.ledgers.aws.foreign_rows.confirmations import disputed, has_refused_answer, keep_input, remove_refused_answer, still_waiting
 from milepost.ledgers.aws.journal.lines import JournalEntry, named
 from milepost.ledgers.aws.offers import message_for, send
-from milepost.ledgers.aws.queues.messages import Outgoing
 from milepost.ledgers.aws.refused_rows import concerns_one_row, fault_in, why_unreadable
 from milepost.ledgers.aws.requests.client import RowRefused
+from milepost.ledgers.aws.requests.queues import Outgoing
 from milepost.ledgers.aws.row_duties import confirmed_change, plan_with_offers, seal_for, uncopied
 from milepost.ledgers.aws.store import AwsStore, Sealing
 from milepost.ledgers.aws.stream.records import StreamRecord

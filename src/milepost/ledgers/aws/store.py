@@ -17,8 +17,8 @@ from milepost.ledgers.aws.journal.journal import Journal
 from milepost.ledgers.aws.journal.kept_evidence import RowsRead, keep_evidence
 from milepost.ledgers.aws.journal.lines import item_name
 from milepost.ledgers.aws.names import ResourceNames, b64, iso, ms, unb64
-from milepost.ledgers.aws.queues.messages import Queues
 from milepost.ledgers.aws.requests.client import Requests
+from milepost.ledgers.aws.requests.queues import Queues
 from milepost.ledgers.aws.tables.counters import Counters
 from milepost.ledgers.aws.tables.documents import Control
 from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout

@@ -21,10 +21,9 @@ from milepost.ledgers.aws.claim.admission import StageAdmission, lane_of
 from milepost.ledgers.aws.claim.paused_lanes import hold
 from milepost.ledgers.aws.names import due_shard, iso
 from milepost.ledgers.aws.offers import message_body
-from milepost.ledgers.aws.queues.long_poll import LongPolls
-from milepost.ledgers.aws.queues.messages import Outgoing, SqsMessage, sendable
 from milepost.ledgers.aws.refused_rows import concerns_one_row, item_or_refused, quarantine_row, readable, why_unreadable
 from milepost.ledgers.aws.requests.client import ConditionFailed
+from milepost.ledgers.aws.requests.queues import LongPolls, Outgoing, SqsMessage, sendable
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.item_rows import is_ours, item_of

@@ -14,7 +14,7 @@ from milepost.core.errors import LedgerError
 from milepost.core.item import Item
 from milepost.ledgers.aws.claim.admission import StageAdmission
 from milepost.ledgers.aws.claim.claim import MOST_COPIES, SOON_MS, ItemClaims, MessageClaims, MessageVerdict
-from milepost.ledgers.aws.queues.messages import SqsMessage, read
+from milepost.ledgers.aws.requests.queues import SqsMessage, read
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ports.items import ClaimRequest
 

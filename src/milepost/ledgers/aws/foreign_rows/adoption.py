@@ -15,8 +15,8 @@ from milepost.core.item import Item, digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Reason, Status
 from milepost.ledgers.aws.offers import message_for, send
-from milepost.ledgers.aws.queues.messages import Outgoing
 from milepost.ledgers.aws.refused_rows import quarantine_copy
+from milepost.ledgers.aws.requests.queues import Outgoing
 from milepost.ledgers.aws.row_duties import OUTSIDE
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update, place_of, put_of

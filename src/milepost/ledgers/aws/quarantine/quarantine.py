@@ -12,9 +12,9 @@ from msgspec import Struct
 from milepost.core.routes.plan import Plan
 from milepost.ledgers.aws.foreign_rows.manual_adoption import adopt_at
 from milepost.ledgers.aws.quarantine.lambda_failures import BATCH, LIST, batch_of, read_failure
-from milepost.ledgers.aws.queues.messages import Outgoing, SqsMessage
 from milepost.ledgers.aws.refused_rows import quarantine_row
 from milepost.ledgers.aws.repair.row_pages import RowRepair
+from milepost.ledgers.aws.requests.queues import Outgoing, SqsMessage
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.stream.shards import note_lost
 from milepost.ledgers.aws.tables.counters import CounterTally

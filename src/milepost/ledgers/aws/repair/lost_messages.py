@@ -28,8 +28,8 @@ from milepost.core.item import Content, Item
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, iso
-from milepost.ledgers.aws.queues.messages import LONGEST_DELAY_S
 from milepost.ledgers.aws.refused_rows import readable
+from milepost.ledgers.aws.requests.queues import LONGEST_DELAY_S
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.keys import Layout, due_query
 

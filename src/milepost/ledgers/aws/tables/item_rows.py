@@ -15,7 +15,7 @@ from milepost.core.item import Content, Failure, Item, Row, digest_of
 from milepost.core.outcome import Done, outcome_to_builtins
 from milepost.core.status import FAILED, TERMINAL, Status
 from milepost.ledgers.aws.names import FAILED_SHARD, MARKED_SHARD, QUEUED_SHARD, due_shard, iso, ms
-from milepost.ledgers.aws.queues.messages import SqsMessage
+from milepost.ledgers.aws.requests.queues import SqsMessage
 from milepost.ledgers.aws.tables.columns import with_columns
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ledgers.aws.tables.values import LARGEST, WITH_KEY, Values
