@@ -13,8 +13,8 @@ from milepost.lambdas.events import deliver
 from milepost.lambdas.start import LambdaContext, Opened, forget, log, logged, opened
 from milepost.lambdas.traces import Trace, traced
 from milepost.ledgers.aws.relay import StreamRelay
-from milepost.ledgers.aws.retention.row_end import finish
-from milepost.ledgers.aws.stream.records import StreamRecord, from_event
+from milepost.ledgers.aws.retention import finish
+from milepost.ledgers.aws.stream import StreamRecord, from_event
 
 RESERVE_MS = 30_000
 """Time reserved for the work after delivery; in a short run, half."""

@@ -14,7 +14,7 @@ from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
 from milepost.lambdas.start import LambdaContext, forget, hide, log, logged, opened
 from milepost.lambdas.traces import Trace, traced
 from milepost.lambdas.worker_call import OUTDATED_S, TROUBLE_S, StageContainer, WorkerCall
-from milepost.ledgers.aws.claim.received_messages import from_event
+from milepost.ledgers.aws.claim.claim import from_event
 
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:

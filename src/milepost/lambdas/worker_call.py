@@ -18,7 +18,7 @@ from milepost.core.item import Item
 from milepost.engine.work.execute import ready, run_async, run_plain
 from milepost.engine.work.slots import StageSlots, settle_finished
 from milepost.lambdas.start import LambdaContext, Opened, log
-from milepost.ledgers.aws.claim.received_messages import FunctionMessages, MessageResults
+from milepost.ledgers.aws.claim.claim import FunctionMessages, MessageResults
 from milepost.ledgers.aws.requests.client import CALL
 from milepost.ledgers.aws.requests.queues import SqsMessage
 from milepost.runners.threads import ThreadRunner

@@ -13,7 +13,7 @@ from milepost.core.item import Content, Item, Row
 from milepost.core.status import Status
 from milepost.ledgers.aws.breakers import update_breakers
 from milepost.ledgers.aws.names import iso
-from milepost.ledgers.aws.offers import message_for, stage_of
+from milepost.ledgers.aws.offers import message_for
 from milepost.ledgers.aws.refused_rows import UNREADABLE, UNWRITABLE, concerns_one_row, readable, why_unreadable
 from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
 from milepost.ledgers.aws.requests.queues import Outgoing, SqsMessage
@@ -137,7 +137,7 @@ def _send_offers(store: AwsStore, changes: Sequence[Change], contents: Mapping[R
     Refused: the message cannot be built or sent, so the change must not be written."""
     answers: list[Refused | None] = [None] * len(changes)
     offered = {place: change.after for place, change in enumerate(changes) if records_offer(change)}
-    stages = {place: stage_of(store.plans, row.route, row.stage) for place, row in offered.items()}
+    stages = {place: store.stage(row.route, row.stage) for place, row in offered.items()}
     wanted: dict[str, list[str]] = {}
     for place, row in offered.items():
         stage = stages[place]

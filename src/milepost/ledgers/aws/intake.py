@@ -18,7 +18,7 @@ from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ports.items import KnownKey, NewItem, Refused, add_unknown
 
 LOOKED_UP_S = 60.0
-"""How long a key is assumed to have no seal; much shorter than the time between seal and removal (`store.SEALED_FOR_MS`)."""
+"""How long a key is assumed to have no seal; much shorter than the time between seal and removal (`retention.SEALED_FOR_MS`)."""
 REMEMBERED = 10_000
 HELD = 1_000
 """Rows that are looked up together."""

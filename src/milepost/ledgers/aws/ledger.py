@@ -16,17 +16,16 @@ from milepost.core.routes.plan import Plan
 from milepost.ledgers.aws import apply, intake, upkeep
 from milepost.ledgers.aws.claim.claim import MessageClaims
 from milepost.ledgers.aws.find import cost_of, find
-from milepost.ledgers.aws.foreign_rows.manual_adoption import AwsForeignRows
-from milepost.ledgers.aws.journal import kept_evidence
+from milepost.ledgers.aws.foreign_rows.adoption import AwsForeignRows
 from milepost.ledgers.aws.names import ResourceNames
-from milepost.ledgers.aws.quarantine.quarantine import AwsQuarantine
 from milepost.ledgers.aws.refused_rows import item_or_refused
 from milepost.ledgers.aws.repair.lost_messages import LostMessages
+from milepost.ledgers.aws.repair.quarantine import AwsQuarantine
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.requests.queues import LONGEST_WAIT_S
-from milepost.ledgers.aws.retention.prune import prune
+from milepost.ledgers.aws.retention import SEALED_FOR_MS, prune
 from milepost.ledgers.aws.services import StreamReader, Sweeper
-from milepost.ledgers.aws.store import SEALED_FOR_MS, AwsStore, StoreSettings
+from milepost.ledgers.aws.store import AwsStore, StoreSettings
 from milepost.ledgers.aws.tables.create import make_common, make_route
 from milepost.ledgers.aws.tables.keys import Layout
 from milepost.ledgers.aws.transfer import take_over
@@ -153,7 +152,7 @@ class AwsLedger:
         return find(self.store, query)
 
     def history(self, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
-        return kept_evidence.history(self.store, route, key, self.store.images(route, [key]).get(key), payloads=payloads)
+        return self.store.history(route, key, self.store.images(route, [key]).get(key), payloads=payloads)
 
     # Feed, counters, documents ----------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[HistoryEntry]:

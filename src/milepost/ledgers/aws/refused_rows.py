@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct, convert, to_builtins
@@ -27,14 +27,12 @@ from milepost.core.item import Item, Row, digest_of
 from milepost.core.status import Status
 from milepost.ledgers.aws.names import ms
 from milepost.ledgers.aws.requests.client import RowRefused
+from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.item_rows import content_of, is_ours, row_of
 from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
 from milepost.ledgers.aws.tables.values import plain
 from milepost.ports.items import Refused
-
-if TYPE_CHECKING:
-    from milepost.ledgers.aws.store import AwsStore
 
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, FileNotFoundError, LedgerDamaged)
 """Exceptions that mean one item is unreadable. Any other is a problem with AWS and concerns all items."""

@@ -21,17 +21,24 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
 from milepost.ledgers.aws.apply import Ref, apply
 from milepost.ledgers.aws.foreign_rows.adoption import Adoption, adopt, carry_out
-from milepost.ledgers.aws.foreign_rows.confirmations import disputed, has_refused_answer, keep_input, remove_refused_answer, still_waiting
-from milepost.ledgers.aws.journal.lines import JournalEntry, named
+from milepost.ledgers.aws.foreign_rows.confirmations import (
+    confirmed_change,
+    disputed,
+    has_refused_answer,
+    keep_input,
+    remove_refused_answer,
+    still_waiting,
+)
 from milepost.ledgers.aws.offers import message_for, send
 from milepost.ledgers.aws.refused_rows import concerns_one_row, fault_in, why_unreadable
 from milepost.ledgers.aws.requests.client import RowRefused
 from milepost.ledgers.aws.requests.queues import Outgoing
-from milepost.ledgers.aws.row_duties import confirmed_change, plan_with_offers, seal_for, uncopied
-from milepost.ledgers.aws.store import AwsStore, Sealing
-from milepost.ledgers.aws.stream.records import StreamRecord
+from milepost.ledgers.aws.retention import Sealing, seal_for, write_seals
+from milepost.ledgers.aws.store import AwsStore
+from milepost.ledgers.aws.stream import StreamRecord
 from milepost.ledgers.aws.tables.conditional_write import LONG_TRAIL, Update
 from milepost.ledgers.aws.tables.item_rows import content_of, is_ours, links_of, row_of
+from milepost.ledgers.aws.tables.journal import JournalEntry, named, uncopied
 from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
 from milepost.ledgers.aws.tables.values import has_blobs, plain
 from milepost.ports.items import Refused
@@ -127,7 +134,7 @@ class StreamRelay:
             if plan is None:
                 continue
             try:
-                self._add_record(record, plan_with_offers(self._store, plan), seen)
+                self._add_record(record, self._store.plan_with_offers(plan), seen)
             except Exception as error:
                 if not concerns_one_row(error):
                     raise
@@ -155,7 +162,7 @@ class StreamRelay:
         # Lines that a removed row had not delivered are delivered too.
         shown = new or (old if record.new is None else None)
         on_old = {link.version for link in links_of(old, store.values)} if old is not None and old is not shown else set()
-        lines = uncopied(store, layout, key, shown) if shown is not None else []
+        lines = uncopied(shown, key, layout, store.values) if shown is not None else []
         one = seen.setdefault((plan.name, key), _ItemRecords(layout, plan))
         one.records.append(record)
         one.restored = one.restored or (old is None and after is not None and after.version > 1)
@@ -194,7 +201,6 @@ class StreamRelay:
         adoptions: list[Adoption] = []
         ended: list[Row] = []
         seals: list[Sealing] = []
-        rows_read: dict[Ref, tuple[Image, int]] = {}
         images = self._present_rows(seen, now)
         for ref, one in seen.items():
             image = images.get(ref)
@@ -208,8 +214,7 @@ class StreamRelay:
                 place = places.get((row.route, named(row.key, row.life), row.version)) if row.terminal else None
                 if place is not None:
                     ended.append(row)
-                    seals.append(seal_for(self._store, row, place))
-                    rows_read[ref] = image, place
+                    seals.append(seal_for(self._store, row, place, image))
                 needs_content = row.kept or row.status is Status.PENDING or has_refused_answer(row)
                 item = Item(row, content_of(image, one.layout, self._store.values) if needs_content else Content())
                 change = self._next_change(one, item, image, now)
@@ -227,7 +232,7 @@ class StreamRelay:
             elif not row.terminal:
                 messages += self._delayed_messages(one, item, now)
         if seals:
-            self._store.write_seals(seals, now, rows_read)
+            write_seals(self._store, seals, now)
         if messages:
             send(self._store, messages)
         if adoptions:

@@ -12,12 +12,12 @@ from milepost.core.errors import LedgerError, LedgerMissing
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.aws.claim.paused_lanes import HOLDING, held_partition
-from milepost.ledgers.aws.journal.lines import item_name
 from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, ResourceNames, due_shard, iso
 from milepost.ledgers.aws.refused_rows import readable
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.store import AwsStore, seal_of
 from milepost.ledgers.aws.tables.conditional_write import Update, place_of
+from milepost.ledgers.aws.tables.journal import item_name
 from milepost.ledgers.aws.tables.keys import Image, Layout, due_query
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_as
 from milepost.ports.items import KnownKey

@@ -14,8 +14,8 @@ from tests.ledgers.aws.faults.fault_runs import STORIES
 from tests.ledgers.aws.faults.fault_scene import ROUTE, Process, Scene, check_gone, check_whole, see_through, take_down
 
 from milepost.core.errors import LedgerBusy
-from milepost.ledgers.aws.retention.row_end import finish
-from milepost.ledgers.aws.stream.records import StreamRecord, from_event
+from milepost.ledgers.aws.retention import finish
+from milepost.ledgers.aws.stream import StreamRecord, from_event
 from milepost.ledgers.aws.tables.documents import Control
 
 

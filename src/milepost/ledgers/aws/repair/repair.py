@@ -19,7 +19,7 @@ from milepost.core.routes.plan import Plan
 from milepost.ledgers.aws.refused_rows import forget_absent
 from milepost.ledgers.aws.repair.row_pages import Findings, RowRepair
 from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.stream.shards import clear_lost, lost_records
+from milepost.ledgers.aws.stream import clear_lost, lost_records
 from milepost.ledgers.aws.tables.conditional_write import place_of
 from milepost.ledgers.aws.tables.counters import CounterTally, Snapshot
 from milepost.ledgers.aws.tables.keys import Image

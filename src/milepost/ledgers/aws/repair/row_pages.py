@@ -18,16 +18,15 @@ from milepost.core.status import FAILED, Reason, Status
 from milepost.ledgers.aws.apply import apply
 from milepost.ledgers.aws.claim.paused_lanes import partition, record_hold
 from milepost.ledgers.aws.foreign_rows.adoption import adopt
-from milepost.ledgers.aws.foreign_rows.confirmations import has_refused_answer, remove_refused_answer
-from milepost.ledgers.aws.journal.lines import JournalEntry, named
+from milepost.ledgers.aws.foreign_rows.confirmations import confirmed_change, has_refused_answer, remove_refused_answer
 from milepost.ledgers.aws.names import FAILED_SHARD, due_shard, ms
 from milepost.ledgers.aws.refused_rows import concerns_one_row, known_in_quarantine, quarantine_copy, why_unreadable
-from milepost.ledgers.aws.retention.row_end import finish
-from milepost.ledgers.aws.row_duties import confirmed_change, plan_with_offers, seal_for, uncopied
+from milepost.ledgers.aws.retention import finish, seal_for, write_seals
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.counters import CounterTally
 from milepost.ledgers.aws.tables.item_rows import attributes, content_of, copied_of, index_place, is_ours, row_of
+from milepost.ledgers.aws.tables.journal import JournalEntry, named, uncopied
 from milepost.ledgers.aws.tables.keys import Image
 
 INDEXED = ("dueShard", "dueAt", "lookAt")
@@ -82,7 +81,7 @@ class RowRepair:
     def __init__(self, store: AwsStore, plan: Plan, jitter: Callable[[], float]) -> None:
         self._store, self._jitter = store, jitter
         self._layout = store.load_route(plan)
-        self._plan = plan_with_offers(store, plan)
+        self._plan = store.plan_with_offers(plan)
         self.reads = 0
         """Lines and seals that were read one by one."""
 
@@ -110,7 +109,7 @@ class RowRepair:
                 continue
             try:
                 row = row_of(image, layout, store.values)
-                one = _ScannedRow(image, row, uncopied(store, layout, row.key, image))
+                one = _ScannedRow(image, row, uncopied(image, row.key, layout, store.values))
             except Exception as error:
                 self._quarantine(image, "its row cannot be read", error, found, now)
                 continue
@@ -150,7 +149,7 @@ class RowRepair:
         seals = self._store.seals(self._layout.route, [one.row.key for one in kept])
         fresh = [one for one in kept if one.row.key not in seals or seals[one.row.key].head != one.row.head]
         if fresh:
-            self._store.write_seals([seal_for(self._store, one.row, one.place) for one in fresh], now)
+            write_seals(self._store, [seal_for(self._store, one.row, one.place) for one in fresh], now)
         found.mend("sealed", len(fresh))
 
     def _record_holds(self, seen: Sequence[_ScannedRow], found: Findings) -> None:

@@ -12,8 +12,16 @@ from milepost.core.item import Row
 from milepost.core.status import FAILED, NOTES, Status
 from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.tables.columns import column_values, retry_entry
-from milepost.ledgers.aws.tables.item_rows import Handle, attributes, copied_of, input_of, links_of, packed_trail
+from milepost.ledgers.aws.tables.item_rows import (
+    Handle,
+    attributes,
+    column_values,
+    copied_of,
+    input_of,
+    links_of,
+    packed_trail,
+    retry_entry,
+)
 from milepost.ledgers.aws.tables.keys import OWN, WAITING, Image, Layout
 from milepost.ledgers.aws.tables.values import Values
 

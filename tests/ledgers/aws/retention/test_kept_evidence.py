@@ -21,7 +21,7 @@ from milepost.core.status import TERMINAL
 from milepost.engine.context import Context
 from milepost.engine.evidence.records import evidence_of, keeper
 from milepost.evidence.record import blob_name, differences
-from milepost.ledgers.aws.journal.lines import line_key
+from milepost.ledgers.aws.tables.journal import line_key
 from milepost.ports.retention import DeliveredLines, PruneCriteria
 from milepost.testing.contract.world import World, sample_route
 
