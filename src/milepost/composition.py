@@ -10,8 +10,7 @@ from pathlib import Path
 
 from milepost.blobs.folder import FolderBlobs
 from milepost.blobs.memory import MemoryBlobs
-from milepost.blobs.nowhere import NoBlobs
-from milepost.blobs.places import open_blobs
+from milepost.blobs.places import NoBlobs, open_blobs
 from milepost.core.errors import ConfigMistake, LedgerMissing
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route

@@ -9,9 +9,7 @@ from typing import Any
 
 from milepost.core.errors import LedgerError, RouteChanged
 from milepost.core.item import Row
-from milepost.lambdas.events import deliver
-from milepost.lambdas.start import LambdaContext, Opened, forget, log, logged, opened
-from milepost.lambdas.traces import Trace, traced
+from milepost.lambdas.start import LambdaContext, Opened, Trace, called, deliver, forget, log, opened
 from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.retention import finish
 from milepost.ledgers.aws.stream import StreamRecord, from_event
@@ -25,7 +23,7 @@ STAND_BY_S, LOOK_AGAIN_S = 120.0, 5.0
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Handle an event of one table's stream. After a problem with AWS or a route change the stream delivers the whole batch again."""
     until = time.monotonic() + min(STAND_BY_S, context.get_remaining_time_in_millis() / 2000)
-    with logged(context), traced(context) as trace:
+    with called(context) as trace:
         try:
             records, ended = _handle_in_time(event, context, trace, until)
         except RouteChanged as error:

@@ -1,8 +1,9 @@
-"""State of the memory ledger in plain dicts, with search, rename and quarantine."""
+"""State of the memory ledger in plain dicts, with rename, prune and quarantine."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from threading import RLock
 from typing import Any
@@ -22,6 +23,7 @@ from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.foreign_rows import Adopted, QuarantineEntry
 from milepost.ports.items import KnownKey, Refused
+from milepost.ports.retention import Leaving, PruneCriteria, Pruned
 
 Ref = tuple[str, str]
 encode = msgspec.json.encode
@@ -257,6 +259,49 @@ def rename_stage(state: State, route: str, old: str, new: str) -> None:
 
 def _renamed(values: dict[str, Any], old: str, new: str) -> dict[str, Any]:
     return {new if name == old else name: value for name, value in values.items()}
+
+
+def prune(state: State, asked: PruneCriteria) -> Pruned:
+    """Ended rows leave, their lines once they are delivered, and seals once they may be forgotten."""
+    route, limit, ended_before = asked.route, asked.limit, asked.ended_before
+    ended = [
+        record
+        for record in state.records.values()
+        if record.row.route == route
+        and record.row.terminal
+        and record.row.status in asked.statuses
+        and record.row.entered_at < ended_before
+    ]
+    if asked.keep is not None and ended:
+        asked.keep([Leaving(record.item(), list(record.lines)) for record in ended[:limit]])
+    for record in ended[:limit]:
+        row = record.row
+        state.seals[row.route, row.key] = KnownKey.of(row, sealed=True)
+        state.departed.append(state.records.pop((row.route, row.key)))
+    gone = [
+        record
+        for record in state.departed
+        if record.row.route == route
+        and record.row.entered_at < ended_before
+        and asked.delivered.covers(route, record.row.key, record.lines[-1].seq)
+    ]
+    for record in gone[:limit]:
+        state.departed.remove(record)
+        for line in record.lines:
+            del state.lines[line.seq]
+            state.offered.pop(line.seq, None)
+    waiting = {(record.row.route, record.row.key) for record in state.departed}
+    old = [
+        ref
+        for ref, seal in state.seals.items()
+        if asked.forget_before is not None and ref[0] == route and (seal.ended_at or 0) < asked.forget_before and ref not in waiting
+    ]
+    for ref in old[:limit]:
+        del state.seals[ref]
+    state.writes += 1
+    left = Counter(record.row.status for record in ended[:limit])
+    more = max(len(ended), len(gone), len(old)) > limit
+    return Pruned(len(ended[:limit]), len(old[:limit]), more, len(gone[:limit]), dict(left))
 
 
 class MemoryQuarantine:
