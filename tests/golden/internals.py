@@ -255,6 +255,9 @@ class SentRequests:
         self.call("dynamodb", operation, **params)
         return True
 
+    def conflict(self, operation: str, /, **params: Any) -> None:
+        self.call("dynamodb", operation, **params, ReturnValuesOnConditionCheckFailure="ALL_OLD")
+
     def attempt(self, patience: Any, service: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
         self.call(service, operation, **params)
         return {"Successful": [{"Id": entry["Id"]} for entry in params["Entries"]]}

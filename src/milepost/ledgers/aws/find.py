@@ -16,6 +16,7 @@ from milepost.core.item import Content, Item, Row
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.aws.names import FAILED_SHARD, MARKED_SHARD, QUEUED_SHARD, SHARDS, iso
 from milepost.ledgers.aws.refused_rows import item_or_refused, row_or_refused
+from milepost.ledgers.aws.requests.client import expressions
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.keys import Image, Layout, due_query
 from milepost.ports.documents import ROUTE
@@ -193,7 +194,6 @@ def _by_partition(store: AwsStore, layout: Layout, query: Query, start: tuple[st
 def _by_scan(store: AwsStore, layout: Layout, query: Query) -> Iterator[tuple[Image, Any]]:
     more: dict[str, Any] = {} if query.after is None else {"ExclusiveStartKey": query.after}
     conditions: list[str] = []
-    names: dict[str, str] = {}
     values: dict[str, dict[str, str]] = {}
     wanted = {"status": None if query.statuses is None else {status.value for status in query.statuses}, "queue": query.stages}
     for attribute, allowed in wanted.items():
@@ -202,12 +202,11 @@ def _by_scan(store: AwsStore, layout: Layout, query: Query) -> Iterator[tuple[Im
             continue
         if not allowed:
             return
-        marks = {f":{attribute}{number}": {"S": value} for number, value in enumerate(sorted(allowed))}
-        conditions.append(f"#{attribute} IN ({', '.join(marks)})")
-        names[f"#{attribute}"] = attribute
+        marks = {f"{attribute}{number}": {"S": value} for number, value in enumerate(sorted(allowed))}
+        conditions.append(f"#{attribute} IN (:{', :'.join(marks)})")
         values |= marks
     if conditions:
-        more |= {"FilterExpression": " AND ".join(conditions), "ExpressionAttributeNames": names, "ExpressionAttributeValues": values}
+        more |= expressions(values, FilterExpression=" AND ".join(conditions))
     for image in store.requests.scan(layout.table, ConsistentRead=True, **more):
         yield image, {name: image[name] for name in layout.key}
 

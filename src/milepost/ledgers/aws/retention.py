@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,7 +22,7 @@ from milepost.core.status import FAILED, TERMINAL, Status
 from milepost.evidence.record import kept
 from milepost.ledgers.aws.names import FAILED_SHARD, b64, due_shard, iso
 from milepost.ledgers.aws.refused_rows import UNREADABLE, readable
-from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
+from milepost.ledgers.aws.requests.client import RowRefused, expressions
 from milepost.ledgers.aws.store import AwsStore, seal_of
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.item_rows import content_of, copied_of, is_ours, row_of
@@ -74,20 +73,12 @@ def write_seals(store: AwsStore, seals: Sequence[Sealing], now: int) -> None:
 def _seal(store: AwsStore, sealing: Sealing, now: int) -> bool:
     """True if written; False if there is a newer one."""
     older = "attribute_not_exists(#key) OR attribute_not_exists(#version)"
-    names = {"#key": "key", "#version": "version"}
-    values: dict[str, Image] = {}
+    values: Image = {}
     if sealing.version:
         older += " OR #created < :created OR (#created = :created AND #version <= :version)"
-        names["#created"] = "createdAt"
-        values["ExpressionAttributeValues"] = {":created": {"S": iso(sealing.created_at)}, ":version": {"N": str(sealing.version)}}
-    return store.requests.write_if(
-        "put_item",
-        TableName=store.names.seen,
-        Item=_seal_image(sealing, now),
-        ConditionExpression=older,
-        ExpressionAttributeNames=names,
-        **values,
-    )
+        values = {"created": {"S": iso(sealing.created_at)}, "version": {"N": str(sealing.version)}}
+    condition = expressions(values, {"created": "createdAt"}, ConditionExpression=older)
+    return store.requests.write_if("put_item", TableName=store.names.seen, Item=_seal_image(sealing, now), **condition)
 
 
 def _seal_image(sealing: Sealing, now: int) -> Image:
@@ -256,20 +247,10 @@ def _is_proved(going: Leaving) -> bool:
 def _delete(store: AwsStore, layout: Layout, key: str, image: Image) -> bool:
     """Delete the row if it is unchanged since the read. A missing row counts as deleted: this same write may have succeeded with its
     answer lost."""
-    try:
-        store.requests.call(
-            "dynamodb",
-            "delete_item",
-            TableName=layout.table,
-            Key=layout.key_image(key),
-            ConditionExpression="#version = :version AND #head = :head",
-            ExpressionAttributeNames={"#version": "version", "#head": "head"},
-            ExpressionAttributeValues={":version": image["version"], ":head": image["head"]},
-            ReturnValuesOnConditionCheckFailure="ALL_OLD",
-        )
-    except ConditionFailed as failed:
-        return failed.image is None
-    return True
+    unchanged = expressions(
+        {"version": image["version"], "head": image["head"]}, ConditionExpression="#version = :version AND #head = :head"
+    )
+    return not store.requests.conflict("delete_item", TableName=layout.table, Key=layout.key_image(key), **unchanged)
 
 
 # Lines and seals ------------------------------------------------------------------------------------------------------
@@ -311,20 +292,13 @@ def _remove_lines(store: AwsStore, route: str, image: Image) -> bool:
     """Remove the lines, then record that on the seal; False: the seal has changed since it was read."""
     seal = seal_of(image, route)
     store.journal.remove(route, seal.key, int(image["place"]["N"]), seal.life)
-    return _write_if_unchanged(store, image, "update_item", UpdateExpression="REMOVE #place", more_names={"#place": "place"})
+    return _write_if_unchanged(store, image, "update_item", UpdateExpression="REMOVE #place")
 
 
-def _write_if_unchanged(store: AwsStore, image: Image, operation: str, more_names: dict[str, str] | None = None, **params: Any) -> bool:
+def _write_if_unchanged(store: AwsStore, image: Image, operation: str, **texts: str) -> bool:
     """Change or remove a seal, unless it was written again since it was read: then its key has ended again."""
-    return store.requests.write_if(
-        operation,
-        TableName=store.names.seen,
-        Key={"key": image["key"]},
-        ConditionExpression="#head = :head",
-        ExpressionAttributeNames={"#head": "head", **(more_names or {})},
-        ExpressionAttributeValues={":head": image["head"]},
-        **params,
-    )
+    unchanged = expressions({"head": image["head"]}, ConditionExpression="#head = :head", **texts)
+    return store.requests.write_if(operation, TableName=store.names.seen, Key={"key": image["key"]}, **unchanged)
 
 
 log = logging.getLogger(__name__)

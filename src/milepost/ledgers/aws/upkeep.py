@@ -14,7 +14,7 @@ from milepost.core.status import Status
 from milepost.ledgers.aws.claim.paused_lanes import HOLDING, held_partition
 from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, ResourceNames, due_shard, iso
 from milepost.ledgers.aws.refused_rows import readable
-from milepost.ledgers.aws.requests.client import Requests
+from milepost.ledgers.aws.requests.client import Requests, expressions
 from milepost.ledgers.aws.store import AwsStore, seal_of
 from milepost.ledgers.aws.tables.conditional_write import Update, place_of
 from milepost.ledgers.aws.tables.journal import item_name
@@ -146,15 +146,9 @@ def rename_stage(store: AwsStore, route: str, old: str, new: str) -> None:
 
 def _rename_seal(store: AwsStore, seal: Image, old: str, new: str) -> None:
     """Writes the stage only: the seal may have been rewritten since it was read."""
-    store.requests.write_if(
-        "update_item",
-        TableName=store.names.seen,
-        Key={"key": seal["key"]},
-        UpdateExpression="SET #queue = :new",
-        ConditionExpression="#queue = :old",
-        ExpressionAttributeNames={"#queue": "queue"},
-        ExpressionAttributeValues={":old": {"S": old}, ":new": {"S": new}},
-    )
+    stages = {"old": {"S": old}, "new": {"S": new}}
+    rename = expressions(stages, UpdateExpression="SET #queue = :new", ConditionExpression="#queue = :old")
+    store.requests.write_if("update_item", TableName=store.names.seen, Key={"key": seal["key"]}, **rename)
 
 
 def _rename(store: AwsStore, layout: Layout, image: Image, old: str, new: str) -> bool:

@@ -23,6 +23,7 @@ from milepost.ledgers.aws.foreign_rows.confirmations import OUTSIDE
 from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.offers import message_for, send
 from milepost.ledgers.aws.refused_rows import quarantine_copy
+from milepost.ledgers.aws.requests.client import expressions
 from milepost.ledgers.aws.requests.queues import Outgoing
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update, place_of, put_of
@@ -155,14 +156,8 @@ def _with_line(store: AwsStore, layout: Layout, noted: Change, old: Image) -> Im
 
 def _remove(store: AwsStore, layout: Layout, key: str, image: Image) -> str:
     """Remove the row of a known key, if it is unchanged."""
-    store.requests.write_if(
-        "delete_item",
-        TableName=layout.table,
-        Key=layout.key_image(key),
-        ConditionExpression="attribute_not_exists(#version) AND #input = :input",
-        ExpressionAttributeNames={"#version": "version", "#input": "input"},
-        ExpressionAttributeValues={":input": image["input"]},
-    )
+    unchanged = expressions({"input": image["input"]}, ConditionExpression="attribute_not_exists(#version) AND #input = :input")
+    store.requests.write_if("delete_item", TableName=layout.table, Key=layout.key_image(key), **unchanged)
     return "known"
 
 
@@ -191,8 +186,7 @@ class AwsForeignRows:
             TableName=layout.table,
             Limit=PAGE,
             ConsistentRead=True,
-            FilterExpression="attribute_not_exists(#version)",
-            ExpressionAttributeNames={"#version": "version"},
+            **expressions(FilterExpression="attribute_not_exists(#version)"),
             **more,
         )
         found = [foreign_row_of(self._store, layout, plan, image) for image in answer["Items"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import threading
 import time
 import uuid
@@ -88,8 +89,7 @@ class RowRefused(AwsRefused):
 
 
 class ConditionFailed(LedgerError):
-    """The condition of a write failed. `image` is the present row, if requested and existing. After a lost answer the row may be the
-    result of our own write: the caller must look for its token in the row."""
+    """The condition of a write failed. `image` is the present row, if requested and existing (see `Requests.conflict`)."""
 
     def __init__(self, image: Image | None, message: str = "the row is not as the write expected") -> None:
         super().__init__(message)
@@ -167,6 +167,21 @@ def _bad_credentials(where: str, why: str) -> LedgerError:
 
 
 # Requests -------------------------------------------------------------------------------------------------------------
+def expressions(values: Mapping[str, Any] | None = None, short: Mapping[str, str] | None = None, /, **texts: str) -> dict[str, Any]:
+    """Parameters of a request with expressions, such as ConditionExpression="#head = :head": `#head` is the attribute of that name, which
+    may be a reserved word, and `:head` is the value of that name. `short`: attributes with another name than in the expressions."""
+    names = sorted({name for text in texts.values() for name in re.findall(r"#(\w+)", text)})
+    params: dict[str, Any] = {**texts, "ExpressionAttributeNames": {f"#{name}": (short or {}).get(name, name) for name in names}}
+    if values:
+        params["ExpressionAttributeValues"] = {f":{name}": value for name, value in values.items()}
+    return params
+
+
+def key_condition(text: str, **values: str) -> dict[str, Any]:
+    """Parameters of a query by a condition on the key; all values are text."""
+    return expressions({name: {"S": value} for name, value in values.items()}, KeyConditionExpression=text)
+
+
 T = TypeVar("T")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
 CONNECTIONS = 64
@@ -284,6 +299,15 @@ class Requests:
         except ConditionFailed:
             return False
         return True
+
+    def conflict(self, operation: str, /, **params: Any) -> Image | None:
+        """One conditional write to DynamoDB. None: it was written; else the present row, empty if there is none. After a lost answer the
+        row may be the result of this same write: the caller must look for its token in the row."""
+        try:
+            self.call("dynamodb", operation, **{**params, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"})
+        except ConditionFailed as failed:
+            return failed.image or {}
+        return None
 
     def attempt(self, budget: RetryBudget, service: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
         """`call`, within a retry budget shared by several requests."""

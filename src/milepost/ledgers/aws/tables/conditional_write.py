@@ -122,17 +122,11 @@ class Update:
         return requests.write_if("update_item", **self.params())
 
 
-def put_new(requests: Requests, layout: Layout, image: Image) -> None:
-    """Put a row if its key has none; else ConditionFailed with the row that exists."""
-    requests.call(
-        "dynamodb",
-        "put_item",
-        TableName=layout.table,
-        Item=image,
-        ConditionExpression="attribute_not_exists(#key)",
-        ExpressionAttributeNames={"#key": layout.key[0]},
-        ReturnValuesOnConditionCheckFailure="ALL_OLD",
-    )
+def put_new(requests: Requests, layout: Layout, image: Image) -> Image | None:
+    """Put a row if its key has none. None: it was put; else the row that exists, empty if it has just left."""
+    names = {"#key": layout.key[0]}
+    absent = {"ConditionExpression": "attribute_not_exists(#key)", "ExpressionAttributeNames": names}
+    return requests.conflict("put_item", TableName=layout.table, Item=image, **absent)
 
 
 def place_of(route: str, key: str) -> str:

@@ -21,7 +21,7 @@ from msgspec import UNSET, Struct
 
 from milepost.core.errors import LedgerDamaged
 from milepost.ledgers.aws.names import ResourceNames, b64, unb64
-from milepost.ledgers.aws.requests.client import ConditionFailed, Requests
+from milepost.ledgers.aws.requests.client import Requests, expressions, key_condition
 from milepost.ledgers.aws.tables.conditional_write import place_of
 from milepost.ledgers.aws.tables.documents import kind_query
 from milepost.ledgers.aws.tables.item_rows import copied_of, correlation_of, life_of, links_of, offered_by
@@ -219,21 +219,13 @@ class Journal:
                 if start > batch.after + 1 + REACH:
                     batch.after = start - 1
                     self._requests.batch_write(self._history, images_of(batch, self._values))
-                try:
-                    self._requests.call(
-                        "dynamodb",
-                        "put_item",
-                        TableName=self._control,
-                        Item={**_block_key(start), "token": {"S": batch.token}, "lines": {"S": refs}},
-                        ConditionExpression="attribute_not_exists(#name)",
-                        ExpressionAttributeNames={"#name": "name"},
-                        ReturnValuesOnConditionCheckFailure="ALL_OLD",
-                    )
-                except ConditionFailed as refused:
-                    # Our own token: this is the repeat of a put whose answer was lost.
-                    if (refused.image or {}).get("token") != {"S": batch.token}:
-                        self._head = self.last_seq()
-                        continue
+                block = {**_block_key(start), "token": {"S": batch.token}, "lines": {"S": refs}}
+                absent = expressions(ConditionExpression="attribute_not_exists(#name)")
+                there = self._requests.conflict("put_item", TableName=self._control, Item=block, **absent)
+                # Our own token: this is the repeat of a put whose answer was lost.
+                if there is not None and there.get("token") != {"S": batch.token}:
+                    self._head = self.last_seq()
+                    continue
                 self._head = start + len(batch.entries) - 1
                 self._remember(batch.token, start)
                 return start
@@ -309,13 +301,7 @@ class Journal:
             return unreadable(image, place, route, key, error)
 
     def _lines(self, route: str, name: str) -> Iterator[Image]:
-        return self._requests.query(
-            self._history,
-            KeyConditionExpression="#item = :item",
-            ExpressionAttributeNames={"#item": "item"},
-            ExpressionAttributeValues={":item": {"S": item_name(route, name)}},
-            ConsistentRead=True,
-        )
+        return self._requests.query(self._history, **key_condition("#item = :item", item=item_name(route, name)), ConsistentRead=True)
 
     def _blocks(self, after: int, limit: int) -> Iterator[Block]:
         """The blocks with places after `after`, without gaps.
@@ -325,14 +311,8 @@ class Journal:
         expected = after + 1
         # Where the block of the next place is not known: go back at most by the length of a block.
         begin = self._begins.get(after, max(1, expected - BLOCK + 1))
-        images = self._requests.query(
-            self._control,
-            KeyConditionExpression="#kind = :kind AND #name >= :begin",
-            ExpressionAttributeNames={"#kind": "kind", "#name": "name"},
-            ExpressionAttributeValues={":kind": {"S": JOURNAL}, ":begin": {"S": _block_name(begin)}},
-            ConsistentRead=True,
-            Limit=max(4, limit // 25),
-        )
+        later = kind_query(JOURNAL, " AND #name >= :begin", begin=_block_name(begin))
+        images = self._requests.query(self._control, **later, Limit=max(4, limit // 25))
         for block in map(_block_of, images):
             if block.start > expected:
                 return
@@ -387,17 +367,8 @@ class Journal:
 
     def _look_for(self, token: str, place: int) -> int | None:
         """Find the block of a batch that lost a race and so begins later than expected."""
-        images = self._requests.query(
-            self._control,
-            KeyConditionExpression="#kind = :kind AND #name BETWEEN :first AND :last",
-            ExpressionAttributeNames={"#kind": "kind", "#name": "name"},
-            ExpressionAttributeValues={
-                ":kind": {"S": JOURNAL},
-                ":first": {"S": _block_name(place)},
-                ":last": {"S": _block_name(place + REACH)},
-            },
-            ConsistentRead=True,
-        )
+        near = kind_query(JOURNAL, " AND #name BETWEEN :first AND :last", first=_block_name(place), last=_block_name(place + REACH))
+        images = self._requests.query(self._control, **near)
         return next((int(image["name"]["S"]) for image in images if image["token"]["S"] == token), None)
 
     def _remember(self, token: str, start: int) -> None:
