@@ -7,6 +7,7 @@ consistently, before it is returned. A scan, and a query of one partition, read 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from msgspec.structs import replace
@@ -135,14 +136,9 @@ def _by_index(store: AwsStore, layout: Layout, query: Query) -> Iterator[tuple[I
         partitions = _due_partitions(layout, query, stages, iso(query.due_before))
     at, start = query.after if query.after is not None else (0, None)
     for number in range(at, len(partitions)):
-        page: list[Image] = []
-        more = {} if start is None else {"ExclusiveStartKey": start}
-        for entry in store.requests.query(layout.table, **due_query(*partitions[number]), **more):
-            page.append(entry)
-            if len(page) == 100:
-                yield from _rows(store, layout, page, number)
-                page = []
-        yield from _rows(store, layout, page, number)
+        entries = store.requests.query(layout.table, start, **due_query(*partitions[number]))
+        while page := list(islice(entries, 100)):
+            yield from _rows(store, layout, page, number)
         start = None
 
 
@@ -178,21 +174,19 @@ def _by_partition(store: AwsStore, layout: Layout, query: Query, start: tuple[st
         condition += " AND begins_with(#second, :begin)"
         names["#second"] = second
         values[":begin"] = {"S": begin}
-    more = {} if query.after is None else {"ExclusiveStartKey": query.after}
     found = store.requests.query(
         layout.table,
+        query.after,
         KeyConditionExpression=condition,
         ExpressionAttributeNames=names,
         ExpressionAttributeValues=values,
         ConsistentRead=True,
-        **more,
     )
     for image in found:
         yield image, {name: image[name] for name in layout.key}
 
 
 def _by_scan(store: AwsStore, layout: Layout, query: Query) -> Iterator[tuple[Image, Any]]:
-    more: dict[str, Any] = {} if query.after is None else {"ExclusiveStartKey": query.after}
     conditions: list[str] = []
     values: dict[str, dict[str, str]] = {}
     wanted = {"status": None if query.statuses is None else {status.value for status in query.statuses}, "queue": query.stages}
@@ -205,9 +199,8 @@ def _by_scan(store: AwsStore, layout: Layout, query: Query) -> Iterator[tuple[Im
         marks = {f"{attribute}{number}": {"S": value} for number, value in enumerate(sorted(allowed))}
         conditions.append(f"#{attribute} IN (:{', :'.join(marks)})")
         values |= marks
-    if conditions:
-        more |= expressions(values, FilterExpression=" AND ".join(conditions))
-    for image in store.requests.scan(layout.table, ConsistentRead=True, **more):
+    wanted_rows = expressions(values, FilterExpression=" AND ".join(conditions)) if conditions else {}
+    for image in store.requests.scan(layout.table, query.after, ConsistentRead=True, **wanted_rows):
         yield image, {name: image[name] for name in layout.key}
 
 

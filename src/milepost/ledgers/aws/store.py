@@ -196,7 +196,7 @@ class AwsStore:
     def scan(self, table: str, start: Image | None = None) -> Iterator[Image]:
         """All rows of a table, or those after the key `start`, read consistently; none if there is no such table."""
         with suppress(LedgerMissing):
-            yield from self.requests.scan(table, ConsistentRead=True, **({} if start is None else {"ExclusiveStartKey": start}))
+            yield from self.requests.scan(table, start, ConsistentRead=True)
 
     def seals(self, route: str, keys: Iterable[str]) -> dict[str, KnownKey]:
         """Seals by key."""

@@ -79,9 +79,9 @@ def reclaim(store: AwsStore, holders: Sequence[str], now: int) -> int:
 
 def sealed(store: AwsStore, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
     """By a scan of all routes' seals; those whose row still exists are left out."""
-    more = {} if after is None else {"ExclusiveStartKey": {"key": {"S": item_name(route, after)}}}
+    start = None if after is None else {"key": {"S": item_name(route, after)}}
     found: list[KnownKey] = []
-    for image in store.requests.scan(store.names.seen, ConsistentRead=True, **more):
+    for image in store.requests.scan(store.names.seen, start, ConsistentRead=True):
         if image["route"]["S"] == route:
             found.append(seal_of(image, route))
             if len(found) == limit:

@@ -354,17 +354,6 @@ def test_all_pages(requests: Requests) -> None:
     assert requests.counts["dynamodb", "query"] == 3
 
 
-def test_units_by_table_and_index(requests: Requests) -> None:
-    put(requests)
-    assert not requests.units
-    requests.measure = True
-    requests.batch_write("rows", [row("a", dueShard="s"), row("b")])
-    assert requests.units == {("rows", "write"): 2, ("rows/due", "write"): 1}
-    requests.call("dynamodb", "get_item", TableName="rows", Key=row("a"), ConsistentRead=True)
-    put(requests, "c")
-    assert requests.units == {("rows", "write"): 3, ("rows/due", "write"): 1, ("rows", "read"): 1}
-
-
 # Side by side ------------------------------------------------------------------------------------------------------------
 def pool_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("milepost-aws")]

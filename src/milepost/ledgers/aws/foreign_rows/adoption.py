@@ -179,16 +179,8 @@ class AwsForeignRows:
 
     def scan(self, plan: Plan, after: Any = None) -> ForeignRowPage:
         layout = self._store.load_route(plan)
-        more = {} if after is None else {"ExclusiveStartKey": after}
-        answer = self._store.requests.call(
-            "dynamodb",
-            "scan",
-            TableName=layout.table,
-            Limit=PAGE,
-            ConsistentRead=True,
-            **expressions(FilterExpression="attribute_not_exists(#version)"),
-            **more,
-        )
+        foreign = expressions(FilterExpression="attribute_not_exists(#version)")
+        answer = self._store.requests.page("scan", layout.table, after, Limit=PAGE, ConsistentRead=True, **foreign)
         found = [foreign_row_of(self._store, layout, plan, image) for image in answer["Items"]]
         return ForeignRowPage(int(answer.get("ScannedCount", len(found))), found, answer.get("LastEvaluatedKey"))
 

@@ -161,17 +161,9 @@ class Repair:
         return RepairRun(now, self._keep(snapshot), self._keep(CounterTally().to_json()), gap=gap)
 
     def _read_page(self, run: RepairRun, tally: CounterTally, now: int) -> RepairRun:
-        more = {} if run.place is None else {"ExclusiveStartKey": run.place}
         row_repair = RowRepair(self._store, self._plan, self._jitter)
-        answer = self._store.requests.call(
-            "dynamodb",
-            "scan",
-            TableName=self._store.names.rows(self._route),
-            Limit=self._page,
-            ConsistentRead=True,
-            ReturnConsumedCapacity="TOTAL",
-            **more,
-        )
+        table = self._store.names.rows(self._route)
+        answer = self._store.requests.page("scan", table, run.place, Limit=self._page, ConsistentRead=True, ReturnConsumedCapacity="TOTAL")
         found = row_repair.mend(answer["Items"], tally, now)
         units = answer.get("ConsumedCapacity", {}).get("CapacityUnits", found.rows) + row_repair.reads
         units += REPAIRED_UNITS * sum(found.mended.values())

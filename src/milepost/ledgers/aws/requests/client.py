@@ -193,8 +193,6 @@ USUAL: Timeouts = (3.0, 10.0)
 LONG_POLL: Timeouts = (3.0, 25.0)
 SHORT: tuple[Timeouts, ...] = ((1.0, 3.0), (0.5, 0.5))
 """For requests shortly before their deadline."""
-_WRITES = {"put_item", "update_item", "delete_item", "batch_write_item", "transact_write_items"}
-_METERED = {*_WRITES, "get_item", "query", "scan", "batch_get_item", "transact_get_items"}
 
 
 class RetryBudget:
@@ -222,8 +220,7 @@ class RetryBudget:
 
 class Requests:
     """Requests to AWS in one region; thread-safe. For stand-ins, `endpoint` serves all services except those in `endpoints`.
-    `counts` has every try by (service, operation). With `measure`, `units` has DynamoDB's consumed capacity by (table, "read" |
-    "write"); an index's share is under "table/index".
+    `counts` has every try by (service, operation).
     `session` creates the clients; by default a boto3 session, created on first use."""
 
     def __init__(
@@ -247,9 +244,7 @@ class Requests:
         self.region, self.endpoint, self.deadline_s, self.width = region, endpoint, deadline_s, width
         self.endpoints = dict(endpoints or {})
         self.sleep, self.chance, self.clock, self.deadline = sleep, chance, clock, deadline
-        self.measure = False
         self.counts: Counter[tuple[str, str]] = Counter()
-        self.units: Counter[tuple[str, str]] = Counter()
         self._new_session = Session
         self._session: Any = session
         self._clients: dict[tuple[str, Timeouts], Any] = {}
@@ -311,8 +306,6 @@ class Requests:
 
     def attempt(self, budget: RetryBudget, service: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
         """`call`, within a retry budget shared by several requests."""
-        if operation in _METERED and self.measure:
-            params = {"ReturnConsumedCapacity": "INDEXES", **params}
         if operation == "transact_write_items" and "ClientRequestToken" not in params:
             # One token for all tries: DynamoDB then recognises a repeat after a lost answer and does not apply it twice.
             params = {"ClientRequestToken": uuid.uuid4().hex, **params}
@@ -328,8 +321,6 @@ class Requests:
                 where = self.where(service, operation, params)
                 budget.pause(where, temporary_reason(error, where), error)
             else:
-                if "ConsumedCapacity" in answer:
-                    self._meter(operation, answer["ConsumedCapacity"])
                 return answer
 
     def _timeouts(self, service: str, operation: str, params: dict[str, Any]) -> Timeouts:
@@ -411,21 +402,29 @@ class Requests:
             if writes:
                 budget.pause(f"dynamodb batch_write_item of {table}", f"{len(writes)} writes are still open")
 
-    def query(self, table: str, **params: Any) -> Iterator[Image]:
-        """All rows that a query finds; pages are read on demand."""
-        return self._pages("query", {"TableName": table, **params})
+    def query(self, table: str, start: Image | None = None, **params: Any) -> Iterator[Image]:
+        """All rows that a query finds, or those after the key `start`; pages are read on demand."""
+        return (row for page in self._pages("query", table, start, params) for row in page.get("Items", ()))
 
-    def scan(self, table: str, **params: Any) -> Iterator[Image]:
-        """All rows of a table or index; pages are read on demand."""
-        return self._pages("scan", {"TableName": table, **params})
+    def count(self, table: str, **params: Any) -> int:
+        """Number of rows that a query finds."""
+        return sum(int(page["Count"]) for page in self._pages("query", table, None, {**params, "Select": "COUNT"}))
 
-    def _pages(self, operation: str, params: dict[str, Any]) -> Iterator[Image]:
+    def scan(self, table: str, start: Image | None = None, **params: Any) -> Iterator[Image]:
+        """All rows of a table or index, or those after the key `start`; pages are read on demand."""
+        return (row for page in self._pages("scan", table, start, params) for row in page.get("Items", ()))
+
+    def page(self, operation: str, table: str, start: Image | None, **params: Any) -> dict[str, Any]:
+        """One page of a query or a scan, after the key `start`."""
+        return self.call("dynamodb", operation, TableName=table, **params, **({} if start is None else {"ExclusiveStartKey": start}))
+
+    def _pages(self, operation: str, table: str, start: Image | None, params: dict[str, Any]) -> Iterator[dict[str, Any]]:
         while True:
-            answer = self.call("dynamodb", operation, **params)
-            yield from answer.get("Items", ())
-            if not answer.get("LastEvaluatedKey"):
+            answer = self.page(operation, table, start, **params)
+            yield answer
+            start = answer.get("LastEvaluatedKey")
+            if not start:
                 return
-            params = {**params, "ExclusiveStartKey": answer["LastEvaluatedKey"]}
 
     def close(self) -> None:
         """Wait for running jobs, end the threads and close the connections. No request is possible afterwards."""
@@ -445,17 +444,6 @@ class Requests:
     def _check_open(self) -> None:
         if self._closed:
             raise LedgerError("the ledger is closed; open it again to use it")
-
-    def _meter(self, operation: str, consumed: Any) -> None:
-        kind = "write" if operation in _WRITES else "read"
-        with self._lock:
-            for usage in consumed if isinstance(consumed, list) else [consumed]:
-                table = usage.get("TableName", "")
-                indexes = {**usage.get("GlobalSecondaryIndexes", {}), **usage.get("LocalSecondaryIndexes", {})}
-                for index, part in indexes.items():
-                    self.units[f"{table}/{index}", kind] += part["CapacityUnits"]
-                # The total includes the indexes.
-                self.units[table, kind] += usage.get("CapacityUnits", 0) - sum(part["CapacityUnits"] for part in indexes.values())
 
 
 def _check_whole(operation_model: Any, response_dict: dict[str, Any], **_: Any) -> None:
