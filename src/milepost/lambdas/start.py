@@ -10,7 +10,6 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 from aws_lambda_powertools import Logger
-from msgspec.structs import replace
 
 from milepost.application.declaration import ConfiguredApplication
 from milepost.application.installation import install
@@ -141,13 +140,11 @@ def hide(event: Mapping[str, Any], seconds: int) -> None:
     requests = Requests(address.region, address.endpoint)
     try:
         queues = Queues(requests, ResourceNames(address.prefix))
-        by_name: dict[str, list[SqsMessage]] = {}
+        messages = []
         for record in event["Records"]:
-            name = record["eventSourceARN"].rpartition(":")[2]
-            by_name.setdefault(name, []).append(SqsMessage("", record["receiptHandle"], {}, 1, record["messageId"], lent=True))
-        for name, messages in by_name.items():
-            url = requests.call("sqs", "get_queue_url", QueueName=name)["QueueUrl"]
-            queues.extend([replace(message, url=url) for message in messages], seconds)
+            url = queues.named(record["eventSourceARN"].rpartition(":")[2])
+            messages.append(SqsMessage(url, record["receiptHandle"], {}, 1, record["messageId"], lent=True))
+        queues.extend(messages, seconds)
     finally:
         requests.close()
 

@@ -137,12 +137,8 @@ def _send_offers(store: AwsStore, changes: Sequence[Change], contents: Mapping[R
     answers: list[Refused | None] = [None] * len(changes)
     offered = {place: change.after for place, change in enumerate(changes) if records_offer(change)}
     stages = {place: store.stage(row.route, row.stage) for place, row in offered.items()}
-    wanted: dict[str, list[str]] = {}
-    for place, row in offered.items():
-        stage = stages[place]
-        if stage is not None and stage.external and (row.route, row.key) not in contents:
-            wanted.setdefault(row.route, []).append(row.key)
-    images = {(route, key): image for route, keys in wanted.items() for key, image in store.images(route, keys).items()}
+    external = [(row.route, row.key) for place, row in offered.items() if (stage := stages[place]) is not None and stage.external]
+    images = store.rows(ref for ref in external if ref not in contents)
     outgoing: dict[int, Outgoing] = {}
     for place, row in offered.items():
         change, stage = changes[place], stages[place]

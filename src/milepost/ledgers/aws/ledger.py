@@ -136,17 +136,13 @@ class AwsLedger:
         apply.drop_tickets(self.store, tickets)
 
     def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
-        wanted: dict[str, list[str]] = {}
-        for route, key in refs:
-            wanted.setdefault(route, []).append(key)
-        found: dict[tuple[str, str], Item | Refused] = {}
-        for route, keys in wanted.items():
-            layout = self.store.layout(route)
-            for key, image in self.store.images(route, keys).items():
-                item = None if layout is None else item_or_refused(self.store, layout, image)
-                if item is not None:
-                    found[route, key] = item
-        return [found.get((route, key)) for route, key in refs]
+        images = self.store.rows(refs)
+
+        def read(route: str, key: str) -> Item | Refused | None:
+            layout, image = self.store.layout(route), images.get((route, key))
+            return None if layout is None or image is None else item_or_refused(self.store, layout, image)
+
+        return [read(route, key) for route, key in refs]
 
     def find(self, query: Query) -> QueryPage:
         return find(self.store, query)

@@ -179,8 +179,7 @@ def quarantine_row(store: AwsStore, layout: Layout, image: Image, reason: str, n
         quarantine_copy(store, layout, image, reason, now)
     update = Update(layout, layout.key_of(image))
     update.remove("dueShard")
-    for name in ("version", "lease", "dueShard"):
-        update.equal(name, image.get(name))
+    update.unchanged(image, "version", "lease", "dueShard")
     update.written(store.requests)  # False: another process has changed the row, so that it can be written after all
 
 

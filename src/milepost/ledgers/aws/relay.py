@@ -208,7 +208,8 @@ class StreamRelay:
                 continue
             try:
                 if not is_ours(image):
-                    adopt(self._store, one.layout, one.plan, ref[1], image, one.ours, now, later=adoptions)
+                    adopted = adopt(self._store, one.layout, one.plan, ref[1], image, one.ours, now)
+                    adoptions += [adopted] if isinstance(adopted, Adoption) else []
                     continue
                 row = row_of(image, one.layout, self._store.values)
                 place = places.get((row.route, named(row.key, row.life), row.version)) if row.terminal else None
@@ -268,20 +269,17 @@ class StreamRelay:
             update.remove_at("trail", place)
         update.only_if(f"{name}[0] = {update.value(trail[0])}")
         update.only_if(f"{name}[{len(trail) - 1}] = {update.value(trail[-1])}")
-        update.equal("copied", image.get("copied"))
+        update.unchanged(image, "copied")
         update.set("copied", {"N": str(last)})
         with suppress(RowRefused):
             update.written(self._store.requests)  # False: another writer has cut or packed it; the stream delivers that change too
 
     def _present_rows(self, seen: dict[Ref, _ItemRecords], now: int) -> dict[Ref, Image | None]:
         """The rows as in the records, or read again where a record is old."""
-        stale: dict[str, list[str]] = {}
-        for (route, key), one in seen.items():
-            old = one.last.new is not None and not 0 <= now - one.last.at <= STALE_MS
-            if old and one.layout.has_key(key, one.last.keys):
-                stale.setdefault(route, []).append(key)
-        again = {(route, key): image for route, keys in stale.items() for key, image in self._store.images(route, keys).items()}
-        return {ref: again.get(ref) if ref[1] in stale.get(ref[0], ()) else one.last.new for ref, one in seen.items()}
+        old = {ref: one for ref, one in seen.items() if one.last.new is not None and not 0 <= now - one.last.at <= STALE_MS}
+        stale = {ref for ref, one in old.items() if one.layout.has_key(ref[1], one.last.keys)}
+        again = self._store.rows(stale)
+        return {ref: again.get(ref) if ref in stale else one.last.new for ref, one in seen.items()}
 
     def _next_change(self, one: _ItemRecords, item: Item, image: Image, now: int) -> Change | None:
         """The one write that follows from the row's present state."""

@@ -164,8 +164,7 @@ def _finish(store: AwsStore, end: Row, now: int) -> bool:
         update.set("dueShard", {"S": due_shard(FAILED_SHARD, end.key)})
         update.set("dueAt", {"S": iso(end.entered_at)})
     else:
-        for name in ("dueShard", "dueAt"):
-            update.remove(name)
+        update.remove("dueShard", "dueAt")
     plan = store.plans.get(end.route)
     if plan is not None and plan.route.keep_ms is not None:
         update.set("ttl", {"N": str(-(-max(end.entered_at + plan.route.keep_ms, now + SEALED_FOR_MS) // 1000))})

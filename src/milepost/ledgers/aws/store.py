@@ -177,6 +177,13 @@ class AwsStore:
         rows = {_place(image, layout): image for image in found}
         return {key: rows[place] for key, image in wanted.items() if (place := _place(image, layout)) in rows}
 
+    def rows(self, refs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Image]:
+        """Rows of several routes, by route and key."""
+        by_route: dict[str, list[str]] = {}
+        for route, key in refs:
+            by_route.setdefault(route, []).append(key)
+        return {(route, key): image for route, keys in by_route.items() for key, image in self.images(route, keys).items()}
+
     def history(self, route: str, key: str, image: Image | None, *, placed: bool = True, payloads: bool = False) -> list[HistoryEntry]:
         """Lines in the history table, followed by those still on the row `image`, which have no place yet."""
         seal = self.seals(route, [key]).get(key) if image is None else None

@@ -65,7 +65,8 @@ class HeldShard(Struct):
 
 
 def note_lost(control: Control, route: str, shards: list[str], now: int) -> None:
-    """Record that changes of these shards were not carried out: the route's next repair scan begins at once."""
+    """Record that changes of these shards were not carried out: the route's next repair scan begins at once. This is written before
+    reading continues, so that a crash does not hide it."""
     while True:
         document = control.get(GAP, route)
         noticed = {**(document.value if document else {}), **dict.fromkeys(shards, now)}
@@ -139,10 +140,6 @@ class Shards:
         self._announced_until = 0
         self.refresh_soon()
 
-    def note_lost(self, shards: list[str], now: int) -> None:
-        """Record lost records of these shards. This is written before reading continues, so that a crash does not hide it."""
-        note_lost(self._control, self.route, shards, now)
-
     def _name(self, part: str) -> str:
         return f"{self.route}/{part}"
 
@@ -206,7 +203,7 @@ class Shards:
         pollers = self._read(POLLER)
         last = max([place.until for place, _ in documents.values()] + [document.value for document in pollers.values()], default=now)
         if documents and last < now - SILENCE_MS:
-            self.note_lost(sorted(documents), now)
+            note_lost(self._control, self.route, sorted(documents), now)
         for holder, document in pollers.items():
             if document.value < now - DAY_MS and holder != self.holder:
                 self._control.write(POLLER, self._name(holder), None, expect=document.version)
@@ -236,7 +233,7 @@ class Shards:
                 continue
             self.held.pop(shard, None)
             if place.ended is None:
-                self.note_lost([shard], now)
+                note_lost(self._control, self.route, [shard], now)
             if shard in listed:
                 changed: ShardPosition | None = ShardPosition(self._stream)
             elif place.ended is None:
@@ -329,7 +326,7 @@ class Stream:
     item."""
 
     def __init__(self, requests: Requests, control: Control, route: str, table: str, holder: str) -> None:
-        self._requests = requests
+        self._requests, self._control = requests, control
         self.shards = Shards(requests, control, route, table, holder)
         self.route = route
 
@@ -403,7 +400,7 @@ class Stream:
                     continue
                 else:
                     raise
-            self.shards.note_lost([held.shard], now)
+            note_lost(self._control, self.route, [held.shard], now)
             if not self.shards.keep(held, now, None):
                 return None
 

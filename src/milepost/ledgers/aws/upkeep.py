@@ -72,7 +72,7 @@ def reclaim(store: AwsStore, holders: Sequence[str], now: int) -> int:
             update = Update(layout, layout.key_of(image))
             update.set("dueAt", {"S": iso(now)})
             update.remove("lookAt")
-            update.equal("lease", image["lease"])
+            update.unchanged(image, "lease")
             found += update.written(store.requests)
     return found
 
@@ -182,10 +182,7 @@ def _rename(store: AwsStore, layout: Layout, image: Image, old: str, new: str) -
             update.set("dueShard", {"S": held_partition(new, lane, key)})
     if update.empty:
         return True
-    update.equal("version", image["version"])
-    update.equal("queue", image["queue"])
-    update.equal("lease", image.get("lease"))
-    update.equal("status", image["status"])
+    update.unchanged(image, "version", "queue", "lease", "status")
     return update.written(store.requests)
 
 

@@ -30,18 +30,15 @@ encode = msgspec.json.encode
 decode_content = msgspec.json.Decoder(Content).decode
 
 
-class MemoryRecord:
+class MemoryRecord(msgspec.Struct, eq=False):
     """One item: its row, its content as JSON (so that no caller shares a mutable value with the ledger), its lines."""
 
-    __slots__ = ("content", "damage", "lines", "number", "row")
-
-    def __init__(self, number: int, row: Row, content: bytes) -> None:
-        self.number = number
-        self.row = row
-        self.content = content
-        self.lines: list[HistoryEntry] = []
-        self.damage: str | None = None
-        """For tests, the unreadable part: "row" or "content"."""
+    number: int
+    row: Row
+    content: bytes
+    lines: list[HistoryEntry] = []
+    damage: str | None = None
+    """For tests, the unreadable part: "row" or "content"."""
 
     def read(self) -> Item | Refused:
         """The item; Refused if it is unreadable."""

@@ -311,16 +311,14 @@ def _plain_claim(ask: ClaimRequest, layout: Layout, key: str, now: int) -> dict[
     update.set("leaseUntil", {"S": until})
     update.set("dueShard", {"S": due_shard(ask.stage, key)})
     update.set("dueAt", {"S": until})
-    update.remove("lookAt")
-    update.remove("nextRetryAt")
+    update.remove("lookAt", "nextRetryAt")
     update.equal("queue", {"S": ask.stage})
     name, value = update.name, update.value
     offered = f"{name('status')} IN ({value({'S': Status.PENDING.value})}, {value({'S': Status.QUEUED.value})})"
     waits = f"{name('status')} IN ({value({'S': Status.WAITING.value})}, {value({'S': Status.RETRY_SCHEDULED.value})})"
     ready = f"attribute_not_exists({name('lookAt')}) AND {name('dueAt')} <= {value({'S': iso(now)})}"
     update.only_if(f"({offered} OR ({waits} AND {ready}))")
-    for absent in ("lease", "handedOver", "undecided", "kept", "notBefore", layout.prefix + ask.stage):
-        update.equal(absent, None)
+    update.unchanged({}, "lease", "handedOver", "undecided", "kept", "notBefore", layout.prefix + ask.stage)
     update.only_if(f"(attribute_not_exists({name('overdueAt')}) OR {name('overdueAt')} > {value({'S': until})})")
     update.only_if(f"(attribute_not_exists({name('losses')}) OR {name('losses')} < {value({'N': str(FRAGILE)})})")
     return update.params()

@@ -42,18 +42,8 @@ class Adoption(Struct, frozen=True):
     update: Update
 
 
-def adopt(
-    store: AwsStore,
-    layout: Layout,
-    plan: Plan,
-    key: str,
-    image: Image,
-    old: Image | None,
-    now: int,
-    later: list[Adoption] | None = None,
-) -> str:
-    """Handle a row without a version. Returns "adopted", "restored", "known" or "set aside". With `later`, an adoption is added
-    there, for `carry_out` to do many at once."""
+def adopt(store: AwsStore, layout: Layout, plan: Plan, key: str, image: Image, old: Image | None, now: int) -> Adoption | str:
+    """Handle a row without a version. Returns "restored", "known" or "set aside", or its adoption, for `carry_out` to do many at once."""
     if old is not None and is_ours(old):
         return _restore(store, layout, key, image, old, now)
     fault = plan.route.closed or _fault_of(layout, image)
@@ -69,11 +59,7 @@ def adopt(
     written = store.journal.history(layout.route, key)
     if written and not _forgotten(plan, written[-1].line, now):
         return _set_aside(store, layout, image, f"it has {len(written)} history lines but had no row: another program removed it", now)
-    adoption = _adoption(store, layout, plan, key, image, content, now)
-    if later is not None:
-        later.append(adoption)
-        return "adopted"
-    return "adopted" if carry_out(store, [adoption]) else "known"
+    return _adoption(store, layout, plan, key, image, content, now)
 
 
 def _forgotten(plan: Plan, last: Line, now: int) -> bool:
@@ -118,11 +104,10 @@ def _adoption(store: AwsStore, layout: Layout, plan: Plan, key: str, image: Imag
 def adoption_update(store: AwsStore, layout: Layout, first: Change, content: Any, image: Image, omit: Sequence[str] = ()) -> Update:
     """The write that adopts a row: sets only our own attributes, and only if they are still absent and its input is unchanged."""
     update = Update(layout, first.after.key)
-    for name, value in put_of(first, content, layout, store.values, token="").items():
-        if name not in (*layout.key, "input", "createToken", *omit):
-            update.set(name, value)
+    row = put_of(first, content, layout, store.values, token="")
+    update.set_all({name: value for name, value in row.items() if name not in (*layout.key, "input", "createToken", *omit)})
     update.equal("version", None)
-    update.equal("input", image.get("input"))
+    update.unchanged(image, "input")
     return update
 
 
@@ -134,12 +119,8 @@ def _restore(store: AwsStore, layout: Layout, key: str, image: Image, old: Image
     noted = change(row, Reason.NOTED, now, row.status, {}, OUTSIDE, note=note)
     update = Update(layout, key)
     restored = _with_line(store, layout, noted, old)
-    for name, value in restored.items():
-        if name not in layout.key:
-            update.set(name, value)
-    for name in image.keys() - restored.keys():
-        if not name.startswith(layout.prefix):
-            update.remove(name)
+    update.set_all({name: value for name, value in restored.items() if name not in layout.key})
+    update.remove(*(name for name in image.keys() - restored.keys() if not name.startswith(layout.prefix)))
     update.equal("version", None)
     return "restored" if update.written(store.requests) else "known"
 
@@ -237,10 +218,8 @@ def adopt_at(store: AwsStore, layout: Layout, plan: Plan, image: Image, now: int
         return Adopted(foreign.key, False, foreign.stage, str(error))
     carried = _carried(plan, layout, foreign, image)
     update = adoption_update(store, layout, first, content, image, omit=("firstQueued", "lastQueued"))
-    for name, value in carried.items():
-        update.set(name, value)
-    for name in ("queue", "lastQueued"):
-        update.equal(name, image.get(name))
+    update.set_all(carried)
+    update.unchanged(image, "queue", "lastQueued")
     if first.after.status is Status.QUEUED and _called_again(store, stage, foreign, layout, image, now):
         update.set("lastQueued", {"S": iso(now)})
         if "firstQueued" not in image:

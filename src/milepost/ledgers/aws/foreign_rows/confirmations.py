@@ -37,8 +37,7 @@ def keep_input(store: AwsStore, layout: Layout, record: StreamRecord) -> None:
         return
     update = Update(layout, layout.key_of(new))
     update.set(name, old["input"])
-    update.equal(name, None)
-    update.equal("version", new["version"])
+    update.unchanged(new, name, "version")
     # If the row has changed, the writer of that change has read the rewritten input.
     if update.written(store.requests):
         new[name] = old["input"]

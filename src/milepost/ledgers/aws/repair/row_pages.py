@@ -17,7 +17,7 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, Reason, Status
 from milepost.ledgers.aws.apply import apply
 from milepost.ledgers.aws.claim.paused_lanes import partition, record_hold
-from milepost.ledgers.aws.foreign_rows.adoption import adopt
+from milepost.ledgers.aws.foreign_rows.adoption import Adoption, adopt, carry_out
 from milepost.ledgers.aws.foreign_rows.confirmations import confirmed_change, has_refused_answer, remove_refused_answer
 from milepost.ledgers.aws.names import FAILED_SHARD, due_shard, ms
 from milepost.ledgers.aws.refused_rows import concerns_one_row, known_in_quarantine, quarantine_copy, why_unreadable
@@ -167,7 +167,10 @@ class RowRepair:
             found.leave("set aside", key, known.reason)
             return found
         try:
-            found.mend(adopt(self._store, self._layout, self._plan, key, image, None, now))
+            adopted = adopt(self._store, self._layout, self._plan, key, image, None, now)
+            if isinstance(adopted, Adoption):
+                adopted = "adopted" if carry_out(self._store, [adopted]) else "known"
+            found.mend(adopted)
         except Exception as error:
             self._quarantine(image, "it cannot be adopted", error, found, now)
         return found
@@ -199,11 +202,8 @@ class RowRepair:
         kinds: list[str] = []
         update = Update(self._layout, row.key)
         misplaced = self._misplaced(one, now)
-        for name, value in misplaced.items():
-            if value is None:
-                update.remove(name)
-            else:
-                update.set(name, value)
+        update.set_all({name: value for name, value in misplaced.items() if value is not None})
+        update.remove(*(name for name, value in misplaced.items() if value is None))
         if misplaced:
             kinds.append("indexed")
         if "ttl" in image:
@@ -213,7 +213,8 @@ class RowRepair:
         if one.has_uncopied:
             update.set("copied", {"N": str(row.version)})
             update.remove("trail")
-        if not update.empty and not self._write(update, one):
+        update.unchanged(image, "version", "head", "status", "queue", "lease", *INDEXED)
+        if not update.empty and not update.written(self._store.requests):
             return []
         return kinds + self._confirm(one, now)
 
@@ -249,11 +250,6 @@ class RowRepair:
             look_at = now if shown is None else ms(shown)
         wanted = attributes(replace(row, look_at=look_at), self._layout)
         return {name: wanted.get(name) for name in INDEXED if wanted.get(name) != image.get(name)}
-
-    def _write(self, update: Update, one: _ScannedRow) -> bool:
-        for name in ("version", "head", "status", "queue", "lease", *INDEXED):
-            update.equal(name, one.image.get(name))
-        return update.written(self._store.requests)
 
     def _quarantine(self, image: Image, what: str, error: Exception, found: Findings, now: int) -> None:
         """Put a row with a fault of its own into quarantine, once. A problem with AWS or the route's version is raised."""

@@ -87,7 +87,7 @@ class Queues:
 
     def url(self, route: str, stage_name: str, own: str | None = None) -> str:
         """The stage's queue; `own` is the queue that the stage itself names."""
-        return own or self._url(self._names.queue(route, stage_name))
+        return own or self.named(self._names.queue(route, stage_name))
 
     def retention_ms(self, url: str) -> int:
         """The queue's message retention."""
@@ -160,7 +160,7 @@ class Queues:
 
     def quarantine(self) -> str:
         """The address of the quarantine queue."""
-        return self._url(self._names.quarantine)
+        return self.named(self._names.quarantine)
 
     def set_aside(self, kind: str, content: Any, reason: str) -> None:
         """Put content that cannot be used into the quarantine queue for operators: {"kind", "reason", "content"}. Content too long for a
@@ -168,7 +168,8 @@ class Queues:
         body = json.dumps({"kind": kind, "reason": reason[:2000], "content": _cut_to_fit(content)}, separators=(",", ":"))
         self._requests.call("sqs", "send_message", QueueUrl=self.quarantine(), MessageBody=body)
 
-    def _url(self, name: str) -> str:
+    def named(self, name: str) -> str:
+        """The address of the queue of this name."""
         if name not in self._urls:
             self._urls[name] = self._requests.call("sqs", "get_queue_url", QueueName=name)["QueueUrl"]
         return self._urls[name]

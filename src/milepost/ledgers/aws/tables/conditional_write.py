@@ -66,8 +66,12 @@ class Update:
         self._parts["SET"].append(f"{self.name(to)} = if_not_exists({self.name(attribute)}, {self.name(to)})")
         self.remove(attribute)
 
-    def remove(self, attribute: str) -> None:
-        self._parts["REMOVE"].append(self.name(attribute))
+    def set_all(self, image: Image) -> None:
+        for attribute, value in image.items():
+            self.set(attribute, value)
+
+    def remove(self, *attributes: str) -> None:
+        self._parts["REMOVE"] += map(self.name, attributes)
 
     def remove_at(self, attribute: str, place: int) -> None:
         """Remove one entry of a list."""
@@ -81,11 +85,8 @@ class Update:
 
     def replace(self, before: Image, after: Image) -> None:
         """Set the attributes that differ and remove those missing in `after`."""
-        for attribute, value in after.items():
-            if before.get(attribute) != value:
-                self.set(attribute, value)
-        for attribute in before.keys() - after.keys():
-            self.remove(attribute)
+        self.set_all({attribute: value for attribute, value in after.items() if before.get(attribute) != value})
+        self.remove(*(before.keys() - after.keys()))
 
     def equal(self, attribute: str, value: dict[str, Any] | None) -> None:
         """Condition: the attribute has this value; None: the row has no such attribute."""
@@ -93,6 +94,11 @@ class Update:
             self._conditions.append(f"attribute_not_exists({self.name(attribute)})")
         else:
             self._conditions.append(f"{self.name(attribute)} = {self.value(value)}")
+
+    def unchanged(self, image: Image, *attributes: str) -> None:
+        """Condition: these attributes are as in the image."""
+        for attribute in attributes:
+            self.equal(attribute, image.get(attribute))
 
     def only_if(self, condition: str) -> None:
         self._conditions.append(condition)
@@ -301,9 +307,8 @@ def _set_content(update: Update, change: Change, layout: Layout, values: Values,
             update.set(f"payload_{put.stage}", payload)
         elif put.kind == "input":
             update.set("input", input_of(put.value, change.after.key, layout, values, place))
-            for name, value in column_values(put.value, layout).items():
-                if name not in OWN:
-                    update.set(name, value)
+            columns = column_values(put.value, layout)
+            update.set_all({name: value for name, value in columns.items() if name not in OWN})
         elif put.kind == "waiting":
             update.remove(WAITING + put.stage)
 
@@ -327,8 +332,7 @@ def _set_queued_times(update: Update, change: Change) -> None:
         if before.stage != after.stage or before.status is Status.PENDING or before.terminal:
             update.set("firstQueued", {"S": iso(after.updated_at)})
     elif before.stage != after.stage and not after.terminal:
-        update.remove("firstQueued")
-        update.remove("lastQueued")
+        update.remove("firstQueued", "lastQueued")
 
 
 def records_offer(change: Change) -> bool:
