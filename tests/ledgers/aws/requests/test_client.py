@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ConnectTimeoutError, EndpointConnectionError
+from tests.ledgers.aws.metered_requests import MeteredRequests
 from tests.standins import REGION
 from urllib3 import HTTPResponse
 
@@ -44,8 +45,8 @@ def clock() -> Time:
 
 
 @pytest.fixture
-def requests(endpoint: str, clock: Time) -> Iterator[Requests]:
-    made = Requests(REGION, endpoint, deadline_s=5.0, width=4, sleep=clock.sleep, chance=lambda: 1.0, clock=lambda: clock.now)
+def requests(endpoint: str, clock: Time) -> Iterator[MeteredRequests]:
+    made = MeteredRequests(REGION, endpoint, deadline_s=5.0, width=4, sleep=clock.sleep, chance=lambda: 1.0, clock=lambda: clock.now)
     made.call(
         "dynamodb",
         "create_table",
@@ -285,8 +286,8 @@ def test_without_boto3_there_is_one_clear_error() -> None:
 import sys
 sys.modules["boto3"] = sys.modules["botocore"] = None
 from milepost.core.errors import ConfigMistake
-from milepost.ledgers.aws import names, queues
-from milepost.ledgers.aws.requests import client
+from milepost.ledgers.aws import names
+from milepost.ledgers.aws.requests import client, queues
 try:
     client.Requests("eu-central-1")
 except ConfigMistake as mistake:
@@ -352,6 +353,17 @@ def test_all_pages(requests: Requests) -> None:
     found = [image["key"]["S"] for image in requests.query("rows", IndexName="due", Limit=10, **condition)]
     assert sorted(found) == [f"k{number:02d}" for number in range(25)]
     assert requests.counts["dynamodb", "query"] == 3
+
+
+def test_units_by_table_and_index(requests: MeteredRequests) -> None:
+    put(requests)
+    assert not requests.units
+    requests.measure = True
+    requests.batch_write("rows", [row("a", dueShard="s"), row("b")])
+    assert requests.units == {("rows", "write"): 2, ("rows/due", "write"): 1}
+    requests.call("dynamodb", "get_item", TableName="rows", Key=row("a"), ConsistentRead=True)
+    put(requests, "c")
+    assert requests.units == {("rows", "write"): 3, ("rows/due", "write"): 1, ("rows", "read"): 1}
 
 
 # Side by side ------------------------------------------------------------------------------------------------------------
