@@ -169,20 +169,12 @@ def _rows(store: AwsStore, layout: Layout, entries: list[Image], number: int) ->
 def _by_partition(store: AwsStore, layout: Layout, query: Query, start: tuple[str, str]) -> Iterator[tuple[Image, Any]]:
     """The rows that share the key's first part: they are in one partition."""
     (first, second), (whole, begin) = layout.key, start
-    condition, names, values = "#first = :first", {"#first": first}, {":first": {"S": whole}}
+    condition, values = "#first = :first", {"first": {"S": whole}}
     if begin:
         condition += " AND begins_with(#second, :begin)"
-        names["#second"] = second
-        values[":begin"] = {"S": begin}
-    found = store.requests.query(
-        layout.table,
-        query.after,
-        KeyConditionExpression=condition,
-        ExpressionAttributeNames=names,
-        ExpressionAttributeValues=values,
-        ConsistentRead=True,
-    )
-    for image in found:
+        values["begin"] = {"S": begin}
+    there = expressions(values, {"first": first, "second": second}, KeyConditionExpression=condition)
+    for image in store.requests.query(layout.table, query.after, **there, ConsistentRead=True):
         yield image, {name: image[name] for name in layout.key}
 
 

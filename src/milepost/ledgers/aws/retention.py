@@ -270,15 +270,14 @@ def _prune_seals(store: AwsStore, asked: PruneCriteria) -> tuple[int, int, bool]
 
 def _page(store: AwsStore, page: Sequence[Image], asked: PruneCriteria) -> tuple[int, int]:
     route = asked.route
-    spent = [
-        image
-        for image in page
-        if "place" in image
-        and image["endedAt"]["S"] < iso(asked.ended_before)
-        and asked.delivered.covers(route, seal_of(image, route).key, int(image["place"]["N"]))
-    ]
-    present = store.images(route, [seal_of(image, route).key for image in spent])
-    spent = [image for image in spent if seal_of(image, route).key not in present]
+    placed = [image for image in page if "place" in image and image["endedAt"]["S"] < iso(asked.ended_before)]
+    delivered: dict[str, Image] = {}
+    for image in placed:
+        key = seal_of(image, route).key
+        if asked.delivered.covers(route, key, int(image["place"]["N"])):
+            delivered[key] = image
+    present = store.images(route, delivered)
+    spent = [image for key, image in delivered.items() if key not in present]
     emptied = store.requests.each([partial(_remove_lines, store, route, image) for image in spent])
     empty = [image for image in page if "place" not in image] + [image for image, done in zip(spent, emptied, strict=True) if done]
     if asked.forget_before is None:

@@ -59,14 +59,12 @@ class MemoryRecord(msgspec.Struct, eq=False):
         self.content = encode(content)
 
 
-class Bucket:
+class Bucket(msgspec.Struct):
     """Token bucket for handler calls: `rate` per second, at most `burst` saved; extra calls may make it negative."""
 
-    __slots__ = ("at", "rate", "tokens")
-
-    def __init__(self, rate: float, now: int) -> None:
-        self.rate, self.at = rate, now
-        self.tokens = self.burst
+    rate: float
+    at: int
+    tokens: float = math.inf
 
     @property
     def burst(self) -> float:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from milepost.core.routes.plan import Plan
 from milepost.ledgers.aws.foreign_rows.adoption import adopt_at
 from milepost.ledgers.aws.refused_rows import quarantine_row
-from milepost.ledgers.aws.repair.row_pages import RowRepair
+from milepost.ledgers.aws.repair.repair import RowRepair
 from milepost.ledgers.aws.requests.queues import Outgoing, SqsMessage
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.stream import note_lost

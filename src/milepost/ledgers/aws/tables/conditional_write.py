@@ -11,7 +11,7 @@ from milepost.core.history import attempt_to_public
 from milepost.core.item import Row
 from milepost.core.status import FAILED, NOTES, Status
 from milepost.ledgers.aws.names import iso
-from milepost.ledgers.aws.requests.client import Requests
+from milepost.ledgers.aws.requests.client import Requests, expressions
 from milepost.ledgers.aws.tables.item_rows import (
     Handle,
     attributes,
@@ -130,8 +130,7 @@ class Update:
 
 def put_new(requests: Requests, layout: Layout, image: Image) -> Image | None:
     """Put a row if its key has none. None: it was put; else the row that exists, empty if it has just left."""
-    names = {"#key": layout.key[0]}
-    absent = {"ConditionExpression": "attribute_not_exists(#key)", "ExpressionAttributeNames": names}
+    absent = expressions(None, {"key": layout.key[0]}, ConditionExpression="attribute_not_exists(#key)")
     return requests.conflict("put_item", TableName=layout.table, Item=image, **absent)
 
 
