@@ -111,7 +111,7 @@ class RowRepair:
         self._seal([one for one in seen if one.row.terminal], found, now)
         self._record_holds([one for one in seen if not one.row.terminal], found)
         jobs = [partial(self._adopt, image, now) for image in others]
-        jobs += [partial(self._repair_row, one, now) for one in seen if self._needs_write(one, now)]
+        jobs += [partial(self._repair_row, one, now) for one in seen]
         for more in self._store.requests.each(jobs):
             found.add(more)
         return found
@@ -192,13 +192,8 @@ class RowRepair:
             self._quarantine(image, "it cannot be adopted", error, found, now)
         return found
 
-    def _needs_write(self, one: _ScannedRow, now: int) -> bool:
-        """Whether this row needs a write of its own."""
-        if one.row.terminal:
-            return bool(one.row.kept or has_refused_answer(one.row) or _is_unfinished(one))
-        return bool(one.has_uncopied or one.row.kept or has_refused_answer(one.row) or "ttl" in one.image or self._misplaced(one, now))
-
     def _repair_row(self, one: _ScannedRow, now: int) -> Findings:
+        """Write what this row alone needs, if it needs anything."""
         found = Findings()
         try:
             for kind in (self._confirm(one, now) or self._repair_ended(one, now)) if one.row.terminal else self._repair_live(one, now):
@@ -216,13 +211,9 @@ class RowRepair:
 
     def _repair_live(self, one: _ScannedRow, now: int) -> list[str]:
         row, image = one.row, one.image
-        kinds: list[str] = []
         update = Update(self._layout, row.key)
-        misplaced = self._misplaced(one, now)
-        update.set_all({name: value for name, value in misplaced.items() if value is not None})
-        update.remove(*(name for name, value in misplaced.items() if value is None))
-        if misplaced:
-            kinds.append("indexed")
+        update.replace({name: image[name] for name in INDEXED if name in image}, self._index_attributes(one, now))
+        kinds = [] if update.empty else ["indexed"]
         if "ttl" in image:
             # It was started again after it had ended; an unfinished row must not leave by TTL.
             update.remove("ttl")
@@ -251,11 +242,11 @@ class RowRepair:
         noted = change.line is None or change.line.reason in (Reason.NOTED, Reason.NOT_YET)
         return ["noted" if noted else "confirmed"]
 
-    def _misplaced(self, one: _ScannedRow, now: int) -> dict[str, dict[str, str] | None]:
-        """Index attributes to set, or to remove (None), so that the row is found when it is due."""
+    def _index_attributes(self, one: _ScannedRow, now: int) -> Image:
+        """The index attributes by which the row is found when it is due."""
         row, image = one.row, one.image
         if _is_held(one):
-            return {}
+            return {name: image[name] for name in INDEXED if name in image}
         look_at = row.look_at
         place = index_place(row, self._layout)
         found = "dueAt" in image and place is not None and image.get("dueShard") == {"S": place[0]}
@@ -266,7 +257,7 @@ class RowRepair:
             shown = image.get(KNOWN_UNTIL.get(row.status, ""), {}).get("S")
             look_at = now if shown is None else ms(shown)
         wanted = attributes(replace(row, look_at=look_at), self._layout)
-        return {name: wanted.get(name) for name in INDEXED if wanted.get(name) != image.get(name)}
+        return {name: wanted[name] for name in INDEXED if name in wanted}
 
     def _quarantine(self, image: Image, what: str, error: Exception, found: Findings, now: int) -> None:
         """Put a row with a fault of its own into quarantine, once. A problem with AWS or the route's version is raised."""
