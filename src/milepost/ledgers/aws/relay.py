@@ -15,7 +15,6 @@ from msgspec import Struct
 from milepost.core.change import Change
 from milepost.core.decide import NOTHING
 from milepost.core.due import has_new_look, offered
-from milepost.core.errors import RouteChanged
 from milepost.core.item import Content, Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
@@ -96,8 +95,7 @@ class StreamRelay:
         record into quarantine with its images and the reason; the other records are not affected.
         """
         for route in {record.route for record in records} & self._plans.keys():
-            if self._store.outdated(route, self._plans[route].version, now) or self._store.takes_effect_at(route, now) is not None:
-                raise RouteChanged(f"route {route!r} was just changed or is newer in the ledger; this process stands by")
+            self._store.check_current(self._plans[route], now)
         seen = self._by_item(records)
         self._add_missed_lines(seen)
         entries = [entry for one in seen.values() for entry in one.entries]

@@ -9,7 +9,7 @@ from functools import partial
 from msgspec import Struct
 
 from milepost.core.admission.controls import Limit
-from milepost.core.errors import LedgerMissing, LedgerReadOnly
+from milepost.core.errors import LedgerMissing, LedgerReadOnly, RouteChanged
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.core.status import Status
@@ -140,6 +140,11 @@ class AwsStore:
     def outdated(self, route: str, version: int, now: int) -> bool:
         held = self.documents(ROUTE, now).get(route)
         return held is not None and held.value["version"] != version
+
+    def check_current(self, plan: Plan, now: int) -> None:
+        """Raise RouteChanged if the ledger has, or has announced, another version of the route."""
+        if self.outdated(plan.name, plan.version, now) or self.takes_effect_at(plan.name, now) is not None:
+            raise RouteChanged(f"route {plan.name!r} was just changed or is newer in the ledger; this process stands by")
 
     def takes_effect_at(self, route: str, now: int) -> int | None:
         """When an announced version of the route takes effect; None: it is in effect. It is announced before, so that every process has

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct, convert, field, to_builtins
 from msgspec.structs import replace
 
-from milepost.core.errors import LedgerDamaged, RouteChanged
+from milepost.core.errors import LedgerDamaged
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, Reason, Status
@@ -357,8 +357,7 @@ class Repair:
         Raises LedgerError for a problem with AWS: the next step processes the page again. Raises RouteChanged when the ledger has a
         newer version of the route: a newer process must continue.
         """
-        if self._store.outdated(self._route, self._plan.version, now) or self._store.takes_effect_at(self._route, now) is not None:
-            raise RouteChanged(f"route {self._route!r} was just changed or is newer in the ledger; this process stands by")
+        self._store.check_current(self._plan, now)
         run = self._hold(now)
         if run is None:
             return Progress(now, next_at=now + LEASE_MS, standing_by="another process is repairing it")
