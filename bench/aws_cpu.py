@@ -25,8 +25,8 @@ from milepost.engine.work.worker import Worker
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.retention.row_end import finish
-from milepost.ledgers.aws.stream.records import Stream, StreamRecord
+from milepost.ledgers.aws.retention import finish
+from milepost.ledgers.aws.stream import Stream, StreamRecord
 from milepost.runners.clock import SystemChance, SystemClock
 from milepost.runners.threads import ThreadRunner
 from milepost.testing.clock import VirtualClock

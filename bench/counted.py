@@ -21,8 +21,8 @@ from milepost.ledgers.aws.cost.model import Need
 from milepost.ledgers.aws.cost.prices import dollars, prices_in
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import StreamRelay
-from milepost.ledgers.aws.retention.row_end import finish
-from milepost.ledgers.aws.stream.records import Stream, StreamRecord
+from milepost.ledgers.aws.retention import finish
+from milepost.ledgers.aws.stream import Stream, StreamRecord
 from milepost.runners.threads import ThreadRunner
 from milepost.subscribers.topic import Topic
 from milepost.testing.aws_model import AwsModel

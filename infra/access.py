@@ -17,12 +17,12 @@ from infra.parts import Parts, Place
 from infra.settings import object_place, queue_arn
 from milepost.ledgers.aws.claim.admission import BUCKET
 from milepost.ledgers.aws.claim.paused_lanes import HOLDING
-from milepost.ledgers.aws.journal.journal import JOURNAL
 from milepost.ledgers.aws.refused_rows import QUARANTINED
 from milepost.ledgers.aws.repair.repair import REPAIR
 from milepost.ledgers.aws.store import LAYOUT
-from milepost.ledgers.aws.stream.shards import GAP, POLLER, SHARD
+from milepost.ledgers.aws.stream import GAP, POLLER, SHARD
 from milepost.ledgers.aws.tables.counters import COUNT, COUNTED, GROUP
+from milepost.ledgers.aws.tables.journal import JOURNAL
 from milepost.ports import documents as kinds
 
 # If one action allows no more than another, both are granted: the choice between them is a matter of speed.

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from milepost.blobs.folder import FolderBlobs
 from milepost.blobs.memory import MemoryBlobs
-from milepost.blobs.nowhere import NoBlobs
-from milepost.blobs.places import open_blobs
+from milepost.blobs.places import NoBlobs, open_blobs
 from milepost.core.errors import ConfigMistake, LedgerMissing
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
@@ -43,7 +42,7 @@ def open_ledger(url: str, *, make: bool = True) -> tuple[Ledger, Blobs]:
         return MemoryLedger(), MemoryBlobs()
     if scheme == "dynamodb":
         from milepost.ledgers.aws.ledger import AwsLedger, parse
-        from milepost.ledgers.aws.requests.deadline import CALL
+        from milepost.ledgers.aws.requests.client import CALL
 
         address = parse(url)
         place = address.blobs or os.environ.get("MILEPOST_BLOBS") or (f"{address.prefix}-blobs" if address.endpoint else None)

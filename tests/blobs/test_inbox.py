@@ -10,7 +10,7 @@ import pytest
 
 from milepost.blobs import Inbox, open_inbox
 from milepost.blobs.inbox import FolderInbox
-from milepost.blobs.s3_inbox import S3Inbox
+from milepost.blobs.s3 import S3Inbox
 from milepost.testing.aws_model import AwsModel
 
 Deliver = Callable[[str, bytes], None]

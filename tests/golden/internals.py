@@ -33,14 +33,14 @@ from milepost.evidence.heads import head_of
 from milepost.evidence.merkle import leaf, root
 from milepost.evidence.record import blob_name
 from milepost.http.server.assembly import HttpServer
-from milepost.ledgers.aws.journal.journal import JournalEntry
 from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.offers import message_body, message_for
-from milepost.ledgers.aws.row_duties import seal_for
+from milepost.ledgers.aws.retention import seal_for, write_seals
 from milepost.ledgers.aws.store import AwsStore, StoreSettings
 from milepost.ledgers.aws.tables.conditional_write import put_of, update_of
 from milepost.ledgers.aws.tables.create import make_common, make_route
 from milepost.ledgers.aws.tables.item_rows import attributes
+from milepost.ledgers.aws.tables.journal import JournalEntry
 from milepost.ledgers.aws.tables.values import Values
 from milepost.net import webhook_headers
 from milepost.ports import documents
@@ -255,6 +255,9 @@ class SentRequests:
         self.call("dynamodb", operation, **params)
         return True
 
+    def conflict(self, operation: str, /, **params: Any) -> None:
+        self.call("dynamodb", operation, **params, ReturnValuesOnConditionCheckFailure="ALL_OLD")
+
     def attempt(self, patience: Any, service: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
         self.call(service, operation, **params)
         return {"Successful": [{"Id": entry["Id"]} for entry in params["Entries"]]}
@@ -380,7 +383,7 @@ class AwsGolden:
     def seals(self) -> list[Any]:
         full = replace(_full(), status=mp.Status.COMPLETED)
         bare = seal_for(self.store, replace(full, life=0, list_id=None, content_digest=None), 12)
-        self.store.write_seals([seal_for(self.store, full, 12), replace(bare, place=None)], NOW)
+        write_seals(self.store, [seal_for(self.store, full, 12), replace(bare, place=None)], NOW)
         return self.requests.taken()
 
     def counters(self) -> list[Any]:

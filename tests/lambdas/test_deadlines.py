@@ -14,8 +14,7 @@ from tests.standins import REGION
 
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, RouteChanged
 from milepost.lambdas import relay, start, worker
-from milepost.ledgers.aws.requests.client import SHORT, USUAL, Requests
-from milepost.ledgers.aws.requests.deadline import CALL, Deadline
+from milepost.ledgers.aws.requests.client import CALL, SHORT, USUAL, Deadline, Requests
 
 
 class Time:

@@ -15,7 +15,7 @@ from tests.lambdas.event_source_mapping import Context
 
 from milepost.core.errors import MilepostError
 from milepost.engine.views.items import lists as records
-from milepost.lambdas import lists, objects
+from milepost.lambdas import lists
 from milepost.testing.aws_model import Faults
 
 Put = Callable[..., dict[str, Any]]
@@ -119,7 +119,7 @@ def test_folders_and_empty_and_removed_lists(one: Deployment, bucket: Bucket) ->
 
 
 def test_a_long_list_is_read_part_by_part(one: Deployment, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "PART", 1000)
+    monkeypatch.setattr(lists, "PART", 1000)
     body = b"".join(b"part-%05d\n" % n for n in range(500))
     lists.handler(bucket.put("lists/parcels/long.txt", body), Context())
     assert bucket.report("reports/parcels/long.txt.json")["counts"]["new"] == 500
@@ -129,12 +129,12 @@ def test_a_long_list_is_read_part_by_part(one: Deployment, bucket: Bucket, monke
 def test_a_list_that_is_replaced_while_it_is_read_is_left_to_its_successor(
     one: Deployment, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "PART", 1000)
+    monkeypatch.setattr(lists, "PART", 1000)
     event = bucket.put("lists/parcels/long.txt", b"".join(b"part-%05d\n" % n for n in range(500)))
-    source = objects.Object(one.store.requests, bucket.name, "lists/parcels/long.txt")
+    source = lists.Object(one.store.requests, bucket.name, "lists/parcels/long.txt")
     assert source.read(100)
     bucket.put("lists/parcels/long.txt", b"a\n" * 2000)
-    with pytest.raises(objects.ObjectGone, match="replaced"):
+    with pytest.raises(lists.ObjectGone, match="replaced"):
         while source.read(10_000):
             pass
     assert len(event["Records"]) == 1

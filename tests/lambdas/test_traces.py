@@ -17,7 +17,7 @@ from tests.lambdas.deployment import Deploy, Deployment, deployments
 from tests.lambdas.event_source_mapping import QueueMapping, StreamMapping, sqs_event
 from tests.standins import REGION
 
-from milepost.lambdas.traces import MOST, is_sampled
+from milepost.lambdas.start import MOST, is_sampled
 
 pytestmark = pytest.mark.wire
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from milepost.blobs.folder import FolderBlobs
 from milepost.blobs.inbox import FolderInbox, Inbox
-from milepost.blobs.nowhere import NoBlobs
-from milepost.core.errors import UsageError
+from milepost.core.errors import ConfigMistake, UsageError
 from milepost.ports.blobs import Blobs
 
 
@@ -31,9 +30,25 @@ def open_inbox(place: str) -> Inbox:
     """The inbox at this place: s3://BUCKET/PREFIX or a folder. boto3 uses its own configuration."""
     if not place.startswith("s3://"):
         return FolderInbox(place)
-    from milepost.blobs.s3_inbox import S3Inbox
+    from milepost.blobs.s3 import S3Inbox
 
     bucket, _, prefix = place.removeprefix("s3://").partition("/")
     if not bucket:
         raise UsageError(f"{place!r} names no bucket; write s3://BUCKET/PREFIX")
     return S3Inbox(bucket, prefix)
+
+
+class NoBlobs:
+    """Refuses to write a blob; `advice` names the setting to make."""
+
+    def __init__(self, advice: str) -> None:
+        self.advice = advice
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+        raise ConfigMistake(f"a value is too large for its row, and no blob store is configured: {self.advice}")
+
+    def read(self, name: str) -> Iterator[bytes]:
+        raise FileNotFoundError(f"{name}: {self.advice}")
+
+    def remove(self, name: str) -> None:
+        """No-op: there are no blobs."""

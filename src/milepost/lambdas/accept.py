@@ -18,14 +18,13 @@ from milepost.http.protocol.endpoint import Endpoint
 from milepost.http.server.application import make_app
 from milepost.http.server.applications import application_endpoints
 from milepost.http.state.state import ServerState
-from milepost.lambdas.start import LambdaContext, Opened, logged, opened
-from milepost.lambdas.traces import traced
+from milepost.lambdas.start import LambdaContext, Opened, called, opened
 from milepost.net.background import new_event_loop
 
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Answer a request in API Gateway's format 2.0, in the same format. Items are durable in the ledger before the answer."""
-    with logged(context), traced(context):
+    with called(context):
         ready = opened()
         answer = ready.part(AcceptContainer).answer(event)
         ready.beat(context, "accept")

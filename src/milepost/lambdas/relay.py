@@ -8,13 +8,10 @@ from contextlib import suppress
 from typing import Any
 
 from milepost.core.errors import LedgerError, RouteChanged
-from milepost.core.item import Row
-from milepost.lambdas.events import deliver
-from milepost.lambdas.start import LambdaContext, Opened, forget, log, logged, opened
-from milepost.lambdas.traces import Trace, traced
+from milepost.lambdas.start import LambdaContext, Opened, Trace, called, deliver, forget, log, opened
 from milepost.ledgers.aws.relay import StreamRelay
-from milepost.ledgers.aws.retention.row_end import finish
-from milepost.ledgers.aws.stream.records import StreamRecord, from_event
+from milepost.ledgers.aws.retention import finish
+from milepost.ledgers.aws.stream import from_event
 
 RESERVE_MS = 30_000
 """Time reserved for the work after delivery; in a short run, half."""
@@ -25,22 +22,21 @@ STAND_BY_S, LOOK_AGAIN_S = 120.0, 5.0
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Handle an event of one table's stream. After a problem with AWS or a route change the stream delivers the whole batch again."""
     until = time.monotonic() + min(STAND_BY_S, context.get_remaining_time_in_millis() / 2000)
-    with logged(context), traced(context) as trace:
+    with called(context) as trace:
         try:
-            records, ended = _handle_in_time(event, context, trace, until)
+            done = _handle_in_time(event, context, trace, until)
         except RouteChanged as error:
             log.warning("the stream delivers the whole batch again: %s", error)
         except LedgerError as error:
             log.error("the stream delivers the whole batch again: %s", error)
         else:
-            done = {"records": len(records), "ended": len(ended)}
             log.info("relayed", extra=done)
             trace.note(done=done)
             return {"batchItemFailures": []}
         return {"batchItemFailures": [{"itemIdentifier": event["Records"][0]["dynamodb"]["SequenceNumber"]}]}
 
 
-def _handle_in_time(event: Mapping[str, Any], call: LambdaContext, trace: Trace, until: float) -> tuple[list[StreamRecord], list[Row]]:
+def _handle_in_time(event: Mapping[str, Any], call: LambdaContext, trace: Trace, until: float) -> dict[str, int]:
     """Handle the batch. While a changed route is only announced, or newer than in this container, wait: a stream repeats a batch at once
     and only a limited number of times, and then gives it up."""
     while True:
@@ -54,7 +50,8 @@ def _handle_in_time(event: Mapping[str, Any], call: LambdaContext, trace: Trace,
             time.sleep(LOOK_AGAIN_S)
 
 
-def _handle(event: Mapping[str, Any], call: LambdaContext, trace: Trace) -> tuple[list[StreamRecord], list[Row]]:
+def _handle(event: Mapping[str, Any], call: LambdaContext, trace: Trace) -> dict[str, int]:
+    """Handle the batch; returns the numbers of records and of ended items."""
     ready = opened()
     relay = ready.part(_stream_relay)
     tables = {ready.store.names.rows(route): route for route in ready.ctx.plans}
@@ -68,7 +65,7 @@ def _handle(event: Mapping[str, Any], call: LambdaContext, trace: Trace) -> tupl
     deliver(ready, call, reserve)
     with suppress(LedgerError):
         ready.beat(call, "stream", *(relay.name for relay in ready.event_relays))
-    return records, ended
+    return {"records": len(records), "ended": len(ended)}
 
 
 def _stream_relay(ready: Opened) -> StreamRelay:

@@ -8,18 +8,19 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 from msgspec.structs import asdict
 
 from milepost.core.errors import LedgerError, RouteChanged
+from milepost.core.routes.plan import Plan
+from milepost.core.status import LIVE
 from milepost.engine.heads.daily import HeadKeeper
 from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.resend import Resender
-from milepost.lambdas.events import deliver
-from milepost.lambdas.metrics import report_run, report_stages
-from milepost.lambdas.start import LambdaContext, Opened, forget, log, logged, opened
-from milepost.lambdas.traces import traced
+from milepost.lambdas.start import LambdaContext, Opened, called, deliver, forget, log, opened
 from milepost.ledgers.aws.claim.paused_lanes import resume
 from milepost.ledgers.aws.repair.repair import Repair
+from milepost.ports.feed import Count
 
 RESERVE_MS = 30_000
 """Time reserved for the end of a run; in a short one, a quarter."""
@@ -30,6 +31,8 @@ SUMS = 6
 """Steps of the daily head in one run: a hundred thousand lines. The rest is left to later runs."""
 LONGEST_PAUSE_MS = 5_000
 """A repair whose next step is later than this is left to another run."""
+NAMESPACE = "Milepost"
+HOUR_MS = 3_600_000
 
 
 class ResenderParts:
@@ -46,7 +49,7 @@ class ResenderParts:
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Every minute: {}. Once a day, or by hand: {"repair": true}. An error in one step stops no other; the first one is raised at the
     end, and the run does not count as successful."""
-    with logged(context), traced(context) as trace:
+    with called(context) as trace:
         trace.annotate(repair=bool(event.get("repair")))
         ready = opened()
         done: dict[str, Any] = {}
@@ -147,3 +150,28 @@ def _repair(repair: Repair, ready: Opened, left: Callable[[], int], begin: bool)
         if progress.done or progress.standing_by or pause > min(LONGEST_PAUSE_MS, left()) or left() <= 0:
             return progress
         time.sleep(max(0, pause) / 1000)
+
+
+# CloudWatch metrics in the function's log -----------------------------------------------------------------------------
+def report_stages(prefix: str, plan: Plan, counts: list[Count], missing: Mapping[str, int], now: int) -> None:
+    """Report, by stage, its items, the least possible age of the oldest, and the number of items without a message in their queue
+    (`missing`). Counters know only the hour, so an alarm on the age may be an hour late but is never false."""
+    for stage in plan.stages:
+        live = [count for count in counts if count.stage == stage.name and count.status in LIVE and count.n > 0]
+        ages = [now - min(now, (count.hour + 1) * HOUR_MS) for count in live]
+        metrics = EphemeralMetrics(namespace=NAMESPACE)
+        for name, value in (("Prefix", prefix), ("Route", plan.name), ("Stage", stage.name)):
+            metrics.add_dimension(name, value)
+        metrics.add_metric("Items", MetricUnit.Count, sum(count.n for count in live))
+        metrics.add_metric("OldestAge", MetricUnit.Seconds, max(ages, default=0) // 1000)
+        if not stage.external:
+            metrics.add_metric("MissingCalls", MetricUnit.Count, missing.get(stage.name, 0))
+        metrics.flush_metrics()
+
+
+def report_run(prefix: str) -> None:
+    """Report a complete run of the resender."""
+    metrics = EphemeralMetrics(namespace=NAMESPACE)
+    metrics.add_dimension("Prefix", prefix)
+    metrics.add_metric("ResenderRun", MetricUnit.Count, 1)
+    metrics.flush_metrics()

@@ -7,14 +7,13 @@ from typing import Any
 
 from milepost.application.installation import services
 from milepost.core.errors import MilepostError
-from milepost.lambdas.start import LambdaContext, log, logged, opened
-from milepost.lambdas.traces import traced
+from milepost.lambdas.start import LambdaContext, called, log, opened
 
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Run all services for {}, one of them for {"service": "APPLICATION-NAME"}. A failing service stops no other; the call then fails
     at the end, which triggers the function's error alarm."""
-    with logged(context), traced(context):
+    with called(context):
         ready = opened()
         wanted = event.get("service")
         found = [one for one in services(ready.ctx, ready.applications, per_process=False) if wanted in (None, one.name)]

@@ -1,4 +1,4 @@
-"""Start of a container: opens the ledger once, from the environment, for all calls of the container."""
+"""Start of a container, which opens the ledger once, from the environment, for all its calls; and what the functions' calls share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 from aws_lambda_powertools import Logger
-from msgspec.structs import replace
 
 from milepost.application.declaration import ConfiguredApplication
 from milepost.application.installation import install
@@ -21,9 +20,8 @@ from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.follow_ups import follow_ups
 from milepost.ledgers.aws.ledger import AwsLedger, parse
 from milepost.ledgers.aws.names import ResourceNames
-from milepost.ledgers.aws.queues.messages import Queues, SqsMessage
-from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.requests.deadline import CALL
+from milepost.ledgers.aws.requests.client import CALL, Requests
+from milepost.ledgers.aws.requests.queues import Queues, SqsMessage
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ports.documents import PROCESS, Process
 from milepost.ports.subscriber import Subscriber
@@ -36,6 +34,9 @@ BEAT_MS = 20_000
 
 MARGIN_S = 1.0
 """Time reserved for a function's answer after its last request to AWS; in a short call, a tenth."""
+
+MOST = 20
+"""Maximum items named per call: a segment must fit into one datagram."""
 
 log = Logger(service="milepost")
 """The parent of all loggers in this package: their lines are structured too."""
@@ -139,27 +140,80 @@ def hide(event: Mapping[str, Any], seconds: int) -> None:
     requests = Requests(address.region, address.endpoint)
     try:
         queues = Queues(requests, ResourceNames(address.prefix))
-        by_name: dict[str, list[SqsMessage]] = {}
+        messages = []
         for record in event["Records"]:
-            name = record["eventSourceARN"].rpartition(":")[2]
-            by_name.setdefault(name, []).append(SqsMessage("", record["receiptHandle"], {}, 1, record["messageId"], lent=True))
-        for name, messages in by_name.items():
-            url = requests.call("sqs", "get_queue_url", QueueName=name)["QueueUrl"]
-            queues.extend([replace(message, url=url) for message in messages], seconds)
+            url = queues.named(record["eventSourceARN"].rpartition(":")[2])
+            messages.append(SqsMessage(url, record["receiptHandle"], {}, 1, record["messageId"], lent=True))
+        queues.extend(messages, seconds)
     finally:
         requests.close()
 
 
+def _required(name: str) -> str:
+    value = os.environ.get(name)
+    if not value:
+        raise ConfigMistake(f"{name} is not set; the stack sets it (see infra/README.md)")
+    return value
+
+
+# Calls ----------------------------------------------------------------------------------------------------------------
+class Trace:
+    """X-Ray trace of one sampled call: route, stage and result; does nothing without a `segment`.
+
+    Most calls are not sampled (only the first in each second, and one in twenty of the others), so the first sampled one loads the SDK.
+    Requests to AWS are not traced one by one: a call makes hundreds, from several threads, and their totals are in the log.
+    """
+
+    def __init__(self, segment: Any = None) -> None:
+        self._segment = segment
+
+    def annotate(self, **values: str | int | bool) -> None:
+        """Add indexed values for searching traces, with few different values: names of routes, stages, functions."""
+        if self._segment is not None:
+            for name, value in values.items():
+                self._segment.put_annotation(name, value)
+
+    def note(self, **values: Any) -> None:
+        """Add values that are not indexed."""
+        if self._segment is not None:
+            for name, value in values.items():
+                self._segment.put_metadata(name, value, "milepost")
+
+    def items(self, correlation_ids: Sequence[str]) -> None:
+        if correlation_ids:
+            self.note(correlation_ids=list(correlation_ids[:MOST]))
+
+
+def is_sampled(header: str) -> bool:
+    """Whether a call is sampled. `header` is Lambda's trace header: Root=…;Parent=…;Sampled=1."""
+    return "Sampled=1" in header.split(";")
+
+
 @contextmanager
-def logged(call: LambdaContext) -> Iterator[None]:
-    """Add the call to every log line, and limit requests to AWS to its remaining time. After a route change, the next call opens the
-    ledger again."""
+def _traced(call: LambdaContext) -> Iterator[Trace]:
+    """A segment for the duration of the call, under the one that Lambda makes itself. It is sent as a datagram: a call is never slower
+    and never fails because its trace cannot be sent."""
+    if not is_sampled(os.environ.get("_X_AMZN_TRACE_ID", "")):
+        yield Trace()
+        return
+    from aws_lambda_powertools import Tracer
+
+    with Tracer(service="milepost", auto_patch=False).provider.in_subsegment("milepost") as segment:
+        trace = Trace(segment)
+        trace.annotate(function=call.function_name)
+        yield trace
+
+
+@contextmanager
+def called(call: LambdaContext) -> Iterator[Trace]:
+    """One call of a function: name it in every log line, trace it, and limit requests to AWS to its remaining time. After a route change,
+    the next call opens the ledger again."""
     log.append_keys(function_name=call.function_name)
     log.set_correlation_id(call.aws_request_id)
     left_s = call.get_remaining_time_in_millis() / 1000
     try:
-        with CALL.within(left_s - min(MARGIN_S, left_s / 10)):
-            yield
+        with CALL.within(left_s - min(MARGIN_S, left_s / 10)), _traced(call) as trace:
+            yield trace
     except RouteChanged:
         forget()
         raise
@@ -168,8 +222,24 @@ def logged(call: LambdaContext) -> Iterator[None]:
         raise
 
 
-def _required(name: str) -> str:
-    value = os.environ.get(name)
-    if not value:
-        raise ConfigMistake(f"{name} is not set; the stack sets it (see infra/README.md)")
-    return value
+# Delivery of events to the functions' subscribers ---------------------------------------------------------------------
+def deliver(ready: Opened, call: LambdaContext, reserve_ms: int) -> str | None:
+    """Deliver, as the relay function does as lines come, and the resender function later: to the topic, then to subscribers that make follow-up items, page by page while time is left. None: nothing is left to
+    deliver; else why something may be."""
+    waits = [f"{relay.name}: {reason}" for relay in ready.event_relays if (reason := _deliver(relay, call, reserve_ms)) is not None]
+    return "; ".join(waits) or None
+
+
+def _deliver(relay: EventRelay, call: LambdaContext, reserve_ms: int) -> str | None:
+    """Deliver to one subscriber. It is no error if it accepts nothing, or if another function delivers to it: the rest follows later."""
+    while call.get_remaining_time_in_millis() > reserve_ms:
+        try:
+            summary = relay.run_once()
+        except LedgerError as error:
+            log.error("cannot deliver events to %s: %s", relay.name, error)
+            return str(error)
+        if summary.standing_by is not None:
+            return summary.standing_by
+        if not summary.waiting:
+            return None
+    return "the function call has timed out"

@@ -25,7 +25,7 @@ from milepost.applications.deposits.runs.waits import partner_waits
 from milepost.applications.deposits.standins.crossref import CrossrefStandIn
 from milepost.applications.deposits.standins.publisher import PublisherStandIn
 from milepost.blobs.s3 import S3Blobs
-from milepost.ledgers.aws.requests import errors as ledger_errors
+from milepost.ledgers.aws.requests import client
 from milepost.testing.aws_model import AwsModel, Faults
 
 DOIS = [f"10.1002/fault.{number}" for number in range(8)]
@@ -41,8 +41,8 @@ def refusal(code: str, status: int = 403, message: str = "a fault, put in by a t
 
 
 def test_the_codes_of_the_ledger_on_aws_are_in_the_table() -> None:
-    assert CURES.keys() >= ledger_errors._DENIED | ledger_errors._BAD_CREDENTIALS
-    assert ledger_errors.TEMPORARY.isdisjoint(code for code in CURES if isinstance(code, str))
+    assert CURES.keys() >= client._DENIED | client._BAD_CREDENTIALS
+    assert client.TEMPORARY.isdisjoint(code for code in CURES if isinstance(code, str))
 
 
 def test_an_error_that_people_put_right_says_what_to_do() -> None:

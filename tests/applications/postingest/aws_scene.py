@@ -28,9 +28,9 @@ from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.names import ms
 from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.retention.row_end import finish
+from milepost.ledgers.aws.retention import finish
 from milepost.ledgers.aws.store import StoreSettings
-from milepost.ledgers.aws.stream.records import Stream, StreamRecord
+from milepost.ledgers.aws.stream import Stream, StreamRecord
 from milepost.ports.blobs import Blobs
 from milepost.testing.clock import SeededChance
 

@@ -17,9 +17,9 @@ from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.requests.client import Requests, RowRefused
-from milepost.ledgers.aws.retention.row_end import finish
+from milepost.ledgers.aws.retention import finish
 from milepost.ledgers.aws.store import AwsStore, StoreSettings
-from milepost.ledgers.aws.stream.records import Stream
+from milepost.ledgers.aws.stream import Stream
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ports.items import ClaimRequest, ClaimResult
 from milepost.testing.clock import SeededChance

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tests.ledgers.aws.metered_requests import MeteredRequests
 from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.ledgers.aws.names import ResourceNames
-from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.tables.values import Values
 from milepost.testing.aws_model import Faults
 
@@ -20,7 +20,7 @@ class Died(Exception):
     """The process is gone: nothing after this call is done."""
 
 
-class Process(Requests):
+class Process(MeteredRequests):
     """One process's requests. `at(operation, act)`: the act is done just before the next such call, and may raise `Died`."""
 
     def __init__(self, endpoint: str) -> None:

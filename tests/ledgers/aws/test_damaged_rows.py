@@ -14,7 +14,7 @@ from milepost.core.status import FAILED, LIVE, TERMINAL
 from milepost.engine.context import Context
 from milepost.engine.work.settle import settle
 from milepost.ledgers.aws.claim.paused_lanes import hold, resume
-from milepost.ledgers.aws.store import SEALED_FOR_MS
+from milepost.ledgers.aws.retention import SEALED_FOR_MS
 from milepost.ports.items import Query
 from milepost.ports.retention import DeliveredLines, PruneCriteria
 from milepost.ports.runner import JobResult

@@ -18,7 +18,7 @@ from milepost.core.status import Status
 from milepost.ledgers.aws.intake import LOOKED_UP_S
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.store import Sealing
+from milepost.ledgers.aws.retention import Sealing, write_seals
 from milepost.ports.items import KnownKey, NewItem
 
 NOW = 1_794_770_000_000
@@ -93,7 +93,7 @@ def test_seals_are_looked_for_once_unless_that_was_long_ago(ledger: SynchronousL
     counts = ledger.store.requests.counts
     assert ledger.peek("assets", ["a"]) == [None]
     watch.at += LOOKED_UP_S + 1
-    ledger.store.write_seals([Sealing("assets", seal)], NOW)
+    write_seals(ledger.store, [Sealing("assets", seal)], NOW)
     (known,) = ledger.ledger.add(plan, [new_item(plan)], NOW)
     assert known is not None
     assert known.sealed

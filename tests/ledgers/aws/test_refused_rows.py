@@ -13,8 +13,8 @@ from milepost.core.outcome import Done, NotYet, Retry
 from milepost.core.status import Reason, Status
 from milepost.engine.context import Context
 from milepost.engine.work.settle import settle
-from milepost.ledgers.aws.journal.journal import BLOCK, LARGEST_BLOCK, encode_refs, portions
 from milepost.ledgers.aws.tables.conditional_write import LONG_TRAIL, LONG_TRAIL_BYTES, Update
+from milepost.ledgers.aws.tables.journal import BLOCK, LARGEST_BLOCK, encode_refs, portions
 from milepost.ports.runner import JobResult
 from milepost.testing.clock import SeededChance
 from milepost.testing.contract.world import World

@@ -13,10 +13,10 @@ from milepost.core.item import Content, Item, Row
 from milepost.core.status import Status
 from milepost.ledgers.aws.breakers import update_breakers
 from milepost.ledgers.aws.names import iso
-from milepost.ledgers.aws.offers import message_for, stage_of
-from milepost.ledgers.aws.queues.messages import Outgoing, SqsMessage
+from milepost.ledgers.aws.offers import message_for
 from milepost.ledgers.aws.refused_rows import UNREADABLE, UNWRITABLE, concerns_one_row, readable, why_unreadable
-from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
+from milepost.ledgers.aws.requests.client import RowRefused
+from milepost.ledgers.aws.requests.queues import Outgoing, SqsMessage
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update, records_offer, update_of, was_written_before
 from milepost.ledgers.aws.tables.item_rows import content_of, is_ours
@@ -71,27 +71,26 @@ def _write(store: AwsStore, change: Change, copied: int | None) -> Conflict | Re
     layout = store.layout(change.before.route)
     assert layout is not None, "checked by apply"
     try:
-        store.requests.call("dynamodb", "update_item", **update_of(change, layout, store.values, copied).params())
-    except ConditionFailed as failed:
-        image = failed.image
-        if image is None:
-            return Conflict(None)
-        if not is_ours(image):
-            return Conflict(change.before)
-        try:
-            ours = was_written_before(change, image, store.values)
-            if ours is None:
-                ours = _in_history(store, change)
-        except UNREADABLE:
-            ours = False  # unknown; the quarantine entry of the row has the reason
-        return None if ours else Conflict(readable(store, layout, image))
+        image = store.requests.conflict("update_item", **update_of(change, layout, store.values, copied).params())
     except LedgerMissing:
         return Conflict(None)
     except RowRefused as refused:
         return Refused(str(refused), change.before.key)
     except UNWRITABLE as error:
         return Refused(f"{type(error).__name__}: {error}", change.before.key)
-    return None
+    if image is None:
+        return None
+    if not image:
+        return Conflict(None)
+    if not is_ours(image):
+        return Conflict(change.before)
+    try:
+        ours = was_written_before(change, image, store.values)
+        if ours is None:
+            ours = _in_history(store, change)
+    except UNREADABLE:
+        ours = False  # unknown; the quarantine entry of the row has the reason
+    return None if ours else Conflict(readable(store, layout, image))
 
 
 def extend(store: AwsStore, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
@@ -137,13 +136,9 @@ def _send_offers(store: AwsStore, changes: Sequence[Change], contents: Mapping[R
     Refused: the message cannot be built or sent, so the change must not be written."""
     answers: list[Refused | None] = [None] * len(changes)
     offered = {place: change.after for place, change in enumerate(changes) if records_offer(change)}
-    stages = {place: stage_of(store.plans, row.route, row.stage) for place, row in offered.items()}
-    wanted: dict[str, list[str]] = {}
-    for place, row in offered.items():
-        stage = stages[place]
-        if stage is not None and stage.external and (row.route, row.key) not in contents:
-            wanted.setdefault(row.route, []).append(row.key)
-    images = {(route, key): image for route, keys in wanted.items() for key, image in store.images(route, keys).items()}
+    stages = {place: store.stage(row.route, row.stage) for place, row in offered.items()}
+    external = [(row.route, row.key) for place, row in offered.items() if (stage := stages[place]) is not None and stage.external]
+    images = store.rows(ref for ref in external if ref not in contents)
     outgoing: dict[int, Outgoing] = {}
     for place, row in offered.items():
         change, stage = changes[place], stages[place]

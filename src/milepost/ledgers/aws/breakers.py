@@ -26,7 +26,6 @@ from milepost.core.change import Change
 from milepost.core.errors import LedgerError
 from milepost.core.routes.route import Stage
 from milepost.core.status import Status
-from milepost.ledgers.aws.offers import stage_of
 from milepost.ledgers.aws.refused_rows import readable
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ports.documents import BREAKER, read_as
@@ -86,7 +85,7 @@ def update_breakers(store: AwsStore, changes: Sequence[Change], now: int) -> Non
     rows are written, and a breaker that misses a failure only opens a little later."""
     for change in changes:
         before = change.before
-        stage = stage_of(store.plans, before.route, before.stage)
+        stage = store.stage(before.route, before.stage)
         if stage is None or stage.breaker_of(before.lane) is None or verdict_of(change) is None:
             continue
         name = scope(before.route, before.stage, before.lane)

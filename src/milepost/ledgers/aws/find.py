@@ -7,6 +7,7 @@ consistently, before it is returned. A scan, and a query of one partition, read 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from milepost.core.item import Content, Item, Row
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.aws.names import FAILED_SHARD, MARKED_SHARD, QUEUED_SHARD, SHARDS, iso
 from milepost.ledgers.aws.refused_rows import item_or_refused, row_or_refused
+from milepost.ledgers.aws.requests.client import expressions
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.keys import Image, Layout, due_query
 from milepost.ports.documents import ROUTE
@@ -134,14 +136,9 @@ def _by_index(store: AwsStore, layout: Layout, query: Query) -> Iterator[tuple[I
         partitions = _due_partitions(layout, query, stages, iso(query.due_before))
     at, start = query.after if query.after is not None else (0, None)
     for number in range(at, len(partitions)):
-        page: list[Image] = []
-        more = {} if start is None else {"ExclusiveStartKey": start}
-        for entry in store.requests.query(layout.table, **due_query(*partitions[number]), **more):
-            page.append(entry)
-            if len(page) == 100:
-                yield from _rows(store, layout, page, number)
-                page = []
-        yield from _rows(store, layout, page, number)
+        entries = store.requests.query(layout.table, start, **due_query(*partitions[number]))
+        while page := list(islice(entries, 100)):
+            yield from _rows(store, layout, page, number)
         start = None
 
 
@@ -172,28 +169,17 @@ def _rows(store: AwsStore, layout: Layout, entries: list[Image], number: int) ->
 def _by_partition(store: AwsStore, layout: Layout, query: Query, start: tuple[str, str]) -> Iterator[tuple[Image, Any]]:
     """The rows that share the key's first part: they are in one partition."""
     (first, second), (whole, begin) = layout.key, start
-    condition, names, values = "#first = :first", {"#first": first}, {":first": {"S": whole}}
+    condition, values = "#first = :first", {"first": {"S": whole}}
     if begin:
         condition += " AND begins_with(#second, :begin)"
-        names["#second"] = second
-        values[":begin"] = {"S": begin}
-    more = {} if query.after is None else {"ExclusiveStartKey": query.after}
-    found = store.requests.query(
-        layout.table,
-        KeyConditionExpression=condition,
-        ExpressionAttributeNames=names,
-        ExpressionAttributeValues=values,
-        ConsistentRead=True,
-        **more,
-    )
-    for image in found:
+        values["begin"] = {"S": begin}
+    there = expressions(values, {"first": first, "second": second}, KeyConditionExpression=condition)
+    for image in store.requests.query(layout.table, query.after, **there, ConsistentRead=True):
         yield image, {name: image[name] for name in layout.key}
 
 
 def _by_scan(store: AwsStore, layout: Layout, query: Query) -> Iterator[tuple[Image, Any]]:
-    more: dict[str, Any] = {} if query.after is None else {"ExclusiveStartKey": query.after}
     conditions: list[str] = []
-    names: dict[str, str] = {}
     values: dict[str, dict[str, str]] = {}
     wanted = {"status": None if query.statuses is None else {status.value for status in query.statuses}, "queue": query.stages}
     for attribute, allowed in wanted.items():
@@ -202,13 +188,11 @@ def _by_scan(store: AwsStore, layout: Layout, query: Query) -> Iterator[tuple[Im
             continue
         if not allowed:
             return
-        marks = {f":{attribute}{number}": {"S": value} for number, value in enumerate(sorted(allowed))}
-        conditions.append(f"#{attribute} IN ({', '.join(marks)})")
-        names[f"#{attribute}"] = attribute
+        marks = {f"{attribute}{number}": {"S": value} for number, value in enumerate(sorted(allowed))}
+        conditions.append(f"#{attribute} IN (:{', :'.join(marks)})")
         values |= marks
-    if conditions:
-        more |= {"FilterExpression": " AND ".join(conditions), "ExpressionAttributeNames": names, "ExpressionAttributeValues": values}
-    for image in store.requests.scan(layout.table, ConsistentRead=True, **more):
+    wanted_rows = expressions(values, FilterExpression=" AND ".join(conditions)) if conditions else {}
+    for image in store.requests.scan(layout.table, query.after, ConsistentRead=True, **wanted_rows):
         yield image, {name: image[name] for name in layout.key}
 
 

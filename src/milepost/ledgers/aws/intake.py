@@ -10,7 +10,7 @@ from milepost.core.item import digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
 from milepost.ledgers.aws.refused_rows import UNREADABLE, UNWRITABLE
-from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
+from milepost.ledgers.aws.requests.client import RowRefused
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import put_new, put_of
 from milepost.ledgers.aws.tables.item_rows import entered_at, is_ours
@@ -18,7 +18,7 @@ from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ports.items import KnownKey, NewItem, Refused, add_unknown
 
 LOOKED_UP_S = 60.0
-"""How long a key is assumed to have no seal; much shorter than the time between seal and removal (`store.SEALED_FOR_MS`)."""
+"""How long a key is assumed to have no seal; much shorter than the time between seal and removal (`retention.SEALED_FOR_MS`)."""
 REMEMBERED = 10_000
 HELD = 1_000
 """Rows that are looked up together."""
@@ -60,17 +60,17 @@ def _put(store: AwsStore, layout: Layout, new_item: NewItem) -> KnownKey | Refus
     key = new_item.change.after.key
     try:
         image = put_of(new_item.change, new_item.input, layout, store.values, secrets.token_hex(8))
-        put_new(store.requests, layout, image)
+        there = put_new(store.requests, layout, image)
     except RowRefused as refused:
         return Refused(str(refused), key)
     except UNWRITABLE as error:
         return Refused(f"{type(error).__name__}: {error}", key)
-    except ConditionFailed as failed:
-        there = failed.image or store.images(layout.route, [key]).get(key)
-        if there is None:
-            return _put(store, layout, new_item)
-        return None if _is_own(there, image) else known_of(there, layout, store)
-    return None
+    if there is None:
+        return None
+    there = there or store.images(layout.route, [key]).get(key)
+    if there is None:
+        return _put(store, layout, new_item)
+    return None if _is_own(there, image) else known_of(there, layout, store)
 
 
 def _is_own(there: Image, put: Image) -> bool:

@@ -16,17 +16,16 @@ from milepost.core.routes.plan import Plan
 from milepost.ledgers.aws import apply, intake, upkeep
 from milepost.ledgers.aws.claim.claim import MessageClaims
 from milepost.ledgers.aws.find import cost_of, find
-from milepost.ledgers.aws.foreign_rows.manual_adoption import AwsForeignRows
-from milepost.ledgers.aws.journal import kept_evidence
+from milepost.ledgers.aws.foreign_rows.adoption import AwsForeignRows
 from milepost.ledgers.aws.names import ResourceNames
-from milepost.ledgers.aws.quarantine.quarantine import AwsQuarantine
-from milepost.ledgers.aws.queues.messages import LONGEST_WAIT_S
 from milepost.ledgers.aws.refused_rows import item_or_refused
 from milepost.ledgers.aws.repair.lost_messages import LostMessages
+from milepost.ledgers.aws.repair.quarantine import AwsQuarantine
 from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.retention.prune import prune
+from milepost.ledgers.aws.requests.queues import LONGEST_WAIT_S
+from milepost.ledgers.aws.retention import SEALED_FOR_MS, prune
 from milepost.ledgers.aws.services import StreamReader, Sweeper
-from milepost.ledgers.aws.store import SEALED_FOR_MS, AwsStore, StoreSettings
+from milepost.ledgers.aws.store import AwsStore, StoreSettings
 from milepost.ledgers.aws.tables.create import make_common, make_route
 from milepost.ledgers.aws.tables.keys import Layout
 from milepost.ledgers.aws.transfer import take_over
@@ -137,23 +136,19 @@ class AwsLedger:
         apply.drop_tickets(self.store, tickets)
 
     def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
-        wanted: dict[str, list[str]] = {}
-        for route, key in refs:
-            wanted.setdefault(route, []).append(key)
-        found: dict[tuple[str, str], Item | Refused] = {}
-        for route, keys in wanted.items():
-            layout = self.store.layout(route)
-            for key, image in self.store.images(route, keys).items():
-                item = None if layout is None else item_or_refused(self.store, layout, image)
-                if item is not None:
-                    found[route, key] = item
-        return [found.get((route, key)) for route, key in refs]
+        images = self.store.rows(refs)
+
+        def read(route: str, key: str) -> Item | Refused | None:
+            layout, image = self.store.layout(route), images.get((route, key))
+            return None if layout is None or image is None else item_or_refused(self.store, layout, image)
+
+        return [read(route, key) for route, key in refs]
 
     def find(self, query: Query) -> QueryPage:
         return find(self.store, query)
 
     def history(self, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
-        return kept_evidence.history(self.store, route, key, self.store.images(route, [key]).get(key), payloads=payloads)
+        return self.store.history(route, key, self.store.images(route, [key]).get(key), payloads=payloads)
 
     # Feed, counters, documents ----------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[HistoryEntry]:

@@ -10,9 +10,8 @@ import msgspec
 
 from milepost.core.errors import LedgerBusy
 from milepost.core.item import Item
-from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
-from milepost.ledgers.aws.queues.messages import Outgoing, sendable
+from milepost.ledgers.aws.requests.queues import Outgoing, sendable
 from milepost.ledgers.aws.store import AwsStore
 
 LARGEST_PAYLOAD = 200_000
@@ -96,9 +95,3 @@ def send(store: AwsStore, outgoing: Sequence[Outgoing]) -> None:
     refused = [error for error in store.queues.send(outgoing) if error is not None]
     if refused:
         raise LedgerBusy(f"{len(refused):,} of {len(outgoing):,} messages could not be sent: {refused[0]}; Milepost sends them again later")
-
-
-def stage_of(plans: dict[str, Plan], route: str, stage: str) -> Stage | None:
-    """The stage, if this process knows it."""
-    plan = plans.get(route)
-    return None if plan is None else plan.by_name.get(stage)

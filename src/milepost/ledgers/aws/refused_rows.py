@@ -1,6 +1,6 @@
 """Refused rows: rows that DynamoDB refuses to write, and rows that cannot be read, from the error to the quarantine and back.
 
-1. Error. `requests.errors` raises RowRefused where DynamoDB refuses one row (too large, or an invalid value). Building a write raises
+1. Error. `requests.client` raises RowRefused where DynamoDB refuses one row (too large, or an invalid value). Building a write raises
    one of UNWRITABLE, reading a damaged row or blob one of UNREADABLE. `concerns_one_row` tells them from a problem with AWS.
 2. Answer. `apply`, `intake` and the reads here return `ports.items.Refused` in the row's place. The other rows are not affected.
 3. Failure. The engine (`engine.apply.count_refused`) and `claim` count a failure of the item, in a form that fits (`core.failures`).
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct, convert, to_builtins
@@ -27,14 +27,12 @@ from milepost.core.item import Item, Row, digest_of
 from milepost.core.status import Status
 from milepost.ledgers.aws.names import ms
 from milepost.ledgers.aws.requests.client import RowRefused
+from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.item_rows import content_of, is_ours, row_of
 from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
 from milepost.ledgers.aws.tables.values import plain
 from milepost.ports.items import Refused
-
-if TYPE_CHECKING:
-    from milepost.ledgers.aws.store import AwsStore
 
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, FileNotFoundError, LedgerDamaged)
 """Exceptions that mean one item is unreadable. Any other is a problem with AWS and concerns all items."""
@@ -181,8 +179,7 @@ def quarantine_row(store: AwsStore, layout: Layout, image: Image, reason: str, n
         quarantine_copy(store, layout, image, reason, now)
     update = Update(layout, layout.key_of(image))
     update.remove("dueShard")
-    for name in ("version", "lease", "dueShard"):
-        update.equal(name, image.get(name))
+    update.unchanged(image, "version", "lease", "dueShard")
     update.written(store.requests)  # False: another process has changed the row, so that it can be written after all
 
 

@@ -15,23 +15,29 @@ from msgspec import Struct
 from milepost.core.change import Change
 from milepost.core.decide import NOTHING
 from milepost.core.due import has_new_look, offered
-from milepost.core.errors import RouteChanged
 from milepost.core.item import Content, Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
 from milepost.ledgers.aws.apply import Ref, apply
 from milepost.ledgers.aws.foreign_rows.adoption import Adoption, adopt, carry_out
-from milepost.ledgers.aws.foreign_rows.confirmations import disputed, has_refused_answer, keep_input, remove_refused_answer, still_waiting
-from milepost.ledgers.aws.journal.lines import JournalEntry, named
+from milepost.ledgers.aws.foreign_rows.confirmations import (
+    confirmed_change,
+    disputed,
+    has_refused_answer,
+    keep_input,
+    remove_refused_answer,
+    still_waiting,
+)
 from milepost.ledgers.aws.offers import message_for, send
-from milepost.ledgers.aws.queues.messages import Outgoing
 from milepost.ledgers.aws.refused_rows import concerns_one_row, fault_in, why_unreadable
 from milepost.ledgers.aws.requests.client import RowRefused
-from milepost.ledgers.aws.row_duties import confirmed_change, plan_with_offers, seal_for, uncopied
-from milepost.ledgers.aws.store import AwsStore, Sealing
-from milepost.ledgers.aws.stream.records import StreamRecord
+from milepost.ledgers.aws.requests.queues import Outgoing
+from milepost.ledgers.aws.retention import Sealing, seal_for, write_seals
+from milepost.ledgers.aws.store import AwsStore
+from milepost.ledgers.aws.stream import StreamRecord
 from milepost.ledgers.aws.tables.conditional_write import LONG_TRAIL, Update
 from milepost.ledgers.aws.tables.item_rows import content_of, is_ours, links_of, row_of
+from milepost.ledgers.aws.tables.journal import JournalEntry, named, uncopied
 from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
 from milepost.ledgers.aws.tables.values import has_blobs, plain
 from milepost.ports.items import Refused
@@ -89,8 +95,7 @@ class StreamRelay:
         record into quarantine with its images and the reason; the other records are not affected.
         """
         for route in {record.route for record in records} & self._plans.keys():
-            if self._store.outdated(route, self._plans[route].version, now) or self._store.takes_effect_at(route, now) is not None:
-                raise RouteChanged(f"route {route!r} was just changed or is newer in the ledger; this process stands by")
+            self._store.check_current(self._plans[route], now)
         seen = self._by_item(records)
         self._add_missed_lines(seen)
         entries = [entry for one in seen.values() for entry in one.entries]
@@ -127,7 +132,7 @@ class StreamRelay:
             if plan is None:
                 continue
             try:
-                self._add_record(record, plan_with_offers(self._store, plan), seen)
+                self._add_record(record, self._store.plan_with_offers(plan), seen)
             except Exception as error:
                 if not concerns_one_row(error):
                     raise
@@ -155,7 +160,7 @@ class StreamRelay:
         # Lines that a removed row had not delivered are delivered too.
         shown = new or (old if record.new is None else None)
         on_old = {link.version for link in links_of(old, store.values)} if old is not None and old is not shown else set()
-        lines = uncopied(store, layout, key, shown) if shown is not None else []
+        lines = uncopied(shown, key, layout, store.values) if shown is not None else []
         one = seen.setdefault((plan.name, key), _ItemRecords(layout, plan))
         one.records.append(record)
         one.restored = one.restored or (old is None and after is not None and after.version > 1)
@@ -194,7 +199,6 @@ class StreamRelay:
         adoptions: list[Adoption] = []
         ended: list[Row] = []
         seals: list[Sealing] = []
-        rows_read: dict[Ref, tuple[Image, int]] = {}
         images = self._present_rows(seen, now)
         for ref, one in seen.items():
             image = images.get(ref)
@@ -202,14 +206,14 @@ class StreamRelay:
                 continue
             try:
                 if not is_ours(image):
-                    adopt(self._store, one.layout, one.plan, ref[1], image, one.ours, now, later=adoptions)
+                    adopted = adopt(self._store, one.layout, one.plan, ref[1], image, one.ours, now)
+                    adoptions += [adopted] if isinstance(adopted, Adoption) else []
                     continue
                 row = row_of(image, one.layout, self._store.values)
                 place = places.get((row.route, named(row.key, row.life), row.version)) if row.terminal else None
                 if place is not None:
                     ended.append(row)
-                    seals.append(seal_for(self._store, row, place))
-                    rows_read[ref] = image, place
+                    seals.append(seal_for(self._store, row, place, image))
                 needs_content = row.kept or row.status is Status.PENDING or has_refused_answer(row)
                 item = Item(row, content_of(image, one.layout, self._store.values) if needs_content else Content())
                 change = self._next_change(one, item, image, now)
@@ -227,7 +231,7 @@ class StreamRelay:
             elif not row.terminal:
                 messages += self._delayed_messages(one, item, now)
         if seals:
-            self._store.write_seals(seals, now, rows_read)
+            write_seals(self._store, seals, now)
         if messages:
             send(self._store, messages)
         if adoptions:
@@ -263,20 +267,17 @@ class StreamRelay:
             update.remove_at("trail", place)
         update.only_if(f"{name}[0] = {update.value(trail[0])}")
         update.only_if(f"{name}[{len(trail) - 1}] = {update.value(trail[-1])}")
-        update.equal("copied", image.get("copied"))
+        update.unchanged(image, "copied")
         update.set("copied", {"N": str(last)})
         with suppress(RowRefused):
             update.written(self._store.requests)  # False: another writer has cut or packed it; the stream delivers that change too
 
     def _present_rows(self, seen: dict[Ref, _ItemRecords], now: int) -> dict[Ref, Image | None]:
         """The rows as in the records, or read again where a record is old."""
-        stale: dict[str, list[str]] = {}
-        for (route, key), one in seen.items():
-            old = one.last.new is not None and not 0 <= now - one.last.at <= STALE_MS
-            if old and one.layout.has_key(key, one.last.keys):
-                stale.setdefault(route, []).append(key)
-        again = {(route, key): image for route, keys in stale.items() for key, image in self._store.images(route, keys).items()}
-        return {ref: again.get(ref) if ref[1] in stale.get(ref[0], ()) else one.last.new for ref, one in seen.items()}
+        old = {ref: one for ref, one in seen.items() if one.last.new is not None and not 0 <= now - one.last.at <= STALE_MS}
+        stale = {ref for ref, one in old.items() if one.layout.has_key(ref[1], one.last.keys)}
+        again = self._store.rows(stale)
+        return {ref: again.get(ref) if ref in stale else one.last.new for ref, one in seen.items()}
 
     def _next_change(self, one: _ItemRecords, item: Item, image: Image, now: int) -> Change | None:
         """The one write that follows from the row's present state."""

@@ -11,9 +11,9 @@ from milepost.core.routes.plan import Plan
 from milepost.ledgers.aws.claim.paused_lanes import resume
 from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.repair.repair import Repair
-from milepost.ledgers.aws.retention.row_end import finish
+from milepost.ledgers.aws.retention import finish
 from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.stream.records import Stream, StreamRecord
+from milepost.ledgers.aws.stream import Stream, StreamRecord
 from milepost.ports.runner import Clock
 
 POLL_S, STAND_BY_S = 0.2, 5.0

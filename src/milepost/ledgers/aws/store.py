@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 
 from msgspec import Struct
 
 from milepost.core.admission.controls import Limit
-from milepost.core.errors import LedgerMissing, LedgerReadOnly
+from milepost.core.errors import LedgerMissing, LedgerReadOnly, RouteChanged
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.core.status import Status
-from milepost.ledgers.aws.journal.journal import Journal
-from milepost.ledgers.aws.journal.kept_evidence import RowsRead, keep_evidence
-from milepost.ledgers.aws.journal.lines import item_name
-from milepost.ledgers.aws.names import ResourceNames, b64, iso, ms, unb64
-from milepost.ledgers.aws.queues.messages import Queues
+from milepost.ledgers.aws.names import ResourceNames, ms, unb64
 from milepost.ledgers.aws.requests.client import Requests
+from milepost.ledgers.aws.requests.queues import Queues
 from milepost.ledgers.aws.tables.counters import Counters
 from milepost.ledgers.aws.tables.documents import Control
+from milepost.ledgers.aws.tables.item_rows import correlation_of, is_ours, life_of, links_of, offered_by
+from milepost.ledgers.aws.tables.journal import Journal, item_name
 from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
 from milepost.ledgers.aws.tables.values import Values
 from milepost.ports.blobs import Blobs
 from milepost.ports.documents import HOLD, LIMIT, ROUTE, Document, read_as
+from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey
 
 LAYOUT = "layout"
-SEALED_FOR_MS = 3_600_000
-"""Minimum time between writing a seal and removing its row: a process that read no seal before has put its row by then."""
 
 
 class StoreSettings(Struct, frozen=True, kw_only=True):
@@ -50,19 +48,6 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
     """Time after an offer to a handler stage until the queue is checked for its message."""
     external_life_ms: int = 14 * 86_400_000
     """Offer life in a partner's queue whose retention cannot be read."""
-
-
-class Sealing(Struct, frozen=True):
-    """A seal to be written, and the end of the item that it records."""
-
-    route: str
-    seal: KnownKey
-    place: int | None = None
-    """Journal place of the item's last line, kept until the lines are removed; None: it has no lines there."""
-    version: int = 0
-    """Of the row; 0: the seal comes from another ledger that no longer had the row, and replaces no other seal."""
-    created_at: int = 0
-    """When the row was created: distinguishes the lives of a key."""
 
 
 class AwsStore:
@@ -109,6 +94,17 @@ class AwsStore:
             self._layouts[plan.name] = layout
         return layout
 
+    def plan_with_offers(self, plan: Plan) -> Plan:
+        """The plan for decisions of the relay and the repair: an item that reaches an external stage is offered in the same write."""
+        self.load_route(plan)
+        own = Plan(plan.route, grace_ms=self.settings.grace_ms, external_grace_ms=0, version=plan.version)
+        return own.with_offer_lives({stage.name: stage.offer_life_ms for stage in plan.stages})
+
+    def stage(self, route: str, name: str) -> Stage | None:
+        """The stage, if this process knows it."""
+        plan = self.plans.get(route)
+        return None if plan is None else plan.by_name.get(name)
+
     def _offer_life(self, route: str, stage: Stage) -> int:
         try:
             return self.queues.retention_ms(self.queues.url(route, stage.name, stage.queue))
@@ -145,6 +141,11 @@ class AwsStore:
         held = self.documents(ROUTE, now).get(route)
         return held is not None and held.value["version"] != version
 
+    def check_current(self, plan: Plan, now: int) -> None:
+        """Raise RouteChanged if the ledger has, or has announced, another version of the route."""
+        if self.outdated(plan.name, plan.version, now) or self.takes_effect_at(plan.name, now) is not None:
+            raise RouteChanged(f"route {plan.name!r} was just changed or is newer in the ledger; this process stands by")
+
     def takes_effect_at(self, route: str, now: int) -> int | None:
         """When an announced version of the route takes effect; None: it is in effect. It is announced before, so that every process has
         read it by then. (The first version of a route replaces none and takes effect at once.)"""
@@ -164,7 +165,7 @@ class AwsStore:
         """This process has written a document of this kind: read them again when they are asked for."""
         self._read.pop(kind, None)
 
-    # Rows and seals ---------------------------------------------------------------------------------------------------
+    # Rows, lines and seals ---------------------------------------------------------------------------------------------------
     def images(self, route: str, keys: Iterable[str]) -> dict[str, Image]:
         """Rows by requested key, read consistently; missing rows are left out."""
         layout = self.layout(route)
@@ -181,10 +182,33 @@ class AwsStore:
         rows = {_place(image, layout): image for image in found}
         return {key: rows[place] for key, image in wanted.items() if (place := _place(image, layout)) in rows}
 
+    def rows(self, refs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Image]:
+        """Rows of several routes, by route and key."""
+        by_route: dict[str, list[str]] = {}
+        for route, key in refs:
+            by_route.setdefault(route, []).append(key)
+        return {(route, key): image for route, keys in by_route.items() for key, image in self.images(route, keys).items()}
+
+    def history(self, route: str, key: str, image: Image | None, *, placed: bool = True, payloads: bool = False) -> list[HistoryEntry]:
+        """Lines in the history table, followed by those still on the row `image`, which have no place yet."""
+        seal = self.seals(route, [key]).get(key) if image is None else None
+        life = life_of(image) if image is not None else 0 if seal is None else seal.life
+        written = self.journal.history(route, key, life, placed=placed, payloads=payloads)
+        layout = self.layout(route)
+        if image is None or layout is None or not is_ours(image):
+            return written
+        newest = written[-1].line.version if written else 0
+        fresh = [link for link in links_of(image, self.values) if link.version > newest]
+        offered = offered_by(fresh, image, layout, self.values) if payloads else {}
+        correlation_id = correlation_of(image, key)
+        return written + [
+            HistoryEntry(0, route, key, correlation_id, link.previous, link.body, offered.get(link.version)) for link in fresh
+        ]
+
     def scan(self, table: str, start: Image | None = None) -> Iterator[Image]:
         """All rows of a table, or those after the key `start`, read consistently; none if there is no such table."""
         with suppress(LedgerMissing):
-            yield from self.requests.scan(table, ConsistentRead=True, **({} if start is None else {"ExclusiveStartKey": start}))
+            yield from self.requests.scan(table, start, ConsistentRead=True)
 
     def seals(self, route: str, keys: Iterable[str]) -> dict[str, KnownKey]:
         """Seals by key."""
@@ -199,63 +223,6 @@ class AwsStore:
         """One seal as stored, with the time at which it was written."""
         found = self.requests.batch_get(self.names.seen, [{"key": {"S": item_name(route, key)}}])
         return found[0] if found else None
-
-    def write_seals(self, seals: Sequence[Sealing], now: int, rows_read: RowsRead | None = None) -> None:
-        """Seal ended items after their evidence is kept, where a route wants that. A seal never replaces a newer one: a stream relay
-        that is late may still have an end that the item has left since."""
-        keep_evidence(self, seals, rows_read or {})
-        written = self.requests.each([partial(self._seal, seal, now) for seal in seals])
-        late = [seal for seal, done in zip(seals, written, strict=True) if not done]
-        if late:
-            # Their evidence was kept for an earlier end: keep it again for the present rows.
-            keep_evidence(self, late, {})
-
-    def _seal(self, sealing: Sealing, now: int) -> bool:
-        """True if written; False if there is a newer one."""
-        older = "attribute_not_exists(#key) OR attribute_not_exists(#version)"
-        names = {"#key": "key", "#version": "version"}
-        values: dict[str, Image] = {}
-        if sealing.version:
-            older += " OR #created < :created OR (#created = :created AND #version <= :version)"
-            names["#created"] = "createdAt"
-            values["ExpressionAttributeValues"] = {":created": {"S": iso(sealing.created_at)}, ":version": {"N": str(sealing.version)}}
-        return self.requests.write_if(
-            "put_item",
-            TableName=self.names.seen,
-            Item=_seal_image(sealing, now),
-            ConditionExpression=older,
-            ExpressionAttributeNames=names,
-            **values,
-        )
-
-
-def _seal_image(sealing: Sealing, now: int) -> Image:
-    route, seal = sealing.route, sealing.seal
-    name = item_name(route, seal.key)
-    image: Image = {
-        "key": {"S": name},
-        "route": {"S": route},
-        "status": {"S": seal.status.value},
-        "queue": {"S": seal.stage},
-        "inputDigest": {"S": b64(seal.input_digest)},
-        "head": {"S": b64(seal.head)},
-        "endedAt": {"S": iso(seal.ended_at or now)},
-        "sealedAt": {"S": iso(now)},
-    }
-    if sealing.version:
-        image["version"] = {"N": str(sealing.version)}
-        image["createdAt"] = {"S": iso(sealing.created_at)}
-    if sealing.place is not None:
-        image["place"] = {"N": str(sealing.place)}
-    if seal.life:
-        image["life"] = {"N": str(seal.life)}
-    if seal.list_id is not None:
-        image["listId"] = {"S": seal.list_id}
-    if seal.content_digest is not None:
-        image["contentDigest"] = {"S": b64(seal.content_digest)}
-    if name != f"{route}/{seal.key}":
-        image[FULL_KEY] = {"S": seal.key}
-    return image
 
 
 def _place(image: Image, layout: Layout) -> tuple[str, ...]:

@@ -12,13 +12,13 @@ from milepost.core.errors import LedgerError
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
-from milepost.ledgers.aws.journal.lines import JournalEntry
 from milepost.ledgers.aws.refused_rows import readable
-from milepost.ledgers.aws.requests.client import AwsRefused, ConditionFailed
-from milepost.ledgers.aws.row_duties import seal_for
-from milepost.ledgers.aws.store import AwsStore, Sealing
+from milepost.ledgers.aws.requests.client import AwsRefused
+from milepost.ledgers.aws.retention import Sealing, seal_for, write_seals
+from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import is_plain, place_of, put_new
 from milepost.ledgers.aws.tables.item_rows import attributes, input_of, is_ours, links_of
+from milepost.ledgers.aws.tables.journal import JournalEntry
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey
@@ -41,7 +41,7 @@ def take_over(
     refused = [(item.key, why) for item, why in zip(items, answers, strict=True) if why is not None]
     ended = [item.row for item, why in zip(items, answers, strict=True) if why is None and item.row.terminal]
     if ended or seals:
-        store.write_seals([*(seal_for(store, row) for row in ended), *(Sealing(plan.name, seal) for seal in seals)], now)
+        write_seals(store, [*(seal_for(store, row) for row in ended), *(Sealing(plan.name, seal) for seal in seals)], now)
     return TransferResult(places, refused)
 
 
@@ -61,19 +61,17 @@ def _entry(written: HistoryEntry) -> JournalEntry:
 def _put(store: AwsStore, layout: Layout, plan: Plan, item: Item, now: int) -> str | None:
     """None: the row exists, by this call or an earlier one. Else why it was not written. A fault in one row affects no other."""
     try:
-        put_new(store.requests, layout, image_of(store, layout, plan, item, now))
-    except ConditionFailed as failed:
-        there = failed.image or store.images(layout.route, [item.key]).get(item.key)
-        if there is None:
-            return _put(store, layout, plan, item, now)
-        return _differs(store, layout, item.row, there)
+        there = put_new(store.requests, layout, image_of(store, layout, plan, item, now))
     except AwsRefused as refused:
         if refused.code != "ValidationException":
             raise
         return f"DynamoDB refuses it: {refused}"
     except ValueError as error:
         return f"its key does not fit the table's ({', '.join(layout.key)}): {error}"
-    return None
+    if there is None:
+        return None
+    there = there or store.images(layout.route, [item.key]).get(item.key)
+    return _put(store, layout, plan, item, now) if there is None else _differs(store, layout, item.row, there)
 
 
 def _differs(store: AwsStore, layout: Layout, row: Row, there: Image) -> str | None:

@@ -12,12 +12,12 @@ from milepost.core.errors import LedgerError, LedgerMissing
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.aws.claim.paused_lanes import HOLDING, held_partition
-from milepost.ledgers.aws.journal.lines import item_name
 from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, ResourceNames, due_shard, iso
 from milepost.ledgers.aws.refused_rows import readable
-from milepost.ledgers.aws.requests.client import Requests
+from milepost.ledgers.aws.requests.client import Requests, expressions
 from milepost.ledgers.aws.store import AwsStore, seal_of
 from milepost.ledgers.aws.tables.conditional_write import Update, place_of
+from milepost.ledgers.aws.tables.journal import item_name
 from milepost.ledgers.aws.tables.keys import Image, Layout, due_query
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_as
 from milepost.ports.items import KnownKey
@@ -72,16 +72,16 @@ def reclaim(store: AwsStore, holders: Sequence[str], now: int) -> int:
             update = Update(layout, layout.key_of(image))
             update.set("dueAt", {"S": iso(now)})
             update.remove("lookAt")
-            update.equal("lease", image["lease"])
+            update.unchanged(image, "lease")
             found += update.written(store.requests)
     return found
 
 
 def sealed(store: AwsStore, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
     """By a scan of all routes' seals; those whose row still exists are left out."""
-    more = {} if after is None else {"ExclusiveStartKey": {"key": {"S": item_name(route, after)}}}
+    start = None if after is None else {"key": {"S": item_name(route, after)}}
     found: list[KnownKey] = []
-    for image in store.requests.scan(store.names.seen, ConsistentRead=True, **more):
+    for image in store.requests.scan(store.names.seen, start, ConsistentRead=True):
         if image["route"]["S"] == route:
             found.append(seal_of(image, route))
             if len(found) == limit:
@@ -146,15 +146,9 @@ def rename_stage(store: AwsStore, route: str, old: str, new: str) -> None:
 
 def _rename_seal(store: AwsStore, seal: Image, old: str, new: str) -> None:
     """Writes the stage only: the seal may have been rewritten since it was read."""
-    store.requests.write_if(
-        "update_item",
-        TableName=store.names.seen,
-        Key={"key": seal["key"]},
-        UpdateExpression="SET #queue = :new",
-        ConditionExpression="#queue = :old",
-        ExpressionAttributeNames={"#queue": "queue"},
-        ExpressionAttributeValues={":old": {"S": old}, ":new": {"S": new}},
-    )
+    stages = {"old": {"S": old}, "new": {"S": new}}
+    rename = expressions(stages, UpdateExpression="SET #queue = :new", ConditionExpression="#queue = :old")
+    store.requests.write_if("update_item", TableName=store.names.seen, Key={"key": seal["key"]}, **rename)
 
 
 def _rename(store: AwsStore, layout: Layout, image: Image, old: str, new: str) -> bool:
@@ -188,10 +182,7 @@ def _rename(store: AwsStore, layout: Layout, image: Image, old: str, new: str) -
             update.set("dueShard", {"S": held_partition(new, lane, key)})
     if update.empty:
         return True
-    update.equal("version", image["version"])
-    update.equal("queue", image["queue"])
-    update.equal("lease", image.get("lease"))
-    update.equal("status", image["status"])
+    update.unchanged(image, "version", "queue", "lease", "status")
     return update.written(store.requests)
 
 

@@ -22,8 +22,7 @@ from milepost.core.item import Content, Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.memory.claim import claim_one
-from milepost.ledgers.memory.retention import prune
-from milepost.ledgers.memory.state import MemoryQuarantine, MemoryRecord, State, encode, rename_stage
+from milepost.ledgers.memory.state import MemoryQuarantine, MemoryRecord, State, encode, prune, rename_stage
 from milepost.ports.documents import BREAKER, Document, read_as
 from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare

@@ -1,8 +1,9 @@
-"""State of the memory ledger in plain dicts, with search, rename and quarantine."""
+"""State of the memory ledger in plain dicts, with rename, prune and quarantine."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from threading import RLock
 from typing import Any
@@ -22,24 +23,22 @@ from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.foreign_rows import Adopted, QuarantineEntry
 from milepost.ports.items import KnownKey, Refused
+from milepost.ports.retention import Leaving, PruneCriteria, Pruned
 
 Ref = tuple[str, str]
 encode = msgspec.json.encode
 decode_content = msgspec.json.Decoder(Content).decode
 
 
-class MemoryRecord:
+class MemoryRecord(msgspec.Struct, eq=False):
     """One item: its row, its content as JSON (so that no caller shares a mutable value with the ledger), its lines."""
 
-    __slots__ = ("content", "damage", "lines", "number", "row")
-
-    def __init__(self, number: int, row: Row, content: bytes) -> None:
-        self.number = number
-        self.row = row
-        self.content = content
-        self.lines: list[HistoryEntry] = []
-        self.damage: str | None = None
-        """For tests, the unreadable part: "row" or "content"."""
+    number: int
+    row: Row
+    content: bytes
+    lines: list[HistoryEntry] = []
+    damage: str | None = None
+    """For tests, the unreadable part: "row" or "content"."""
 
     def read(self) -> Item | Refused:
         """The item; Refused if it is unreadable."""
@@ -60,14 +59,12 @@ class MemoryRecord:
         self.content = encode(content)
 
 
-class Bucket:
+class Bucket(msgspec.Struct):
     """Token bucket for handler calls: `rate` per second, at most `burst` saved; extra calls may make it negative."""
 
-    __slots__ = ("at", "rate", "tokens")
-
-    def __init__(self, rate: float, now: int) -> None:
-        self.rate, self.at = rate, now
-        self.tokens = self.burst
+    rate: float
+    at: int
+    tokens: float = math.inf
 
     @property
     def burst(self) -> float:
@@ -257,6 +254,49 @@ def rename_stage(state: State, route: str, old: str, new: str) -> None:
 
 def _renamed(values: dict[str, Any], old: str, new: str) -> dict[str, Any]:
     return {new if name == old else name: value for name, value in values.items()}
+
+
+def prune(state: State, asked: PruneCriteria) -> Pruned:
+    """Ended rows leave, their lines once they are delivered, and seals once they may be forgotten."""
+    route, limit, ended_before = asked.route, asked.limit, asked.ended_before
+    ended = [
+        record
+        for record in state.records.values()
+        if record.row.route == route
+        and record.row.terminal
+        and record.row.status in asked.statuses
+        and record.row.entered_at < ended_before
+    ]
+    if asked.keep is not None and ended:
+        asked.keep([Leaving(record.item(), list(record.lines)) for record in ended[:limit]])
+    for record in ended[:limit]:
+        row = record.row
+        state.seals[row.route, row.key] = KnownKey.of(row, sealed=True)
+        state.departed.append(state.records.pop((row.route, row.key)))
+    gone = [
+        record
+        for record in state.departed
+        if record.row.route == route
+        and record.row.entered_at < ended_before
+        and asked.delivered.covers(route, record.row.key, record.lines[-1].seq)
+    ]
+    for record in gone[:limit]:
+        state.departed.remove(record)
+        for line in record.lines:
+            del state.lines[line.seq]
+            state.offered.pop(line.seq, None)
+    waiting = {(record.row.route, record.row.key) for record in state.departed}
+    old = [
+        ref
+        for ref, seal in state.seals.items()
+        if asked.forget_before is not None and ref[0] == route and (seal.ended_at or 0) < asked.forget_before and ref not in waiting
+    ]
+    for ref in old[:limit]:
+        del state.seals[ref]
+    state.writes += 1
+    left = Counter(record.row.status for record in ended[:limit])
+    more = max(len(ended), len(gone), len(old)) > limit
+    return Pruned(len(ended[:limit]), len(old[:limit]), more, len(gone[:limit]), dict(left))
 
 
 class MemoryQuarantine:

@@ -17,7 +17,7 @@ from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.resend import Resender
 from milepost.ledgers.aws import apply
-from milepost.ledgers.aws.claim.received_messages import FunctionMessages
+from milepost.ledgers.aws.claim.claim import FunctionMessages
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.offers import message_for
 from milepost.ledgers.aws.requests.client import Requests

@@ -36,10 +36,9 @@ from milepost.ledgers.aws.claim.paused_lanes import resume
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.retention.row_end import finish
-from milepost.ledgers.aws.store import SEALED_FOR_MS, StoreSettings
-from milepost.ledgers.aws.stream.records import Stream, StreamRecord
-from milepost.ledgers.aws.stream.shards import clear_lost, lost_records
+from milepost.ledgers.aws.retention import SEALED_FOR_MS, finish
+from milepost.ledgers.aws.store import StoreSettings
+from milepost.ledgers.aws.stream import Stream, StreamRecord, clear_lost, lost_records
 from milepost.ledgers.aws.tables.counters import CounterTally
 from milepost.ports.items import ClaimRequest
 from milepost.ports.retention import PruneCriteria

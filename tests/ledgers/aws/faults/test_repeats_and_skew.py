@@ -14,8 +14,8 @@ from tests.ledgers.aws.faults.fault_runs import STORIES
 from tests.ledgers.aws.faults.fault_scene import ROUTE, Process, Scene, check_gone, check_whole, see_through, take_down
 
 from milepost.core.errors import LedgerBusy
-from milepost.ledgers.aws.retention.row_end import finish
-from milepost.ledgers.aws.stream.records import StreamRecord, from_event
+from milepost.ledgers.aws.retention import finish
+from milepost.ledgers.aws.stream import StreamRecord, from_event
 from milepost.ledgers.aws.tables.documents import Control
 
 
@@ -137,11 +137,11 @@ def test_an_index_that_lags(scene: Scene) -> None:
     process = Process(scene)
     query, before = process.requests.query, dict[str, list[Any]]()
 
-    def stale(table: str, **params: Any) -> Iterator[Any]:
+    def stale(table: str, start: Any = None, **params: Any) -> Iterator[Any]:
         if params.get("IndexName") != "due":
-            return query(table, **params)
+            return query(table, start, **params)
         shard = params["ExpressionAttributeValues"][":shard"]["S"]
-        now = list(query(table, **params))
+        now = list(query(table, start, **params))
         old, before[shard] = before.get(shard, []), now
         return iter(old)
 

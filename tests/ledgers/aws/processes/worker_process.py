@@ -27,13 +27,12 @@ from milepost.engine.context import Context
 from milepost.engine.events import deliver as telling
 from milepost.engine.intake import submit
 from milepost.engine.routes.versions import register
-from milepost.ledgers.aws import apply, services
-from milepost.ledgers.aws.journal.journal import Journal
+from milepost.ledgers.aws import apply, services, stream
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.store import AwsStore, StoreSettings
-from milepost.ledgers.aws.stream import records, shards
+from milepost.ledgers.aws.tables.journal import Journal
 from milepost.runners.clock import SystemChance, SystemClock
 from milepost.station import Station
 
@@ -191,9 +190,8 @@ def live(life: Life) -> None:
 
 def shorten_waits(life: Life) -> None:
     """What is minutes in earnest is seconds here."""
-    for module in (shards, records):
-        module.LEASE_MS = life.shard_lease_ms  # type: ignore[attr-defined]
-    shards.LOOK_MS = 200
+    stream.LEASE_MS = life.shard_lease_ms
+    stream.LOOK_MS = 200
     telling.LEASE_MS = life.shard_lease_ms
     telling.POLL = telling.STAND_BY = 0.2
     resend.EVERY = 0.3

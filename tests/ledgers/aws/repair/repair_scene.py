@@ -16,8 +16,8 @@ from milepost.engine.resend import Resender
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.repair.repair import Progress, Repair
-from milepost.ledgers.aws.retention.row_end import finish
-from milepost.ledgers.aws.stream.records import Stream
+from milepost.ledgers.aws.retention import finish
+from milepost.ledgers.aws.stream import Stream
 from milepost.ledgers.aws.tables.keys import Image
 from milepost.testing.clock import SeededChance
 from milepost.testing.contract.world import World

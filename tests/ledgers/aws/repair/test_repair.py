@@ -203,6 +203,20 @@ def test_a_row_that_is_in_no_index_is_put_back(scene: Scene, removed: tuple[str,
     scene.whole()
 
 
+def test_a_row_in_no_index_whose_lease_end_is_no_time_is_set_aside_alone(scene: Scene) -> None:
+    scene.add("a", "b")
+    scene.follow()
+    assert len(scene.claim(want=2, lease=2 * DAY).items) == 2
+    scene.damage("a", "dueAt", "dueShard", leaseUntil={"S": "soon"})
+    scene.damage("b", "dueAt", "dueShard")
+    scene.lose()
+    scene.clock.advance("1d")
+    found = scene.run().found
+    assert (found.mended["indexed"], found.mended["set aside"]) == (1, 1)
+    assert found.left == {"set aside": 1}
+    assert "'soon' is not a time" in found.examples[0]
+
+
 def test_a_row_in_the_wrong_partition_is_moved(scene: Scene) -> None:
     scene.add("a", "b")
     scene.follow()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ConnectTimeoutError, EndpointConnectionError
+from tests.ledgers.aws.metered_requests import MeteredRequests
 from tests.standins import REGION
 from urllib3 import HTTPResponse
 
@@ -44,8 +45,8 @@ def clock() -> Time:
 
 
 @pytest.fixture
-def requests(endpoint: str, clock: Time) -> Iterator[Requests]:
-    made = Requests(REGION, endpoint, deadline_s=5.0, width=4, sleep=clock.sleep, chance=lambda: 1.0, clock=lambda: clock.now)
+def requests(endpoint: str, clock: Time) -> Iterator[MeteredRequests]:
+    made = MeteredRequests(REGION, endpoint, deadline_s=5.0, width=4, sleep=clock.sleep, chance=lambda: 1.0, clock=lambda: clock.now)
     made.call(
         "dynamodb",
         "create_table",
@@ -285,8 +286,8 @@ def test_without_boto3_there_is_one_clear_error() -> None:
 import sys
 sys.modules["boto3"] = sys.modules["botocore"] = None
 from milepost.core.errors import ConfigMistake
-from milepost.ledgers.aws import names, queues
-from milepost.ledgers.aws.requests import client
+from milepost.ledgers.aws import names
+from milepost.ledgers.aws.requests import client, queues
 try:
     client.Requests("eu-central-1")
 except ConfigMistake as mistake:
@@ -354,7 +355,7 @@ def test_all_pages(requests: Requests) -> None:
     assert requests.counts["dynamodb", "query"] == 3
 
 
-def test_units_by_table_and_index(requests: Requests) -> None:
+def test_units_by_table_and_index(requests: MeteredRequests) -> None:
     put(requests)
     assert not requests.units
     requests.measure = True

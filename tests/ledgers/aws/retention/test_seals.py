@@ -11,8 +11,8 @@ from tests.ledgers.aws.repair.repair_scene import Scene, scene_at
 from milepost.core.operators import retry
 from milepost.core.outcome import Reject
 from milepost.core.status import TERMINAL
-from milepost.ledgers.aws.journal.journal import Journal
-from milepost.ledgers.aws.row_duties import seal_for
+from milepost.ledgers.aws.retention import seal_for, write_seals
+from milepost.ledgers.aws.tables.journal import Journal
 from milepost.ports.retention import DeliveredLines, PruneCriteria
 
 
@@ -37,9 +37,9 @@ def test_a_late_writer_does_not_put_an_older_seal_over_a_newer_one(scene: Scene)
     scene.follow()
     second = rejected(scene, "no again")
     assert first.head != second.head
-    scene.store.write_seals([seal_for(scene.store, first, 2)], scene.now)
+    write_seals(scene.store, [seal_for(scene.store, first, 2)], scene.now)
     assert scene.store.seals("parcels", ["a"])["a"].head == second.head
-    scene.store.write_seals([seal_for(scene.store, second, 4)], scene.now)
+    write_seals(scene.store, [seal_for(scene.store, second, 4)], scene.now)
     assert scene.store.seals("parcels", ["a"])["a"].head == second.head
 
 

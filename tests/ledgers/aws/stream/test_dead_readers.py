@@ -11,7 +11,7 @@ from tests.ledgers.aws.stream.scripted_stream import Reader
 
 from milepost.core.status import Status
 from milepost.ledgers.aws.services import StreamReader
-from milepost.ledgers.aws.stream.shards import LEASE_MS, LOOK_MS, Shards
+from milepost.ledgers.aws.stream import LEASE_MS, LOOK_MS, Shards
 
 T0 = 1_800_000_000_000
 

@@ -15,8 +15,7 @@ from tests.ledgers.aws.stream.scripted_stream import Reader
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, LedgerMissing
 from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.stream.records import Stream, StreamRecord, from_event
-from milepost.ledgers.aws.stream.shards import DAY_MS, LEASE_MS, LOOK_MS, SILENCE_MS, clear_lost, lost_records
+from milepost.ledgers.aws.stream import DAY_MS, LEASE_MS, LOOK_MS, SILENCE_MS, Stream, StreamRecord, clear_lost, from_event, lost_records
 from milepost.ledgers.aws.tables.documents import Control
 from milepost.ports.documents import Document
 

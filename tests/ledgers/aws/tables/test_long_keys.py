@@ -17,7 +17,7 @@ from milepost.core.status import FAILED, LIVE, Status
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.ledgers.aws.names import due_shard
-from milepost.ledgers.aws.quarantine.quarantine import AwsQuarantine
+from milepost.ledgers.aws.repair.quarantine import AwsQuarantine
 from milepost.ledgers.aws.tables.keys import Layout
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger

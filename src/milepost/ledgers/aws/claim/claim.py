@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from milepost.core.admission.controls import scope
@@ -21,10 +23,9 @@ from milepost.ledgers.aws.claim.admission import StageAdmission, lane_of
 from milepost.ledgers.aws.claim.paused_lanes import hold
 from milepost.ledgers.aws.names import due_shard, iso
 from milepost.ledgers.aws.offers import message_body
-from milepost.ledgers.aws.queues.long_poll import LongPolls
-from milepost.ledgers.aws.queues.messages import Outgoing, SqsMessage, sendable
 from milepost.ledgers.aws.refused_rows import concerns_one_row, item_or_refused, quarantine_row, readable, why_unreadable
 from milepost.ledgers.aws.requests.client import ConditionFailed
+from milepost.ledgers.aws.requests.queues import LongPolls, Outgoing, SqsMessage, read, sendable
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.item_rows import is_ours, item_of
@@ -310,16 +311,112 @@ def _plain_claim(ask: ClaimRequest, layout: Layout, key: str, now: int) -> dict[
     update.set("leaseUntil", {"S": until})
     update.set("dueShard", {"S": due_shard(ask.stage, key)})
     update.set("dueAt", {"S": until})
-    update.remove("lookAt")
-    update.remove("nextRetryAt")
+    update.remove("lookAt", "nextRetryAt")
     update.equal("queue", {"S": ask.stage})
     name, value = update.name, update.value
     offered = f"{name('status')} IN ({value({'S': Status.PENDING.value})}, {value({'S': Status.QUEUED.value})})"
     waits = f"{name('status')} IN ({value({'S': Status.WAITING.value})}, {value({'S': Status.RETRY_SCHEDULED.value})})"
     ready = f"attribute_not_exists({name('lookAt')}) AND {name('dueAt')} <= {value({'S': iso(now)})}"
     update.only_if(f"({offered} OR ({waits} AND {ready}))")
-    for absent in ("lease", "handedOver", "undecided", "kept", "notBefore", layout.prefix + ask.stage):
-        update.equal(absent, None)
+    update.unchanged({}, "lease", "handedOver", "undecided", "kept", "notBefore", layout.prefix + ask.stage)
     update.only_if(f"(attribute_not_exists({name('overdueAt')}) OR {name('overdueAt')} > {value({'S': until})})")
     update.only_if(f"(attribute_not_exists({name('losses')}) OR {name('losses')} < {value({'N': str(FRAGILE)})})")
     return update.params()
+
+
+# Lambda ---------------------------------------------------------------------------------------------------------------
+class MessageResults(Struct):
+    """Results of some messages. Messages that are not listed here are done."""
+
+    items: list[Item] = field(default_factory=list)
+    """Claimed under the lease of the request."""
+    moved: int = 0
+    """Rows that were advanced without a worker."""
+    fragile: list[SqsMessage] = field(default_factory=list)
+    """Two workers were lost with their items: request each alone, when nothing else runs."""
+    waiting: list[SqsMessage] = field(default_factory=list)
+    """They may not be claimed before `next_at`: there is no token, or no room in their lane."""
+    next_at: int | None = None
+    """None: when a claimed item has ended."""
+    announced: bool = False
+    """A changed route is announced: from `next_at` on they may all be claimed."""
+    failed: list[SqsMessage] = field(default_factory=list)
+    """They must be delivered again: because of an error of AWS, or because the route is outdated here."""
+    outdated: bool = False
+
+
+class FunctionMessages(MessageClaims):
+    """Answers messages that a Lambda function has received from its queue; the queue deletes those that the function does not report. The
+    rules are those of `MessageClaims`; only the handling of messages differs."""
+
+    def answer(self, ask: ClaimRequest, messages: Sequence[SqsMessage], now: int, jitter: float) -> MessageResults:
+        """Claim the items of these messages, within pauses and rates. An error of one does not affect the others."""
+        store, route = self._store, ask.plan.name
+        layout = store.load_route(ask.plan)
+        if store.outdated(route, ask.plan.version, now):
+            return MessageResults(failed=list(messages), outdated=True)
+        announced = store.takes_effect_at(route, now)
+        if announced is not None:
+            return MessageResults(waiting=list(messages), next_at=announced, announced=True)
+        admission = StageAdmission(store, ask, now)
+        admission.room()  # charges what was spent beyond the last claim
+        # Nothing else is claimed beside these, so no lane need leave room for another.
+        admitted = admission.admit(self._distinct(ask, messages), set())
+        answered = MessageResults(waiting=admitted.waiting)
+        claims = ItemClaims(store, ask, layout, admitted.chosen, now, jitter)
+        verdicts = store.requests.each([partial(_verdict_if_possible, claims, message) for message in admitted.chosen])
+        later: list[tuple[SqsMessage, int]] = []
+        for message, verdict in zip(admitted.chosen, verdicts, strict=True):
+            if verdict is None:
+                answered.failed.append(message)
+            elif verdict.item is not None:
+                answered.items.append(verdict.item)
+            elif verdict.fragile and not ask.fragile:
+                answered.fragile.append(message)
+            elif verdict.later_ms is not None:
+                later.append((message, verdict.later_ms or SOON_MS))
+            else:
+                answered.moved += verdict.moved
+        with suppress(LedgerError):  # the tokens come back with time; the items are claimed
+            admission.settle(answered.items)
+        answered.failed += self.delay(later)
+        try:
+            self._hold(layout, admitted.paused)
+        except LedgerError:
+            answered.failed += admitted.paused
+        answered.next_at = admission.next_at
+        return answered
+
+    def delay(self, later: Sequence[tuple[SqsMessage, int]]) -> list[SqsMessage]:
+        """Send a copy of each that arrives after so many milliseconds; returns those for which that failed."""
+        try:
+            self._delay(later)
+        except LedgerError:
+            return [message for message, _ in later]
+        # A message that was delayed too often is not delayed again: it stays in its queue.
+        return [message for message, _ in later if int(message.body.get("copies", 0)) >= MOST_COPIES]
+
+
+def _verdict_if_possible(claims: ItemClaims, message: SqsMessage) -> MessageVerdict | None:
+    try:
+        return claims.verdict(message)
+    except LedgerError:
+        return None
+
+
+def from_event(event: Mapping[str, Any], store: AwsStore, url: str) -> list[SqsMessage]:
+    """The messages of an SQS event of one queue. A body that is not a JSON object goes into quarantine, and is done."""
+    messages = []
+    for record in event["Records"]:
+        raw = {
+            "MessageId": record["messageId"],
+            "ReceiptHandle": record["receiptHandle"],
+            "Body": record["body"],
+            "Attributes": record.get("attributes", {}),
+        }
+        message = read(url, raw, lent=True)
+        if isinstance(message, SqsMessage):
+            messages.append(message)
+        else:
+            store.queues.set_aside("message", {"url": url, "id": raw["MessageId"], "body": raw["Body"]}, message)
+    return messages

@@ -17,7 +17,6 @@ from milepost.core.status import Status
 from milepost.ledgers.aws.apply import apply
 from milepost.ledgers.aws.breakers import record_of
 from milepost.ledgers.aws.names import SHARDS, due_shard
-from milepost.ledgers.aws.offers import stage_of
 from milepost.ledgers.aws.refused_rows import readable
 from milepost.ledgers.aws.requests.client import RowRefused
 from milepost.ledgers.aws.store import AwsStore
@@ -93,7 +92,7 @@ def _open_lanes(store: AwsStore, now: int) -> list[_Lane]:
     holds, lanes = store.holds(now), []
     for name, record in store.control.read(HOLDING).items():
         route, stage_name, lane = (str(record.value[field]) for field in ("route", "stage", "lane"))
-        layout, stage = store.layout(route), stage_of(store.plans, route, stage_name)
+        layout, stage = store.layout(route), store.stage(route, stage_name)
         if layout is None or stage is None or is_held(holds, route, stage_name, lane):
             continue
         room = _breaker_room(store, route, stage, lane, now)

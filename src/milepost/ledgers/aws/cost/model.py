@@ -1,7 +1,6 @@
 """Cost model of an item on AWS: adds up every request of its route. Pure: no ledger and no network needed.
 
-`steps.STEPS` has the cost of each step and `meter` adds it up. Tests compare the result with what was counted (`Requests.counts`
-and `.units`).
+`steps.STEPS` has the cost of each step and `meter` adds it up. Tests compare the result with what was counted (see `bench.meter`).
 """
 
 from __future__ import annotations

@@ -1,27 +1,38 @@
-"""Adoption of rows that other programs put: new ones are taken in, overwritten ones restored, faulty ones quarantined."""
+"""Adoption of rows that other programs put: new ones are taken in, overwritten ones restored, faulty ones quarantined; and operators
+list them, and adopt each at its present stage."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from milepost.core.change import Change, change
 from milepost.core.decide import accept
+from milepost.core.errors import MalformedInput
 from milepost.core.history import Line
 from milepost.core.item import Item, digest_of
 from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Stage
 from milepost.core.status import TERMINAL, Reason, Status
+from milepost.ledgers.aws.foreign_rows.confirmations import OUTSIDE
+from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.offers import message_for, send
-from milepost.ledgers.aws.queues.messages import Outgoing
 from milepost.ledgers.aws.refused_rows import quarantine_copy
-from milepost.ledgers.aws.row_duties import OUTSIDE
+from milepost.ledgers.aws.requests.client import expressions
+from milepost.ledgers.aws.requests.queues import Outgoing
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update, place_of, put_of
 from milepost.ledgers.aws.tables.item_rows import attributes, content_of, correlation_of, is_ours, row_of
-from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost.ledgers.aws.tables.keys import PREFIXES, Image, Layout
+from milepost.ports.foreign_rows import Adopted, ForeignRow, ForeignRowPage
+
+PAGE = 500
+TODAY = PREFIXES["today"]
 
 
 class Adoption(Struct, frozen=True):
@@ -31,18 +42,8 @@ class Adoption(Struct, frozen=True):
     update: Update
 
 
-def adopt(
-    store: AwsStore,
-    layout: Layout,
-    plan: Plan,
-    key: str,
-    image: Image,
-    old: Image | None,
-    now: int,
-    later: list[Adoption] | None = None,
-) -> str:
-    """Handle a row without a version. Returns "adopted", "restored", "known" or "set aside". With `later`, an adoption is added
-    there, for `carry_out` to do many at once."""
+def adopt(store: AwsStore, layout: Layout, plan: Plan, key: str, image: Image, old: Image | None, now: int) -> Adoption | str:
+    """Handle a row without a version. Returns "restored", "known" or "set aside", or its adoption, for `carry_out` to do many at once."""
     if old is not None and is_ours(old):
         return _restore(store, layout, key, image, old, now)
     fault = plan.route.closed or _fault_of(layout, image)
@@ -58,11 +59,7 @@ def adopt(
     written = store.journal.history(layout.route, key)
     if written and not _forgotten(plan, written[-1].line, now):
         return _set_aside(store, layout, image, f"it has {len(written)} history lines but had no row: another program removed it", now)
-    adoption = _adoption(store, layout, plan, key, image, content, now)
-    if later is not None:
-        later.append(adoption)
-        return "adopted"
-    return "adopted" if carry_out(store, [adoption]) else "known"
+    return _adoption(store, layout, plan, key, image, content, now)
 
 
 def _forgotten(plan: Plan, last: Line, now: int) -> bool:
@@ -107,11 +104,10 @@ def _adoption(store: AwsStore, layout: Layout, plan: Plan, key: str, image: Imag
 def adoption_update(store: AwsStore, layout: Layout, first: Change, content: Any, image: Image, omit: Sequence[str] = ()) -> Update:
     """The write that adopts a row: sets only our own attributes, and only if they are still absent and its input is unchanged."""
     update = Update(layout, first.after.key)
-    for name, value in put_of(first, content, layout, store.values, token="").items():
-        if name not in (*layout.key, "input", "createToken", *omit):
-            update.set(name, value)
+    row = put_of(first, content, layout, store.values, token="")
+    update.set_all({name: value for name, value in row.items() if name not in (*layout.key, "input", "createToken", *omit)})
     update.equal("version", None)
-    update.equal("input", image.get("input"))
+    update.unchanged(image, "input")
     return update
 
 
@@ -123,12 +119,8 @@ def _restore(store: AwsStore, layout: Layout, key: str, image: Image, old: Image
     noted = change(row, Reason.NOTED, now, row.status, {}, OUTSIDE, note=note)
     update = Update(layout, key)
     restored = _with_line(store, layout, noted, old)
-    for name, value in restored.items():
-        if name not in layout.key:
-            update.set(name, value)
-    for name in image.keys() - restored.keys():
-        if not name.startswith(layout.prefix):
-            update.remove(name)
+    update.set_all({name: value for name, value in restored.items() if name not in layout.key})
+    update.remove(*(name for name in image.keys() - restored.keys() if not name.startswith(layout.prefix)))
     update.equal("version", None)
     return "restored" if update.written(store.requests) else "known"
 
@@ -145,14 +137,8 @@ def _with_line(store: AwsStore, layout: Layout, noted: Change, old: Image) -> Im
 
 def _remove(store: AwsStore, layout: Layout, key: str, image: Image) -> str:
     """Remove the row of a known key, if it is unchanged."""
-    store.requests.write_if(
-        "delete_item",
-        TableName=layout.table,
-        Key=layout.key_image(key),
-        ConditionExpression="attribute_not_exists(#version) AND #input = :input",
-        ExpressionAttributeNames={"#version": "version", "#input": "input"},
-        ExpressionAttributeValues={":input": image["input"]},
-    )
+    unchanged = expressions({"input": image["input"]}, ConditionExpression="attribute_not_exists(#version) AND #input = :input")
+    store.requests.write_if("delete_item", TableName=layout.table, Key=layout.key_image(key), **unchanged)
     return "known"
 
 
@@ -163,3 +149,149 @@ def _set_aside(store: AwsStore, layout: Layout, image: Image, reason: str, now: 
         return "known"
     quarantine_copy(store, layout, image, reason, now)
     return "set aside"
+
+
+# By operators ---------------------------------------------------------------------------------------------------------
+class AwsForeignRows:
+    """Access to the foreign rows of one deployment (see `ports.foreign_rows.ForeignRowStore`)."""
+
+    def __init__(self, store: AwsStore) -> None:
+        self._store = store
+
+    def scan(self, plan: Plan, after: Any = None) -> ForeignRowPage:
+        layout = self._store.load_route(plan)
+        foreign = expressions(FilterExpression="attribute_not_exists(#version)")
+        answer = self._store.requests.page("scan", layout.table, after, Limit=PAGE, ConsistentRead=True, **foreign)
+        found = [foreign_row_of(self._store, layout, plan, image) for image in answer["Items"]]
+        return ForeignRowPage(int(answer.get("ScannedCount", len(found))), found, answer.get("LastEvaluatedKey"))
+
+    def get(self, plan: Plan, keys: Sequence[str]) -> list[ForeignRow | None]:
+        layout = self._store.load_route(plan)
+        images = self._store.images(plan.name, keys)
+        there = {key: foreign_row_of(self._store, layout, plan, image) for key, image in images.items() if not is_ours(image)}
+        return [there.get(key) for key in keys]
+
+    def adopt(self, plan: Plan, keys: Sequence[str], now: int, *, by: str, why: str) -> list[Adopted]:
+        layout = self._store.load_route(plan)
+        images = self._store.images(plan.name, keys)
+
+        def one(key: str) -> Adopted:
+            image = images.get(key)
+            if image is None:
+                return Adopted(key, False, why="there is no row with this key")
+            if is_ours(image):
+                return Adopted(key, False, image["queue"]["S"], "it was already adopted")
+            return adopt_at(self._store, layout, plan, image, now, by=by, why=why)
+
+        return self._store.requests.each([partial(one, key) for key in keys])
+
+
+def foreign_row_of(store: AwsStore, layout: Layout, plan: Plan, image: Image) -> ForeignRow:
+    """The stage of a foreign row: the one in its `queue`, else the first; the stages before it that have a valid answer count as
+    completed."""
+    try:
+        key = layout.key_of(image)
+    except (KeyError, TypeError) as error:
+        return ForeignRow(str({name: image.get(name) for name in layout.key}), wrong=f"its key cannot be read: {error}")
+    fault = layout.foreign_key_fault(image)
+    if fault is not None:
+        return ForeignRow(key, wrong=fault)
+    named = image.get("queue", {}).get("S", "") if "queue" in image else plan.first.name
+    if named not in plan.by_name:
+        known = ", ".join(plan.by_name)
+        return ForeignRow(key, named, wrong=f"its stage {named!r} is not in the route ({known}); correct its 'queue' attribute")
+    before = [stage.name for stage in plan.stages[: plan.position[named]]]
+    return ForeignRow(key, named, tuple(stage for stage in before if _answered(store, layout, stage, image)))
+
+
+def adopt_at(store: AwsStore, layout: Layout, plan: Plan, image: Image, now: int, *, by: str, why: str) -> Adopted:
+    """Adopt it at its stage, and offer it, unless its earlier message is still in the same queue or the answer exists."""
+    foreign = foreign_row_of(store, layout, plan, image)
+    wrong = foreign.wrong or _known_before(store, layout, foreign.key)
+    if wrong is not None:
+        return Adopted(foreign.key, False, foreign.stage, wrong)
+    stage = store.plan_with_offers(plan).by_name[foreign.stage]
+    content = store.values.decode(image["input"]) if "input" in image else None
+    try:
+        first = _first(store, layout, plan, stage, foreign, image, content, now, by, why)
+    except MalformedInput as error:
+        return Adopted(foreign.key, False, foreign.stage, str(error))
+    carried = _carried(plan, layout, foreign, image)
+    update = adoption_update(store, layout, first, content, image, omit=("firstQueued", "lastQueued"))
+    update.set_all(carried)
+    update.unchanged(image, "queue", "lastQueued")
+    if first.after.status is Status.QUEUED and _called_again(store, stage, foreign, layout, image, now):
+        update.set("lastQueued", {"S": iso(now)})
+        if "firstQueued" not in image:
+            update.set("firstQueued", {"S": iso(now)})
+        item = Item(first.after, content_of({**image, **carried}, layout, store.values))
+        send(store, [message_for(store, item, stage)])
+    if not update.written(store.requests):
+        return Adopted(foreign.key, False, foreign.stage, "it was changed just now; look at it again")
+    return Adopted(foreign.key, True, foreign.stage)
+
+
+def _first(
+    store: AwsStore, layout: Layout, plan: Plan, stage: Stage, foreign: ForeignRow, image: Image, content: Any, now: int, by: str, why: str
+) -> Change:
+    """Its first history line, with everything it came with."""
+    found = {"queue": foreign.stage, "through": list(foreign.through)} if "queue" in image or foreign.through else None
+    note = None if found is None else {"found": found}
+    correlation = correlation_of(image, foreign.key)
+    # A row that was offered to its stage has started already.
+    begun = bool(foreign.through) or stage.name != plan.first.name or "lastQueued" in image
+    start = None if begun else plan.route.start_of(content, now)
+    digest = digest_of(content)
+    made = accept(
+        plan, foreign.key, content, now, correlation_id=correlation, digest=digest, by=by, why=why, note=note, stage=stage, not_before=start
+    )
+    since = min(now, _moment(image, "firstQueued") or now)
+    row = replace(made.after, created_at=since, entered_at=since)
+    if stage.overdue_ms is not None:
+        row = replace(row, overdue_at=since + stage.overdue_ms)
+    if _answered(store, layout, stage.name, image):
+        row = replace(row, look_at=now)
+    elif row.status is Status.QUEUED and not _called_again(store, stage, foreign, layout, image, now):
+        row = replace(row, look_at=(_moment(image, "lastQueued") or now) + stage.offer_life_ms)
+    return replace(made, after=row)
+
+
+def _carried(plan: Plan, layout: Layout, foreign: ForeignRow, image: Image) -> Image:
+    """Completed stages and the stage's payload: in today's dialect, the answer of the stage before."""
+    if not foreign.through:
+        return {}
+    carried: Image = {"through": {"SS": sorted(foreign.through)}}
+    last = plan.stages[plan.position[foreign.stage] - 1].name
+    if last in foreign.through and layout.prefix == TODAY and image[layout.prefix + last] != {"BOOL": True}:
+        carried[f"payload_{foreign.stage}"] = {"M": {"of": {"S": last}}}
+    return carried
+
+
+def _called_again(store: AwsStore, stage: Stage, foreign: ForeignRow, layout: Layout, image: Image, now: int) -> bool:
+    """Whether its stage must be offered again. Not if it was, in the queue that the stage still has and that still keeps the message."""
+    if _answered(store, layout, foreign.stage, image):
+        return False
+    last = _moment(image, "lastQueued")
+    return stage.queue is None or last is None or last + stage.offer_life_ms <= now
+
+
+def _known_before(store: AwsStore, layout: Layout, key: str) -> str | None:
+    seal = store.seals(layout.route, [key]).get(key)
+    if seal is not None:
+        return f"it ended before ({seal.status}, {iso(seal.ended_at or 0)}); Milepost does not process a finished item again"
+    written = store.journal.history(layout.route, key)
+    return f"it has {len(written)} history lines but had no row: another program removed it" if written else None
+
+
+def _answered(store: AwsStore, layout: Layout, stage: str, image: Image) -> bool:
+    name = layout.prefix + stage
+    return name in image and layout.valid(stage, store.values.decode(image[name]))
+
+
+def _moment(image: Image, name: str) -> int | None:
+    """A time written by another program: ISO-8601 with any fraction, in UTC if it names no zone."""
+    try:
+        found = datetime.fromisoformat(image[name]["S"])
+    except (KeyError, ValueError):
+        return None
+    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)

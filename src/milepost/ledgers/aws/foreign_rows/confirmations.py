@@ -1,4 +1,5 @@
-"""Attributes that partners put on a row: confirmations of its stage, and repeated answers for earlier stages."""
+"""Attributes that partners put on a row: confirmations of its stage, and repeated answers for earlier stages; the same for the relay
+(stream record) and the repair (scan)."""
 
 from __future__ import annotations
 
@@ -6,21 +7,23 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from milepost.core.change import Change, change
-from milepost.core.confirmations import noted_once, refused
-from milepost.core.decide import NOTE_LIMIT
+from milepost.core.change import Author, Change, change
+from milepost.core.confirmations import confirm, noted_once, refused
+from milepost.core.decide import NOTE_LIMIT, decide, without
 from milepost.core.item import Item, Put, Row
+from milepost.core.outcome import Done, outcome_from_builtins
 from milepost.core.routes.plan import Plan
-from milepost.core.status import Reason, Status
+from milepost.core.status import FAILED, Reason, Status
 from milepost.core.values.json import canonical_json
 from milepost.core.values.refusal import Refusal
-from milepost.ledgers.aws.row_duties import OUTSIDE
 from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.stream.records import StreamRecord
+from milepost.ledgers.aws.stream import StreamRecord
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.item_rows import Handle, is_ours
 from milepost.ledgers.aws.tables.keys import WAITING, Image, Layout
 from milepost.ledgers.aws.tables.values import Values
+
+OUTSIDE = Author("outside")
 
 
 def keep_input(store: AwsStore, layout: Layout, record: StreamRecord) -> None:
@@ -34,11 +37,34 @@ def keep_input(store: AwsStore, layout: Layout, record: StreamRecord) -> None:
         return
     update = Update(layout, layout.key_of(new))
     update.set(name, old["input"])
-    update.equal(name, None)
-    update.equal("version", new["version"])
+    update.unchanged(new, name, "version")
     # If the row has changed, the writer of that change has read the rewritten input.
     if update.written(store.requests):
         new[name] = old["input"]
+
+
+def confirmed_change(item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> Change | None:
+    """The change for confirmations found on the row; None: there is nothing to do.
+
+    A confirmation of the row's stage is applied, unless a worker has claimed the item: then it takes precedence when the worker
+    settles. A confirmation of the stage at which the item failed still moves it. It does not move a cancelled item, since it may be
+    older than the cancellation. A confirmation of an earlier stage came too late and is noted."""
+    row = item.row
+    here = plan.position.get(row.stage)
+    if here is None:
+        return None  # `routes apply` moves it
+    if row.status is Status.COMPLETED:
+        here = len(plan.stages)
+    elif row.status in FAILED and row.stage in row.kept:
+        moved = confirm(item, row.stage, outcome_from_builtins(row.kept[row.stage]), plan, now, jitter(), by=OUTSIDE.by or "")
+        return moved if isinstance(moved, Change) else None
+    elif row.stage in row.kept and not row.terminal and row.status is not Status.PROCESSING:
+        return decide(item, Done(), plan, now, jitter())
+    for stage, outcome in row.kept.items():
+        if plan.position.get(stage, here) < here:
+            note = {"for": stage, "differs": outcome}
+            return change(row, Reason.NOTED, now, row.status, {"kept": without(row.kept, stage)}, OUTSIDE, note=note)
+    return None
 
 
 def has_refused_answer(row: Row) -> bool:

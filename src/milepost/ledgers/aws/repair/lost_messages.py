@@ -18,7 +18,6 @@ import logging
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
-from typing import Any
 
 from msgspec import Struct
 
@@ -28,8 +27,8 @@ from milepost.core.item import Content, Item
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, iso
-from milepost.ledgers.aws.queues.messages import LONGEST_DELAY_S
 from milepost.ledgers.aws.refused_rows import readable
+from milepost.ledgers.aws.requests.queues import LONGEST_DELAY_S
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.keys import Layout, due_query
 
@@ -98,19 +97,8 @@ class LostMessages:
 
     def _count(self, layout: Layout, partition: str, before: str) -> int:
         """Number of rows in a partition up to a time, in all shards; from the index alone."""
-        return sum(self._store.requests.each([partial(self._count_shard, layout, f"{partition}#{n}", before) for n in range(SHARDS)]))
-
-    def _count_shard(self, layout: Layout, shard: str, before: str) -> int:
-        total = 0
-        more: dict[str, Any] = {}
-        while True:
-            answer = self._store.requests.call(
-                "dynamodb", "query", TableName=layout.table, **due_query(shard, before), Select="COUNT", **more
-            )
-            total += int(answer["Count"])
-            if not answer.get("LastEvaluatedKey"):
-                return total
-            more = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
+        requests = self._store.requests
+        return sum(requests.each([partial(requests.count, layout.table, **due_query(f"{partition}#{n}", before)) for n in range(SHARDS)]))
 
     def _stale_rows(self, layout: Layout, stage: str, now: int) -> Iterator[Item]:
         """Rows past their offer life that are not paused, page by page; the oldest first in each shard."""

@@ -2,29 +2,185 @@
 
 from __future__ import annotations
 
+import math
 import random
+import re
 import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError
-from milepost.ledgers.aws.requests.deadline import CALL, Deadline
-from milepost.ledgers.aws.requests.errors import (
-    TEMPORARY,
-    AwsRefused,
-    ConditionFailed,
-    Image,
-    RowRefused,
-    TransactionRefused,
-    temporary_reason,
-)
+from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, LedgerMissing, LedgerReadOnly
 
-__all__ = ["TEMPORARY", "AwsRefused", "ConditionFailed", "Image", "Requests", "RetryBudget", "RowRefused", "TransactionRefused"]
+
+# Deadline -------------------------------------------------------------------------------------------------------------
+class Deadline:
+    """The deadline of the present work, shared by all threads that make requests for it; optional."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._ends_at = math.inf
+
+    def left(self) -> float:
+        """Seconds until the deadline; infinite if there is none."""
+        return self._ends_at - self._clock()
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Set the deadline in so many seconds; within another deadline the earlier one applies."""
+        before = self._ends_at
+        self._ends_at = min(before, self._clock() + seconds)
+        try:
+            yield
+        finally:
+            self._ends_at = before
+
+
+CALL = Deadline()
+"""The deadline of this process: a Lambda container handles one call at a time and sets it from that call's remaining time."""
+
+
+# Errors ---------------------------------------------------------------------------------------------------------------
+Image = dict[str, dict[str, Any]]
+"""A row in DynamoDB's form: attribute values by name, such as {"doi": {"S": "10.1/x"}}."""
+
+TEMPORARY = {
+    *("Throttling", "ThrottlingException", "ThrottledException", "Throttled", "RequestThrottled", "RequestThrottledException"),
+    *("ProvisionedThroughputExceededException", "ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"),
+    *("TooManyRequestsException", "LimitExceededException", "BandwidthLimitExceeded", "SlowDown", "PriorRequestNotComplete"),
+    *("OverLimit", "AWS.SimpleQueueService.OverLimit", "KmsThrottled", "KMSThrottling", "KMSThrottlingException"),
+    *("InternalServerError", "InternalError", "InternalFailure", "ServiceUnavailable", "RequestTimeout", "RequestTimeoutException"),
+    *("TransactionConflict", "TransactionConflictException", "TransactionInProgressException", "ReplicatedWriteConflictException"),
+}
+"""Temporary error codes: the same request may succeed a moment later."""
+_MISSING = {
+    *("ResourceNotFoundException", "TableNotFoundException", "NotFound", "NotFoundException"),
+    *("QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue"),
+}
+_DENIED = {"AccessDenied", "AccessDeniedException", "AuthorizationError", "KMS.AccessDeniedException", "KMSAccessDenied"}
+_BAD_CREDENTIALS = {
+    *("UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException", "SignatureDoesNotMatch"),
+    *("ExpiredToken", "ExpiredTokenException", "MissingAuthenticationToken", "MissingAuthenticationTokenException"),
+    *("IncompleteSignature", "IncompleteSignatureException", "InvalidAccessKeyId"),
+}
+
+_ONE_ROW = ("update_item", "put_item")
+_WRONG_KEY = "key element does not match the schema"
+"""The table has another key than expected, so no row can be written."""
+_NO_INDEX = "The table does not have the specified index"
+
+
+class AwsRefused(LedgerError):
+    """AWS refused a request permanently; `code` is its error code."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class RowRefused(AwsRefused):
+    """AWS refused to write one row permanently: it is too large or has an invalid value. Other rows can be written. `refused_rows` says
+    what happens then."""
+
+
+class ConditionFailed(LedgerError):
+    """The condition of a write failed. `image` is the present row, if requested and existing (see `Requests.conflict`)."""
+
+    def __init__(self, image: Image | None, message: str = "the row is not as the write expected") -> None:
+        super().__init__(message)
+        self.image = image
+
+
+class TransactionRefused(LedgerError):
+    """A transaction was refused because of its conditions. `reasons` has one entry per action, in order: its Code ("None" if there
+    was no problem) and, if requested, the row as Item."""
+
+    def __init__(self, reasons: list[dict[str, Any]], message: str = "a row is not as the transaction expected") -> None:
+        super().__init__(message)
+        self.reasons = reasons
+
+
+def temporary_reason(error: Exception, where: str) -> str:
+    """Why a request failed, if the error is temporary; otherwise raises the translated error."""
+    from botocore import exceptions as known
+    from botocore.parsers import ResponseParserError
+
+    if isinstance(error, known.ClientError):
+        return _translated(error, error.response, where)
+    if isinstance(error, (known.HTTPClientError, known.ConnectionError, known.IncompleteReadError, ResponseParserError)):
+        return f"no usable answer ({error})"
+    if isinstance(error, (known.NoRegionError, known.InvalidRegionError)):
+        raise LedgerError(f"{where}: {error}; name the region in the ledger's address: dynamodb://REGION/PREFIX") from error
+    no_credentials = (known.NoCredentialsError, known.PartialCredentialsError, known.CredentialRetrievalError, known.ProfileNotFound)
+    if isinstance(error, (*no_credentials, known.SSOError, known.TokenRetrievalError)):
+        raise _bad_credentials(where, str(error)) from error
+    if isinstance(error, known.BotoCoreError):
+        one_row = isinstance(error, known.ParamValidationError) and any(operation in where for operation in _ONE_ROW)
+        raise (RowRefused if one_row else AwsRefused)(f"{where}: {error}", type(error).__name__) from error
+    raise error
+
+
+def _translated(error: Exception, response: dict[str, Any], where: str) -> str:
+    code, message = str(response.get("Error", {}).get("Code", "")), response.get("Error", {}).get("Message", "")
+    why = f"{code}: {message}" if message else code
+    if code == "ConditionalCheckFailedException":
+        raise ConditionFailed(response.get("Item"), f"{where}: the row is not in the state that the write requires") from error
+    if code == "TransactionCanceledException":
+        reasons = response.get("CancellationReasons", [])
+        codes = {reason.get("Code", "None") for reason in reasons} - {"None"}
+        if codes and codes <= TEMPORARY:
+            return why
+        if codes and codes - TEMPORARY <= {"ConditionalCheckFailed"}:
+            raise TransactionRefused(reasons, f"{where}: {message}") from error
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if code in TEMPORARY or status == 429 or status >= 500:
+        return why
+    if code in _MISSING:
+        raise LedgerMissing(
+            f"{where}: not found ({why}); check the region and the prefix in dynamodb://REGION/PREFIX, the account, and whether"
+            " its tables and queues were created"
+        ) from error
+    if code == "ValidationException" and message.startswith(_NO_INDEX):
+        raise LedgerError(
+            f"{where}: the table has no index {message.removeprefix(_NO_INDEX).strip(': ')!r}, which finds due items; add it as the"
+            " stack in infra/ does: a global secondary index of dueShard and dueAt, both text, with the keys only (KEYS_ONLY)"
+        ) from error
+    if code in _DENIED:
+        raise LedgerReadOnly(f"{where}: this role has no permission ({why}); add the action to its policy") from error
+    if code in _BAD_CREDENTIALS:
+        raise _bad_credentials(where, why) from error
+    if code == "ValidationException" and any(operation in where for operation in _ONE_ROW) and _WRONG_KEY not in message:
+        raise RowRefused(f"{where}: {why}", code) from error
+    raise AwsRefused(f"{where}: {why}", code) from error
+
+
+def _bad_credentials(where: str, why: str) -> LedgerError:
+    return LedgerError(
+        f"{where}: AWS does not accept the credentials ({why}); log in again, or set AWS_PROFILE or AWS_ACCESS_KEY_ID"
+        " and AWS_SECRET_ACCESS_KEY"
+    )
+
+
+# Requests -------------------------------------------------------------------------------------------------------------
+def expressions(values: Mapping[str, Any] | None = None, short: Mapping[str, str] | None = None, /, **texts: str) -> dict[str, Any]:
+    """Parameters of a request with expressions, such as ConditionExpression="#head = :head": `#head` is the attribute of that name, which
+    may be a reserved word, and `:head` is the value of that name. `short`: attributes with another name than in the expressions."""
+    names = sorted({name for text in texts.values() for name in re.findall(r"#(\w+)", text)})
+    params: dict[str, Any] = {**texts, "ExpressionAttributeNames": {f"#{name}": (short or {}).get(name, name) for name in names}}
+    if values:
+        params["ExpressionAttributeValues"] = {f":{name}": value for name, value in values.items()}
+    return params
+
+
+def key_condition(text: str, **values: str) -> dict[str, Any]:
+    """Parameters of a query by a condition on the key; all values are text."""
+    return expressions({name: {"S": value} for name, value in values.items()}, KeyConditionExpression=text)
+
 
 T = TypeVar("T")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
@@ -37,8 +193,6 @@ USUAL: Timeouts = (3.0, 10.0)
 LONG_POLL: Timeouts = (3.0, 25.0)
 SHORT: tuple[Timeouts, ...] = ((1.0, 3.0), (0.5, 0.5))
 """For requests shortly before their deadline."""
-_WRITES = {"put_item", "update_item", "delete_item", "batch_write_item", "transact_write_items"}
-_METERED = {*_WRITES, "get_item", "query", "scan", "batch_get_item", "transact_get_items"}
 
 
 class RetryBudget:
@@ -66,8 +220,7 @@ class RetryBudget:
 
 class Requests:
     """Requests to AWS in one region; thread-safe. For stand-ins, `endpoint` serves all services except those in `endpoints`.
-    `counts` has every try by (service, operation). With `measure`, `units` has DynamoDB's consumed capacity by (table, "read" |
-    "write"); an index's share is under "table/index".
+    `counts` has every try by (service, operation).
     `session` creates the clients; by default a boto3 session, created on first use."""
 
     def __init__(
@@ -91,9 +244,7 @@ class Requests:
         self.region, self.endpoint, self.deadline_s, self.width = region, endpoint, deadline_s, width
         self.endpoints = dict(endpoints or {})
         self.sleep, self.chance, self.clock, self.deadline = sleep, chance, clock, deadline
-        self.measure = False
         self.counts: Counter[tuple[str, str]] = Counter()
-        self.units: Counter[tuple[str, str]] = Counter()
         self._new_session = Session
         self._session: Any = session
         self._clients: dict[tuple[str, Timeouts], Any] = {}
@@ -144,10 +295,17 @@ class Requests:
             return False
         return True
 
+    def conflict(self, operation: str, /, **params: Any) -> Image | None:
+        """One conditional write to DynamoDB. None: it was written; else the present row, empty if there is none. After a lost answer the
+        row may be the result of this same write: the caller must look for its token in the row."""
+        try:
+            self.call("dynamodb", operation, **{**params, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"})
+        except ConditionFailed as failed:
+            return failed.image or {}
+        return None
+
     def attempt(self, budget: RetryBudget, service: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
         """`call`, within a retry budget shared by several requests."""
-        if operation in _METERED and self.measure:
-            params = {"ReturnConsumedCapacity": "INDEXES", **params}
         if operation == "transact_write_items" and "ClientRequestToken" not in params:
             # One token for all tries: DynamoDB then recognises a repeat after a lost answer and does not apply it twice.
             params = {"ClientRequestToken": uuid.uuid4().hex, **params}
@@ -163,8 +321,6 @@ class Requests:
                 where = self.where(service, operation, params)
                 budget.pause(where, temporary_reason(error, where), error)
             else:
-                if "ConsumedCapacity" in answer:
-                    self._meter(operation, answer["ConsumedCapacity"])
                 return answer
 
     def _timeouts(self, service: str, operation: str, params: dict[str, Any]) -> Timeouts:
@@ -246,21 +402,29 @@ class Requests:
             if writes:
                 budget.pause(f"dynamodb batch_write_item of {table}", f"{len(writes)} writes are still open")
 
-    def query(self, table: str, **params: Any) -> Iterator[Image]:
-        """All rows that a query finds; pages are read on demand."""
-        return self._pages("query", {"TableName": table, **params})
+    def query(self, table: str, start: Image | None = None, **params: Any) -> Iterator[Image]:
+        """All rows that a query finds, or those after the key `start`; pages are read on demand."""
+        return (row for page in self._pages("query", table, start, params) for row in page.get("Items", ()))
 
-    def scan(self, table: str, **params: Any) -> Iterator[Image]:
-        """All rows of a table or index; pages are read on demand."""
-        return self._pages("scan", {"TableName": table, **params})
+    def count(self, table: str, **params: Any) -> int:
+        """Number of rows that a query finds."""
+        return sum(int(page["Count"]) for page in self._pages("query", table, None, {**params, "Select": "COUNT"}))
 
-    def _pages(self, operation: str, params: dict[str, Any]) -> Iterator[Image]:
+    def scan(self, table: str, start: Image | None = None, **params: Any) -> Iterator[Image]:
+        """All rows of a table or index, or those after the key `start`; pages are read on demand."""
+        return (row for page in self._pages("scan", table, start, params) for row in page.get("Items", ()))
+
+    def page(self, operation: str, table: str, start: Image | None, **params: Any) -> dict[str, Any]:
+        """One page of a query or a scan, after the key `start`."""
+        return self.call("dynamodb", operation, TableName=table, **params, **({} if start is None else {"ExclusiveStartKey": start}))
+
+    def _pages(self, operation: str, table: str, start: Image | None, params: dict[str, Any]) -> Iterator[dict[str, Any]]:
         while True:
-            answer = self.call("dynamodb", operation, **params)
-            yield from answer.get("Items", ())
-            if not answer.get("LastEvaluatedKey"):
+            answer = self.page(operation, table, start, **params)
+            yield answer
+            start = answer.get("LastEvaluatedKey")
+            if not start:
                 return
-            params = {**params, "ExclusiveStartKey": answer["LastEvaluatedKey"]}
 
     def close(self) -> None:
         """Wait for running jobs, end the threads and close the connections. No request is possible afterwards."""
@@ -280,17 +444,6 @@ class Requests:
     def _check_open(self) -> None:
         if self._closed:
             raise LedgerError("the ledger is closed; open it again to use it")
-
-    def _meter(self, operation: str, consumed: Any) -> None:
-        kind = "write" if operation in _WRITES else "read"
-        with self._lock:
-            for usage in consumed if isinstance(consumed, list) else [consumed]:
-                table = usage.get("TableName", "")
-                indexes = {**usage.get("GlobalSecondaryIndexes", {}), **usage.get("LocalSecondaryIndexes", {})}
-                for index, part in indexes.items():
-                    self.units[f"{table}/{index}", kind] += part["CapacityUnits"]
-                # The total includes the indexes.
-                self.units[table, kind] += usage.get("CapacityUnits", 0) - sum(part["CapacityUnits"] for part in indexes.values())
 
 
 def _check_whole(operation_model: Any, response_dict: dict[str, Any], **_: Any) -> None:

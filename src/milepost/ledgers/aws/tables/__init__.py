@@ -1,1 +1,1 @@
-"""DynamoDB tables: how rows, documents and counters are stored, and the conditional write."""
+"""DynamoDB tables: how rows, documents, counters and the journal are stored, and the conditional write."""

@@ -11,9 +11,17 @@ from milepost.core.history import attempt_to_public
 from milepost.core.item import Row
 from milepost.core.status import FAILED, NOTES, Status
 from milepost.ledgers.aws.names import iso
-from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.tables.columns import column_values, retry_entry
-from milepost.ledgers.aws.tables.item_rows import Handle, attributes, copied_of, input_of, links_of, packed_trail
+from milepost.ledgers.aws.requests.client import Requests, expressions
+from milepost.ledgers.aws.tables.item_rows import (
+    Handle,
+    attributes,
+    column_values,
+    copied_of,
+    input_of,
+    links_of,
+    packed_trail,
+    retry_entry,
+)
 from milepost.ledgers.aws.tables.keys import OWN, WAITING, Image, Layout
 from milepost.ledgers.aws.tables.values import Values
 
@@ -58,8 +66,12 @@ class Update:
         self._parts["SET"].append(f"{self.name(to)} = if_not_exists({self.name(attribute)}, {self.name(to)})")
         self.remove(attribute)
 
-    def remove(self, attribute: str) -> None:
-        self._parts["REMOVE"].append(self.name(attribute))
+    def set_all(self, image: Image) -> None:
+        for attribute, value in image.items():
+            self.set(attribute, value)
+
+    def remove(self, *attributes: str) -> None:
+        self._parts["REMOVE"] += map(self.name, attributes)
 
     def remove_at(self, attribute: str, place: int) -> None:
         """Remove one entry of a list."""
@@ -73,11 +85,8 @@ class Update:
 
     def replace(self, before: Image, after: Image) -> None:
         """Set the attributes that differ and remove those missing in `after`."""
-        for attribute, value in after.items():
-            if before.get(attribute) != value:
-                self.set(attribute, value)
-        for attribute in before.keys() - after.keys():
-            self.remove(attribute)
+        self.set_all({attribute: value for attribute, value in after.items() if before.get(attribute) != value})
+        self.remove(*(before.keys() - after.keys()))
 
     def equal(self, attribute: str, value: dict[str, Any] | None) -> None:
         """Condition: the attribute has this value; None: the row has no such attribute."""
@@ -85,6 +94,11 @@ class Update:
             self._conditions.append(f"attribute_not_exists({self.name(attribute)})")
         else:
             self._conditions.append(f"{self.name(attribute)} = {self.value(value)}")
+
+    def unchanged(self, image: Image, *attributes: str) -> None:
+        """Condition: these attributes are as in the image."""
+        for attribute in attributes:
+            self.equal(attribute, image.get(attribute))
 
     def only_if(self, condition: str) -> None:
         self._conditions.append(condition)
@@ -114,17 +128,10 @@ class Update:
         return requests.write_if("update_item", **self.params())
 
 
-def put_new(requests: Requests, layout: Layout, image: Image) -> None:
-    """Put a row if its key has none; else ConditionFailed with the row that exists."""
-    requests.call(
-        "dynamodb",
-        "put_item",
-        TableName=layout.table,
-        Item=image,
-        ConditionExpression="attribute_not_exists(#key)",
-        ExpressionAttributeNames={"#key": layout.key[0]},
-        ReturnValuesOnConditionCheckFailure="ALL_OLD",
-    )
+def put_new(requests: Requests, layout: Layout, image: Image) -> Image | None:
+    """Put a row if its key has none. None: it was put; else the row that exists, empty if it has just left."""
+    absent = expressions(None, {"key": layout.key[0]}, ConditionExpression="attribute_not_exists(#key)")
+    return requests.conflict("put_item", TableName=layout.table, Item=image, **absent)
 
 
 def place_of(route: str, key: str) -> str:
@@ -299,9 +306,8 @@ def _set_content(update: Update, change: Change, layout: Layout, values: Values,
             update.set(f"payload_{put.stage}", payload)
         elif put.kind == "input":
             update.set("input", input_of(put.value, change.after.key, layout, values, place))
-            for name, value in column_values(put.value, layout).items():
-                if name not in OWN:
-                    update.set(name, value)
+            columns = column_values(put.value, layout)
+            update.set_all({name: value for name, value in columns.items() if name not in OWN})
         elif put.kind == "waiting":
             update.remove(WAITING + put.stage)
 
@@ -325,8 +331,7 @@ def _set_queued_times(update: Update, change: Change) -> None:
         if before.stage != after.stage or before.status is Status.PENDING or before.terminal:
             update.set("firstQueued", {"S": iso(after.updated_at)})
     elif before.stage != after.stage and not after.terminal:
-        update.remove("firstQueued")
-        update.remove("lastQueued")
+        update.remove("firstQueued", "lastQueued")
 
 
 def records_offer(change: Change) -> bool:

@@ -18,7 +18,7 @@ from milepost.core.counters import HOUR, CounterKey, GroupKey, count
 from milepost.core.item import Failure, Row
 from milepost.core.status import Status
 from milepost.ledgers.aws.names import ResourceNames, iso, ms
-from milepost.ledgers.aws.requests.client import ConditionFailed, Requests, TransactionRefused
+from milepost.ledgers.aws.requests.client import Requests, TransactionRefused, expressions
 from milepost.ledgers.aws.tables.documents import kind_query
 from milepost.ledgers.aws.tables.keys import Image
 from milepost.ports.feed import Count, Group
@@ -138,37 +138,24 @@ class Counters:
     def _add(self, cell: Cell, n: int, seen: GroupDetails | None, token: str, *, latest: bool = True) -> None:
         """Add to one cell. The token shows whether a refused repeat was in fact written; otherwise a lost answer would count twice."""
         adds, sets = ["#n :n"], ["#token = :token"]
-        names = {"#n": "n", "#token": "token"}
-        values: dict[str, Any] = {":n": {"N": str(n)}, ":token": {"S": token}}
+        values: dict[str, Any] = {"n": {"N": str(n)}, "token": {"S": token}}
         condition = "(attribute_not_exists(#token) OR #token <> :token)"
         if seen is not None:
             adds.append("#total :total")
-            sets += ["#category = if_not_exists(#category, :category)", "#sample = if_not_exists(#sample, :sample)"]
-            sets.append("#first = if_not_exists(#first, :first)")
-            names |= {"#total": "total", "#category": "category", "#sample": "sample", "#first": "firstAt", "#last": "lastAt"}
-            values |= {":total": {"N": str(seen.total)}, ":category": {"S": seen.category}, ":sample": {"S": seen.sample}}
-            values |= {":first": {"S": iso(seen.first_at)}, ":last": {"S": iso(seen.last_at)}}
+            sets += [f"#{name} = if_not_exists(#{name}, :{name})" for name in ("category", "sample", "first")]
+            values |= {"total": {"N": str(seen.total)}, "category": {"S": seen.category}, "sample": {"S": seen.sample}}
+            values |= {"first": {"S": iso(seen.first_at)}, "last": {"S": iso(seen.last_at)}}
             if latest and seen.total:
                 sets.append("#last = :last")
                 condition += " AND (attribute_not_exists(#last) OR #last <= :last)"
             else:
                 sets.append("#last = if_not_exists(#last, :last)")
-        try:
-            self._requests.call(
-                "dynamodb",
-                "update_item",
-                TableName=self._table,
-                Key=_cell_key(cell),
-                UpdateExpression=f"ADD {', '.join(adds)} SET {', '.join(sets)}",
-                ConditionExpression=condition,
-                ExpressionAttributeNames=names,
-                ExpressionAttributeValues=values,
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-            )
-        except ConditionFailed as refused:
-            if (refused.image or {}).get("token") != {"S": token}:
-                # The cell has a later error already: count this one and keep the time.
-                self._add(cell, n, seen, token, latest=False)
+        change = f"ADD {', '.join(adds)} SET {', '.join(sets)}"
+        update = expressions(values, {"first": "firstAt", "last": "lastAt"}, UpdateExpression=change, ConditionExpression=condition)
+        there = self._requests.conflict("update_item", TableName=self._table, Key=_cell_key(cell), **update)
+        if there is not None and there.get("token") != {"S": token}:
+            # The cell has a later error already: count this one and keep the time.
+            self._add(cell, n, seen, token, latest=False)
 
     # Read -----------------------------------------------------------------------------------------------------------
     def counts(self, route: str | None = None) -> list[Count]:
@@ -226,15 +213,8 @@ class Counters:
                 n, seen = wanted.get(cell, (0, None))
                 jobs.append(partial(self._set, cell, image, n, seen))
         wrong = sum(self._requests.each(jobs))
-        self._requests.call(
-            "dynamodb",
-            "update_item",
-            TableName=self._table,
-            Key=_cell_key((COUNTED, route)),
-            UpdateExpression="SET #asOf = :asOf",
-            ExpressionAttributeNames={"#asOf": "asOf"},
-            ExpressionAttributeValues={":asOf": {"S": iso(now)}},
-        )
+        as_of = expressions({"asOf": {"S": iso(now)}}, UpdateExpression="SET #asOf = :asOf")
+        self._requests.call("dynamodb", "update_item", TableName=self._table, Key=_cell_key((COUNTED, route)), **as_of)
         return wrong
 
     def rename(self, route: str, old: str, new: str) -> None:
@@ -328,7 +308,6 @@ def _cell_image(cell: Cell, n: int, seen: GroupDetails | None, token: str) -> Im
 
 def _unchanged(image: Image | None) -> dict[str, Any]:
     """Condition: the cell is unchanged since it was read."""
-    condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(#token)", "ExpressionAttributeNames": {"#token": "token"}}
-    if image is not None:
-        condition |= {"ConditionExpression": "#token = :token", "ExpressionAttributeValues": {":token": image["token"]}}
-    return condition
+    if image is None:
+        return expressions(ConditionExpression="attribute_not_exists(#token)")
+    return expressions({"token": image["token"]}, ConditionExpression="#token = :token")

@@ -11,14 +11,12 @@ from typing import Any
 import msgspec
 
 from milepost.ledgers.aws.names import ResourceNames
-from milepost.ledgers.aws.requests.client import ConditionFailed, Requests
+from milepost.ledgers.aws.requests.client import Requests, expressions, key_condition
 from milepost.ledgers.aws.tables.keys import Image
 from milepost.ports.documents import Document
 
 LONGEST_NAME = 1024
 """Maximum bytes of a DynamoDB range key."""
-
-_ATTRIBUTES = {"#version": "version", "#value": "value", "#token": "token"}
 
 
 class Control:
@@ -64,10 +62,10 @@ class Control:
         """Write one document; `first` is the version of a new document."""
         token = secrets.token_urlsafe(9)
         values = {
-            ":value": {"S": msgspec.json.encode(value).decode()},
-            ":token": {"S": token},
-            ":none": {"N": str(first - 1)},
-            ":one": {"N": "1"},
+            "value": {"S": msgspec.json.encode(value).decode()},
+            "token": {"S": token},
+            "none": {"N": str(first - 1)},
+            "one": {"N": "1"},
         }
         if expect is None:
             condition = "attribute_not_exists(#token) OR #token <> :token"
@@ -75,14 +73,12 @@ class Control:
             condition = "attribute_not_exists(#version)"
         else:
             condition = "#version = :expect"
-            values[":expect"] = {"N": str(expect)}
+            values["expect"] = {"N": str(expect)}
         change = "SET #value = :value, #token = :token, #version = if_not_exists(#version, :none) + :one"
-        attributes = _ATTRIBUTES
         if _key(kind, name)["name"]["S"] != name:
             change += ", #named = :named"
-            values[":named"] = {"S": name}
-            attributes = {**_ATTRIBUTES, "#named": "named"}
-        refused = self._update(kind, name, change, condition, attributes, values)
+            values["named"] = {"S": name}
+        refused = self._update(kind, name, change, condition, values)
         return refused is None or refused.get("token") == {"S": token}
 
     def _remove(self, kind: str, name: str, expect: int | None) -> bool:
@@ -93,52 +89,24 @@ class Control:
         if expect == 0:
             return self.get(kind, name) is None
         token = {"S": secrets.token_urlsafe(9)}
-        values = {":token": token, ":expect": {"N": str(expect)}}
-        refused = self._update(kind, name, "SET #token = :token REMOVE #version, #value", "#version = :expect", _ATTRIBUTES, values)
+        values = {"token": token, "expect": {"N": str(expect)}}
+        refused = self._update(kind, name, "SET #token = :token REMOVE #version, #value", "#version = :expect", values)
         if refused is not None and ("version" in refused or refused.get("token") != token):
             return False
         # If the condition does not hold, the row is already deleted, or was written again by another process.
-        self._requests.write_if(
-            "delete_item",
-            TableName=self._table,
-            Key=key,
-            ConditionExpression="#token = :token",
-            ExpressionAttributeNames={"#token": "token"},
-            ExpressionAttributeValues={":token": token},
-        )
+        ours = expressions({"token": token}, ConditionExpression="#token = :token")
+        self._requests.write_if("delete_item", TableName=self._table, Key=key, **ours)
         return True
 
-    def _update(
-        self, kind: str, name: str, change: str, condition: str, attributes: dict[str, str], values: dict[str, Any]
-    ) -> Image | None:
+    def _update(self, kind: str, name: str, change: str, condition: str, values: dict[str, Any]) -> Image | None:
         """None: written. Else the present document, empty if there is none."""
-        try:
-            self._requests.call(
-                "dynamodb",
-                "update_item",
-                TableName=self._table,
-                Key=_key(kind, name),
-                UpdateExpression=change,
-                ConditionExpression=condition,
-                ExpressionAttributeNames={
-                    placeholder: attribute for placeholder, attribute in attributes.items() if placeholder in change + condition
-                },
-                ExpressionAttributeValues=values,
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-            )
-        except ConditionFailed as refused:
-            return refused.image or {}
-        return None
+        update = expressions(values, UpdateExpression=change, ConditionExpression=condition)
+        return self._requests.conflict("update_item", TableName=self._table, Key=_key(kind, name), **update)
 
 
-def kind_query(kind: str) -> dict[str, Any]:
-    """Parameters of a query of the control table: all rows of a kind, read consistently."""
-    return {
-        "KeyConditionExpression": "#kind = :kind",
-        "ExpressionAttributeNames": {"#kind": "kind"},
-        "ExpressionAttributeValues": {":kind": {"S": kind}},
-        "ConsistentRead": True,
-    }
+def kind_query(kind: str, further: str = "", **values: str) -> dict[str, Any]:
+    """Parameters of a query of the control table: the rows of a kind, under a further condition on their names; read consistently."""
+    return {**key_condition(f"#kind = :kind{further}", kind=kind, **values), "ConsistentRead": True}
 
 
 def _key(kind: str, name: str) -> Image:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -15,14 +16,47 @@ from milepost.core.item import Content, Failure, Item, Row, digest_of
 from milepost.core.outcome import Done, outcome_to_builtins
 from milepost.core.status import FAILED, TERMINAL, Status
 from milepost.ledgers.aws.names import FAILED_SHARD, MARKED_SHARD, QUEUED_SHARD, due_shard, iso, ms
-from milepost.ledgers.aws.queues.messages import SqsMessage
-from milepost.ledgers.aws.tables.columns import with_columns
-from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost.ledgers.aws.requests.queues import SqsMessage
+from milepost.ledgers.aws.tables.keys import OWN, Image, Layout
 from milepost.ledgers.aws.tables.values import LARGEST, WITH_KEY, Values
+
+RETRY_ENTRY = 1024
+"""Most bytes of an entry of retryHistory, as JSON."""
+SHORT_DETAILS = 300
+"""Characters of an error's message in an entry that would be larger."""
+LONGEST_COLUMN = 2_048
+"""Characters of a field of the input that is a column; the input itself has all of it."""
+USUAL: Image = {
+    "attempts": {"N": "0"},
+    "maxRetriesExceeded": {"BOOL": False},
+    "maxRetriesExceededAt": {"NULL": True},
+    "nextRetryAt": {"NULL": True},
+}
+"""Values of Milepost's own attributes while there is nothing to say, written where the route asks for the column."""
 
 _encode = msgspec.json.Encoder().encode
 _decode_failure = msgspec.json.Decoder(Failure).decode
 _NONE_KEPT: dict[str, Any] = {}
+
+_Write = Callable[[Any], dict[str, Any]]
+_Read = Callable[[dict[str, Any]], Any]
+_Conversion = tuple[_Write, _Read]
+"""To and from an attribute."""
+_TIME: _Conversion = (lambda at: {"S": iso(at)}, lambda attribute: ms(attribute["S"]))
+_TEXT: _Conversion = (lambda text: {"S": text}, itemgetter("S"))
+_NUMBER: _Conversion = (lambda number: {"N": str(number)}, lambda attribute: int(attribute["N"]))
+_FLAG: _Conversion = (lambda _: {"BOOL": True}, lambda _: True)
+_DIGEST: _Conversion = (lambda digest: {"B": digest}, itemgetter("B"))
+_OPTIONAL: dict[str, tuple[str, Any, _Write, _Read]] = {
+    "overdueAt": ("overdue_at", None, *_TIME), "claimedAt": ("claimed_at", None, *_TIME), "notBefore": ("not_before", None, *_TIME),
+    "lease": ("lease", None, *_TEXT), "holder": ("holder", None, *_TEXT), "listId": ("list_id", None, *_TEXT), "note": ("note", None, *_TEXT),
+    "lastLease": ("settled", None, *_TEXT), "lane": ("lane", "", *_TEXT), "contentDigest": ("content_digest", None, *_DIGEST),
+    "attempts": ("attempts", 0, *_NUMBER), "totalAttempts": ("total_attempts", 0, *_NUMBER), "looks": ("looks", 0, *_NUMBER),
+    "losses": ("losses", 0, *_NUMBER), "round": ("round", 1, *_NUMBER), "pass": ("pass_no", 1, *_NUMBER), "life": ("life", 0, *_NUMBER),
+    "unknown": ("unknown", False, *_FLAG), "alone": ("alone", False, *_FLAG), "handedOver": ("handed_over", False, *_FLAG),
+    "again": ("again", False, *_FLAG),
+}  # fmt: skip
+"""Attributes that a row has only where they differ from the usual value: field of the row, usual value, conversion."""
 
 
 class Handle(Struct, frozen=True, eq=False):
@@ -95,30 +129,10 @@ def attributes(row: Row, layout: Layout) -> Image:
         found["dueAt"] = {"S": iso(row.entered_at)}
     if row.look_at is not None and row.look_at != due_at:
         found["lookAt"] = {"S": iso(row.look_at)}
-    for name, moment in (("overdueAt", row.overdue_at), ("claimedAt", row.claimed_at), ("notBefore", row.not_before)):
-        if moment is not None:
-            found[name] = {"S": iso(moment)}
-    for name, text in (
-        ("lease", row.lease),
-        ("holder", row.holder),
-        ("listId", row.list_id),
-        ("note", row.note),
-        ("lastLease", row.settled),
-        ("lane", row.lane or None),
-    ):
-        if text is not None:
-            found[name] = {"S": text}
-    for name, number, usual in (
-        ("attempts", row.attempts, 0), ("totalAttempts", row.total_attempts, 0), ("looks", row.looks, 0), ("losses", row.losses, 0),
-        ("round", row.round, 1), ("pass", row.pass_no, 1), ("life", row.life, 0),
-    ):  # fmt: skip
-        if number != usual:
-            found[name] = {"N": str(number)}
-    for name, flag in (("unknown", row.unknown), ("alone", row.alone), ("handedOver", row.handed_over), ("again", row.again)):
-        if flag:
-            found[name] = {"BOOL": True}
-    if row.content_digest is not None:
-        found["contentDigest"] = {"B": row.content_digest}
+    for name, (field, usual, write, _) in _OPTIONAL.items():
+        value = getattr(row, field)
+        if value != usual:
+            found[name] = write(value)
     if row.error is not None:
         found["lastError"] = {"S": _error_text(row.error)}
     _for_people(row, found)
@@ -150,7 +164,12 @@ def row_of(image: Image, layout: Layout, values: Values) -> Row:
     stage = image["queue"]["S"]
     look_at = None
     if status not in TERMINAL:
-        look_at = _moment(image, "lookAt") if "lookAt" in image else _moment(image, "dueAt")
+        due = image.get("lookAt") or image.get("dueAt")
+        look_at = None if due is None else ms(due["S"])
+    optional = {}
+    for name in _OPTIONAL.keys() & image.keys():
+        field, _, _, read = _OPTIONAL[name]
+        optional[field] = read(image[name])
     return Row(
         layout.route,
         key,
@@ -163,37 +182,17 @@ def row_of(image: Image, layout: Layout, values: Values) -> Row:
         entered_at(image),
         correlation_of(image, key),
         image["inputDigest"]["B"],
-        _text(image, "lane") or "",
-        look_at,
-        _moment(image, "overdueAt"),
-        _text(image, "lease"),
-        _text(image, "holder"),
-        _moment(image, "claimedAt"),
-        _number(image, "attempts", 0),
-        _number(image, "totalAttempts", 0),
-        _number(image, "looks", 0),
-        _number(image, "losses", 0),
-        _number(image, "round", 1),
-        _number(image, "pass", 1),
-        "unknown" in image,
-        "alone" in image,
-        "handedOver" in image,
-        "again" in image,
-        _text(image, "listId"),
-        _text(image, "note"),
-        _decode_failure(image["lastError"]["S"]) if "lastError" in image else None,
-        kept_of(image, layout, values),
-        values.decode(image["undecided"]) if "undecided" in image else None,
-        Handle(
+        look_at=look_at,
+        error=_decode_failure(image["lastError"]["S"]) if "lastError" in image else None,
+        kept=kept_of(image, layout, values),
+        undecided=values.decode(image["undecided"]) if "undecided" in image else None,
+        handle=Handle(
             image.get(layout.prefix + stage),
             tuple(image["retryHistory"]["L"]) if "retryHistory" in image else (),
             frozenset(_through(image)),
             tuple(image["trail"]["L"]) if "trail" in image else (),
         ),
-        not_before=_moment(image, "notBefore"),
-        content_digest=image["contentDigest"]["B"] if "contentDigest" in image else None,
-        settled=_text(image, "lastLease"),
-        life=life_of(image),
+        **optional,
     )
 
 
@@ -344,13 +343,55 @@ def _through(image: Image) -> set[str]:
     return set(image["through"]["SS"]) if "through" in image else set()
 
 
-def _text(image: Image, name: str) -> str | None:
-    return image[name]["S"] if name in image else None
-
-
-def _moment(image: Image, name: str) -> int | None:
-    return ms(image[name]["S"]) if name in image else None
-
-
 def _number(image: Image, name: str, usual: int) -> int:
     return int(image[name]["N"]) if name in image else usual
+
+
+# Columns: attributes that a row has for people and other programs that read the table; the code never reads them ------
+def with_columns(image: Image, layout: Layout) -> Image:
+    """The row's attributes, with those columns of the route that have their usual value."""
+    for name in layout.columns:
+        if name in USUAL:
+            image.setdefault(name, USUAL[name])
+    return image
+
+
+def column_values(content: Any, layout: Layout) -> Image:
+    """The columns of a new row that come from its input, and an empty retryHistory if the route asks for it."""
+    found: Image = {}
+    for name in layout.columns:
+        if name == "retryHistory":
+            found[name] = {"L": []}
+        elif name not in OWN and isinstance(content, Mapping) and content.get(name) is not None:
+            value = content[name]
+            text = value if isinstance(value, str) else _encode(value).decode()
+            found[name] = {"S": text[:LONGEST_COLUMN]}
+    return found
+
+
+def retry_entry(attempt: Mapping[str, Any]) -> dict[str, Any]:
+    """A failed attempt as an entry of retryHistory, in the names of the design document."""
+    if len(_encode(attempt)) > RETRY_ENTRY:
+        message = str(attempt["error_details"].get("message", ""))[:SHORT_DETAILS]
+        attempt = {**attempt, "error_details": {"message": message, "cut": "see the history"}}
+    return {"M": {_camel(name): _typed(value) for name, value in attempt.items()}}
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _typed(value: Any) -> dict[str, Any]:
+    """A JSON value as a typed attribute."""
+    if value is None:
+        return {"NULL": True}
+    if isinstance(value, bool):
+        return {"BOOL": value}
+    if isinstance(value, (int, float)):
+        return {"N": _encode(value).decode()}
+    if isinstance(value, Mapping):
+        return {"M": {str(name): _typed(inner) for name, inner in value.items()}}
+    if isinstance(value, (list, tuple)):
+        return {"L": [_typed(inner) for inner in value]}
+    return {"S": str(value)}

@@ -13,6 +13,7 @@ from milepost.core.decide import valid_confirmation
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route, Stage
 from milepost.core.values.key_text import escape_part, unescape_part
+from milepost.ledgers.aws.requests.client import key_condition
 
 Image = dict[str, dict[str, Any]]
 """A row in DynamoDB's form: attribute names and typed values."""
@@ -160,17 +161,9 @@ class Layout(Struct, frozen=True):
 
 def due_query(shard: str, before: str | None = None) -> dict[str, Any]:
     """Parameters of a query of one partition of the index `due`: all its rows, or those that are due up to a time."""
-    condition, names, values = "#shard = :shard", {"#shard": "dueShard"}, {":shard": {"S": shard}}
-    if before is not None:
-        condition += " AND #due <= :before"
-        names["#due"] = "dueAt"
-        values[":before"] = {"S": before}
-    return {
-        "IndexName": "due",
-        "KeyConditionExpression": condition,
-        "ExpressionAttributeNames": names,
-        "ExpressionAttributeValues": values,
-    }
+    if before is None:
+        return {"IndexName": "due", **key_condition("#dueShard = :shard", shard=shard)}
+    return {"IndexName": "due", **key_condition("#dueShard = :shard AND #dueAt <= :before", shard=shard, before=before)}
 
 
 def _shortened(part: str) -> str:

@@ -1,4 +1,4 @@
-"""SQS messages in batches: send, receive, delete, extend, release; unreadable ones go into quarantine.
+"""SQS queues: messages in batches (send, receive, delete, extend, release; unreadable ones go into quarantine), and long polls.
 
 A message only says that an item may be due. It can come twice, late or never: the row decides, and the resender sends again.
 """
@@ -9,12 +9,15 @@ import hashlib
 import json
 import logging
 import re
+import threading
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from milepost.core.errors import LedgerError
 from milepost.core.values.json import check_depth
@@ -42,7 +45,7 @@ _OF_ONE_ENTRY = {
 """A batch refused with these codes may be refused because of one entry."""
 _GROUP = re.compile(r"[A-Za-z0-9!-/:-@\[-`{-~]{1,128}")
 _UNSENDABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class Outgoing(Struct, frozen=True):
@@ -84,7 +87,7 @@ class Queues:
 
     def url(self, route: str, stage_name: str, own: str | None = None) -> str:
         """The stage's queue; `own` is the queue that the stage itself names."""
-        return own or self._url(self._names.queue(route, stage_name))
+        return own or self.named(self._names.queue(route, stage_name))
 
     def retention_ms(self, url: str) -> int:
         """The queue's message retention."""
@@ -157,7 +160,7 @@ class Queues:
 
     def quarantine(self) -> str:
         """The address of the quarantine queue."""
-        return self._url(self._names.quarantine)
+        return self.named(self._names.quarantine)
 
     def set_aside(self, kind: str, content: Any, reason: str) -> None:
         """Put content that cannot be used into the quarantine queue for operators: {"kind", "reason", "content"}. Content too long for a
@@ -165,7 +168,8 @@ class Queues:
         body = json.dumps({"kind": kind, "reason": reason[:2000], "content": _cut_to_fit(content)}, separators=(",", ":"))
         self._requests.call("sqs", "send_message", QueueUrl=self.quarantine(), MessageBody=body)
 
-    def _url(self, name: str) -> str:
+    def named(self, name: str) -> str:
+        """The address of the queue of this name."""
         if name not in self._urls:
             self._urls[name] = self._requests.call("sqs", "get_queue_url", QueueName=name)["QueueUrl"]
         return self._urls[name]
@@ -180,7 +184,7 @@ class Queues:
             self._batch("delete_message_batch", url, [{"Id": "0", "ReceiptHandle": raw["ReceiptHandle"]}])
         except LedgerError as error:
             # Not deleted, so not lost: SQS delivers it again when its visibility ends. The readable ones must not suffer.
-            _log.warning("cannot quarantine an unreadable message, so it stays in %s: %s", url, error)
+            log.warning("cannot quarantine an unreadable message, so it stays in %s: %s", url, error)
 
     def _settle(self, operation: str, messages: Sequence[SqsMessage], params: dict[str, Any]) -> None:
         by_url: dict[str, list[dict[str, Any]]] = {}
@@ -294,3 +298,90 @@ def _cut_to_fit(content: Any) -> Any:
     while len(json.dumps(text[:kept])) > LONGEST_CONTENT:
         kept = kept * 3 // 4
     return {"cut": text[:kept], "bytes": len(text), "sha256": b64(hashlib.sha256(text.encode()).digest())}
+
+
+# Long polls -----------------------------------------------------------------------------------------------------------
+IDLE_POLLS = 10
+"""A queue is idle after so many empty receives in a row. A process that only works off a backlog has stopped by then."""
+
+
+class _Wait(Struct):
+    """One long poll. Its messages are ours until their visibility ends."""
+
+    thread: threading.Thread
+    visibility_s: int
+    done: threading.Event = field(default_factory=threading.Event)
+    messages: list[SqsMessage] = field(default_factory=list)
+    received_at: float = 0.0
+
+
+class LongPolls:
+    """Long polls of the idle queues of one ledger, by address: one thread per queue waits at SQS, so that no worker and no other stage
+    has to wait. Thread-safe."""
+
+    def __init__(self, queues: Queues, wait_s: int) -> None:
+        self._queues, self._wait_s = queues, wait_s
+        self._lock = threading.Lock()
+        self._empty: dict[str, int] = {}
+        self._waits: dict[str, _Wait] = {}
+        self._closed = False
+
+    def waiting(self, url: str) -> bool:
+        """Whether a long poll is running: then a receive would cost a request and return nothing more."""
+        with self._lock:
+            wait = self._waits.get(url)
+            return wait is not None and not wait.done.is_set()
+
+    def take(self, url: str) -> list[SqsMessage]:
+        """The messages of a finished poll, once. Messages whose visibility may have ended are left to be delivered again."""
+        with self._lock:
+            wait = self._waits.get(url)
+            if wait is None or not wait.done.is_set():
+                return []
+            del self._waits[url]
+            if wait.messages:
+                self._empty.pop(url, None)
+            return wait.messages if time.monotonic() - wait.received_at < wait.visibility_s / 2 else []
+
+    def received(self, url: str, n: int, visibility_s: int) -> None:
+        """Report a receive of `n` messages. After several empty ones a long poll begins."""
+        with self._lock:
+            self._empty[url] = 0 if n else self._empty.get(url, 0) + 1
+            if not self._wait_s or self._closed or self._empty[url] < IDLE_POLLS or url in self._waits:
+                return
+            thread = threading.Thread(target=self._wait, args=(url,), name=f"milepost-wait-{url.rpartition('/')[2]}", daemon=True)
+            self._waits[url] = _Wait(thread, visibility_s)
+            thread.start()
+
+    def give_up(self, url: str) -> None:
+        """Release the messages of the poll, because no worker here handles them: others may receive them at once."""
+        self._release(self.take(url))
+
+    def close(self) -> None:
+        """Release received messages. A running poll is not waited for: SQS delivers its messages again."""
+        with self._lock:
+            self._closed = True
+            urls = list(self._waits)
+        for url in urls:
+            self.give_up(url)
+
+    def _wait(self, url: str) -> None:
+        wait = self._waits[url]
+        found: list[SqsMessage] = []
+        try:
+            found = self._queues.receive(url, 10, wait.visibility_s, self._wait_s)
+        except LedgerError as error:
+            log.info("long poll of %s failed: %s", url, error)
+        except Exception:
+            if not self._closed:  # otherwise the connections were closed during the poll
+                log.exception("long poll of %s failed", url)
+        with self._lock:
+            wait.messages, wait.received_at = found, time.monotonic()
+            wait.done.set()
+            closed = self._closed
+        if closed:
+            self._release(found)
+
+    def _release(self, messages: list[SqsMessage]) -> None:
+        with suppress(LedgerError):
+            self._queues.release(messages)

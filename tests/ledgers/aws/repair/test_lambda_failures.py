@@ -10,8 +10,8 @@ from tests.lambdas.deployment import HEAD, Deployment
 from tests.lambdas.event_source_mapping import Context
 
 from milepost.lambdas import resender
-from milepost.ledgers.aws.quarantine.lambda_failures import BATCH, LIST, read_failure
-from milepost.ledgers.aws.stream.shards import GAP
+from milepost.ledgers.aws.repair.quarantine import BATCH, LIST, read_failure
+from milepost.ledgers.aws.stream import GAP
 
 # The form that AWS documents for on-failure destinations of DynamoDB streams.
 GIVEN_UP = {

@@ -12,8 +12,7 @@ from tests.ledgers.aws.table_scene import Died, Process, Scene, writes
 
 from milepost.core.history import Line, encode_line, link
 from milepost.core.status import Reason, Status
-from milepost.ledgers.aws.journal.journal import BLOCK, JOURNAL, REACH, Journal, JournalEntry
-from milepost.ledgers.aws.journal.lines import JournalBatch, images_of
+from milepost.ledgers.aws.tables.journal import BLOCK, JOURNAL, REACH, Journal, JournalBatch, JournalEntry, images_of
 from milepost.ledgers.aws.tables.keys import Image
 from milepost.ports.feed import HistoryEntry
 

@@ -9,33 +9,23 @@ that blocks are never removed: a removed one could be put again behind the reade
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
 from threading import Lock
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from milepost.core.errors import LedgerDamaged
-from milepost.ledgers.aws.journal.lines import (
-    JournalBatch,
-    JournalEntry,
-    Ref,
-    batch_of,
-    images_of,
-    item_name,
-    key_in,
-    line_at,
-    line_key,
-    named,
-    unreadable,
-    written_of,
-)
-from milepost.ledgers.aws.names import ResourceNames
-from milepost.ledgers.aws.requests.client import ConditionFailed, Requests
+from milepost.ledgers.aws.names import ResourceNames, b64, unb64
+from milepost.ledgers.aws.requests.client import Requests, expressions, key_condition
+from milepost.ledgers.aws.tables.conditional_write import place_of
 from milepost.ledgers.aws.tables.documents import kind_query
-from milepost.ledgers.aws.tables.keys import Image
+from milepost.ledgers.aws.tables.item_rows import copied_of, correlation_of, life_of, links_of, offered_by
+from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ledgers.aws.tables.values import Values
 from milepost.ports.feed import HistoryEntry
 
@@ -51,8 +41,123 @@ REACH = 2_000
 REMEMBERED = 10_000
 UNREADABLE = (LedgerDamaged, FileNotFoundError)
 """Exceptions for a blob that is missing or has changed."""
+LONGEST_ITEM = 2048
+"""Maximum bytes of a DynamoDB hash key."""
+
+log = logging.getLogger(__name__)
+
+Ref = tuple[str, str, int]
+"""(route, name, version): one line. The name is the item's key, with its life where a key can have several (`named`)."""
 
 
+# Lines: rows of the history table, with hash key `item` ("<route>/<key>") and range key `version` ---------------------
+class JournalEntry(Struct, frozen=True):
+    """A line to be written, with the payload that it offers, if any."""
+
+    route: str
+    key: str
+    correlation_id: str
+    version: int
+    previous: bytes
+    body: bytes
+    payload: Any = UNSET
+    life: int = 0
+
+    @property
+    def ref(self) -> Ref:
+        return self.route, named(self.key, self.life), self.version
+
+
+class JournalBatch(Struct):
+    """Entries that receive their places together. `after` is the newest place when they were written."""
+
+    token: str
+    entries: Sequence[JournalEntry]
+    after: int
+
+
+def named(key: str, life: int) -> str:
+    """The name for an item's lines: separate for each life of a key. (A key has no control characters.)"""
+    return f"{key}\t{life}" if life else key
+
+
+def key_in(name: str) -> str:
+    """The key in a name made by `named`."""
+    key, separator, life = name.rpartition("\t")
+    return key if separator and life.isdecimal() else name
+
+
+def uncopied(image: Image, key: str, layout: Layout, values: Values) -> list[JournalEntry]:
+    """The row's lines that are not in the history table yet, oldest first."""
+    links = [link for link in links_of(image, values) if link.version > copied_of(image)]
+    if not links:
+        return []
+    correlation_id, life = correlation_of(image, key), life_of(image)
+    # With the payload that a line offered: its events are built from the line alone.
+    offered = offered_by(links, image, layout, values)
+    return [
+        JournalEntry(layout.route, key, correlation_id, link.version, link.previous, link.body, offered.get(link.version, UNSET), life)
+        for link in links
+    ]
+
+
+def line_key(route: str, name: str, version: int) -> Image:
+    return {"item": {"S": item_name(route, name)}, "version": {"N": str(version)}}
+
+
+def line_at(image: Image) -> tuple[str, int]:
+    """The item and version of a line's image."""
+    return image["item"]["S"], int(image["version"]["N"])
+
+
+def item_name(route: str, name: str) -> str:
+    item = f"{route}/{name}"
+    data = item.encode()
+    if len(data) <= LONGEST_ITEM:
+        return item
+    return f"{data[: LONGEST_ITEM - 70].decode(errors='ignore')}#{sha256(data).hexdigest()}"
+
+
+def images_of(batch: JournalBatch, values: Values) -> list[Image]:
+    """The rows of a batch's lines. Large values go to blobs separate from the item's, because a line may outlive its row."""
+    images = []
+    for nth, entry in enumerate(batch.entries):
+        place = f"history/{place_of(entry.route, named(entry.key, entry.life))}"
+        image: Image = {
+            **line_key(*entry.ref),
+            "previous": {"S": b64(entry.previous)},
+            "body": values.encode_text(entry.body, place),
+            "batch": {"S": batch.token},
+            "nth": {"N": str(nth)},
+            "after": {"N": str(batch.after)},
+        }
+        if entry.correlation_id != entry.key:
+            image["correlationId"] = {"S": entry.correlation_id}
+        if entry.payload is not UNSET:
+            image["payload"] = values.encode(entry.payload, place)
+        images.append(image)
+    return images
+
+
+def batch_of(image: Image) -> tuple[str, int, int]:
+    """The token of a line's batch, its number in it, and the newest place when it was written."""
+    return image["batch"]["S"], int(image["nth"]["N"]), int(image["after"]["N"])
+
+
+def unreadable(image: Image, seq: int, route: str, key: str, error: Exception) -> HistoryEntry:
+    """Substitute for a line whose blob is damaged or missing. It is not delivered and blocks no other; the chain shows the break."""
+    log.error("cannot read line %s of %s/%s: %s: %s", image["version"]["N"], route, key, type(error).__name__, error)
+    body = f"{type(error).__name__}: {error}".encode()
+    return HistoryEntry(seq, route, key, correlation_of(image, key), unb64(image["previous"]["S"]), body)
+
+
+def written_of(image: Image, seq: int, route: str, key: str, values: Values, *, payload: bool = False) -> HistoryEntry:
+    """The line in an image; with `payload`, also the payload it offered."""
+    offered = values.decode(image["payload"]) if payload and "payload" in image else None
+    return HistoryEntry(seq, route, key, correlation_of(image, key), unb64(image["previous"]["S"]), values.text(image["body"]), offered)
+
+
+# Blocks and the order -------------------------------------------------------------------------------------------------
 class Block(Struct, frozen=True):
     start: int
     token: str
@@ -114,21 +219,13 @@ class Journal:
                 if start > batch.after + 1 + REACH:
                     batch.after = start - 1
                     self._requests.batch_write(self._history, images_of(batch, self._values))
-                try:
-                    self._requests.call(
-                        "dynamodb",
-                        "put_item",
-                        TableName=self._control,
-                        Item={**_block_key(start), "token": {"S": batch.token}, "lines": {"S": refs}},
-                        ConditionExpression="attribute_not_exists(#name)",
-                        ExpressionAttributeNames={"#name": "name"},
-                        ReturnValuesOnConditionCheckFailure="ALL_OLD",
-                    )
-                except ConditionFailed as refused:
-                    # Our own token: this is the repeat of a put whose answer was lost.
-                    if (refused.image or {}).get("token") != {"S": batch.token}:
-                        self._head = self.last_seq()
-                        continue
+                block = {**_block_key(start), "token": {"S": batch.token}, "lines": {"S": refs}}
+                absent = expressions(ConditionExpression="attribute_not_exists(#name)")
+                there = self._requests.conflict("put_item", TableName=self._control, Item=block, **absent)
+                # Our own token: this is the repeat of a put whose answer was lost.
+                if there is not None and there.get("token") != {"S": batch.token}:
+                    self._head = self.last_seq()
+                    continue
                 self._head = start + len(batch.entries) - 1
                 self._remember(batch.token, start)
                 return start
@@ -204,13 +301,7 @@ class Journal:
             return unreadable(image, place, route, key, error)
 
     def _lines(self, route: str, name: str) -> Iterator[Image]:
-        return self._requests.query(
-            self._history,
-            KeyConditionExpression="#item = :item",
-            ExpressionAttributeNames={"#item": "item"},
-            ExpressionAttributeValues={":item": {"S": item_name(route, name)}},
-            ConsistentRead=True,
-        )
+        return self._requests.query(self._history, **key_condition("#item = :item", item=item_name(route, name)), ConsistentRead=True)
 
     def _blocks(self, after: int, limit: int) -> Iterator[Block]:
         """The blocks with places after `after`, without gaps.
@@ -220,14 +311,8 @@ class Journal:
         expected = after + 1
         # Where the block of the next place is not known: go back at most by the length of a block.
         begin = self._begins.get(after, max(1, expected - BLOCK + 1))
-        images = self._requests.query(
-            self._control,
-            KeyConditionExpression="#kind = :kind AND #name >= :begin",
-            ExpressionAttributeNames={"#kind": "kind", "#name": "name"},
-            ExpressionAttributeValues={":kind": {"S": JOURNAL}, ":begin": {"S": _block_name(begin)}},
-            ConsistentRead=True,
-            Limit=max(4, limit // 25),
-        )
+        later = kind_query(JOURNAL, " AND #name >= :begin", begin=_block_name(begin))
+        images = self._requests.query(self._control, **later, Limit=max(4, limit // 25))
         for block in map(_block_of, images):
             if block.start > expected:
                 return
@@ -282,17 +367,8 @@ class Journal:
 
     def _look_for(self, token: str, place: int) -> int | None:
         """Find the block of a batch that lost a race and so begins later than expected."""
-        images = self._requests.query(
-            self._control,
-            KeyConditionExpression="#kind = :kind AND #name BETWEEN :first AND :last",
-            ExpressionAttributeNames={"#kind": "kind", "#name": "name"},
-            ExpressionAttributeValues={
-                ":kind": {"S": JOURNAL},
-                ":first": {"S": _block_name(place)},
-                ":last": {"S": _block_name(place + REACH)},
-            },
-            ConsistentRead=True,
-        )
+        near = kind_query(JOURNAL, " AND #name BETWEEN :first AND :last", first=_block_name(place), last=_block_name(place + REACH))
+        images = self._requests.query(self._control, **near)
         return next((int(image["name"]["S"]) for image in images if image["token"]["S"] == token), None)
 
     def _remember(self, token: str, start: int) -> None:

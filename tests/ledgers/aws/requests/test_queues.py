@@ -13,8 +13,8 @@ from tests.standins import REGION
 
 from milepost.core.errors import LedgerBusy, LedgerError, LedgerMissing
 from milepost.ledgers.aws.names import ResourceNames, b64
-from milepost.ledgers.aws.queues.messages import Outgoing, Queues, SqsMessage
 from milepost.ledgers.aws.requests.client import Requests
+from milepost.ledgers.aws.requests.queues import Outgoing, Queues, SqsMessage
 from milepost.testing.aws_model import Faults
 
 NAMES = ResourceNames("acme")

@@ -13,8 +13,8 @@ from milepost.core.item import Item
 from milepost.core.outcome import Done
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.offers import message_for
-from milepost.ledgers.aws.queues.long_poll import IDLE_POLLS
 from milepost.ledgers.aws.requests.client import CONNECTIONS, LONG_POLL, Requests
+from milepost.ledgers.aws.requests.queues import IDLE_POLLS
 from milepost.ledgers.aws.store import StoreSettings
 from milepost.testing.contract.world import World
 

@@ -21,7 +21,7 @@ from milepost.core.status import TERMINAL
 from milepost.engine.context import Context
 from milepost.engine.evidence.records import evidence_of, keeper
 from milepost.evidence.record import blob_name, differences
-from milepost.ledgers.aws.journal.lines import line_key
+from milepost.ledgers.aws.tables.journal import line_key
 from milepost.ports.retention import DeliveredLines, PruneCriteria
 from milepost.testing.contract.world import World, sample_route
 
@@ -188,7 +188,7 @@ def test_pruning_lets_go_of_nothing_that_cannot_be_read_and_of_all_else(world: W
 
 def test_without_a_place_for_it_evidence_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch, endpoint: str, prefix: str) -> None:
     from milepost import composition
-    from milepost.blobs.nowhere import NoBlobs
+    from milepost.blobs.places import NoBlobs
 
     monkeypatch.setattr(composition, "open_blobs", lambda *_: NoBlobs("set MILEPOST_BLOBS"))
     route = Route("parcels", evidence=True)

@@ -1,1 +1,0 @@
-"""Quarantine on AWS: lists its entries, tries them again, or discards them."""

@@ -1,1 +1,0 @@
-"""SQS queues: messages in batches, and long polling of idle queues."""

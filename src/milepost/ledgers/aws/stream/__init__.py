@@ -1,1 +1,0 @@
-"""DynamoDB Streams: shards, read positions and records."""
