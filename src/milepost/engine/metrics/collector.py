@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -35,7 +36,7 @@ class MetricFigures(Struct):
     histograms: dict[str, dict[Labels, Histogram]] = {}
 
 
-class Collector:
+class Collector(Observer):
     """An Observer that counts. `stages` are the known ones, by route."""
 
     def __init__(self, stages: Mapping[str, Collection[str]]) -> None:
@@ -122,34 +123,17 @@ class Collector:
 
 
 class BothObservers:
-    """Forwards to two observers, one after the other."""
+    """Forwards each call of an Observer to two observers, one after the other."""
 
     def __init__(self, first: Observer, second: Observer) -> None:
         self._observers = (first, second)
 
-    def submitted(self, route: str, answers: Mapping[str, int]) -> None:
-        for one in self._observers:
-            one.submitted(route, answers)
+    def __getattr__(self, name: str) -> Any:
+        def forward(*facts: Any) -> None:
+            for one in self._observers:
+                getattr(one, name)(*facts)
 
-    def claimed(self, route: str, stage: str, items: int, lost: int) -> None:
-        for one in self._observers:
-            one.claimed(route, stage, items, lost)
-
-    def settled(self, rans: Sequence[JobResult], now: int, written: int, refused: int, undecided: int) -> None:
-        for one in self._observers:
-            one.settled(rans, now, written, refused, undecided)
-
-    def resent(self, route: str, items: Sequence[tuple[str, str]]) -> None:
-        for one in self._observers:
-            one.resent(route, items)
-
-    def delivered(self, subscriber: str, taken: int, failed: int) -> None:
-        for one in self._observers:
-            one.delivered(subscriber, taken, failed)
-
-    def called(self, method: str, path: str, status: int, seconds: float) -> None:
-        for one in self._observers:
-            one.called(method, path, status, seconds)
+        return forward
 
 
 def _among(known: Collection[str], name: str) -> str:
