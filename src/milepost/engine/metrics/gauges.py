@@ -15,9 +15,9 @@ from milepost.engine.events.cursors import live_cursors
 from milepost.engine.metrics.collector import Labels, MetricFigures
 from milepost.engine.metrics.exposition import Family
 from milepost.engine.presence import last_runs
+from milepost.engine.views.caches import TtlCache
 from milepost.engine.views.items import live_processes
 from milepost.engine.views.snapshot import snapshots
-from milepost.engine.views.ttl_cache import TtlCache
 from milepost.ports.documents import PARKED, Parked, read_all
 
 KEEP_S = 1.0

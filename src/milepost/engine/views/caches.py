@@ -1,7 +1,9 @@
-"""Request-scoped read cache: each ledger query runs at most once per page, so that all parts of it agree."""
+"""Caches of ledger queries: with a time to live, and for one answer, whose repeated reads then agree."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -12,7 +14,26 @@ from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import Refused
 from milepost.ports.ledger import Ledger
 
+KEEP_S = 60.0
+"""How long an answer is usually valid."""
 T = TypeVar("T")
+
+
+class TtlCache:
+    """Caches answers for `keep_s`, or the usual time; at most one query runs at a time."""
+
+    def __init__(self, ticks: Callable[[], float] = time.monotonic, keep_s: float | None = None) -> None:
+        self._ticks, self._keep_s = ticks, keep_s
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[str, ...], tuple[float, Any]] = {}
+
+    def once(self, about: tuple[str, ...], ask: Callable[[], T]) -> T:
+        """The cached answer, or a new one."""
+        with self._lock:
+            now, kept = self._ticks(), self._kept.get(about)
+            if kept is None or now - kept[0] >= (self._keep_s or KEEP_S):
+                kept = self._kept[about] = now, ask()
+            return cast(T, kept[1])
 
 
 def read_cached(ctx: Context) -> Context:
