@@ -1,8 +1,8 @@
-"""Evidence records of items, from their rows, kept evidence, or seals."""
+"""Evidence records of items, from their rows, kept evidence, or seals; and the items with files on a storage volume, such as a tape."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -15,7 +15,8 @@ from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
 from milepost.engine.ledger_pages import seal_pages
 from milepost.engine.views.items import each
-from milepost.evidence.record import blob_name, differences, evidence, kept, seal_record
+from milepost.evidence.record import SCHEMA, blob_name, differences, evidence, kept, seal_record
+from milepost.evidence.reported_files import paths_on
 from milepost.ports.blobs import Blobs
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Query, Refused
@@ -132,3 +133,41 @@ def _seal_matches(known: KnownKey, query: Query) -> bool:
         and (query.lists is None or known.list_id in query.lists)
         and (query.entered_before is None or (known.ended_at or 0) < query.entered_before)
     )
+
+
+class OnVolume(Struct, frozen=True):
+    """One item with files on the volume. `left`: its row has been removed, and this comes from its evidence."""
+
+    key: str
+    status: str
+    files: list[str]
+    left: bool = False
+
+
+def on_volume(ctx: Context, route: str, volume: str, on_progress: Callable[[int], None] | None = None) -> Iterator[OnVolume]:
+    """All items of the route with files on the volume. There is no index: the results of every item are read."""
+    for number, (key, status, results, left) in enumerate(_all_results(ctx, route), 1):
+        if on_progress is not None:
+            on_progress(number)
+        if files := files_on(results, volume):
+            yield OnVolume(key, status, files, left)
+
+
+def _all_results(ctx: Context, route: str) -> Iterator[tuple[str, str, Mapping[str, Any], bool]]:
+    """Key, status and results of every item, and whether its row has left."""
+    for item in each(ctx, all_items(route)):
+        yield item.key, item.row.status.value, item.results, False
+    for found in sealed_evidence(ctx, Query(route=route)):
+        record = found.record
+        stages = record["stages"] if record["schema"] == SCHEMA else ()
+        yield record["key"], record["status"], {entry["stage"]: entry.get("output") for entry in stages}, True
+
+
+def all_items(route: str) -> Query:
+    """Query for every row of the route, with results."""
+    return Query(route=route, with_content=True)
+
+
+def files_on(results: Mapping[str, Any], volume: str) -> list[str]:
+    """The files on the volume according to these results by stage, each once."""
+    return list(dict.fromkeys(path for output in results.values() for path in paths_on(output, volume)))
