@@ -17,9 +17,8 @@ from milepost.core.outcome import Done, Outcome
 from milepost.core.values.durations import Moment, Span, moment_ms, span_ms
 from milepost.core.values.refusal import SAID_BEFORE, Refusal
 from milepost.engine.act_log import ActReport
-from milepost.engine.acts.bulk import act, take_confirmations
+from milepost.engine.acts.bulk import act, note, take_confirmations
 from milepost.engine.acts.controls import close_breakers, drain, pause, resume
-from milepost.engine.acts.notes import note
 from milepost.engine.alerts.views import alert_views
 from milepost.engine.context import Context
 from milepost.engine.health.readiness import unready

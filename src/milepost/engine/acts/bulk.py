@@ -1,38 +1,41 @@
-"""Operator acts on items, one or many: retry, skip, confirm, cancel, resend, rerun, replace and reschedule."""
+"""Operator acts on items, one or many: retry, skip, confirm, cancel, resend, rerun, replace and reschedule; and notes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from milepost.core import confirmations, operators
 from milepost.core.change import Change
-from milepost.core.errors import UsageError
+from milepost.core.errors import MalformedInput, UsageError
 from milepost.core.item import Content, Item, Row
 from milepost.core.outcome import Done, Outcome, outcome_from_builtins, outcome_to_builtins
 from milepost.core.routes.plan import Plan
 from milepost.core.status import LIVE, Reason, Status
 from milepost.core.values.difference import difference
 from milepost.core.values.durations import Moment, iso, moment_ms
-from milepost.core.values.refusal import Refusal, RefusalKind
+from milepost.core.values.json import canonical_json
+from milepost.core.values.refusal import Refusal, RefusalKind, impossible
 from milepost.engine.act_log import ActReport, Selection, begin, check_same, has_line, recorded, select, selection_of, signed
-from milepost.engine.acts.replacement import NewContent, read_content, replaced
 from milepost.engine.apply import Decision, apply_all, unreadable
 from milepost.engine.context import Context
 from milepost.engine.evidence.restore import can_restore, restore_rows
 from milepost.engine.failed_tries import warn_of_failed_try
+from milepost.engine.intake import content_digest
 from milepost.engine.routes.backfill import begin_rerun
 from milepost.ports.documents import ACT, Act
 from milepost.ports.items import Query, Refused
 
-__all__ = ["ActReport", "act", "confirm_outside", "go_on"]
-
 Progress = Callable[[int, int | None], None]
 """Called with the number of items handled and the approximate total, if known."""
 
+COPY_LIMIT = 4_096
+"""Old content up to this many bytes of JSON is copied into the history line; larger content goes to a blob."""
+LARGEST_NOTE = 4_096
+"""Bytes of a note, its data included: the line is copied to every subscriber and into the evidence."""
 _DEFAULT_STATUSES = {"rerun": frozenset({Status.COMPLETED}), "cancel": LIVE}
 """Statuses that a query of this verb means if it names none."""
 _ALREADY = Refusal(RefusalKind.DONE_BEFORE, "already handled by this act")
@@ -290,6 +293,48 @@ def _at_a_pace(
     return report
 
 
+class NewContent(Struct, frozen=True):
+    """New content of an item, parsed by its route."""
+
+    key: str
+    content: Any
+    digest: bytes
+
+
+def read_content(plan: Plan, given: Any) -> NewContent:
+    """Parse and check new content; UsageError if it could not be submitted."""
+    try:
+        parsed = plan.route.read(given)
+        return NewContent(parsed.key, parsed.content, content_digest(parsed.content))
+    except MalformedInput as error:
+        raise UsageError(f"invalid new content: {error}") from None
+
+
+def replaced(
+    ctx: Context, item: Item, plan: Plan, new: NewContent, *, here: bool, rerun: bool, dry_run: bool = False, **author: Any
+) -> Change | Refusal:
+    """The change that replaces the content, or why it is refused. The old content is stored before the change is written."""
+    if new.key != item.key:
+        return impossible(f"the new content has the key {new.key!r}; submit it as a new item")
+    old = {} if new.digest == item.row.current_digest else _old_content(ctx, item, dry_run)
+    return operators.replace(item, plan, ctx.clock.now(), content=new.content, digest=new.digest, old=old, here=here, rerun=rerun, **author)
+
+
+def _old_content(ctx: Context, item: Item, dry_run: bool) -> dict[str, Any]:
+    """The part of the history line about the old content: a copy, or the name of its blob."""
+    text = canonical_json(item.input)
+    if len(text) <= COPY_LIMIT:
+        return {"content": item.input}
+    digest = item.row.current_digest.hex()
+    name = f"replaced/{digest[:2]}/{digest}"
+    if not dry_run:
+        try:
+            ctx.blobs.write(name, [text])
+        except OSError as error:
+            raise UsageError(f"the old content of {item.route}/{item.key} cannot be stored, so it is not replaced: {error}") from error
+    return {"blob": name, "size": len(text)}
+
+
 def _restore_missing(
     ctx: Context, plan: Plan, page: Sequence[tuple[str, Item | Refused | None]], report: ActReport
 ) -> list[tuple[str, Item | Refused | None]]:
@@ -318,6 +363,27 @@ def absent(ctx: Context, route: str, key: str) -> Refusal:
         return Refusal(RefusalKind.GONE, "there is no item with this key")
     when = "" if known.ended_at is None else f" on {iso(known.ended_at)}"
     return Refusal(RefusalKind.GONE, f"it has ended ({known.status}{when}) and its row was pruned; only its seal is left")
+
+
+def note(
+    ctx: Context, route: str, key: str, text: str, *, by: str, data: Any = None, reason: str = "", version: int | None = None
+) -> Row | Refusal:
+    """Add a note to an item's history; the row as it then is, or why nothing was written. `version`: only if no other line was added since
+    the item had it."""
+    if not by.strip() or not text.strip():
+        raise UsageError("a note needs a text and the name of its author")
+    size = len(canonical_json([text, data]))
+    if size > LARGEST_NOTE:
+        raise UsageError(f"the note has {size:,} bytes; at most {LARGEST_NOTE:,} are kept")
+    ctx.plan(route)
+    [item] = ctx.ledger.get([(route, key)])
+    if item is None:
+        return absent(ctx, route, key)
+    if isinstance(item, Refused):
+        return unreadable(item)
+    given = {"text": text, "data": data, "version": version, "by": by, "why": reason or None}
+    [answer] = apply_all(ctx, [(item, lambda now_there: operators.note(now_there, ctx.clock.now(), **given))])
+    return answer
 
 
 def confirm_outside(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> Row | Refusal:

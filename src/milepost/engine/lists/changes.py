@@ -13,7 +13,7 @@ from milepost.core.routes.plan import Plan
 from milepost.core.values.difference import FieldDifference, difference
 from milepost.core.values.refusal import Refusal, RefusalKind
 from milepost.engine.act_log import enter, finish, has_line
-from milepost.engine.acts.replacement import NewContent, read_content, replaced
+from milepost.engine.acts.bulk import NewContent, read_content, replaced
 from milepost.engine.apply import Decision, apply_all
 from milepost.engine.context import Context
 from milepost.engine.intake import TakenBatch
