@@ -18,7 +18,7 @@ from milepost.engine.breakers import BreakerView, breaker_views
 from milepost.engine.context import Context
 from milepost.engine.health.doctor import Health, doctor
 from milepost.engine.presence import HEARD_MS, ProcessView, RoleView, processes_view
-from milepost.engine.routes.description import route_view
+from milepost.engine.routes.versions import route_view
 from milepost.engine.views.timestamps import instant
 from milepost.http.dashboard.charts.durations import durations
 from milepost.http.dashboard.render import age, ms_since, page, seen_routes
