@@ -19,7 +19,7 @@ from milepost.core.values.refusal import SAID_BEFORE, Refusal
 from milepost.engine.act_log import ActReport
 from milepost.engine.acts.bulk import act, note, take_confirmations
 from milepost.engine.acts.controls import close_breakers, drain, pause, resume
-from milepost.engine.alerts.views import alert_views
+from milepost.engine.alerts.watch import alert_views
 from milepost.engine.context import Context
 from milepost.engine.health.readiness import unready
 from milepost.engine.intake import Receipt, submit
@@ -27,10 +27,9 @@ from milepost.engine.lists.reconcile import ListReport, submit_list
 from milepost.engine.lists.source import Bytes
 from milepost.engine.retention import PruneReport, prune
 from milepost.engine.views.items import check_route, each, groups, row_view, show, status
-from milepost.engine.views.key_parts import read_parts
 from milepost.engine.views.lanes import LaneView, PauseView, lane_views, pauses
 from milepost.engine.views.page_tokens import find_page
-from milepost.engine.views.queries import WARN_ROWS, cost_text, statuses_of
+from milepost.engine.views.queries import WARN_ROWS, cost_text, read_parts, statuses_of
 from milepost.ports.items import Query
 from milepost.ports.upkeep import BackupReport
 

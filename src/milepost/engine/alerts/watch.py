@@ -1,4 +1,5 @@
-"""Watch for alerts: reads failures from the events, and breakers and pauses from the ledger; writes records, and delivers notices.
+"""Watch for alerts: reads failures from the events, and breakers and pauses from the ledger; writes records, and delivers notices. And the
+alerts as programs and people see them.
 
 Any number of processes may run it. Each record is written conditionally: of those that see a trouble at the same time one raises the
 alert, and of those that find a notice due one delivers it.
@@ -10,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.admission.controls import Hold
@@ -18,9 +20,10 @@ from milepost.core.events import Envelope, Event
 from milepost.core.failures import group_of
 from milepost.core.item import Item
 from milepost.core.status import FAILED
+from milepost.core.values.durations import iso
 from milepost.core.values.redaction import redacted_text
 from milepost.engine.alerts import record as rules
-from milepost.engine.alerts.record import AlertRecord, Trouble
+from milepost.engine.alerts.record import AlertDelivery, AlertNotice, AlertRecord, Trouble, TroubleKind
 from milepost.engine.alerts.rule import AlertRule
 from milepost.engine.breakers import open_breakers
 from milepost.engine.context import Context
@@ -263,9 +266,7 @@ def _of_record(change: Callable[[AlertRecord], AlertRecord]) -> Callable[[AlertR
     return lambda record: None if record is None else change(record)
 
 
-def _result(
-    notice: rules.AlertNotice, delivery: rules.AlertDelivery, error: Exception | None, now: int
-) -> Callable[[AlertRecord], AlertRecord]:
+def _result(notice: AlertNotice, delivery: AlertDelivery, error: Exception | None, now: int) -> Callable[[AlertRecord], AlertRecord]:
     """The change of a record after a try to deliver a notice."""
     if error is None:
         return partial(rules.delivered, notice=notice, to=delivery.to)
@@ -276,3 +277,69 @@ def _result(
         return partial(rules.delivered, notice=notice, to=delivery.to)
     log.warning("the alert %r was not delivered to %s: %s", title, delivery.to, said)
     return partial(rules.not_delivered, notice=notice, delivery=delivery, error=said, now=now)
+
+
+class AlertView(Struct, frozen=True):
+    """An alert that is raised."""
+
+    rule: str
+    kind: TroubleKind
+    title: str
+    route: str
+    stage: str
+    lane: str
+    cause: str
+    group: str
+    text: str
+    """The error's message, or the reason of a pause."""
+    example: str
+    """Key of an item that failed."""
+    count: int
+    """Failures since it was raised."""
+    since: str | None
+    undelivered: list[str]
+    """Receivers that have not accepted a notice yet."""
+    command: str
+    """The command that shows more of it."""
+    page: str
+    """The page of the dashboard that shows more of it, as a path."""
+
+
+def alert_views(ctx: Context, rule: str | None = None) -> list[AlertView]:
+    """The alerts that are raised now, the oldest first."""
+    raised = [record for record, _ in stored_alerts(ctx, rule).values() if record.raised]
+    return [_view(record) for record in sorted(raised, key=lambda record: record.raised_at)]
+
+
+def _view(record: AlertRecord) -> AlertView:
+    trouble = record.trouble
+    return AlertView(
+        record.rule,
+        trouble.kind,
+        _title(trouble),
+        trouble.route,
+        trouble.stage,
+        trouble.lane,
+        trouble.cause,
+        trouble.group,
+        trouble.text,
+        trouble.key,
+        record.count,
+        iso(record.raised_at),
+        sorted({delivery.to for notice in record.notices for delivery in notice.left}),
+        record.shown_by.command,
+        record.shown_by.page,
+    )
+
+
+def _title(trouble: Trouble) -> str:
+    if trouble.kind == "breaker":
+        return f"The breaker of {trouble.scope} is open"
+    return f"{trouble.scope} is paused" if trouble.kind == "pause" else f"{trouble.scope} fails: {trouble.cause}"
+
+
+def undelivered(ctx: Context) -> Iterator[tuple[AlertRecord, AlertNotice, AlertDelivery]]:
+    """The notices that a receiver did not accept when they were delivered; they are delivered again."""
+    for record, _ in stored_alerts(ctx).values():
+        for notice in record.notices:
+            yield from ((record, notice, delivery) for delivery in notice.left if delivery.error)

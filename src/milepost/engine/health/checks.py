@@ -16,7 +16,7 @@ from milepost.core.errors import LedgerError, MilepostError
 from milepost.core.item import Item
 from milepost.core.status import Status
 from milepost.core.values.durations import short_span
-from milepost.engine.alerts.views import undelivered
+from milepost.engine.alerts.watch import undelivered
 from milepost.engine.breakers import breaker_views, open_breakers
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import live_cursors, silent
