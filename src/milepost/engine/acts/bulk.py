@@ -38,6 +38,11 @@ LARGEST_NOTE = 4_096
 """Bytes of a note, its data included: the line is copied to every subscriber and into the evidence."""
 _DEFAULT_STATUSES = {"rerun": frozenset({Status.COMPLETED}), "cancel": LIVE}
 """Statuses that a query of this verb means if it names none."""
+_RULES: dict[str, Callable[..., Change | Refusal]] = {
+    rule.__name__: rule
+    for rule in (operators.retry, operators.skip, operators.cancel, operators.resend, operators.rerun, operators.reschedule)
+}
+"""The rule of each verb that is decided on the item, its plan and the time alone."""
 _ALREADY = Refusal(RefusalKind.DONE_BEFORE, "already handled by this act")
 _SINCE = Refusal(RefusalKind.CHANGED_SINCE, "changed since the act began; check it again")
 
@@ -86,8 +91,10 @@ def act(
         signed(by, reason)
     now = ctx.clock.now()
     starts_at = None if not_before is None else moment_ms(not_before, now, "not_before")
-    options = {"stage": stage, "as_new": as_new or None, "outcome": None if outcome is None else outcome_to_builtins(outcome)}
-    options |= {
+    options = {
+        "stage": stage,
+        "as_new": as_new or None,
+        "outcome": None if outcome is None else outcome_to_builtins(outcome),
         "not_before": iso(starts_at),
         "content": None if new is None else new.digest.hex(),
         "here": here or None,
@@ -104,14 +111,21 @@ def act(
         begun = begin(ctx, requested, dry_run=dry_run)
         chosen = selection_of(begun, chosen)
         expected = expected if begun is requested else chosen.expected(ctx)
-    author = {"by": by, "why": reason, "act": begun.id if bulk else None}
-    decision = _decision(ctx, verb, plan, stage, as_new, outcome or Done(True), force, author)
+    author: dict[str, Any] = {"by": by, "why": reason, "act": begun.id if bulk else None}
+    given: dict[str, Any] = {"stage": stage, "as_new": as_new} if verb in ("retry", "rerun") else {}
     if verb == "reschedule":
-        decision = lambda item: operators.reschedule(item, plan, ctx.clock.now(), not_before=starts_at or 0, **author)  # noqa: E731
-    elif new is not None:
-        decision = lambda item: replaced(ctx, item, plan, new, here=here, rerun=rerun, dry_run=dry_run, **author)  # noqa: E731
-    if bulk:
-        decision = _once(ctx, begun, chosen.query, decision)
+        given["not_before"] = starts_at
+
+    def decide(item: Item) -> Change | Refusal | None:
+        now = ctx.clock.now()
+        if new is not None:
+            return replaced(ctx, item, plan, new, here=here, rerun=rerun, dry_run=dry_run, **author)
+        if verb != "confirm":
+            return _RULES[verb](item, plan, now, **given, **author)
+        stage_name, said, jitter = stage or item.stage, outcome or Done(True), ctx.chance.jitter()
+        return confirmations.confirm(item, stage_name, said, plan, now, jitter, operator=True, force=force, **author)
+
+    decision = _once(ctx, begun, chosen.query, decide) if bulk else decide
     report = ActReport(begun.id, verb, route, dry_run)
     for page in chosen.pages(ctx, route, begun.started_at):
         if verb == "rerun":
@@ -198,30 +212,6 @@ def _as_far_as_read(verb: str, item: Item | Refused | None) -> Item | Refused | 
     if isinstance(item, Refused) and item.row is not None and verb == "cancel":
         return Item(item.row, Content())
     return item
-
-
-def _decision(
-    ctx: Context, verb: str, plan: Plan, stage: str | None, as_new: bool, outcome: Outcome, force: bool, author: dict[str, Any]
-) -> Decision:
-    """The rule of the verb, as a function of the item."""
-
-    def decision(item: Item) -> Change | Refusal | None:
-        now = ctx.clock.now()
-        if verb == "retry":
-            return operators.retry(item, plan, now, stage=stage, as_new=as_new, **author)
-        if verb == "skip":
-            return operators.skip(item, plan, now, **author)
-        if verb == "cancel":
-            return operators.cancel(item, plan, now, **author)
-        if verb == "resend":
-            return operators.resend(item, plan, now, **author)
-        if verb == "rerun":
-            return operators.rerun(item, plan, now, stage=stage, as_new=as_new, **author)
-        return confirmations.confirm(
-            item, stage or item.stage, outcome, plan, now, ctx.chance.jitter(), operator=True, force=force, **author
-        )
-
-    return decision
 
 
 def _once(ctx: Context, begun: Act, query: Query | None, decision: Decision) -> Decision:
@@ -417,21 +407,25 @@ def take_confirmations(
     return answers
 
 
-class _Confirmation:
+class _Confirmation(Struct):
     """Decision on a partner's confirmation of one item's stage, made anew on each row that a conflict shows."""
 
-    def __init__(self, ctx: Context, plan: Plan, stage: str, outcome: Outcome, by: str, why: str | None, awaited: bool) -> None:
-        self._ctx, self._plan, self._stage, self._outcome = ctx, plan, stage, outcome
-        self._by, self._why, self._awaited = by, why, awaited
-        self.refused: Refusal | None = None
-        """Why it is only noted."""
-        self.reason: Reason | None = None
-        """The reason of the history line, if there is one."""
+    ctx: Context
+    plan: Plan
+    stage: str
+    outcome: Outcome
+    by: str
+    why: str | None
+    awaited: bool
+    refused: Refusal | None = None
+    """Why it is only noted."""
+    reason: Reason | None = None
+    """The reason of the history line, if there is one."""
 
     def __call__(self, current: Item) -> Change | Refusal:
-        ctx, plan, stage, outcome, by, why = self._ctx, self._plan, self._stage, self._outcome, self._by, self._why
+        ctx, plan, stage, outcome, by, why = self.ctx, self.plan, self.stage, self.outcome, self.by, self.why
         now = ctx.clock.now()
-        decided = confirmations.confirm(current, stage, outcome, plan, now, ctx.chance.jitter(), by=by, why=why, awaited=self._awaited)
+        decided = confirmations.confirm(current, stage, outcome, plan, now, ctx.chance.jitter(), by=by, why=why, awaited=self.awaited)
         self.refused = None
         if isinstance(decided, Refusal) and decided.kind is RefusalKind.ENDED:
             self.refused, decided = decided, confirmations.too_late(current, stage, outcome, now, by=by, why=why)
