@@ -287,7 +287,12 @@ def _take(ctx: Context, route: str, back_fill: BackFill, room: int, now: int) ->
     start, in_seals = (back_fill.after, back_fill.seals) if here else (None, False)
     at, keys = start, list[str]()
     for _ in range(WALK):
-        keys, at = _sealed(ctx, route, back_fill.since, at, room) if in_seals else _rows(ctx, _wanted(route, back_fill), at, room)
+        if in_seals:
+            seals, at = ctx.ledger.sealed(route, at, room)
+            keys = [known.key for known in seals if known.status is Status.COMPLETED and (known.ended_at or 0) <= back_fill.since]
+        else:
+            page = ctx.ledger.find(replace(_wanted(route, back_fill), after=at, limit=room))
+            keys, at = [item.key for item in page.items], page.next
         if keys or at is None:
             break
     spent_to = max(back_fill.spent_to, now - _saved(back_fill)) + ceil(len(keys) / back_fill.pace * 1000)
@@ -302,16 +307,6 @@ def _wanted(route: str, back_fill: BackFill) -> Query:
         return finished_before(route, back_fill.since)
     query = msgspec.convert(back_fill.rerun, Query)
     return replace(query, entered_before=min(back_fill.since + 1, query.entered_before or back_fill.since + 1))
-
-
-def _rows(ctx: Context, query: Query, after: Any, limit: int) -> tuple[list[str], Any]:
-    page = ctx.ledger.find(replace(query, after=after, limit=limit))
-    return [item.key for item in page.items], page.next
-
-
-def _sealed(ctx: Context, route: str, since: int, after: Any, limit: int) -> tuple[list[str], Any]:
-    seals, following = ctx.ledger.sealed(route, after, limit)
-    return [known.key for known in seals if known.status is Status.COMPLETED and (known.ended_at or 0) <= since], following
 
 
 def _finish_portion(ctx: Context, route: str, portion: BackFill, sent: int) -> bool:
