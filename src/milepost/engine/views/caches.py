@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar, cast
 
-from milepost.core.item import Item
 from milepost.engine.context import Context
 from milepost.ports.documents import Document
-from milepost.ports.feed import Count, Group, HistoryEntry
-from milepost.ports.items import Refused
 from milepost.ports.ledger import Ledger
 
 KEEP_S = 60.0
@@ -44,39 +42,25 @@ def read_cached(ctx: Context) -> Context:
 
 
 class ReadCache:
-    """Ledger that caches the reads below; everything else goes to the ledger. Do not write through it: writes do not update the cache."""
+    """Ledger that caches the reads named here; everything else goes to the ledger. Do not write through it: writes do not update the cache."""
+
+    CACHED = frozenset({"read", "counts", "groups", "last_seq", "get", "history"})
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._seen: dict[tuple[Any, ...], Any] = {}
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._ledger, name)
-
-    def read(self, kind: str) -> dict[str, Document]:
-        return self._once(("read", kind), lambda: self._ledger.read(kind))
+        return partial(self._once, name) if name in self.CACHED else getattr(self._ledger, name)
 
     def read_one(self, kind: str, name: str) -> Document | None:
         if ("read", kind) in self._seen:
-            return self.read(kind).get(name)
-        return self._once(("read_one", kind, name), lambda: self._ledger.read_one(kind, name))
+            return cast(Document | None, self._seen["read", kind].get(name))
+        return cast(Document | None, self._once("read_one", kind, name))
 
-    def counts(self, route: str | None = None) -> list[Count]:
-        return self._once(("counts", route), lambda: self._ledger.counts(route))
-
-    def groups(self, route: str | None = None) -> list[Group]:
-        return self._once(("groups", route), lambda: self._ledger.groups(route))
-
-    def last_seq(self) -> int:
-        return self._once(("last_seq",), self._ledger.last_seq)
-
-    def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
-        return self._once(("get", *refs), lambda: self._ledger.get(refs))
-
-    def history(self, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
-        return self._once(("history", route, key, payloads), lambda: self._ledger.history(route, key, payloads=payloads))
-
-    def _once(self, asked: tuple[Any, ...], ask: Callable[[], T]) -> T:
-        if asked not in self._seen:
-            self._seen[asked] = ask()
-        return cast(T, self._seen[asked])
+    def _once(self, name: str, *asked: Any, **options: Any) -> Any:
+        # A route that is None means the same as none.
+        question = (name, *(tuple(one) if isinstance(one, list) else one for one in asked if one is not None), *options.items())
+        if question not in self._seen:
+            self._seen[question] = getattr(self._ledger, name)(*asked, **options)
+        return self._seen[question]
