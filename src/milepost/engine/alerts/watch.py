@@ -122,7 +122,7 @@ class AlertWatch:
             if raised >= rules.MOST and not (there is not None and there.raised):
                 trouble = Trouble("failures", trouble.route, "*", "*", trouble.at, trouble.text, "MANY_CAUSES", "*", trouble.key)
             before = known.get(self._document(trouble))
-            after = self._change(trouble, partial(rules.seen, trouble=trouble, rule=self._rule, receivers=receivers, now=now))
+            after = self._change(trouble, partial(rules.seen, trouble=trouble, rule=self._rule, receivers=receivers, now=now), new=True)
             raised += after.raised and not (before is not None and before.raised)
             known[self._document(trouble)] = after
 
@@ -135,13 +135,13 @@ class AlertWatch:
         standing = {trouble.name: trouble for trouble in rules.bounded(list(self._standing(now)), reported, now)}
         for name, trouble in standing.items():
             if name not in by_name or not by_name[name].raised:
-                self._change(trouble, partial(rules.seen, trouble=trouble, rule=rule, receivers=receivers, now=now))
+                self._change(trouble, partial(rules.seen, trouble=trouble, rule=rule, receivers=receivers, now=now), new=True)
         raised = [record for record, _ in known.values() if record.raised]
         cleared = self._cleared([one for one in raised if one.trouble.kind == "failures"])
         for one in raised:
             there, gone = one.trouble.name in standing, one.trouble.name in cleared
             look = partial(rules.after_look, rule=rule, receivers=receivers, now=now, there=there, cleared=gone)
-            self._change(one.trouble, _of_record(look))
+            self._change(one.trouble, look)
         for document in rules.finished({name: record for name, (record, _) in known.items()}, now):
             ctx.ledger.write(ALERT, document, None, expect=known[document][1])
 
@@ -191,7 +191,7 @@ class AlertWatch:
                 receiver = self._receivers.get(delivery.to)
                 if receiver is None:
                     # The rule no longer names it.
-                    self._change(record.trouble, _of_record(partial(rules.delivered, notice=notice, to=delivery.to)))
+                    self._change(record.trouble, partial(rules.delivered, notice=notice, to=delivery.to))
                     continue
                 took = rules.taken(record, notice, delivery, ctx.clock.now())
                 if not ctx.ledger.write(ALERT, document, took, expect=version):
@@ -199,7 +199,7 @@ class AlertWatch:
                 record, version = took, version + 1
                 error = _delivery_error(receiver, rules.envelope_of(record, notice))
                 sent += error is None
-                self._change(record.trouble, _of_record(_result(notice, delivery, error, ctx.clock.now())))
+                self._change(record.trouble, _result(notice, delivery, error, ctx.clock.now()))
                 present, version = read_versioned(ctx.ledger, ALERT, document, AlertRecord)
                 if present is None:
                     break
@@ -209,12 +209,13 @@ class AlertWatch:
     def _document(self, trouble: Trouble) -> str:
         return f"{self._rule.name}/{trouble.name}"
 
-    def _change(self, trouble: Trouble, change: Callable[[AlertRecord | None], AlertRecord | None]) -> AlertRecord:
-        """Change a record by a conditional write; after a conflict, `change` decides again on the newer record. An unchanged record is not written."""
+    def _change(self, trouble: Trouble, change: Callable[..., AlertRecord], *, new: bool = False) -> AlertRecord:
+        """Change a record by a conditional write; after a conflict, `change` decides again on the newer record. An unchanged record is not
+        written; one that does not exist, or was removed, is made only if it is `new`."""
         ledger, name = self._ctx.ledger, self._document(trouble)
         for _ in range(REPEATS):
             before, version = read_versioned(ledger, ALERT, name, AlertRecord)
-            after = change(before)
+            after = None if before is None and not new else change(before)
             if after is None or after == before:
                 return before or AlertRecord(self._rule.name, trouble, 0, 0, 0, over_at=0)
             if ledger.write(ALERT, name, after, expect=version):
@@ -259,11 +260,6 @@ def _delivery_error(receiver: Subscriber, envelope: Envelope) -> Exception | Non
     except Exception as error:
         return error
     return answers[0] if answers else None
-
-
-def _of_record(change: Callable[[AlertRecord], AlertRecord]) -> Callable[[AlertRecord | None], AlertRecord | None]:
-    """The same change for a record that may have been removed: then it stays removed."""
-    return lambda record: None if record is None else change(record)
 
 
 def _result(notice: AlertNotice, delivery: AlertDelivery, error: Exception | None, now: int) -> Callable[[AlertRecord], AlertRecord]:
