@@ -155,17 +155,12 @@ def on_volume(ctx: Context, route: str, volume: str, on_progress: Callable[[int]
 
 def _all_results(ctx: Context, route: str) -> Iterator[tuple[str, str, Mapping[str, Any], bool]]:
     """Key, status and results of every item, and whether its row has left."""
-    for item in each(ctx, all_items(route)):
+    for item in each(ctx, Query(route=route, with_content=True)):
         yield item.key, item.row.status.value, item.results, False
     for found in sealed_evidence(ctx, Query(route=route)):
         record = found.record
         stages = record["stages"] if record["schema"] == SCHEMA else ()
         yield record["key"], record["status"], {entry["stage"]: entry.get("output") for entry in stages}, True
-
-
-def all_items(route: str) -> Query:
-    """Query for every row of the route, with results."""
-    return Query(route=route, with_content=True)
 
 
 def files_on(results: Mapping[str, Any], volume: str) -> list[str]:
