@@ -13,7 +13,6 @@ from milepost.core.admission.breakers import BreakerRecord
 from milepost.core.admission.controls import NO_LIMIT, Controls, Hold, Limit, scope
 from milepost.core.errors import UsageError
 from milepost.core.routes.mistakes import check_count
-from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.core.values.durations import Moment, iso, moment_ms, rate_per_second
 from milepost.engine.act_log import record, signed
@@ -196,19 +195,13 @@ def _checked_scope(
         raise UsageError(f"lane {lane!r} needs a stage")
     plan = ctx.plan(route)
     signed(by, reason)
-    check_drain(plan, stage, drain)
+    if drain is not None:
+        rate_per_second(drain, "drain")
+        if stage is None:
+            raise UsageError(f"a pace of draining is for a stage or a lane; name a stage of route {plan.name!r}")
+        if plan.by_name[stage].external:
+            raise UsageError(f"stage {stage!r} of route {plan.name!r} is external: it has no handler to slow down")
     return scope(route, stage, lane)
-
-
-def check_drain(plan: Plan, stage: str | None, drain: str | float | None) -> None:
-    """Raise a UsageError if a backlog here cannot be drained at this pace."""
-    if drain is None:
-        return
-    rate_per_second(drain, "drain")
-    if stage is None:
-        raise UsageError(f"a pace of draining is for a stage or a lane; name a stage of route {plan.name!r}")
-    if plan.by_name[stage].external:
-        raise UsageError(f"stage {stage!r} of route {plan.name!r} is external: it has no handler to slow down")
 
 
 def begin_drain(ctx: Context, name: str, drain: str | float, *, by: str, reason: str, ahead_ms: int = 0) -> None:

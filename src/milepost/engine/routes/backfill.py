@@ -98,8 +98,9 @@ def begin(ctx: Context, plan: Plan, stage: str, pace: float, since: int, *, by: 
             return before
         act = enter(ctx, "back-fill", plan.name, by, reason, {"stage": stage, "pace": pace}, name)
         now = ctx.clock.now()
+        total = finished_items(ctx.ledger, plan.name) + (_count_sealed(ctx.ledger, plan.name)[0] if can_restore(ctx.ledger) else 0)
         # The first item may be sent at once.
-        begun = BackFill(stage, since, pace, act.id, by, reason, now, to_be_sent(ctx.ledger, plan.name), now - ceil(1000 / pace))
+        begun = BackFill(stage, since, pace, act.id, by, reason, now, total, now - ceil(1000 / pace))
         if ctx.ledger.write(BACK_FILL, plan.name, begun, expect=version):
             if before is not None and before.finished_at is None:
                 finish(ctx, recorded(ctx, before.act), before.done)  # it was stopped, and this one replaces it
@@ -359,11 +360,6 @@ def preview(ledger: Ledger, plan: Plan, stage: str, pace: float | None, *, with_
 
 def finished_items(ledger: Ledger, route: str) -> int:
     return max(0, sum(count.n for count in ledger.counts(route) if count.status is Status.COMPLETED))
-
-
-def to_be_sent(ledger: Ledger, route: str) -> int:
-    """Number of items that a paced back-fill has to check, as far as counted."""
-    return finished_items(ledger, route) + (_count_sealed(ledger, route)[0] if can_restore(ledger) else 0)
 
 
 def _takes(items: int, pace: float) -> int:
