@@ -8,8 +8,7 @@ from typing import cast
 
 from milepost.engine.context import Context
 from milepost.engine.health.readiness import Unready, unready
-from milepost.engine.metrics.collector import BothObservers, Collector
-from milepost.engine.metrics.gauges import Gauges
+from milepost.engine.metrics import BothObservers, Collector, Gauges
 from milepost.http.state.event_stream import Feed
 from milepost.ports.observer import NO_OBSERVER, Observer
 
