@@ -179,7 +179,7 @@ def take_in_list(ctx: Context, route: str, source: Source, title: str, **options
         for batch, inputs, lines_done, bytes_done in batches:
             if not begun:
                 # Recorded before its first item, so that an item's list can be found even if the list is interrupted.
-                _write(ctx, record)
+                ctx.ledger.write(LIST, record.id, record)
                 begun = True
             if batch.note:
                 notes.append(batch.note)
@@ -346,7 +346,7 @@ def _finish(
         else:
             notes.append(f"vanished keys are unknown: {vanished.error}")
     if not dry_run:
-        _write(ctx, replace(record, counts=counts))
+        ctx.ledger.write(LIST, record.id, replace(record, counts=counts))
     return ListReport(
         id="" if dry_run else record.id,
         route=record.route,
@@ -391,10 +391,6 @@ class _Vanished:
                 self.shown += gone[: SHOWN - len(self.shown)]
         except MilepostError as error:
             self.error, self.shown = error, []
-
-
-def _write(ctx: Context, record: ListRecord) -> None:
-    ctx.ledger.write(LIST, record.id, record)
 
 
 def _last_full(earlier: list[ListRecord]) -> ListRecord | None:
