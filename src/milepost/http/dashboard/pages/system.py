@@ -13,7 +13,7 @@ from milepost.core.routes.route import Limits, Stage
 from milepost.core.values.durations import iso
 from milepost.engine.acts.foreign_rows import Quarantine, quarantine_view
 from milepost.engine.alerts.watch import alert_views
-from milepost.engine.auth.keys import all_keys, key_view, last_uses
+from milepost.engine.auth import all_keys, key_view, last_uses
 from milepost.engine.breakers import BreakerView, breaker_views
 from milepost.engine.context import Context
 from milepost.engine.health.doctor import Health, doctor
