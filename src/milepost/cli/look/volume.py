@@ -26,7 +26,7 @@ def volume(given: CliSettings, route: str, volume: str, yes: bool, as_json: bool
     """
     import msgspec
 
-    from milepost.engine.evidence.records import on_volume
+    from milepost.engine.evidence import on_volume
     from milepost.engine.views.items import check_route, counted
     from milepost.ports.items import Query
 

@@ -22,7 +22,7 @@ from milepost.core.values.refusal import Refusal, RefusalKind, impossible
 from milepost.engine.act_log import ActReport, Selection, begin, check_same, has_line, recorded, select, selection_of, signed
 from milepost.engine.apply import Decision, apply_all, unreadable
 from milepost.engine.context import Context
-from milepost.engine.evidence.restore import can_restore, restore_rows
+from milepost.engine.evidence import can_restore, restore_rows
 from milepost.engine.failed_tries import warn_of_failed_try
 from milepost.engine.intake import content_digest
 from milepost.engine.routes.backfill import begin_rerun

@@ -28,7 +28,7 @@ from milepost.core.values.refusal import Refusal, RefusalKind
 from milepost.engine.act_log import Selection, enter, finish, has_line, record, recorded, signed
 from milepost.engine.apply import OUTDATED, Decision, apply_all
 from milepost.engine.context import Context
-from milepost.engine.evidence.restore import can_restore, restore_rows
+from milepost.engine.evidence import can_restore, restore_rows
 from milepost.engine.views.items import SIGNED
 from milepost.ports.documents import BACK_FILL, HOLD, ROUTE, BackFill, Document, RouteVersion, read_all, read_as, read_versioned
 from milepost.ports.items import Query

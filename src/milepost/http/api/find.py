@@ -11,7 +11,7 @@ from milepost.core.errors import UsageError
 from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
-from milepost.engine.evidence.records import OnVolume, files_on
+from milepost.engine.evidence import OnVolume, files_on
 from milepost.engine.views.items import row_view, stage_names, status
 from milepost.engine.views.late_items import late_item_view, nearest, overdue
 from milepost.engine.views.page_tokens import WRONG_TOKEN, PageToken, find_page, make_token, read_token
