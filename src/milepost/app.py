@@ -6,13 +6,13 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from milepost.application.declaration import Application, ConfiguredApplication
 from milepost.application.installation import install, services
-from milepost.background import BackgroundRun, run_on_loop, settled_on
 from milepost.composition import DEFAULT_LEDGER, open_context, restore_ledger
 from milepost.core.errors import UsageError
 from milepost.core.routes.route import Route
@@ -79,15 +79,25 @@ class Milepost(Operations):
             if self._started is not None and not self._started.ended:
                 return
             self._raise_error_of_started()
-            self._started = self._new_run(ThreadRunner(), None, _log_error)
+            self._started = self._new_run(ThreadRunner(), None, log_error=True)
             self._started.start()
 
     async def run_async(self, *, until_idle: float | None = None) -> None:
         """Work until cancelled or stopped, with async handlers on the calling event loop; plain handlers and the ledger use threads. A
         cancellation drains first; a second one cancels running handlers. With `until_idle`, ends as `run` does."""
-        loop = asyncio.get_running_loop()
-        ended, on_end = settled_on(loop)
-        await run_on_loop(self._new_run(ThreadRunner(loop), until_idle, on_end), ended, self._grace_ms)
+        run = self._new_run(ThreadRunner(asyncio.get_running_loop()), until_idle)
+        run.start()
+        ended, grace_ms, cancelled = asyncio.wrap_future(run.end), self._grace_ms, None
+        while not ended.done():
+            try:
+                await asyncio.shield(ended)
+            except asyncio.CancelledError as error:
+                cancelled = error
+                run.stop(grace_ms)
+                grace_ms = 0
+        run.result()
+        if cancelled is not None:
+            raise cancelled
 
     def stop(self, grace: Span | None = None) -> bool:
         """Drain all runs (`start`, `run`, `run_async`) and return when they have ended: no item is claimed any more, running handlers have
@@ -117,16 +127,12 @@ class Milepost(Operations):
         with self._lock:
             return any(not run.ended for run in self._runs)
 
-    def _new_run(
-        self, runner: ThreadRunner, until_idle: float | None, on_end: Callable[[BackgroundRun], None] | None = None
-    ) -> BackgroundRun:
-        def ended(run: BackgroundRun) -> None:
-            try:
-                if on_end is not None:
-                    on_end(run)
-            finally:
-                with self._lock:
-                    self._runs.discard(run)
+    def _new_run(self, runner: ThreadRunner, until_idle: float | None, *, log_error: bool = False) -> BackgroundRun:
+        def on_end(run: BackgroundRun, error: BaseException | None) -> None:
+            if log_error and error is not None:
+                log.error("the background work ended with an error; stop() raises it", exc_info=error)
+            with self._lock:
+                self._runs.discard(run)
 
         with self._lock:
             if self._closed:
@@ -139,7 +145,7 @@ class Milepost(Operations):
             runner=runner,
             grace_ms=self._grace_ms,
         )
-        run = BackgroundRun(station, runner, until_idle, ended)
+        run = BackgroundRun(station, runner, until_idle, on_end)
         with self._lock:
             self._runs.add(run)
         return run
@@ -151,8 +157,7 @@ class Milepost(Operations):
             if run is None or not run.ended:
                 return
             self._started = None
-        if run.error is not None:
-            raise run.error
+        run.result()
 
     def close(self) -> None:
         """Stop all runs as `stop` does, then close the ledger."""
@@ -205,9 +210,59 @@ def _drain(runs: Sequence[BackgroundRun], grace_ms: int) -> None:
         raise
 
 
-def _log_error(run: BackgroundRun) -> None:
-    if run.error is not None:
-        log.error("the background work ended with an error; stop() raises it", exc_info=run.error)
+class BackgroundRun:
+    """One run of a station in a thread of its own. It ends when the station is stopped, becomes idle (`until_idle_s`), or fails."""
+
+    def __init__(
+        self,
+        station: Station,
+        runner: ThreadRunner,
+        until_idle_s: float | None,
+        on_end: Callable[[BackgroundRun, BaseException | None], None],
+    ) -> None:
+        self.end: Future[None] = Future()
+        """Its end, with the error if it failed."""
+        self._station = station
+        self._runner = runner
+        self._until_idle_s = until_idle_s
+        self._on_end = on_end
+
+    def start(self) -> None:
+        self.end.set_running_or_notify_cancel()  # from now on it cannot be cancelled, only stopped
+        threading.Thread(target=self._run, name="milepost", daemon=True).start()
+
+    def _run(self) -> None:
+        failure: BaseException | None = None
+        try:
+            self._station.run(until_idle_s=self._until_idle_s)
+        except BaseException as error:
+            failure = error
+        # Call `on_end` first, so that a program that sees the end also sees its effects.
+        self._on_end(self, failure)
+        if failure is None:
+            self.end.set_result(None)
+        else:
+            self.end.set_exception(failure)
+
+    @property
+    def ended(self) -> bool:
+        return self.end.done()
+
+    def stop(self, grace_ms: int) -> None:
+        """Start to drain; returns at once."""
+        self._station.stop(grace_ms)
+
+    def cannot_wait_here(self) -> bool:
+        """Whether the caller is a handler or subscriber of this run, or on the event loop that these run on: then it cannot wait for the end."""
+        return not self.ended and self._runner.needs_this_thread()
+
+    def wait(self) -> None:
+        """Return when the run has ended, with or without error."""
+        self.end.exception()
+
+    def result(self) -> None:
+        """Wait for the end; raise the error that ended the run."""
+        self.end.result()
 
 
 def restore(file: str | Path, ledger: str = DEFAULT_LEDGER, *, overwrite: bool = False, force: bool = False) -> RestoreReport:

@@ -17,10 +17,9 @@ from milepost.core.outcome import Done, Outcome
 from milepost.core.values.durations import Moment, Span, moment_ms, span_ms
 from milepost.core.values.refusal import SAID_BEFORE, Refusal
 from milepost.engine.act_log import ActReport
-from milepost.engine.acts.bulk import act, take_confirmations
+from milepost.engine.acts.bulk import act, note, take_confirmations
 from milepost.engine.acts.controls import close_breakers, drain, pause, resume
-from milepost.engine.acts.notes import note
-from milepost.engine.alerts.views import alert_views
+from milepost.engine.alerts.watch import alert_views
 from milepost.engine.context import Context
 from milepost.engine.health.readiness import unready
 from milepost.engine.intake import Receipt, submit
@@ -28,10 +27,9 @@ from milepost.engine.lists.reconcile import ListReport, submit_list
 from milepost.engine.lists.source import Bytes
 from milepost.engine.retention import PruneReport, prune
 from milepost.engine.views.items import check_route, each, groups, row_view, show, status
-from milepost.engine.views.key_parts import read_parts
 from milepost.engine.views.lanes import LaneView, PauseView, lane_views, pauses
 from milepost.engine.views.page_tokens import find_page
-from milepost.engine.views.queries import WARN_ROWS, cost_text, statuses_of
+from milepost.engine.views.queries import WARN_ROWS, cost_text, read_parts, statuses_of
 from milepost.ports.items import Query
 from milepost.ports.upkeep import BackupReport
 
@@ -215,9 +213,7 @@ class Operations:
         group of failures. `created_from` and `created_before` compare the time of acceptance (a time, in
         `zone` if it names none, or a span ago); no index serves them.
         Without `scan`, a search that would read more than 1,000 rows because no index serves it, as most do on AWS, raises CostlyQuery."""
-        check_route(self.context, route)
-        query = _query(self.context, route, statuses, stages, lane, prefix, parts, group)
-        self._check_cost(query, scan)
+        query = self._search(scan, route, statuses, stages, lane, prefix, parts, group)
         times = _created(self.context.clock.now(), created_from, created_before, zone)
         return [row_view(item) for item in each(self.context, replace(query, **times), limit)]
 
@@ -241,18 +237,20 @@ class Operations:
     ) -> FoundItems:
         """A page of the items that match, as `items` finds them: those that were accepted last first, or with `oldest_first` the first.
         `after` is the `next` of the page before, of the same search; another text raises UsageError."""
-        check_route(self.context, route)
-        query = _query(self.context, route, statuses, stages, lane, prefix, parts, group)
-        self._check_cost(query, scan)
+        query = self._search(scan, route, statuses, stages, lane, prefix, parts, group)
         search = (query, str(created_from), str(created_before))
         query = replace(query, **_created(self.context.clock.now(), created_from, created_before, zone))
         found = find_page(self.context, query, search, oldest_first=oldest_first, after=after, limit=limit)
         return FoundItems([row_view(item) for item in found.items], found.next, found.ordered)
 
-    def _check_cost(self, query: Query, scan: bool) -> None:
-        cost = None if scan or query == Query(route=query.route) else self.context.ledger.cost_of(query)
+    def _search(self, scan: bool, route: str, *filters: Any) -> Query:
+        """The query of these filters (see `_query`); CostlyQuery if it must not scan, and no index serves it."""
+        check_route(self.context, route)
+        query = _query(self.context, route, *filters)
+        cost = None if scan or query == Query(route=route) else self.context.ledger.cost_of(query)
         if cost is not None and cost.rows > WARN_ROWS:
-            raise CostlyQuery(cost_text(query.route, cost))
+            raise CostlyQuery(cost_text(route, cost))
+        return query
 
     def act(
         self,

@@ -60,7 +60,9 @@ class Station:
         self._receivers = [subscriber.name for subscriber in receivers]
         run: list[Service] = [*relays, *services]
         if self.worker is not None:
-            run.append(self._shared(self.worker))
+            # It pauses during submit calls; not on AWS, because a turn there mostly waits for the network.
+            shared = SharedTurns(self.worker, ctx.accepts, ctx.clock, self.stopping.is_set)
+            run.append(self.worker if ctx.ledger.work_queues else shared)
         self._resends = "resender" in wanted
         if self._resends:
             run.append(Resender(ctx))
@@ -76,12 +78,6 @@ class Station:
         # The idle check reads one row here, and many partitions on AWS. (Not a multiple of the worker's interval, or the check would always
         # coincide with its work.)
         self._idle_every = 0.53 if ctx.ledger.work_queues else 0.05
-
-    def _shared(self, worker: Worker) -> Service:
-        """The worker, with pauses during submit calls. On AWS it needs none, because a turn there mostly waits for the network."""
-        if self.ctx.ledger.work_queues:
-            return worker
-        return SharedTurns(worker, self.ctx.accepts, self.ctx.clock, self.stopping.is_set)
 
     def run(self, *, until_idle_s: float | None = None, on_tick: Callable[[], None] | None = None, tick_s: float = 0.2) -> None:
         """Work until `stop()`, or, with `until_idle_s`, until no item is held, no event waits, and nothing becomes due within that time."""

@@ -339,11 +339,11 @@ def test_an_error_in_the_background_is_raised_by_stop_once(quick_url: str, caplo
 def test_a_run_that_failed_counts_as_running_until_its_error_is_logged(quick_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     logging_began, log_it = threading.Event(), threading.Event()
 
-    def log_slowly(run: object) -> None:
+    def log_slowly(*args: object, **kwargs: object) -> None:
         logging_began.set()
         log_it.wait(30)
 
-    monkeypatch.setattr("milepost.app._log_error", log_slowly)
+    monkeypatch.setattr("milepost.app.log.error", log_slowly)
     with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:
         failing(post)
         post.start()

@@ -14,8 +14,8 @@ from milepost.application import installation
 from milepost.engine.health.checks import Finding
 from milepost.engine.health.doctor import doctor
 from milepost.engine.health.readiness import unready
+from milepost.engine.views.caches import TtlCache
 from milepost.engine.views.snapshot import snapshots
-from milepost.engine.views.ttl_cache import TtlCache
 from milepost.http.dashboard.health import health
 
 

@@ -27,7 +27,6 @@ PACKAGES = {"importlib.metadata", "importlib.resources", "zipfile", "email"}
 WORKS = {
     "milepost.app",
     "milepost.station",
-    "milepost.background",
     "milepost.engine.work.worker",
     "milepost.engine.events.deliver",
     "milepost.runners.threads",

@@ -25,7 +25,7 @@ from milepost.client import (
     MessageUnknown,
     RetryPolicy,
 )
-from milepost.engine.auth.keys import make_key
+from milepost.engine.auth import make_key
 
 SOON = RetryPolicy(base=0.001, cap=0.002)
 

@@ -19,7 +19,7 @@ from milepost.engine.acts.controls import close_breakers
 from milepost.engine.breakers import BreakerView, breaker_views
 from milepost.engine.context import Context
 from milepost.engine.health.doctor import doctor
-from milepost.engine.metrics.gauges import ledger_families
+from milepost.engine.metrics import ledger_families
 from milepost.engine.views.items import status
 from milepost.engine.views.story import story
 from milepost.ports.documents import BREAKER

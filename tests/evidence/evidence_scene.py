@@ -11,7 +11,7 @@ from milepost.core.item import Row
 from milepost.core.status import TERMINAL
 from milepost.engine.acts.bulk import confirm_outside
 from milepost.engine.context import Context
-from milepost.engine.evidence.records import FoundRecord, all_evidence, evidence_of
+from milepost.engine.evidence import FoundRecord, all_evidence, evidence_of
 from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.heads.route import heads_route
 from milepost.engine.intake import submit

@@ -15,7 +15,7 @@ from milepost.core.routes.route import Route
 from milepost.core.status import TERMINAL, Status
 from milepost.engine.acts.bulk import act
 from milepost.engine.context import Context
-from milepost.engine.evidence.records import all_evidence, keeper
+from milepost.engine.evidence import all_evidence, keeper
 from milepost.engine.retention import prune
 from milepost.evidence.record import SEAL_SCHEMA, blob_name, differences, kept
 from milepost.ports.items import Query

@@ -27,8 +27,7 @@ from milepost.core.item import Content, Failure, Item, Row, digest_of, work_id
 from milepost.core.routes.plan import Plan
 from milepost.core.values.json import canonical_json
 from milepost.engine.alerts.record import AlertRecord, Trouble, after_look, envelope_of, seen
-from milepost.engine.metrics.collector import MetricFigures
-from milepost.engine.metrics.gauges import counted_families, ledger_families, process_families
+from milepost.engine.metrics import MetricFigures, counted_families, ledger_families, process_families
 from milepost.evidence.heads import head_of
 from milepost.evidence.merkle import leaf, root
 from milepost.evidence.record import blob_name

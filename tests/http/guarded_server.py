@@ -9,7 +9,7 @@ from tests.http.live_server import LiveServer, sample_route
 
 import milepost as mp
 from milepost.core.routes.route import Route
-from milepost.engine.auth.keys import make_key, revoke_key
+from milepost.engine.auth import make_key, revoke_key
 from milepost.http.server.assembly import make_asgi_app
 from milepost.http.server.listener import Server
 from milepost.http.state.state import ServerState

@@ -17,7 +17,7 @@ from tests.lambdas.event_source_mapping import Context as LambdaCall
 from tests.standins import REGION
 
 from milepost.core.errors import ConfigMistake
-from milepost.engine.auth.keys import make_key
+from milepost.engine.auth import make_key
 from milepost.engine.context import Context
 from milepost.lambdas import accept, start
 

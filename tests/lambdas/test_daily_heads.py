@@ -14,7 +14,7 @@ from tests.lambdas.deployment import PARCELS, Deploy, Deployment, deployments
 
 from milepost.blobs.folder import FolderBlobs
 from milepost.core.errors import LedgerError
-from milepost.engine.evidence.records import evidence_of
+from milepost.engine.evidence import evidence_of
 from milepost.engine.heads import daily as heads_module
 from milepost.engine.heads import trees
 from milepost.engine.heads.daily import DAY_MS, all_heads, prover

@@ -16,7 +16,7 @@ from milepost.engine.alerts.rule import AlertRule
 from milepost.engine.alerts.watch import AlertWatch
 from milepost.engine.context import Context
 from milepost.engine.health.checks import BAD, DOCTOR, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
-from milepost.engine.metrics.exposition import Family
+from milepost.engine.metrics import Family
 from milepost.engine.views.lanes import PauseView
 from milepost.ports.subscriber import Subscriber
 from milepost.subscribers.addresses import FORMS, open_subscriber

@@ -71,6 +71,24 @@ def events_of(line: Line, route: str, key: str, correlation_id: str, payload: An
     return events
 
 
+def cloud_envelope(
+    event_id: str, source: str, kind: str, subject: str, at: int, sequence: int, data: dict[str, Any], **extensions: str
+) -> dict[str, Any]:
+    """A CloudEvent 1.0 as JSON."""
+    return {
+        "specversion": "1.0",
+        "id": event_id,
+        "source": source,
+        "type": kind,
+        "subject": subject,
+        "time": iso(at),
+        "datacontenttype": "application/json",
+        "sequence": str(sequence),
+        **extensions,
+        "data": data,
+    }
+
+
 def cloud_event(event: Event, plan: Plan | None = None) -> Envelope:
     """The event as CloudEvents 1.0 JSON, or in the route's own form where it has one."""
     line = event.line
@@ -98,18 +116,8 @@ def cloud_event(event: Event, plan: Plan | None = None) -> Envelope:
             data[name] = value
     if line.attempt is not None:
         data["attempt"] = attempt_to_public(line.attempt, line.at, event.correlation_id)
-    envelope = {
-        "specversion": "1.0",
-        "id": event.id,
-        "source": f"/milepost/{event.route}",
-        "type": f"milepost.item.{event.kind}",
-        "subject": event.key,
-        "time": iso(event.at),
-        "datacontenttype": "application/json",
-        "sequence": str(event.sequence),
-        "correlationid": event.correlation_id,
-        "data": data,
-    }
+    source, kind = f"/milepost/{event.route}", f"milepost.item.{event.kind}"
+    envelope = cloud_envelope(event.id, source, kind, event.key, event.at, event.sequence, data, correlationid=event.correlation_id)
     formed = plan.route.form(envelope) if plan is not None and plan.route.form is not None else None
     if formed is None:
         return Envelope(envelope, event)

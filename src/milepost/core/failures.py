@@ -35,14 +35,6 @@ def fail(
 ) -> Change:
     """Count a failed attempt: schedule the next one, or end the item (MAX_RETRIES_EXCEEDED at the stage's threshold). The lane's breaker
     counts it too, except a rejected item and an outcome that the storage refuses: these say nothing about the stage's partner."""
-    failed = _fail(row, stage, outcome, now, jitter, fields, author, response_ms)
-    breaker = None if isinstance(outcome, Reject) or outcome.category == CANNOT_BE_STORED else stage.breaker_of(row.lane)
-    return failed if breaker is None else replace(failed, breaker=breaker)
-
-
-def _fail(
-    row: Row, stage: Stage, outcome: Retry | Reject, now: int, jitter: float, fields: Fields, author: Author, response_ms: int | None
-) -> Change:
     number, retry = row.attempts + 1, stage.retry_of(row.lane)
     message = message_of(outcome)
     details = redacted(outcome.details)
@@ -57,14 +49,17 @@ def _fail(
         return also(end(row, Reason.REJECTED, now, Status.REJECTED, author, failure, attempt=Attempt(*facts, traceback=trace)), **fields)
     if number >= retry.attempts:
         attempt = Attempt(*facts, traceback=trace)
-        return also(end(row, Reason.EXHAUSTED, now, Status.MAX_RETRIES_EXCEEDED, author, failure, attempt=attempt), **fields)
-    floor = None if outcome.after is None else span_ms(outcome.after, "after")
-    delay = retry.delay(row.attempts, jitter, floor)
-    next_at = row.not_earlier(now + delay.ms)
-    fields |= FREE
-    fields |= {"look_at": next_at, "error": failure, "handed_over": False, "undecided": None}
-    attempt = Attempt(*facts, delay.ms, delay.exponential_ms, delay.jitter_ms, next_at, trace)
-    return change(row, Reason.RETRY, now, Status.RETRY_SCHEDULED, fields, author, attempt=attempt)
+        failed = also(end(row, Reason.EXHAUSTED, now, Status.MAX_RETRIES_EXCEEDED, author, failure, attempt=attempt), **fields)
+    else:
+        floor = None if outcome.after is None else span_ms(outcome.after, "after")
+        delay = retry.delay(row.attempts, jitter, floor)
+        next_at = row.not_earlier(now + delay.ms)
+        fields |= FREE
+        fields |= {"look_at": next_at, "error": failure, "handed_over": False, "undecided": None}
+        attempt = Attempt(*facts, delay.ms, delay.exponential_ms, delay.jitter_ms, next_at, trace)
+        failed = change(row, Reason.RETRY, now, Status.RETRY_SCHEDULED, fields, author, attempt=attempt)
+    breaker = None if outcome.category == CANNOT_BE_STORED else stage.breaker_of(row.lane)
+    return failed if breaker is None else replace(failed, breaker=breaker)
 
 
 def unstorable(row: Row, stage: Stage, reason: str, now: int, jitter: float, response_ms: int | None = None) -> Change:

@@ -38,18 +38,19 @@ def apply_all(ctx: Context, work: Sequence[tuple[Item, Decision]]) -> list[Row |
     confirmation, that is applied too, and the row after both is returned.
     """
     answers: list[Row | Refusal] = [CHANGES_TOO_OFTEN] * len(work)
-    todo = [(place, item, decision) for place, (item, decision) in enumerate(work)]
+    todo = {place: item for place, (item, _) in enumerate(work)}
     for _ in range(TRIES):
-        decided: list[tuple[int, Decision, Change]] = []
-        for place, item, decision in todo:
-            change = decision(item)
+        changes: dict[int, Change] = {}
+        for place, item in todo.items():
+            change = work[place][1](item)
             if isinstance(change, Change):
-                decided.append((place, decision, change))
+                changes[place] = change
             else:
                 answers[place] = item.row if change is None else change
-        lost: list[tuple[int, Decision, Row]] = []
-        conflicts = ctx.ledger.apply([change for _, _, change in decided], ctx.clock.now(), _versions(ctx, decided)) if decided else []
-        for (place, decision, change), conflict in zip(decided, conflicts, strict=True):
+        versions = {route: ctx.plan(route).version for route in {change.before.route for change in changes.values()}}
+        conflicts = ctx.ledger.apply(list(changes.values()), ctx.clock.now(), versions) if changes else []
+        lost: dict[int, Row] = {}
+        for (place, change), conflict in zip(changes.items(), conflicts, strict=True):
             if conflict is None:
                 answers[place] = change.after
             elif isinstance(conflict, Refused):
@@ -59,18 +60,18 @@ def apply_all(ctx: Context, work: Sequence[tuple[Item, Decision]]) -> list[Row |
             elif conflict.current is None:
                 answers[place] = GONE
             else:
-                lost.append((place, decision, conflict.current))
+                lost[place] = conflict.current
         if not lost:
             break
-        todo = []
-        current = ctx.ledger.get([(row.route, row.key) for _, _, row in lost])
-        for (place, decision, _), item_now in zip(lost, current, strict=True):
+        todo = {}
+        current = ctx.ledger.get([(row.route, row.key) for row in lost.values()])
+        for place, item_now in zip(lost, current, strict=True):
             if item_now is None:
                 answers[place] = GONE
             elif isinstance(item_now, Refused):
                 answers[place] = unreadable(item_now)
             else:
-                todo.append((place, item_now, decision))
+                todo[place] = item_now
     followed = follow_up(ctx, [answer for answer in answers if isinstance(answer, Row)])
     if not followed:
         return answers
@@ -119,8 +120,3 @@ def _confirmed(ctx: Context, row: Row) -> bool:
     if row.stage not in row.kept or row.terminal or row.status is Status.PROCESSING:
         return False
     return row.stage in ctx.plan(row.route).by_name
-
-
-def _versions(ctx: Context, decided: Sequence[tuple[int, Decision, Change]]) -> dict[str, int]:
-    routes = {change.before.route for _, _, change in decided}
-    return {route: ctx.plan(route).version for route in routes}

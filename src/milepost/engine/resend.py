@@ -16,7 +16,7 @@ from milepost.core.errors import LedgerError
 from milepost.core.item import Item
 from milepost.core.routes.plan import Plan
 from milepost.core.status import LIVE, Reason, Status
-from milepost.engine.acts.timed_pauses import end_pauses
+from milepost.engine.acts.controls import end_pauses
 from milepost.engine.apply import count_refused, follow_up
 from milepost.engine.context import Context
 from milepost.engine.failed_tries import warn_of_failed_try

@@ -16,7 +16,7 @@ from milepost.core.values.durations import short_span
 from milepost.engine.act_log import enter, finish, signed
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import delivered
-from milepost.engine.evidence.records import keeper
+from milepost.engine.evidence import keeper
 from milepost.engine.heads.daily import summed_up_to
 from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.views.items import counted, each

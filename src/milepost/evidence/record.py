@@ -66,7 +66,8 @@ def evidence(
             return results[line.stage]
         return by_digest.get(line.output or "", UNSET)
 
-    return _record(route, key, input_digest.hex(), correlation_id, head.hex(), bodies, lines, output_of)
+    about = {"route": route, "key": key, "input_digest": input_digest.hex(), "correlation_id": correlation_id}
+    return _record(about, head.hex(), bodies, lines, output_of)
 
 
 def kept(item: Item, bodies: Sequence[bytes], place: int) -> tuple[str, bytes]:
@@ -78,23 +79,15 @@ def kept(item: Item, bodies: Sequence[bytes], place: int) -> tuple[str, bytes]:
 
 
 def _record(
-    route: str,
-    key: str,
-    input_digest: str,
-    correlation_id: str,
-    head: str,
-    bodies: Sequence[bytes],
-    lines: Sequence[Line],
-    output_of: Callable[[Line], Any],
+    about: dict[str, str], head: str, bodies: Sequence[bytes], lines: Sequence[Line], output_of: Callable[[Line], Any]
 ) -> dict[str, Any]:
+    """The record of these lines; `about` are its route, key, input digest and correlation id."""
+    route, key = about["route"], about["key"]
     ended = [line.at for line in lines if line.reason not in NOTES and line.status in TERMINAL]
     last = lines[-1] if lines else None
     return {
         "schema": SCHEMA,
-        "route": route,
-        "key": key,
-        "input_digest": input_digest,
-        "correlation_id": correlation_id,
+        **about,
         "status": None if last is None else last.status.value,
         "stage": None if last is None else last.after_stage,
         "created_at": None if last is None else iso(lines[0].at),
@@ -102,9 +95,9 @@ def _record(
         "ended_at": iso(ended[-1]) if last is not None and last.status in TERMINAL and ended else None,
         "stages": _stages(lines, output_of),
         "acts": [_act(line) for line in lines if line.reason in _ACTS or (line.reason in _MAYBE_ACTS and line.why)],
-        "events": [event.id for line in lines for event in events_of(line, route, key, correlation_id)],
+        "events": [event.id for line in lines for event in events_of(line, route, key, about["correlation_id"])],
         "chain": {
-            "origin": origin(route, key, bytes.fromhex(input_digest), _life(lines)).hex(),
+            "origin": origin(route, key, bytes.fromhex(about["input_digest"]), _life(lines)).hex(),
             "head": head,
             "lines": [body.decode(errors="replace") for body in bodies],
         },
@@ -221,16 +214,8 @@ def _differences(record: dict[str, Any]) -> list[tuple[str, str]]:
     for entry in record["stages"]:
         if "output" in entry and digest_of(entry["output"]).hex() != entry["output_digest"]:
             found.append((f"stages[{entry['stage']}].output", "the output is not the one that was reported when the stage ended"))
-    again = _record(
-        record["route"],
-        record["key"],
-        record["input_digest"],
-        record["correlation_id"],
-        chain["head"],
-        bodies,
-        lines,
-        lambda line: given.get(line.version, UNSET),
-    )
+    about = {name: record[name] for name in ("route", "key", "input_digest", "correlation_id")}
+    again = _record(about, chain["head"], bodies, lines, lambda line: given.get(line.version, UNSET))
     return found + [
         (name, "it does not follow from the lines") for name in sorted(set(again) | set(record)) if again.get(name) != record.get(name)
     ]

@@ -159,7 +159,9 @@ class _Checker:
                     pass
                 elif number == 1 and "record" in value and not file.peek(1):
                     self._entry(number, value)
-                    return self._alone()
+                    if verdict.holds:
+                        verdict.not_proved.append("whether other records belong to it: this is one record, handed on by itself")
+                    return self._finished()
                 elif number == 1:
                     self._first(value)
                 elif value.get("schema") == END:
@@ -267,12 +269,6 @@ class _Checker:
         elif not is_signed(self._key, value["signature"], kind, digest):
             self.verdict.differ(number, "signature", "it is not valid for this key and content", key)
         self._signatures += 1
-
-    def _alone(self) -> Verdict:
-        """The verdict on a single record that was passed on without its file."""
-        if self.verdict.holds:
-            self.verdict.not_proved.append("whether other records belong to it: this is one record, handed on by itself")
-        return self._finished()
 
     def _finished(self) -> Verdict:
         verdict = self.verdict

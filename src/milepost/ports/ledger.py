@@ -6,13 +6,13 @@ promises; the contract suite in `milepost.testing` tests it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from milepost.ports.documents import LedgerDocuments
 from milepost.ports.feed import LedgerFeed
 from milepost.ports.foreign_rows import LedgerForeignRows
 from milepost.ports.items import LedgerItems
-from milepost.ports.presence import LedgerPresence
 from milepost.ports.retention import LedgerRetention
 from milepost.ports.upkeep import LedgerUpkeep
 
@@ -26,6 +26,24 @@ MISSING_CAPABILITIES = {
     "exact counts": "Its counters follow changes with a short delay: they are for display, and no decision uses them.",
 }
 """Capabilities that a ledger may lack, and what that means for people."""
+
+
+class LedgerPresence(Protocol):
+    """A holder that signed on is alive until it signs off or is proved dead; only the items of a dead one may be reclaimed."""
+
+    def sign_on(self, holder: str) -> None:
+        """This process is alive as `holder` until it signs off or dies."""
+
+    def sign_off(self, holder: str) -> None: ...
+
+    def dead_workers(self) -> list[str]:
+        """Holders that signed on here and are proved dead."""
+
+    def reclaim(self, holders: Sequence[str], now: int) -> int:
+        """Make the items claimed by these dead holders due at once; returns how many."""
+
+    def change_counter(self) -> int:
+        """A number that changes whenever a process may have written."""
 
 
 class Ledger(LedgerItems, LedgerFeed, LedgerDocuments, LedgerRetention, LedgerPresence, LedgerForeignRows, LedgerUpkeep, Protocol):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from typing import Protocol
 
 from milepost.core.item import Item
 from milepost.ports.runner import JobResult
@@ -22,7 +21,7 @@ def correlation_id() -> str | None:
     return about.correlation_id if isinstance(about, Item) else about
 
 
-class Observer(Protocol):
+class Observer:
     """Called by many threads at once. It must be fast and must not raise."""
 
     def submitted(self, route: str, answers: Mapping[str, int]) -> None:
@@ -45,20 +44,8 @@ class Observer(Protocol):
         """An HTTP call was answered; `path` is the endpoint's, with the names of its parameters."""
 
 
-class NullObserver:
+class NullObserver(Observer):
     """Does nothing."""
-
-    def submitted(self, route: str, answers: Mapping[str, int]) -> None: ...
-
-    def claimed(self, route: str, stage: str, items: int, lost: int) -> None: ...
-
-    def settled(self, rans: Sequence[JobResult], now: int, written: int, refused: int, undecided: int) -> None: ...
-
-    def resent(self, route: str, items: Sequence[tuple[str, str]]) -> None: ...
-
-    def delivered(self, subscriber: str, taken: int, failed: int) -> None: ...
-
-    def called(self, method: str, path: str, status: int, seconds: float) -> None: ...
 
 
 NO_OBSERVER = NullObserver()

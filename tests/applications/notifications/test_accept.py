@@ -18,7 +18,7 @@ from tests.polling import wait_until
 from milepost.applications.notifications.message import read_message
 from milepost.client import MessageRefused
 from milepost.core.errors import LedgerError
-from milepost.engine.auth.keys import make_key
+from milepost.engine.auth import make_key
 
 HOOK = "https://partner.example/hook"
 ACCEPTED = {

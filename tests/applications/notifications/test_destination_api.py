@@ -15,7 +15,7 @@ from tests.http.live_server import HttpAnswer
 from milepost import net
 from milepost.applications.notifications.operate.registry import refresh
 from milepost.core.values.durations import iso
-from milepost.engine.auth.keys import make_key
+from milepost.engine.auth import make_key
 from milepost.engine.health.doctor import doctor
 
 API = "/api/v1/notifications"

@@ -19,7 +19,7 @@ from milepost.applications.notifications.destinations import removed_reason
 from milepost.applications.notifications.message import read_message
 from milepost.applications.notifications.operate.collector import figures_of
 from milepost.applications.notifications.operate.figures import Figures
-from milepost.engine.auth.keys import make_key
+from milepost.engine.auth import make_key
 from milepost.engine.intake import submit
 from milepost.lambdas import accept, relay, services, start
 from milepost.ports.documents import HOLD

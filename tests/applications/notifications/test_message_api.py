@@ -13,7 +13,7 @@ from tests.http.live_server import HttpAnswer
 from tests.net.partner import Line
 
 from milepost.applications.notifications.operate import dead_letters
-from milepost.engine.auth.keys import make_key
+from milepost.engine.auth import make_key
 from milepost.ports.upkeep import ScanCost
 
 API = "/api/v1/notifications"

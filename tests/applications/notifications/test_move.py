@@ -12,7 +12,7 @@ from tests.standins import REGION
 
 from milepost.applications.notifications.operate.collector import figures_of
 from milepost.applications.notifications.operate.registry import destination_views
-from milepost.engine.auth.keys import make_key
+from milepost.engine.auth import make_key
 
 API = "/api/v1/notifications"
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 from tests.applications.notifications.partners import Partner, answers, key_of, message, service
 
-from milepost.engine.auth.keys import make_key
+from milepost.engine.auth import make_key
 
 SIGNED = {"by": "ops", "reason": "a test"}
 TARGET = "https://crm.example/hook"

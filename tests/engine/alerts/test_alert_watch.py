@@ -357,8 +357,8 @@ def test_a_change_by_another_process_between_two_deliveries_is_kept(monkeypatch:
     scene.send("crm")
     change, done = watch._change, list[str]()
 
-    def changed(trouble: Trouble, how: Any) -> Any:
-        after = change(trouble, how)
+    def changed(trouble: Trouble, how: Any, **options: Any) -> Any:
+        after = change(trouble, how, **options)
         if len(told) == 1 and not done:
             done.append("counted")
             other._record([replace(trouble, at=trouble.at + 1)])

@@ -12,8 +12,7 @@ from milepost.core.outcome import Done
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.engine.lists import source as list_source
-from milepost.engine.lists.parse_ahead import parse_ahead
-from milepost.engine.lists.source import Source
+from milepost.engine.lists.source import Source, parse_ahead
 
 
 def plan() -> Plan:

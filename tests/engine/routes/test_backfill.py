@@ -12,7 +12,7 @@ from milepost.engine.act_log import all_acts
 from milepost.engine.acts.bulk import act, confirm_outside
 from milepost.engine.resend import Resender
 from milepost.engine.routes import backfill
-from milepost.engine.routes.backfill_progress import view
+from milepost.engine.routes.backfill import view
 from milepost.engine.routes.versions import apply_route
 from milepost.ports.documents import BACK_FILL
 from milepost.ports.documents import ROUTE as ROUTES

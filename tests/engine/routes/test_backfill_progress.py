@@ -14,9 +14,8 @@ from milepost.engine.acts.controls import pause, resume
 from milepost.engine.health.doctor import doctor
 from milepost.engine.resend import Resender
 from milepost.engine.retention import prune
-from milepost.engine.routes import backfill_progress
-from milepost.engine.routes.backfill import back_fill_waits, change_pace, stop
-from milepost.engine.routes.backfill_progress import view
+from milepost.engine.routes import backfill
+from milepost.engine.routes.backfill import back_fill_waits, change_pace, stop, view
 from milepost.engine.routes.versions import apply_route
 
 
@@ -155,8 +154,8 @@ def test_a_preview_says_how_many_how_long_and_what_cannot_be_done(world: World, 
     at_once = apply_route(newer.ctx, newer.plan, **given).back_fill
     assert at_once is not None
     assert (at_once.pace, at_once.takes_ms) == (None, None)
-    monkeypatch.setattr(backfill_progress, "SEALS", 1)
-    monkeypatch.setattr(backfill_progress, "COUNTED", 1)
+    monkeypatch.setattr(backfill, "SEALS", 1)
+    monkeypatch.setattr(backfill, "COUNTED", 1)
     some = apply_route(newer.ctx, newer.plan, **given).back_fill
     assert some is not None
     assert (some.sealed, some.sealed_more) == (1, True)

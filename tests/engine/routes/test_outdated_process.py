@@ -13,9 +13,9 @@ from milepost.core.routes.route import Route
 from milepost.engine.health.doctor import doctor
 from milepost.engine.presence import Heartbeat
 from milepost.engine.routes.versions import apply_route
+from milepost.engine.views.caches import TtlCache
 from milepost.engine.views.snapshot import snapshots
 from milepost.engine.views.story import story
-from milepost.engine.views.ttl_cache import TtlCache
 from milepost.http.dashboard.health import health
 from milepost.ports.ledger import Ledger
 from milepost.testing.clock import VirtualClock

@@ -12,7 +12,7 @@ from tests.http.live_server import LiveServer, running_server
 
 import milepost as mp
 from milepost.cli.commands import cli
-from milepost.engine.auth.keys import make_key
+from milepost.engine.auth import make_key
 from milepost.engine.heads.daily import publish
 from milepost.engine.retention import prune
 from milepost.evidence.verify import verify

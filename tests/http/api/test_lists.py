@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 from tests.http.live_server import LiveServer
 
-from milepost.engine.auth.keys import make_key
+from milepost.engine.auth import make_key
 from milepost.http.api import lists
 from milepost.http.api.lists import Body
 from milepost.http.state.state import LISTS

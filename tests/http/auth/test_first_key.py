@@ -9,7 +9,7 @@ from tests.http.event_listener import Listener
 from tests.http.live_server import LiveServer, running_server
 
 from milepost.composition import open_context
-from milepost.engine.auth.keys import make_key
+from milepost.engine.auth import make_key
 
 ROUTES = "/api/v1/routes/parcels/counts"
 

@@ -14,7 +14,7 @@ import milepost as mp
 from milepost.core.admission.rates import CallRate
 from milepost.core.errors import UsageError
 from milepost.engine.act_log import all_acts
-from milepost.engine.auth.keys import all_keys, any_keys, key_view, last_uses, make_key, match, note_use, revoke_key
+from milepost.engine.auth import all_keys, any_keys, key_view, last_uses, make_key, match, note_use, revoke_key
 from milepost.http.auth.authenticator import visible
 from milepost.http.auth.rates import Rates
 from milepost.http.protocol.endpoint import Caller

@@ -12,7 +12,7 @@ from tests.http.live_server import HttpAnswer
 from tests.polling import wait_until
 
 from milepost.engine.acts.bulk import act
-from milepost.engine.auth.keys import SCOPES, all_keys, last_uses
+from milepost.engine.auth import SCOPES, all_keys, last_uses
 from milepost.http.protocol.endpoint import Endpoint
 from milepost.http.server.endpoints import all_endpoints, all_pages
 from milepost.ports import documents

@@ -13,7 +13,7 @@ from tests.http.live_server import sample_route
 
 from milepost.engine.act_log import all_acts
 from milepost.engine.acts.controls import pause
-from milepost.engine.auth.keys import SCOPES
+from milepost.engine.auth import SCOPES
 from milepost.http.auth.origins import address_of, from_elsewhere, not_local
 from milepost.http.protocol.endpoint import Answer, Call, Endpoint, Endpoints
 from milepost.http.protocol.headers import POLICY

@@ -12,8 +12,7 @@ from tests.http.guarded_server import ITEMS, READ, GuardedServer, guarded_server
 from tests.http.live_server import HttpAnswer
 
 import milepost as mp
-from milepost.engine.auth.keys import digest_of, make_key
-from milepost.engine.auth.sessions import MOST, open_session
+from milepost.engine.auth import MOST_SESSIONS, digest_of, make_key, open_session
 from milepost.ports.documents import SESSION
 from milepost.testing.clock import VirtualClock
 
@@ -183,7 +182,7 @@ def test_sessions_that_are_over_are_cleared_away_and_no_key_has_too_many() -> No
         ctx = milepost.context
         key, _ = make_key(ctx, "loader", ["read"], by="ops", reason="a test")
         tokens = []
-        for _ in range(MOST + 3):
+        for _ in range(MOST_SESSIONS + 3):
             tokens.append(open_session(ctx, key))
             clock.advance("1s")
         assert set(ctx.ledger.read(SESSION)) == {digest_of(token) for token in tokens[3:]}

@@ -14,7 +14,7 @@ from tests.http.dashboard.pages import MARKUP, seen, shown
 from tests.http.live_server import LiveServer, running_server
 
 import milepost as mp
-from milepost.engine.auth.keys import make_key
+from milepost.engine.auth import make_key
 from milepost.engine.retention import prune
 
 ACTS = "/api/v1/routes/assets/acts"

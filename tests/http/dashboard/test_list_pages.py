@@ -8,7 +8,7 @@ import pytest
 from tests.http.dashboard.pages import seen, shown
 from tests.http.live_server import LiveServer
 
-from milepost.engine.auth.keys import make_key
+from milepost.engine.auth import make_key
 from milepost.http.dashboard.pages import lists as lists_page
 from milepost.ports.documents import LIST
 

@@ -23,7 +23,7 @@ from milepost.engine.act_log import all_acts, record
 from milepost.engine.acts.bulk import act
 from milepost.engine.acts.controls import limit, pause
 from milepost.engine.events.feed import page_back
-from milepost.engine.metrics.collector import MetricFigures
+from milepost.engine.metrics import MetricFigures
 from milepost.engine.retention import prune
 from milepost.http.dashboard.charts.durations import durations
 from milepost.http.dashboard.pages import events

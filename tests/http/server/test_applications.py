@@ -14,7 +14,7 @@ from tests.http.live_server import LiveServer, sample_route
 from tests.http.page_text import text_of
 
 import milepost as mp
-from milepost.engine.auth.keys import make_key
+from milepost.engine.auth import make_key
 from milepost.http.server.assembly import HttpServer
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}

@@ -152,7 +152,7 @@ def test_looking_costs_few_requests_and_no_page_that_moves_reads_the_rows(scene:
     counted = Counted(scene, monkeypatch)
     # Which keys there are, and what was set aside, is asked for once in a while: not meanwhile.
     monkeypatch.setattr("milepost.http.auth.authenticator.FRESH_S", 600.0)
-    monkeypatch.setattr("milepost.engine.views.ttl_cache.KEEP_S", 600.0)
+    monkeypatch.setattr("milepost.engine.views.caches.KEEP_S", 600.0)
     counted.of("/")
     overview, live = counted.of("/"), counted.of("/system", **{"x-live": "1"})
     assert (overview.total(), live.total()) == (13, 6)

@@ -12,10 +12,10 @@ from milepost.core.outcome import Done
 from milepost.core.routes.route import Route
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
-from milepost.engine.evidence.records import evidence_of
+from milepost.engine.evidence import evidence_of
 from milepost.engine.resend import Resender
 from milepost.engine.routes import backfill
-from milepost.engine.routes.backfill_progress import view
+from milepost.engine.routes.backfill import view
 from milepost.engine.routes.versions import apply_route, register
 from milepost.engine.views.items import show
 from milepost.testing.contract.world import World, sample_route

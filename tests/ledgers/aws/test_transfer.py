@@ -18,7 +18,7 @@ from milepost.core.due import Lease
 from milepost.core.outcome import Reject
 from milepost.core.routes.route import Route
 from milepost.engine.context import Context
-from milepost.engine.evidence.records import evidence_of
+from milepost.engine.evidence import evidence_of
 from milepost.engine.heads.daily import publish
 from milepost.engine.transfer.copy import MoveReport, move
 from milepost.engine.transfer.lock import marks

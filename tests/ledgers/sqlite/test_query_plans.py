@@ -14,12 +14,12 @@ import milepost as mp
 from milepost.composition import open_context
 from milepost.core.due import Lease
 from milepost.core.status import LIVE, Status
+from milepost.engine import metrics
 from milepost.engine.acts.bulk import confirm_outside
 from milepost.engine.context import Context
 from milepost.engine.health import doctor, readiness
 from milepost.engine.health.stage_problems import late_at
 from milepost.engine.intake import submit
-from milepost.engine.metrics import gauges
 from milepost.engine.presence import Heartbeat
 from milepost.engine.resend import Resender
 from milepost.engine.work import idle
@@ -128,7 +128,7 @@ def repeated(ctx: Context) -> dict[str, Callable[[], object]]:
         "idle": lambda: (idle.nothing_due(ctx, ctx.clock.now()), idle.all_delivered(ctx, [], ctx.clock.now())),
         "feed": lambda: ledger.feed(ledger.last_seq() - 10, 10),
         "feed at its end": lambda: ledger.feed(ledger.last_seq(), 500),
-        "metrics": lambda: gauges.ledger_families(ctx),
+        "metrics": lambda: metrics.ledger_families(ctx),
         "ready": lambda: readiness.unready(ctx),
         "set aside": lambda: ledger.quarantine.entries(1),
         "claim": lambda: ledger.claim(

@@ -14,7 +14,7 @@ from milepost.cli.options import check_signed, dry_run_option, json_option, sett
 from milepost.cli.out import console, print_json, print_table, progress, safe
 
 if TYPE_CHECKING:
-    from milepost.engine.acts.bulk import ActReport
+    from milepost.engine.act_log import ActReport
 
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -18,7 +18,7 @@ def keys(given: CliSettings, as_json: bool) -> None:
 
     Without any key the server accepts all calls from this machine and no others. As soon as a key exists, every call needs one.
     """
-    from milepost.engine.auth.keys import all_keys, key_view, last_uses, state_of
+    from milepost.engine.auth import all_keys, key_view, last_uses, state_of
     from milepost.engine.views.items import when
 
     with given.context() as ctx:
@@ -77,7 +77,7 @@ def new(
     application gives a meaning to.
     """
     from milepost.core.values.durations import rate_per_second, span_ms
-    from milepost.engine.auth.keys import key_view, make_key
+    from milepost.engine.auth import key_view, make_key
 
     who, why = check_signed(by, reason)
     lasts = None if expires is None else span_ms(expires, "--expires")
@@ -114,7 +114,7 @@ def revoke(given: CliSettings, name: str, by: str | None, reason: str | None, as
 
     Every server obeys within five seconds and ends the sessions that logged in with the key.
     """
-    from milepost.engine.auth.keys import key_view, last_uses, revoke_key
+    from milepost.engine.auth import key_view, last_uses, revoke_key
 
     who, why = check_signed(by, reason)
     with given.context() as ctx:

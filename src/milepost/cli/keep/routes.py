@@ -13,7 +13,7 @@ from milepost.core.errors import UsageError
 
 if TYPE_CHECKING:
     from milepost.engine.context import Context
-    from milepost.engine.routes.backfill_progress import Preview
+    from milepost.engine.routes.backfill import Preview
     from milepost.engine.routes.versions import Applied
 
 
@@ -24,7 +24,7 @@ def routes(given: CliSettings, as_json: bool) -> None:
     Also shows how a route file differs from the ledger; 'milepost routes apply' puts a changed route into force.
     """
     from milepost.core.values.durations import short_span
-    from milepost.engine.routes.description import route_view
+    from milepost.engine.routes.versions import route_view
     from milepost.engine.views.items import route_names
 
     with given.context() as ctx:
@@ -127,8 +127,7 @@ def back_fill(given: CliSettings, route: str, pace: str | None, stopping: bool, 
     Items that were already sent continue.
     """
     from milepost.core.values.durations import rate_per_second
-    from milepost.engine.routes.backfill import change_pace, stop
-    from milepost.engine.routes.backfill_progress import view
+    from milepost.engine.routes.backfill import change_pace, stop, view
     from milepost.engine.views.items import check_route
 
     if stopping and pace is not None:

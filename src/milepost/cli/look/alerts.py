@@ -21,7 +21,7 @@ def alerts(given: CliSettings, route: str | None, as_json: bool) -> None:
     """
     from msgspec import to_builtins
 
-    from milepost.engine.alerts.views import alert_views
+    from milepost.engine.alerts.watch import alert_views
     from milepost.engine.views.items import check_route
 
     with given.context() as ctx:

@@ -19,7 +19,7 @@ from milepost.core.errors import MilepostError
 if TYPE_CHECKING:
     from milepost.core.item import Item
     from milepost.engine.context import Context
-    from milepost.engine.evidence.records import FoundRecord
+    from milepost.engine.evidence import FoundRecord
     from milepost.evidence.signing import Signer
 
 CSV_FIELDS = (
@@ -212,7 +212,7 @@ def _export_evidence(
 
 
 def _chosen(ctx: Context, route: str, keys: tuple[str, ...], yes: bool, quiet: bool, chosen: dict[str, Any]) -> Iterator[FoundRecord]:
-    from milepost.engine.evidence.records import all_evidence, evidence_of
+    from milepost.engine.evidence import all_evidence, evidence_of
 
     query = query_of(ctx, route, with_content=True, **chosen)
     if not keys:

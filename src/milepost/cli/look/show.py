@@ -60,7 +60,7 @@ def show(given: CliSettings, route: str, key: str, as_json: bool, whole: bool) -
 
 def _by_first_part(ctx: Context, route: str, text: str) -> str:
     """The one key whose first part is this text (an asset's id without its batch), or the text itself if no key matches."""
-    from milepost.engine.views.key_parts import keys_with_first_part
+    from milepost.engine.views.queries import keys_with_first_part
 
     keys = keys_with_first_part(ctx, route, text, KEYS_SHOWN + 1)
     if len(keys) > 1:

@@ -81,7 +81,7 @@ def _part_status(given: CliSettings, route: str, parts: tuple[str, ...], as_json
     import msgspec
 
     from milepost.engine.views.items import counted
-    from milepost.engine.views.key_parts import summary
+    from milepost.engine.views.queries import summary
 
     with given.context() as ctx, progress("counting", quiet=as_json) as on_progress:
         found = summary(ctx, query_of(ctx, route, parts=parts), on_progress)

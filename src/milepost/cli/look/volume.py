@@ -26,13 +26,14 @@ def volume(given: CliSettings, route: str, volume: str, yes: bool, as_json: bool
     """
     import msgspec
 
-    from milepost.engine.evidence.volumes import all_items, on_volume
+    from milepost.engine.evidence import on_volume
     from milepost.engine.views.items import check_route, counted
+    from milepost.ports.items import Query
 
     items = files = 0
     with given.context() as ctx:
         check_route(ctx, route)
-        confirm_cost(ctx, all_items(route), yes, quiet=as_json)
+        confirm_cost(ctx, Query(route=route, with_content=True), yes, quiet=as_json)
         with progress("reading", quiet=as_json) as on_progress:
             for found in on_volume(ctx, route, volume, on_progress):
                 items, files = items + 1, files + len(found.files)

@@ -13,8 +13,7 @@ from milepost.cli.out import console, print_json, progress, safe, show_table, ta
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from milepost.engine.lists.changes import ChangedLine
-    from milepost.engine.lists.reconcile import ListReport
+    from milepost.engine.lists.reconcile import ChangedLine, ListReport
 
 SHOWN = 20
 

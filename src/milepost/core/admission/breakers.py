@@ -7,7 +7,7 @@ it; a lane without recent failures has none and costs no write. While the breake
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import Enum, StrEnum
+from enum import StrEnum
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,15 +29,6 @@ class BreakerState(StrEnum):
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half-open"
-
-
-class BreakerVerdict(Enum):
-    """Verdict of an ended claim about the lane's partner."""
-
-    FAILED = 1
-    SUCCEEDED = 2
-    SILENT = 3
-    """The claim says nothing about it: the item was given back, cancelled, or confirmed from outside."""
 
 
 class Probe(Struct, frozen=True):
@@ -80,30 +71,29 @@ class BreakerRecord(Struct, frozen=True, omit_defaults=True):
         return next((probe for probe in self.probes if probe.key == key), None)
 
 
-def verdict_of(change: Change) -> BreakerVerdict | None:
-    """The verdict of a change about the partner of its item's lane; None: it ends no claim there."""
-    if change.breaker is not None:
-        return BreakerVerdict.FAILED
-    before, after, line = change.before, change.after, change.line
-    if before.claimed_at is None or (after.claimed_at == before.claimed_at and after.lease == before.lease and after.stage == before.stage):
-        return None
-    if line is None:
-        return BreakerVerdict.SUCCEEDED if after.status is Status.WAITING else BreakerVerdict.SILENT
-    unreadable = line.attempt is not None and line.attempt.category == CANNOT_BE_READ
-    return BreakerVerdict.SUCCEEDED if line.reason in _ANSWERED and line.by != KEPT_BY and not unreadable else BreakerVerdict.SILENT
+def ends_claim(change: Change) -> bool:
+    """Whether the change ends the claim of its item, which may say something about the partner of the item's lane."""
+    before, after = change.before, change.after
+    kept = after.claimed_at == before.claimed_at and after.lease == before.lease and after.stage == before.stage
+    return change.breaker is not None or (before.claimed_at is not None and not kept)
 
 
 def breaker_after(record: BreakerRecord | None, change: Change) -> BreakerRecord | None:
     """The record of the lane's breaker after this change; the same object: nothing has changed, None: none is to be kept."""
-    verdict, key = verdict_of(change), change.before.key
-    if verdict is BreakerVerdict.FAILED:
-        assert change.breaker is not None, "that is what makes it a failure"
-        attempt = None if change.line is None else change.line.attempt
+    key, line = change.before.key, change.line
+    attempt = None if line is None else line.attempt
+    if change.breaker is not None:
         error = "the worker was lost" if attempt is None else f"{attempt.category}: {attempt.message}"
         return after_failure(record, change.breaker, key, error, change.after.updated_at)
-    if record is None or verdict is None:
+    if record is None or not ends_claim(change):
         return record
-    return after_success(record, key) if verdict is BreakerVerdict.SUCCEEDED else after_silence(record, key)
+    if line is None:
+        answered = change.after.status is Status.WAITING
+    else:
+        unreadable = attempt is not None and attempt.category == CANNOT_BE_READ
+        answered = line.reason in _ANSWERED and line.by != KEPT_BY and not unreadable
+    # Else the claim says nothing about the partner: the item was given back, cancelled, or confirmed from outside.
+    return after_success(record, key) if answered else after_silence(record, key)
 
 
 def after_failure(record: BreakerRecord | None, breaker: Breaker, key: str, error: str, now: int) -> BreakerRecord:

@@ -97,8 +97,5 @@ class Controls:
 
     def unlimited(self, route: str, stage: Stage) -> bool:
         """Whether no control limits a stage without lanes, so that its items can be claimed as they arrive."""
-        record = self.breakers.get(scope(route, stage.name, ""))
-        open_breaker = record is not None and not record.closed and stage.breaker_of("") is not None
-        return not (
-            open_breaker or self.held(route, stage.name, "") or self.rates(route, stage, "") or self.cap(route, stage, "") is not None
-        )
+        breaker_open, held = self.opens_at(route, stage, "") > 0, self.held(route, stage.name, "")
+        return not (breaker_open or held or self.rates(route, stage, "") or self.cap(route, stage, "") is not None)

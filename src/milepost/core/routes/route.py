@@ -8,35 +8,15 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from milepost.core.errors import RouteMistake
 from milepost.core.item import Item
+from milepost.core.routes import mistakes, parsed_input
 from milepost.core.routes.backoff import Backoff, Checks
 from milepost.core.routes.breaker import Breaker
-from milepost.core.routes.mistakes import (
-    answer_check,
-    check_count,
-    check_functions,
-    check_kind,
-    check_name,
-    check_shape,
-    parse_option,
-    some_ms,
-)
 from milepost.core.routes.one_field import OneField
-from milepost.core.routes.parsed_input import (
-    Key,
-    KeyColumn,
-    ParsedBatch,
-    ParsedInput,
-    carried,
-    key_fields,
-    key_in,
-    keys_in,
-    parsed,
-    start_in,
-    texts_of,
-)
+from milepost.core.routes.parsed_input import Key, KeyColumn, ParsedBatch, ParsedInput
 from milepost.core.values.durations import Span, moment_ms, rate_per_second, span_ms
 
 Handler = Callable[..., Any]
@@ -61,9 +41,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.rate is not None:
             rate_per_second(self.rate, "rate")
-        check_count(self.concurrency, "concurrency")
-        check_kind(self.breaker, Breaker, "Limits: breaker", BREAKER_SAMPLE)
-        check_kind(self.retry, Backoff, "Limits: retry", RETRY_SAMPLE)
+        mistakes.check_count(self.concurrency, "concurrency")
+        mistakes.check_kind(self.breaker, Breaker, "Limits: breaker", BREAKER_SAMPLE)
+        mistakes.check_kind(self.retry, Backoff, "Limits: retry", RETRY_SAMPLE)
 
 
 class Stage(Struct, frozen=True, kw_only=True):
@@ -187,7 +167,7 @@ class Route:
         parse_keys: Callable[[list[str]], list[str] | None] | None = None,
         key_column: Callable[[list[str]], KeyColumn | None] | None = None,
     ) -> None:
-        check_name(name, "a route's name", "Route")
+        mistakes.check_name(name, "a route's name", "Route")
         self.name = name
         self.key = key
         if (
@@ -196,12 +176,12 @@ class Route:
             and not (isinstance(key, Sequence) and key and all(isinstance(part, str) and part for part in key))
         ):
             raise RouteMistake(f"route {name!r}: key is {key!r}; give a field's name, a list of names, or a function of the input")
-        self.remember_ms = None if remember is None else parse_option(span_ms, remember, f"route {name!r}: remember")
-        self.keep_ms = None if keep is None else parse_option(span_ms, keep, f"route {name!r}: keep")
+        self.remember_ms = None if remember is None else mistakes.parse_option(span_ms, remember, f"route {name!r}: remember")
+        self.keep_ms = None if keep is None else mistakes.parse_option(span_ms, keep, f"route {name!r}: keep")
         if dialect not in DIALECTS:
             raise RouteMistake(f"route {name!r}: dialect is {dialect!r}; write {' or '.join(map(repr, DIALECTS))}")
         self.dialect = dialect
-        if carries is not None and (callable(key) or carries in key_fields(self.key)):
+        if carries is not None and (callable(key) or carries in parsed_input.key_fields(self.key)):
             raise RouteMistake(
                 f"route {name!r}: carries is {carries!r}; give a field that is not part of the key, and name the key's fields"
             )
@@ -213,12 +193,14 @@ class Route:
         if not_before is not None and not (isinstance(not_before, str) and not_before):
             raise RouteMistake(f"route {name!r}: not_before is {not_before!r}; give the name of the field with the time")
         self.not_before = not_before
-        check_functions(f"route {name!r}", form=(form, "envelope"))
+        mistakes.check_functions(f"route {name!r}", form=(form, "envelope"))
         self.form = form
         if isinstance(columns, str) or not all(isinstance(name, str) and name for name in columns):
             raise RouteMistake(f"route {name!r}: columns is {columns!r}; give a list of names, such as ['senderId', 'attempts']")
         self.columns = tuple(columns)
-        check_functions(f"route {name!r}", parse=(parse, "input"), parse_keys=(parse_keys, "texts"), key_column=(key_column, "lines"))
+        mistakes.check_functions(
+            f"route {name!r}", parse=(parse, "input"), parse_keys=(parse_keys, "texts"), key_column=(key_column, "lines")
+        )
         if key_column is not None and not isinstance(key, str):
             raise RouteMistake(f"route {name!r}: key_column finds a key of one field; name that field as the key, or leave out key_column")
         if parse_keys is not None and (parse is None or not isinstance(key, str)):
@@ -265,18 +247,18 @@ class Route:
         `pauses=True`: the handler may pause its lane; on AWS Lambda its function is then allowed to.
         """
         subject = f"stage {name!r} of route {self.name!r}"
-        check_name(name, "a stage's name", f"route {self.name!r}")
+        mistakes.check_name(name, "a stage's name", f"route {self.name!r}")
         self._check_new(name)
-        check_count(concurrency, f"{subject}: concurrency")
-        check_count(batch, f"{subject}: batch")
-        check_kind(retry, Backoff, f"{subject}: retry", RETRY_SAMPLE)
-        check_kind(breaker, Breaker, f"{subject}: breaker", BREAKER_SAMPLE)
-        check_kind(checks, Checks, f"{subject}: checks", "checks=mp.Checks(every='10m', up_to='6h')")
-        check_functions(subject, lane=(lane, "input"), verify=(verify, "item"), next_payload=(next_payload, "output"))
+        mistakes.check_count(concurrency, f"{subject}: concurrency")
+        mistakes.check_count(batch, f"{subject}: batch")
+        mistakes.check_kind(retry, Backoff, f"{subject}: retry", RETRY_SAMPLE)
+        mistakes.check_kind(breaker, Breaker, f"{subject}: breaker", BREAKER_SAMPLE)
+        mistakes.check_kind(checks, Checks, f"{subject}: checks", "checks=mp.Checks(every='10m', up_to='6h')")
+        mistakes.check_functions(subject, lane=(lane, "input"), verify=(verify, "item"), next_payload=(next_payload, "output"))
         for lane_name, limits in (lanes or {}).items():
             if not isinstance(limits, Limits):
                 raise RouteMistake(f"{subject}: lanes[{lane_name!r}] is {limits!r}; write mp.Limits(rate='10/s', concurrency=4)")
-        accepts_answer = answer_check(accepts, f"{subject}: accepts")
+        accepts_answer = mistakes.answer_check(accepts, f"{subject}: accepts")
         used = checks or Checks()
         if remote and (timeout is not None or verify is not None or not claims):
             raise RouteMistake(
@@ -284,44 +266,38 @@ class Route:
                 "leave out timeout, verify and claims"
             )
 
-        def add(handler: Handler | None) -> None:
-            self._check_new(name)
-            self.stages.append(
-                Stage(
-                    name=name,
-                    handler=handler,
-                    remote=remote,
-                    retry=retry or Backoff(),
-                    checks=used,
-                    timeout_ms=timeout_ms,
-                    concurrency=concurrency,
-                    rate=calls_per_second,
-                    breaker=breaker,
-                    lane=lane,
-                    lanes={} if lanes is None else lanes,
-                    batch=batch,
-                    claims=claims,
-                    verify=verify,
-                    pauses=pauses,
-                    accepts=accepts_answer,
-                    next_payload=next_payload,
-                    announce=announce,
-                    medium=medium,
-                    overdue_ms=None if used.overdue is None else span_ms(used.overdue, f"{subject}: overdue"),
-                )
-            )
+        stage = Stage(
+            name=name,
+            remote=remote,
+            retry=retry or Backoff(),
+            checks=used,
+            concurrency=concurrency,
+            rate=None if rate is None else mistakes.parse_option(rate_per_second, rate, f"{subject}: rate"),
+            timeout_ms=None if timeout is None else mistakes.parse_option(mistakes.some_ms, timeout, f"{subject}: timeout"),
+            breaker=breaker,
+            lane=lane,
+            lanes={} if lanes is None else lanes,
+            batch=batch,
+            claims=claims,
+            verify=verify,
+            pauses=pauses,
+            accepts=accepts_answer,
+            next_payload=next_payload,
+            announce=announce,
+            medium=medium,
+            overdue_ms=None if used.overdue is None else span_ms(used.overdue, f"{subject}: overdue"),
+        )
+        if remote:
+            self.stages.append(stage)
 
         def declare(handler: H) -> H:
             if remote:
                 raise RouteMistake(f"{subject} is remote, so it has no handler here; leave out the handler, or remote=True")
-            check_shape(handler, f"{subject}: its handler", "items" if batch > 1 else "item")
-            add(handler)
+            mistakes.check_shape(handler, f"{subject}: its handler", "items" if batch > 1 else "item")
+            self._check_new(name)
+            self.stages.append(replace(stage, handler=handler))
             return handler
 
-        calls_per_second = None if rate is None else parse_option(rate_per_second, rate, f"{subject}: rate")
-        timeout_ms = None if timeout is None else parse_option(some_ms, timeout, f"{subject}: timeout")
-        if remote:
-            add(None)
         return declare
 
     def external(
@@ -349,10 +325,10 @@ class Route:
         stage is offered again after a short pause. `next_payload` makes the next stage's payload from the output.
         """
         subject = f"stage {name!r} of route {self.name!r}"
-        check_name(name, "a stage's name", f"route {self.name!r}")
+        mistakes.check_name(name, "a stage's name", f"route {self.name!r}")
         self._check_new(name)
-        check_functions(subject, lane=(lane, "input"), message=(message, "offer"), next_payload=(next_payload, "output"))
-        accepts_answer = answer_check(accepts, f"{subject}: accepts")
+        mistakes.check_functions(subject, lane=(lane, "input"), message=(message, "offer"), next_payload=(next_payload, "output"))
+        accepts_answer = mistakes.answer_check(accepts, f"{subject}: accepts")
         self.stages.append(
             Stage(
                 name=name,
@@ -365,8 +341,10 @@ class Route:
                 medium=medium,
                 queue=queue,
                 message=message,
-                resend_after_ms=None if resend_after is None else parse_option(some_ms, resend_after, f"{subject}: resend_after"),
-                overdue_ms=None if overdue is None else parse_option(span_ms, overdue, f"{subject}: overdue"),
+                resend_after_ms=None
+                if resend_after is None
+                else mistakes.parse_option(mistakes.some_ms, resend_after, f"{subject}: resend_after"),
+                overdue_ms=None if overdue is None else mistakes.parse_option(span_ms, overdue, f"{subject}: overdue"),
             )
         )
 
@@ -381,17 +359,17 @@ class Route:
 
     def key_of(self, content: Any) -> str:
         """The item's key; raises MalformedInput with the field that is missing or empty."""
-        return key_in(content if self.parse is None else parsed(content, self.parse), self.key)
+        return parsed_input.key_in(content if self.parse is None else parsed_input.parsed(content, self.parse), self.key)
 
     def read(self, content: Any) -> ParsedInput:
         """The parsed input; raises MalformedInput if it is invalid."""
-        return self._read(content if self.parse is None else parsed(content, self.parse))
+        return self._read(content if self.parse is None else parsed_input.parsed(content, self.parse))
 
     def _read(self, content: Any) -> ParsedInput:
-        key = key_in(content, self.key)
+        key = parsed_input.key_in(content, self.key)
         read = ParsedInput(key, content)
         if self.carries is not None:
-            read = ParsedInput(key, *carried(content, key_fields(self.key), self.carries))
+            read = ParsedInput(key, *parsed_input.carried(content, parsed_input.key_fields(self.key), self.carries))
         if self.not_before is not None:
             self.start_of(read.content, 0)  # raises MalformedInput for an invalid time
         return read
@@ -402,7 +380,7 @@ class Route:
         if self.carries is not None or self.not_before is not None:
             read = [self._read(content) for content in contents]
             return ParsedBatch([one.key for one in read], [one.content for one in read], [one.correlation_id for one in read])
-        keys = keys_in(contents, self.key)
+        keys = parsed_input.keys_in(contents, self.key)
         # A key may be another form of its text, such as one without spaces around it.
         alone = isinstance(contents, OneField) and keys is contents.texts
         return ParsedBatch(keys, contents if alone else list(contents))
@@ -413,7 +391,7 @@ class Route:
         if parse is None:
             return contents
         if self.parse_keys is not None and isinstance(field, str) and contents:
-            texts = texts_of(contents, field)
+            texts = parsed_input.texts_of(contents, field)
             valid = texts is not None and (isinstance(contents, OneField) or all(isinstance(text, str) for text in texts))
             found = self.parse_keys(texts) if valid and texts is not None else None
             if found is not None:
@@ -421,12 +399,12 @@ class Route:
             if len(contents) > PORTION:
                 portions = (self._parsed(contents[start : start + PORTION]) for start in range(0, len(contents), PORTION))
                 return [content for portion in portions for content in portion]
-        return [parsed(content, parse) for content in contents]
+        return [parsed_input.parsed(content, parse) for content in contents]
 
     def start_of(self, content: Any, now: int) -> int | None:
         """The time before which an item with this input does not start, from the route's field for it; raises MalformedInput if it is not
         a time."""
-        found = None if self.not_before is None else start_in(content, self.not_before)
+        found = None if self.not_before is None else parsed_input.start_in(content, self.not_before)
         return None if found is None else moment_ms(found, now, self.not_before or "")
 
     def _check_new(self, name: str) -> None:

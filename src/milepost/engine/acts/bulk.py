@@ -1,40 +1,48 @@
-"""Operator acts on items, one or many: retry, skip, confirm, cancel, resend, rerun, replace and reschedule."""
+"""Operator acts on items, one or many: retry, skip, confirm, cancel, resend, rerun, replace and reschedule; and notes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from milepost.core import confirmations, operators
 from milepost.core.change import Change
-from milepost.core.errors import UsageError
+from milepost.core.errors import MalformedInput, UsageError
 from milepost.core.item import Content, Item, Row
 from milepost.core.outcome import Done, Outcome, outcome_from_builtins, outcome_to_builtins
 from milepost.core.routes.plan import Plan
 from milepost.core.status import LIVE, Reason, Status
 from milepost.core.values.difference import difference
 from milepost.core.values.durations import Moment, iso, moment_ms
-from milepost.core.values.refusal import Refusal, RefusalKind
+from milepost.core.values.json import canonical_json
+from milepost.core.values.refusal import Refusal, RefusalKind, impossible
 from milepost.engine.act_log import ActReport, Selection, begin, check_same, has_line, recorded, select, selection_of, signed
-from milepost.engine.acts.replacement import NewContent, read_content, replaced
 from milepost.engine.apply import Decision, apply_all, unreadable
 from milepost.engine.context import Context
-from milepost.engine.evidence.restore import can_restore, restore_rows
+from milepost.engine.evidence import can_restore, restore_rows
 from milepost.engine.failed_tries import warn_of_failed_try
+from milepost.engine.intake import content_digest
 from milepost.engine.routes.backfill import begin_rerun
 from milepost.ports.documents import ACT, Act
 from milepost.ports.items import Query, Refused
 
-__all__ = ["ActReport", "act", "confirm_outside", "go_on"]
-
 Progress = Callable[[int, int | None], None]
 """Called with the number of items handled and the approximate total, if known."""
 
+COPY_LIMIT = 4_096
+"""Old content up to this many bytes of JSON is copied into the history line; larger content goes to a blob."""
+LARGEST_NOTE = 4_096
+"""Bytes of a note, its data included: the line is copied to every subscriber and into the evidence."""
 _DEFAULT_STATUSES = {"rerun": frozenset({Status.COMPLETED}), "cancel": LIVE}
 """Statuses that a query of this verb means if it names none."""
+_RULES: dict[str, Callable[..., Change | Refusal]] = {
+    rule.__name__: rule
+    for rule in (operators.retry, operators.skip, operators.cancel, operators.resend, operators.rerun, operators.reschedule)
+}
+"""The rule of each verb that is decided on the item, its plan and the time alone."""
 _ALREADY = Refusal(RefusalKind.DONE_BEFORE, "already handled by this act")
 _SINCE = Refusal(RefusalKind.CHANGED_SINCE, "changed since the act began; check it again")
 
@@ -83,8 +91,10 @@ def act(
         signed(by, reason)
     now = ctx.clock.now()
     starts_at = None if not_before is None else moment_ms(not_before, now, "not_before")
-    options = {"stage": stage, "as_new": as_new or None, "outcome": None if outcome is None else outcome_to_builtins(outcome)}
-    options |= {
+    options = {
+        "stage": stage,
+        "as_new": as_new or None,
+        "outcome": None if outcome is None else outcome_to_builtins(outcome),
         "not_before": iso(starts_at),
         "content": None if new is None else new.digest.hex(),
         "here": here or None,
@@ -101,14 +111,21 @@ def act(
         begun = begin(ctx, requested, dry_run=dry_run)
         chosen = selection_of(begun, chosen)
         expected = expected if begun is requested else chosen.expected(ctx)
-    author = {"by": by, "why": reason, "act": begun.id if bulk else None}
-    decision = _decision(ctx, verb, plan, stage, as_new, outcome or Done(True), force, author)
+    author: dict[str, Any] = {"by": by, "why": reason, "act": begun.id if bulk else None}
+    given: dict[str, Any] = {"stage": stage, "as_new": as_new} if verb in ("retry", "rerun") else {}
     if verb == "reschedule":
-        decision = lambda item: operators.reschedule(item, plan, ctx.clock.now(), not_before=starts_at or 0, **author)  # noqa: E731
-    elif new is not None:
-        decision = lambda item: replaced(ctx, item, plan, new, here=here, rerun=rerun, dry_run=dry_run, **author)  # noqa: E731
-    if bulk:
-        decision = _once(ctx, begun, chosen.query, decision)
+        given["not_before"] = starts_at
+
+    def decide(item: Item) -> Change | Refusal | None:
+        now = ctx.clock.now()
+        if new is not None:
+            return replaced(ctx, item, plan, new, here=here, rerun=rerun, dry_run=dry_run, **author)
+        if verb != "confirm":
+            return _RULES[verb](item, plan, now, **given, **author)
+        stage_name, said, jitter = stage or item.stage, outcome or Done(True), ctx.chance.jitter()
+        return confirmations.confirm(item, stage_name, said, plan, now, jitter, operator=True, force=force, **author)
+
+    decision = _once(ctx, begun, chosen.query, decide) if bulk else decide
     report = ActReport(begun.id, verb, route, dry_run)
     for page in chosen.pages(ctx, route, begun.started_at):
         if verb == "rerun":
@@ -197,30 +214,6 @@ def _as_far_as_read(verb: str, item: Item | Refused | None) -> Item | Refused | 
     return item
 
 
-def _decision(
-    ctx: Context, verb: str, plan: Plan, stage: str | None, as_new: bool, outcome: Outcome, force: bool, author: dict[str, Any]
-) -> Decision:
-    """The rule of the verb, as a function of the item."""
-
-    def decision(item: Item) -> Change | Refusal | None:
-        now = ctx.clock.now()
-        if verb == "retry":
-            return operators.retry(item, plan, now, stage=stage, as_new=as_new, **author)
-        if verb == "skip":
-            return operators.skip(item, plan, now, **author)
-        if verb == "cancel":
-            return operators.cancel(item, plan, now, **author)
-        if verb == "resend":
-            return operators.resend(item, plan, now, **author)
-        if verb == "rerun":
-            return operators.rerun(item, plan, now, stage=stage, as_new=as_new, **author)
-        return confirmations.confirm(
-            item, stage or item.stage, outcome, plan, now, ctx.chance.jitter(), operator=True, force=force, **author
-        )
-
-    return decision
-
-
 def _once(ctx: Context, begun: Act, query: Query | None, decision: Decision) -> Decision:
     """Skip items that changed after the act began, and those that the act itself has already handled. A claim is no change, but an item that
     a worker has claimed meanwhile may no longer have a status of the query."""
@@ -290,6 +283,48 @@ def _at_a_pace(
     return report
 
 
+class NewContent(Struct, frozen=True):
+    """New content of an item, parsed by its route."""
+
+    key: str
+    content: Any
+    digest: bytes
+
+
+def read_content(plan: Plan, given: Any) -> NewContent:
+    """Parse and check new content; UsageError if it could not be submitted."""
+    try:
+        parsed = plan.route.read(given)
+        return NewContent(parsed.key, parsed.content, content_digest(parsed.content))
+    except MalformedInput as error:
+        raise UsageError(f"invalid new content: {error}") from None
+
+
+def replaced(
+    ctx: Context, item: Item, plan: Plan, new: NewContent, *, here: bool, rerun: bool, dry_run: bool = False, **author: Any
+) -> Change | Refusal:
+    """The change that replaces the content, or why it is refused. The old content is stored before the change is written."""
+    if new.key != item.key:
+        return impossible(f"the new content has the key {new.key!r}; submit it as a new item")
+    old = {} if new.digest == item.row.current_digest else _old_content(ctx, item, dry_run)
+    return operators.replace(item, plan, ctx.clock.now(), content=new.content, digest=new.digest, old=old, here=here, rerun=rerun, **author)
+
+
+def _old_content(ctx: Context, item: Item, dry_run: bool) -> dict[str, Any]:
+    """The part of the history line about the old content: a copy, or the name of its blob."""
+    text = canonical_json(item.input)
+    if len(text) <= COPY_LIMIT:
+        return {"content": item.input}
+    digest = item.row.current_digest.hex()
+    name = f"replaced/{digest[:2]}/{digest}"
+    if not dry_run:
+        try:
+            ctx.blobs.write(name, [text])
+        except OSError as error:
+            raise UsageError(f"the old content of {item.route}/{item.key} cannot be stored, so it is not replaced: {error}") from error
+    return {"blob": name, "size": len(text)}
+
+
 def _restore_missing(
     ctx: Context, plan: Plan, page: Sequence[tuple[str, Item | Refused | None]], report: ActReport
 ) -> list[tuple[str, Item | Refused | None]]:
@@ -318,6 +353,27 @@ def absent(ctx: Context, route: str, key: str) -> Refusal:
         return Refusal(RefusalKind.GONE, "there is no item with this key")
     when = "" if known.ended_at is None else f" on {iso(known.ended_at)}"
     return Refusal(RefusalKind.GONE, f"it has ended ({known.status}{when}) and its row was pruned; only its seal is left")
+
+
+def note(
+    ctx: Context, route: str, key: str, text: str, *, by: str, data: Any = None, reason: str = "", version: int | None = None
+) -> Row | Refusal:
+    """Add a note to an item's history; the row as it then is, or why nothing was written. `version`: only if no other line was added since
+    the item had it."""
+    if not by.strip() or not text.strip():
+        raise UsageError("a note needs a text and the name of its author")
+    size = len(canonical_json([text, data]))
+    if size > LARGEST_NOTE:
+        raise UsageError(f"the note has {size:,} bytes; at most {LARGEST_NOTE:,} are kept")
+    ctx.plan(route)
+    [item] = ctx.ledger.get([(route, key)])
+    if item is None:
+        return absent(ctx, route, key)
+    if isinstance(item, Refused):
+        return unreadable(item)
+    given = {"text": text, "data": data, "version": version, "by": by, "why": reason or None}
+    [answer] = apply_all(ctx, [(item, lambda now_there: operators.note(now_there, ctx.clock.now(), **given))])
+    return answer
 
 
 def confirm_outside(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> Row | Refusal:
@@ -351,21 +407,25 @@ def take_confirmations(
     return answers
 
 
-class _Confirmation:
+class _Confirmation(Struct):
     """Decision on a partner's confirmation of one item's stage, made anew on each row that a conflict shows."""
 
-    def __init__(self, ctx: Context, plan: Plan, stage: str, outcome: Outcome, by: str, why: str | None, awaited: bool) -> None:
-        self._ctx, self._plan, self._stage, self._outcome = ctx, plan, stage, outcome
-        self._by, self._why, self._awaited = by, why, awaited
-        self.refused: Refusal | None = None
-        """Why it is only noted."""
-        self.reason: Reason | None = None
-        """The reason of the history line, if there is one."""
+    ctx: Context
+    plan: Plan
+    stage: str
+    outcome: Outcome
+    by: str
+    why: str | None
+    awaited: bool
+    refused: Refusal | None = None
+    """Why it is only noted."""
+    reason: Reason | None = None
+    """The reason of the history line, if there is one."""
 
     def __call__(self, current: Item) -> Change | Refusal:
-        ctx, plan, stage, outcome, by, why = self._ctx, self._plan, self._stage, self._outcome, self._by, self._why
+        ctx, plan, stage, outcome, by, why = self.ctx, self.plan, self.stage, self.outcome, self.by, self.why
         now = ctx.clock.now()
-        decided = confirmations.confirm(current, stage, outcome, plan, now, ctx.chance.jitter(), by=by, why=why, awaited=self._awaited)
+        decided = confirmations.confirm(current, stage, outcome, plan, now, ctx.chance.jitter(), by=by, why=why, awaited=self.awaited)
         self.refused = None
         if isinstance(decided, Refusal) and decided.kind is RefusalKind.ENDED:
             self.refused, decided = decided, confirmations.too_late(current, stage, outcome, now, by=by, why=why)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.events import Envelope, SubscriberEvent
+from milepost.core.events import Envelope, SubscriberEvent, cloud_envelope
 from milepost.core.values.durations import iso, short_span
 from milepost.engine.alerts.rule import AlertPointer, AlertRule, AlertSubject, usual_pointer
 
@@ -195,17 +195,8 @@ def envelope_of(record: AlertRecord, notice: AlertNotice) -> Envelope:
     notice_id = _notice_id(record, notice.kind, notice.number)
     order = 2 * notice.number - (notice.kind == "raised")
     about = SubscriberEvent(notice_id, f"alert-{notice.kind}", trouble.route, trouble.name, order, notice.at, trouble.stage)
-    content = {
-        "specversion": "1.0",
-        "id": notice_id,
-        "source": f"/milepost/alerts/{record.rule}",
-        "type": f"milepost.alert.{notice.kind}",
-        "subject": trouble.scope,
-        "time": iso(notice.at),
-        "datacontenttype": "application/json",
-        "sequence": str(order),
-        "data": notice.data,
-    }
+    source, kind = f"/milepost/alerts/{record.rule}", f"milepost.alert.{notice.kind}"
+    content = cloud_envelope(notice_id, source, kind, trouble.scope, notice.at, order, notice.data)
     return Envelope(content, about)
 
 

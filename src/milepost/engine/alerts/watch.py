@@ -1,4 +1,5 @@
-"""Watch for alerts: reads failures from the events, and breakers and pauses from the ledger; writes records, and delivers notices.
+"""Watch for alerts: reads failures from the events, and breakers and pauses from the ledger; writes records, and delivers notices. And the
+alerts as programs and people see them.
 
 Any number of processes may run it. Each record is written conditionally: of those that see a trouble at the same time one raises the
 alert, and of those that find a notice due one delivers it.
@@ -10,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.admission.controls import Hold
@@ -18,9 +20,10 @@ from milepost.core.events import Envelope, Event
 from milepost.core.failures import group_of
 from milepost.core.item import Item
 from milepost.core.status import FAILED
+from milepost.core.values.durations import iso
 from milepost.core.values.redaction import redacted_text
 from milepost.engine.alerts import record as rules
-from milepost.engine.alerts.record import AlertRecord, Trouble
+from milepost.engine.alerts.record import AlertDelivery, AlertNotice, AlertRecord, Trouble, TroubleKind
 from milepost.engine.alerts.rule import AlertRule
 from milepost.engine.breakers import open_breakers
 from milepost.engine.context import Context
@@ -119,7 +122,7 @@ class AlertWatch:
             if raised >= rules.MOST and not (there is not None and there.raised):
                 trouble = Trouble("failures", trouble.route, "*", "*", trouble.at, trouble.text, "MANY_CAUSES", "*", trouble.key)
             before = known.get(self._document(trouble))
-            after = self._change(trouble, partial(rules.seen, trouble=trouble, rule=self._rule, receivers=receivers, now=now))
+            after = self._change(trouble, partial(rules.seen, trouble=trouble, rule=self._rule, receivers=receivers, now=now), new=True)
             raised += after.raised and not (before is not None and before.raised)
             known[self._document(trouble)] = after
 
@@ -132,13 +135,13 @@ class AlertWatch:
         standing = {trouble.name: trouble for trouble in rules.bounded(list(self._standing(now)), reported, now)}
         for name, trouble in standing.items():
             if name not in by_name or not by_name[name].raised:
-                self._change(trouble, partial(rules.seen, trouble=trouble, rule=rule, receivers=receivers, now=now))
+                self._change(trouble, partial(rules.seen, trouble=trouble, rule=rule, receivers=receivers, now=now), new=True)
         raised = [record for record, _ in known.values() if record.raised]
         cleared = self._cleared([one for one in raised if one.trouble.kind == "failures"])
         for one in raised:
             there, gone = one.trouble.name in standing, one.trouble.name in cleared
             look = partial(rules.after_look, rule=rule, receivers=receivers, now=now, there=there, cleared=gone)
-            self._change(one.trouble, _of_record(look))
+            self._change(one.trouble, look)
         for document in rules.finished({name: record for name, (record, _) in known.items()}, now):
             ctx.ledger.write(ALERT, document, None, expect=known[document][1])
 
@@ -188,7 +191,7 @@ class AlertWatch:
                 receiver = self._receivers.get(delivery.to)
                 if receiver is None:
                     # The rule no longer names it.
-                    self._change(record.trouble, _of_record(partial(rules.delivered, notice=notice, to=delivery.to)))
+                    self._change(record.trouble, partial(rules.delivered, notice=notice, to=delivery.to))
                     continue
                 took = rules.taken(record, notice, delivery, ctx.clock.now())
                 if not ctx.ledger.write(ALERT, document, took, expect=version):
@@ -196,7 +199,7 @@ class AlertWatch:
                 record, version = took, version + 1
                 error = _delivery_error(receiver, rules.envelope_of(record, notice))
                 sent += error is None
-                self._change(record.trouble, _of_record(_result(notice, delivery, error, ctx.clock.now())))
+                self._change(record.trouble, _result(notice, delivery, error, ctx.clock.now()))
                 present, version = read_versioned(ctx.ledger, ALERT, document, AlertRecord)
                 if present is None:
                     break
@@ -206,12 +209,13 @@ class AlertWatch:
     def _document(self, trouble: Trouble) -> str:
         return f"{self._rule.name}/{trouble.name}"
 
-    def _change(self, trouble: Trouble, change: Callable[[AlertRecord | None], AlertRecord | None]) -> AlertRecord:
-        """Change a record by a conditional write; after a conflict, `change` decides again on the newer record. An unchanged record is not written."""
+    def _change(self, trouble: Trouble, change: Callable[..., AlertRecord], *, new: bool = False) -> AlertRecord:
+        """Change a record by a conditional write; after a conflict, `change` decides again on the newer record. An unchanged record is not
+        written; one that does not exist, or was removed, is made only if it is `new`."""
         ledger, name = self._ctx.ledger, self._document(trouble)
         for _ in range(REPEATS):
             before, version = read_versioned(ledger, ALERT, name, AlertRecord)
-            after = change(before)
+            after = None if before is None and not new else change(before)
             if after is None or after == before:
                 return before or AlertRecord(self._rule.name, trouble, 0, 0, 0, over_at=0)
             if ledger.write(ALERT, name, after, expect=version):
@@ -258,14 +262,7 @@ def _delivery_error(receiver: Subscriber, envelope: Envelope) -> Exception | Non
     return answers[0] if answers else None
 
 
-def _of_record(change: Callable[[AlertRecord], AlertRecord]) -> Callable[[AlertRecord | None], AlertRecord | None]:
-    """The same change for a record that may have been removed: then it stays removed."""
-    return lambda record: None if record is None else change(record)
-
-
-def _result(
-    notice: rules.AlertNotice, delivery: rules.AlertDelivery, error: Exception | None, now: int
-) -> Callable[[AlertRecord], AlertRecord]:
+def _result(notice: AlertNotice, delivery: AlertDelivery, error: Exception | None, now: int) -> Callable[[AlertRecord], AlertRecord]:
     """The change of a record after a try to deliver a notice."""
     if error is None:
         return partial(rules.delivered, notice=notice, to=delivery.to)
@@ -276,3 +273,69 @@ def _result(
         return partial(rules.delivered, notice=notice, to=delivery.to)
     log.warning("the alert %r was not delivered to %s: %s", title, delivery.to, said)
     return partial(rules.not_delivered, notice=notice, delivery=delivery, error=said, now=now)
+
+
+class AlertView(Struct, frozen=True):
+    """An alert that is raised."""
+
+    rule: str
+    kind: TroubleKind
+    title: str
+    route: str
+    stage: str
+    lane: str
+    cause: str
+    group: str
+    text: str
+    """The error's message, or the reason of a pause."""
+    example: str
+    """Key of an item that failed."""
+    count: int
+    """Failures since it was raised."""
+    since: str | None
+    undelivered: list[str]
+    """Receivers that have not accepted a notice yet."""
+    command: str
+    """The command that shows more of it."""
+    page: str
+    """The page of the dashboard that shows more of it, as a path."""
+
+
+def alert_views(ctx: Context, rule: str | None = None) -> list[AlertView]:
+    """The alerts that are raised now, the oldest first."""
+    raised = [record for record, _ in stored_alerts(ctx, rule).values() if record.raised]
+    return [_view(record) for record in sorted(raised, key=lambda record: record.raised_at)]
+
+
+def _view(record: AlertRecord) -> AlertView:
+    trouble = record.trouble
+    return AlertView(
+        record.rule,
+        trouble.kind,
+        _title(trouble),
+        trouble.route,
+        trouble.stage,
+        trouble.lane,
+        trouble.cause,
+        trouble.group,
+        trouble.text,
+        trouble.key,
+        record.count,
+        iso(record.raised_at),
+        sorted({delivery.to for notice in record.notices for delivery in notice.left}),
+        record.shown_by.command,
+        record.shown_by.page,
+    )
+
+
+def _title(trouble: Trouble) -> str:
+    if trouble.kind == "breaker":
+        return f"The breaker of {trouble.scope} is open"
+    return f"{trouble.scope} is paused" if trouble.kind == "pause" else f"{trouble.scope} fails: {trouble.cause}"
+
+
+def undelivered(ctx: Context) -> Iterator[tuple[AlertRecord, AlertNotice, AlertDelivery]]:
+    """The notices that a receiver did not accept when they were delivered; they are delivered again."""
+    for record, _ in stored_alerts(ctx).values():
+        for notice in record.notices:
+            yield from ((record, notice, delivery) for delivery in notice.left if delivery.error)

@@ -8,9 +8,9 @@ from typing import Any
 from milepost.core.errors import LedgerDamaged
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
-from milepost.engine.evidence.records import FoundRecord
+from milepost.engine.evidence import FoundRecord
 from milepost.engine.heads.daily import prover
-from milepost.engine.views.key_parts import key_fields
+from milepost.engine.views.queries import key_fields
 from milepost.evidence.files import entry_of, header
 from milepost.evidence.signing import Signer
 

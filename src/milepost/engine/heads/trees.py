@@ -7,9 +7,9 @@ that two processes write the same blobs for the same lines, and one can continue
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from hashlib import sha256
 from itertools import chain, islice, takewhile
 from typing import Any
@@ -108,7 +108,7 @@ def _part_name(day: str, top: bytes) -> str:
 class _Part:
     """Positions, and the tree over their digests."""
 
-    def __init__(self, body: bytes, *, hashed: bool) -> None:
+    def __init__(self, body: bytes, hashed: bool) -> None:
         entries = _entries(body)
         self.places = [place for place, _ in entries]
         self.digests = [digest for _, digest in entries]
@@ -122,7 +122,7 @@ class Prover:
         self._ctx = ctx
         self._heads = sorted(heads, key=lambda head: int(head["up_to"]))
         self._ends = [int(head["up_to"]) for head in self._heads]
-        self._parts: OrderedDict[str, _Part] = OrderedDict()
+        self._part = lru_cache(HELD)(self._read)
 
     def proof(self, place: int, head: bytes) -> dict[str, Any] | None:
         """The proof from the line at this position, with digest `head`, to the root of the head that covers it; None if no head covers it yet,
@@ -131,30 +131,20 @@ class Prover:
         if place <= 0 or index == len(self._heads):
             return None
         covering = self._heads[index]
-        top = self._part(covering["tree"], hashed=True)
+        top = self._part(covering["tree"], True)
         number = bisect_right(top.places, place) - 1
         if number < 0:
             return None
-        part = self._part(_part_name(covering["day"], top.digests[number]), hashed=False)
+        part = self._part(_part_name(covering["day"], top.digests[number]), False)
         at = bisect_left(part.places, place)
         if at == len(part.places) or part.places[at] != place or part.digests[at] != head:
             return None
         return proof_of(covering, [*path(part.tree, at), *path(top.tree, number)])
 
-    def _part(self, name: str, *, hashed: bool) -> _Part:
-        part = self._parts.pop(name, None)
-        if part is None:
-            part = _Part(_stored_body(self._ctx, name), hashed=hashed)
-        self._parts[name] = part
-        if len(self._parts) > HELD:
-            self._parts.popitem(last=False)
-        return part
-
-
-def _stored_body(ctx: Context, name: str) -> bytes:
-    try:
-        return _body(ctx, name)
-    except FileNotFoundError:
-        raise LedgerDamaged(f"{name} is missing: its head cannot prove any record; restore it from a backup") from None
-    except OSError as error:
-        raise LedgerError(f"{name} cannot be read: {error}") from error
+    def _read(self, name: str, hashed: bool) -> _Part:
+        try:
+            return _Part(_body(self._ctx, name), hashed)
+        except FileNotFoundError:
+            raise LedgerDamaged(f"{name} is missing: its head cannot prove any record; restore it from a backup") from None
+        except OSError as error:
+            raise LedgerError(f"{name} cannot be read: {error}") from error

@@ -16,14 +16,14 @@ from milepost.core.errors import LedgerError, MilepostError
 from milepost.core.item import Item
 from milepost.core.status import Status
 from milepost.core.values.durations import short_span
-from milepost.engine.alerts.views import undelivered
+from milepost.engine.alerts.watch import undelivered
 from milepost.engine.breakers import breaker_views, open_breakers
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import live_cursors, silent
 from milepost.engine.health.stage_problems import AWAITED, LATE_MS, SAMPLE, WAITING, external_stages, late_at, refused_at, worked_stages
 from milepost.engine.presence import HEARD_MS, last_runs
 from milepost.engine.retention import Retention
-from milepost.engine.routes.backfill_progress import hindrance, left, sent
+from milepost.engine.routes.backfill import hindrance, left, sent
 from milepost.engine.routes.versions import FINISHED, outdated
 from milepost.engine.views.items import ALIVE_MS, SIGNED, chain_broken_at, chain_fault, counted, live_processes, processes, route_names
 from milepost.engine.views.snapshot import Snapshot, snapshots

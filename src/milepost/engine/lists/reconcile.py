@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import nullcontext
 from typing import TypedDict, Unpack
@@ -20,26 +21,32 @@ from typing import TypedDict, Unpack
 from msgspec import Struct
 from msgspec.structs import replace
 
+from milepost.core.change import Change
 from milepost.core.errors import LedgerError, LedgerFull, MilepostError, UsageError
-from milepost.core.item import digest_of
+from milepost.core.item import Item, Row, digest_of
+from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.core.status import TERMINAL, Status
+from milepost.core.values.difference import FieldDifference, difference
 from milepost.core.values.durations import Moment, iso
-from milepost.engine.act_log import signed
+from milepost.core.values.refusal import Refusal, RefusalKind
+from milepost.engine.act_log import enter, finish, has_line, signed
+from milepost.engine.acts.bulk import NewContent, read_content, replaced
+from milepost.engine.apply import Decision, apply_all
 from milepost.engine.context import Context
 from milepost.engine.intake import TakenBatch, check_open, start_ms, take_in_batch
-from milepost.engine.lists.changes import ChangedLine, ReplaceChanged
 from milepost.engine.lists.formats import BadLine, LineBatch, bad_line
 from milepost.engine.lists.keys import MissingKeys, SortedKeys, missing, pack, unpack
-from milepost.engine.lists.parse_ahead import parse_ahead
-from milepost.engine.lists.source import Bytes, Source, open_source
+from milepost.engine.lists.source import Bytes, Source, open_source, parse_ahead
 from milepost.engine.views.items import counted, lists
-from milepost.ports.documents import LIST, ListRecord
+from milepost.ports.documents import LIST, Act, ListRecord
 from milepost.ports.items import Same
 
 SHOWN = 1_000
 """Most malformed lines, changed lines and vanished keys in a report; the counts include all."""
 PROGRESS_MS = 100
+COMPARED = 100
+"""Changed lines whose difference a dry run shows."""
 SPARSE = 20
 """If at most one of so many lines is new, changed or malformed, these are few and are sorted apart."""
 NUMBER, DIGEST = 12, 16
@@ -65,6 +72,21 @@ _CATEGORIES = {"a": "new", "A": "replaced", "c": "in_progress", "d": "finished",
 _MARK_OF_STATUS = {status: "d" if status is Status.COMPLETED else "e" if status in TERMINAL else "c" for status in Status}
 _MALFORMED = "x"
 _MARK_OF_ANSWER = {"new": "a", "replaced": "A", "known": "f", "changed": "f", "malformed": _MALFORMED}
+
+
+_TWICE = Refusal(RefusalKind.DONE_BEFORE, "the list has this key more than once, with different content")
+_GONE = Refusal(RefusalKind.GONE, "its row has been removed; only the seal remains")
+
+
+class ChangedLine(Struct, frozen=True, omit_defaults=True):
+    """A line whose key is known with other content. The first content stays, unless the list was submitted to replace it; `left` then says
+    why this one was not replaced."""
+
+    line: int
+    key: str
+    left: str = ""
+    difference: list[FieldDifference] = []
+    """For a dry run: the fields that differ."""
 
 
 class ListReport(Struct, frozen=True, kw_only=True):
@@ -157,7 +179,7 @@ def take_in_list(ctx: Context, route: str, source: Source, title: str, **options
         for batch, inputs, lines_done, bytes_done in batches:
             if not begun:
                 # Recorded before its first item, so that an item's list can be found even if the list is interrupted.
-                _write(ctx, record)
+                ctx.ledger.write(LIST, record.id, record)
                 begun = True
             if batch.note:
                 notes.append(batch.note)
@@ -324,7 +346,7 @@ def _finish(
         else:
             notes.append(f"vanished keys are unknown: {vanished.error}")
     if not dry_run:
-        _write(ctx, replace(record, counts=counts))
+        ctx.ledger.write(LIST, record.id, replace(record, counts=counts))
     return ListReport(
         id="" if dry_run else record.id,
         route=record.route,
@@ -371,10 +393,6 @@ class _Vanished:
             self.error, self.shown = error, []
 
 
-def _write(ctx: Context, record: ListRecord) -> None:
-    ctx.ledger.write(LIST, record.id, record)
-
-
 def _last_full(earlier: list[ListRecord]) -> ListRecord | None:
     return next((record for record in reversed(earlier) if record.full and record.keys_blob), None)
 
@@ -384,3 +402,78 @@ def _keys_of(ctx: Context, record: ListRecord) -> Iterator[list[str]]:
         yield from unpack(ctx.blobs.read(record.keys_blob))
     except (OSError, EOFError, zlib.error) as error:
         raise MilepostError(f"the keys of list {record.id!r} of {iso(record.at)} cannot be read: {error}") from error
+
+
+class ReplaceChanged:
+    """Replaces the content of known items by that of the list, batch by batch, as one act."""
+
+    def __init__(self, ctx: Context, plan: Plan, record: ListRecord, by: str, reason: str, rerun: bool, dry_run: bool) -> None:
+        self._ctx, self._plan, self._record = ctx, plan, record
+        self._by, self._reason, self._rerun, self._dry_run = by, reason, rerun, dry_run
+        self._act: Act | None = None
+        self._seen: set[int] = set()
+        """Hashes of the keys so far: a key that the list has twice with different content is not replaced."""
+        self._done = 0
+        self._compared = 0
+
+    def batch(self, batch: LineBatch, taken: TakenBatch) -> list[ChangedLine]:
+        """Replace changed items and update their receipts; returns the changed lines with their results."""
+        receipts = taken.others
+        times = Counter(taken.keys)
+        places = [place for place, receipt in receipts.items() if receipt.answer == "changed"]
+        answers: dict[int, Row | Change | Refusal | None] = {}
+        work: list[tuple[int, Item, NewContent]] = []
+        keys = [receipts[place].key for place in places]
+        items = self._ctx.ledger.get([(self._plan.name, key) for key in keys]) if keys else []
+        for place, item in zip(places, items, strict=True):
+            key = receipts[place].key
+            if times[key] > 1 or hash(key) in self._seen:
+                answers[place] = _TWICE
+            elif isinstance(item, Item):
+                work.append((place, item, read_content(self._plan, batch.inputs[place])))
+            else:
+                answers[place] = _GONE
+        self._seen.update(map(hash, taken.keys))
+        decisions = [(item, self._decision(new)) for _, item, new in work]
+        made = [decision(item) for item, decision in decisions] if self._dry_run else apply_all(self._ctx, decisions)
+        answers |= dict(zip((place for place, _, _ in work), made, strict=True))
+        compared = {place: self._compare(item, new) for place, item, new in work}
+        changed_lines = []
+        for place in places:
+            answer = answers[place]
+            left = answer.text if isinstance(answer, Refusal) else ""
+            changed_lines.append(ChangedLine(batch.numbers[place], receipts[place].key, left, compared.get(place, [])))
+            if not left:
+                self._done += 1
+                receipts[place] = replace(receipts[place], answer="replaced", error="")
+        return changed_lines
+
+    def _decision(self, new: NewContent) -> Decision:
+        def decision(item: Item) -> Change | Refusal:
+            if self._dry_run:
+                return replaced(self._ctx, item, self._plan, new, here=False, rerun=self._rerun, dry_run=True)
+            act = self._begun()
+            if item.row.updated_at >= act.started_at and has_line(self._ctx, item.row, act.id):
+                return _TWICE
+            return replaced(self._ctx, item, self._plan, new, here=False, rerun=self._rerun, by=self._by, why=self._reason, act=act.id)
+
+        return decision
+
+    def _begun(self) -> Act:
+        """The act, recorded when its first item is replaced."""
+        if self._act is None:
+            about = {"list": self._record.id, "name": self._record.name, "rerun": self._rerun or None}
+            kept = {name: value for name, value in about.items() if value is not None}
+            self._act = enter(self._ctx, "replace", self._plan.name, self._by, self._reason, kept)
+        return self._act
+
+    def _compare(self, item: Item, new: NewContent) -> list[FieldDifference]:
+        if not self._dry_run or self._compared >= COMPARED:
+            return []
+        self._compared += 1
+        return difference(item.input, new.content)
+
+    def finish(self) -> None:
+        """Finish the act at the end of the list."""
+        if self._act is not None:
+            finish(self._ctx, self._act, self._done)

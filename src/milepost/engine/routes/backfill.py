@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from milepost.core.admission.controls import scope
 from milepost.core.change import Change
 from milepost.core.errors import LedgerError, LedgerReadOnly, UsageError
 from milepost.core.item import Item, Row
@@ -22,14 +23,14 @@ from milepost.core.operators import back_fill as send_on
 from milepost.core.operators import rerun as run_again
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
+from milepost.core.values.durations import iso
 from milepost.core.values.refusal import Refusal, RefusalKind
 from milepost.engine.act_log import Selection, enter, finish, has_line, record, recorded, signed
 from milepost.engine.apply import OUTDATED, Decision, apply_all
 from milepost.engine.context import Context
-from milepost.engine.evidence.restore import can_restore, restore_rows
-from milepost.engine.routes.backfill_progress import finished_items, hindrance, left, sent, to_be_sent
+from milepost.engine.evidence import can_restore, restore_rows
 from milepost.engine.views.items import SIGNED
-from milepost.ports.documents import BACK_FILL, ROUTE, BackFill, Document, RouteVersion, read_all, read_as, read_versioned
+from milepost.ports.documents import BACK_FILL, HOLD, ROUTE, BackFill, Document, RouteVersion, read_all, read_as, read_versioned
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
 
@@ -41,6 +42,9 @@ HOLD_MS = 120_000
 """A resender that has not finished its portion after this time counts as dead."""
 WALK = 20
 """Pages without a finished item that one step skips."""
+SEALS = 500
+COUNTED = 100_000
+"""Most keys of removed rows that are counted; the view says if there are more."""
 
 log = logging.getLogger(__name__)
 
@@ -94,8 +98,9 @@ def begin(ctx: Context, plan: Plan, stage: str, pace: float, since: int, *, by: 
             return before
         act = enter(ctx, "back-fill", plan.name, by, reason, {"stage": stage, "pace": pace}, name)
         now = ctx.clock.now()
+        total = finished_items(ctx.ledger, plan.name) + (_count_sealed(ctx.ledger, plan.name)[0] if can_restore(ctx.ledger) else 0)
         # The first item may be sent at once.
-        begun = BackFill(stage, since, pace, act.id, by, reason, now, to_be_sent(ctx.ledger, plan.name), now - ceil(1000 / pace))
+        begun = BackFill(stage, since, pace, act.id, by, reason, now, total, now - ceil(1000 / pace))
         if ctx.ledger.write(BACK_FILL, plan.name, begun, expect=version):
             if before is not None and before.finished_at is None:
                 finish(ctx, recorded(ctx, before.act), before.done)  # it was stopped, and this one replaces it
@@ -283,7 +288,12 @@ def _take(ctx: Context, route: str, back_fill: BackFill, room: int, now: int) ->
     start, in_seals = (back_fill.after, back_fill.seals) if here else (None, False)
     at, keys = start, list[str]()
     for _ in range(WALK):
-        keys, at = _sealed(ctx, route, back_fill.since, at, room) if in_seals else _rows(ctx, _wanted(route, back_fill), at, room)
+        if in_seals:
+            seals, at = ctx.ledger.sealed(route, at, room)
+            keys = [known.key for known in seals if known.status is Status.COMPLETED and (known.ended_at or 0) <= back_fill.since]
+        else:
+            page = ctx.ledger.find(replace(_wanted(route, back_fill), after=at, limit=room))
+            keys, at = [item.key for item in page.items], page.next
         if keys or at is None:
             break
     spent_to = max(back_fill.spent_to, now - _saved(back_fill)) + ceil(len(keys) / back_fill.pace * 1000)
@@ -298,16 +308,6 @@ def _wanted(route: str, back_fill: BackFill) -> Query:
         return finished_before(route, back_fill.since)
     query = msgspec.convert(back_fill.rerun, Query)
     return replace(query, entered_before=min(back_fill.since + 1, query.entered_before or back_fill.since + 1))
-
-
-def _rows(ctx: Context, query: Query, after: Any, limit: int) -> tuple[list[str], Any]:
-    page = ctx.ledger.find(replace(query, after=after, limit=limit))
-    return [item.key for item in page.items], page.next
-
-
-def _sealed(ctx: Context, route: str, since: int, after: Any, limit: int) -> tuple[list[str], Any]:
-    seals, following = ctx.ledger.sealed(route, after, limit)
-    return [known.key for known in seals if known.status is Status.COMPLETED and (known.ended_at or 0) <= since], following
 
 
 def _finish_portion(ctx: Context, route: str, portion: BackFill, sent: int) -> bool:
@@ -326,3 +326,99 @@ def _finish_portion(ctx: Context, route: str, portion: BackFill, sent: int) -> b
                 finish(ctx, recorded(ctx, saved.act), saved.done)
             return saved.under_way and items_allowed(saved, now) > 0
     return False
+
+
+# Preview and progress ---------------------------------------------------------------------------------------------------
+class Preview(Struct, frozen=True):
+    """Expected effect of sending finished items to a stage."""
+
+    stage: str
+    items: int
+    """Finished items according to the counters."""
+    pace: float | None
+    """Items per second; None: all at once."""
+    takes_ms: int | None
+    again: tuple[str, ...] = ()
+    """Later stages, which the items pass again."""
+    sealed: int = 0
+    """Finished keys whose rows were removed."""
+    sealed_more: bool = False
+    """There are more of these than were counted."""
+    brings_back: bool = False
+    """The ledger can restore rows: at a pace, removed rows are restored first if their input and results are still recorded. Otherwise they
+    cannot be sent, because evidence does not contain the input."""
+
+
+def preview(ledger: Ledger, plan: Plan, stage: str, pace: float | None, *, with_seals: bool) -> Preview:
+    """Preview of a back-fill; counting removed rows reads the seals."""
+    items = finished_items(ledger, plan.name)
+    sealed, more = _count_sealed(ledger, plan.name) if with_seals else (0, False)
+    again = tuple(one.name for one in plan.stages[plan.position[stage] + 1 :])
+    back = can_restore(ledger)
+    return Preview(stage, items, pace, None if pace is None else _takes(items + sealed * back, pace), again, sealed, more, back)
+
+
+def finished_items(ledger: Ledger, route: str) -> int:
+    return max(0, sum(count.n for count in ledger.counts(route) if count.status is Status.COMPLETED))
+
+
+def _takes(items: int, pace: float) -> int:
+    return ceil(items / pace * 1000)
+
+
+def _count_sealed(ledger: Ledger, route: str) -> tuple[int, bool]:
+    """Number of completed keys whose rows have left, and whether there are more than were counted."""
+    found, after = 0, None
+    while True:
+        seals, after = ledger.sealed(route, after, SEALS)
+        found += sum(known.status is Status.COMPLETED for known in seals)
+        if after is None or found >= COUNTED:
+            return found, after is not None
+
+
+def sent(back_fill: BackFill) -> str:
+    """Verb in front of the stage's name."""
+    return "sent to" if back_fill.rerun is None else "run again from"
+
+
+def left(back_fill: BackFill) -> int:
+    """Number of items still to be checked."""
+    return 0 if back_fill.finished_at is not None else max(0, back_fill.total - back_fill.done - back_fill.passed)
+
+
+def hindrance(ctx: Context, route: str, back_fill: BackFill) -> str | None:
+    """Why no process can continue it, or None. A pause of the route or stage also stops it."""
+    version, _ = read_versioned(ctx.ledger, ROUTE, route, RouteVersion)
+    if version is None or all(name != back_fill.stage for name, _ in version.shape):
+        return f"the route no longer has the stage {back_fill.stage!r}"
+    holds = ctx.ledger.read(HOLD)
+    return next((f"{name} is paused" for name in (scope(route), scope(route, back_fill.stage)) if name in holds), None)
+
+
+def view(ctx: Context, route: str) -> dict[str, Any] | None:
+    """The route's last paced back-fill as JSON, or None."""
+    back_fill, _ = read_versioned(ctx.ledger, BACK_FILL, route, BackFill)
+    if back_fill is None:
+        return None
+    now = ctx.clock.now()
+    state = "finished" if back_fill.finished_at is not None else "stopped" if back_fill.stopped_at is not None else "under way"
+    return {
+        "route": route,
+        "verb": "back-fill" if back_fill.rerun is None else "rerun",
+        "stage": back_fill.stage,
+        "state": state,
+        "done": back_fill.done,
+        "left": left(back_fill),
+        "passed_over": back_fill.passed,
+        "waits": hindrance(ctx, route, back_fill) if back_fill.under_way else None,
+        "pace_per_s": back_fill.pace,
+        "eta": iso(now + _takes(left(back_fill), back_fill.pace)) if back_fill.under_way else None,
+        "since": iso(back_fill.at),
+        "by": back_fill.by,
+        "reason": back_fill.reason,
+        "act": back_fill.act,
+        "stopped_at": iso(back_fill.stopped_at),
+        "stopped_by": back_fill.stopped_by or None,
+        "stopped_why": back_fill.stopped_why or None,
+        "finished_at": iso(back_fill.finished_at),
+    }

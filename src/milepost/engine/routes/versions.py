@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from itertools import islice
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,12 +15,12 @@ from milepost.core.item import Item, Row
 from milepost.core.operators import move
 from milepost.core.routes.plan import Plan
 from milepost.core.status import LIVE, Status
+from milepost.core.values.durations import iso
 from milepost.engine.act_log import enter, finish, signed
 from milepost.engine.apply import Decision, apply_all
 from milepost.engine.context import Context
 from milepost.engine.ledger_pages import query_pages
-from milepost.engine.routes.backfill import back_fill_decision, begin, finished_before, refuse_second, rename
-from milepost.engine.routes.backfill_progress import Preview, preview
+from milepost.engine.routes.backfill import Preview, back_fill_decision, begin, finished_before, preview, refuse_second, rename, view
 from milepost.engine.views.items import SIGNED, counted
 from milepost.ports.documents import ROUTE, RouteVersion, read_all, read_all_versioned, read_versioned
 from milepost.ports.items import Query
@@ -124,6 +125,32 @@ def outdated(ctx: Context) -> list[str]:
     """Routes of which the ledger has another version than this process, which therefore stands by."""
     stored = read_all(ctx.ledger, ROUTE, RouteVersion)
     return [name for name, plan in ctx.plans.items() if name in stored and stored[name].version != plan.version]
+
+
+def route_view(ctx: Context, name: str) -> dict[str, Any]:
+    """One route as JSON. `cure`: the command that puts a changed file into force."""
+    stored, _ = read_versioned(ctx.ledger, ROUTE, name, RouteVersion)
+    plan = ctx.plans.get(name)
+    difference = None if plan is None else compare(ctx.ledger, plan)
+    if difference is None:
+        text = "not given"
+    elif stored is None:
+        text = "not in the ledger yet"
+    else:
+        text = "the same" if difference.same else str(difference)
+    return {
+        "route": name,
+        "version": None if stored is None else stored.version,
+        "digest": None if stored is None else stored.digest,
+        "at": None if stored is None else iso(stored.at),
+        "by": None if stored is None else stored.by,
+        "stages": [list(pair) for pair in (stored.shape if stored is not None else plan.shape if plan is not None else [])],
+        "remembers_s": None if plan is None or plan.route.remember_ms is None else plan.route.remember_ms / 1000,
+        "differs": bool(difference is not None and stored is not None and not difference.same),
+        "difference": text,
+        "cure": None if difference is None or stored is None or difference.same else difference.cure,
+        "back_fill": view(ctx, name),
+    }
 
 
 class Applied(Struct, frozen=True):

@@ -7,8 +7,9 @@ the same call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -16,21 +17,40 @@ from msgspec.structs import replace
 from milepost.core.errors import LedgerError
 from milepost.core.routes.plan import Plan
 from milepost.engine.act_log import signed
+from milepost.engine.alerts.record import AlertRecord
 from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
 from milepost.engine.ledger_pages import line_pages, query_pages, seal_pages
-from milepost.engine.transfer.documents import DocumentTransfer, Translation, copy_blob
 from milepost.engine.transfer.lock import MOVER, at_rest, check, close, finish, marks
 from milepost.engine.transfer.verify import Progress, TransferDifference, compare
 from milepost.engine.views.items import counted
 from milepost.evidence.record import blob_name
-from milepost.ports.documents import CURSOR, MOVING, ROUTE, Cursor, Moving, read_all, read_as
+from milepost.ports import documents as kinds
+from milepost.ports.documents import Cursor, Document, ListRecord, Moving, Parked, read_all, read_as
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Query
 
 LINES = 500
 ITEMS = 200
 SEALS = 500
+CARRIED = (
+    kinds.HOLD,
+    kinds.LIMIT,
+    kinds.BREAKER,
+    kinds.BACK_FILL,
+    kinds.LIST,
+    kinds.ACT,
+    kinds.PARKED,
+    kinds.ALERT,
+    kinds.APPLICATION,
+    kinds.TALLY,
+)
+
+Place = Callable[[int], int]
+"""The place in the target's feed of the last line that was moved from up to this place."""
+Translation = Callable[[str, Any, Place], Any]
+"""A document of an application, by its name, as it must be in the target."""
+
 HELD_MS = 7 * 86_400_000
 """Lease of the subscribers there during the transfer; it limits how long an abandoned transfer holds them."""
 
@@ -84,7 +104,7 @@ def move(
     name = _name(source, routes)
     if all(route in marks(source) and marks(source)[route].finished_at is not None for route in routes):
         # Interrupted at the very end, or done. Work that has continued there is not touched.
-        finish(source, target, read_as(Moving, target.ledger.read(MOVING)[name].value), name, by, reason)
+        finish(source, target, read_as(Moving, target.ledger.read(kinds.MOVING)[name].value), name, by, reason)
         report.finished = report.before = True
         return report
     report.lost = at_rest(source, routes)
@@ -109,15 +129,15 @@ def _name(source: Context, routes: Sequence[str]) -> str:
 
 def _begin(source: Context, target: Context, routes: Sequence[str], name: str) -> Moving:
     """Create the transfer's document. Subscribers are held before the first line arrives, so that nothing is delivered twice."""
-    document = target.ledger.read_one(MOVING, name)
+    document = target.ledger.read_one(kinds.MOVING, name)
     for route in routes:
         if document is None and target.ledger.find(Query(route=route, limit=1)).items:
             raise LedgerError(f"{target.ledger.url} already has items of {route!r}; move to another prefix")
-        target.ledger.write(ROUTE, route, source.ledger.read(ROUTE)[route].value, expect=0)
+        target.ledger.write(kinds.ROUTE, route, source.ledger.read(kinds.ROUTE)[route].value, expect=0)
     if document is not None:
         return read_as(Moving, document.value)
     newest = target.ledger.last_seq()
-    ours, theirs = read_all(source.ledger, CURSOR, Cursor), read_all(target.ledger, CURSOR, Cursor)
+    ours, theirs = read_all(source.ledger, kinds.CURSOR, Cursor), read_all(target.ledger, kinds.CURSOR, Cursor)
     for subscriber in sorted(ours.keys() & theirs.keys()):
         behind = newest - theirs[subscriber].seq
         if behind > 0 and not theirs[subscriber].removed:
@@ -127,9 +147,9 @@ def _begin(source: Context, target: Context, routes: Sequence[str], name: str) -
     until = target.clock.now() + HELD_MS
     for subscriber, cursor in ours.items():
         held_there = replace(cursor, seq=newest, lease=MOVER, until=until, failures=0, retry_at=0, error="")
-        target.ledger.write(CURSOR, subscriber, held_there)
+        target.ledger.write(kinds.CURSOR, subscriber, held_there)
     moving = Moving(source.ledger.url, sorted(routes), newest, place=newest)
-    target.ledger.write(MOVING, name, moving, expect=0)
+    target.ledger.write(kinds.MOVING, name, moving, expect=0)
     return moving
 
 
@@ -137,7 +157,7 @@ def _begin(source: Context, target: Context, routes: Sequence[str], name: str) -
 def _lines(source: Context, target: Context, moving: Moving, name: str, report: MoveReport, report_progress: Progress) -> Moving:
     """Copy all lines in order, and translate each subscriber's cursor to positions in the target."""
     newest = source.ledger.last_seq()
-    cursors = read_all(source.ledger, CURSOR, Cursor)
+    cursors = read_all(source.ledger, kinds.CURSOR, Cursor)
     reached = {subscriber: moving.cursors.get(subscriber, moving.since) for subscriber in cursors}
     for lines in line_pages(source.ledger, moving.lines, LINES):
         ours = [written for written in lines if written.route in moving.routes]
@@ -146,7 +166,7 @@ def _lines(source: Context, target: Context, moving: Moving, name: str, report: 
             passed = [place for written, place in zip(ours, places, strict=True) if written.seq <= cursor.seq]
             reached[subscriber] = max([reached[subscriber], *passed])
         moving = replace(moving, lines=lines[-1].seq, place=max([moving.place, *places]), cursors=dict(reached))
-        target.ledger.write(MOVING, name, moving)
+        target.ledger.write(kinds.MOVING, name, moving)
         report_progress("lines", moving.lines, newest)
     report.lines = moving.place - moving.since
     live = {subscriber: cursor for subscriber, cursor in cursors.items() if not cursor.removed}
@@ -208,7 +228,76 @@ def _count(source: Context, documents: DocumentTransfer, report: MoveReport) -> 
     for lines in line_pages(source.ledger, 0, LINES):
         report.lines += sum(written.route in report.routes for written in lines)
     newest = source.ledger.last_seq()
-    for subscriber, cursor in read_all(source.ledger, CURSOR, Cursor).items():
+    for subscriber, cursor in read_all(source.ledger, kinds.CURSOR, Cursor).items():
         if not cursor.removed:
             report.subscribers[subscriber] = max(0, newest - cursor.seq)
     report.documents = sum(1 for _ in documents.carried())
+
+
+# Documents ------------------------------------------------------------------------------------------------------------------
+class DocumentTransfer:
+    """The documents that move with some routes. `applications` are those whose routes all move, each with the translation of its documents."""
+
+    def __init__(self, source: Context, routes: Sequence[str], applications: Mapping[str, Translation]) -> None:
+        self._source, self._routes, self._applications = source, routes, applications
+
+    def carried(self) -> Iterator[tuple[str, str, Document]]:
+        """Kind, name and document of those that move."""
+        for kind in CARRIED:
+            for name, document in self._source.ledger.read(kind).items():
+                if self._concerns(kind, name, document.value):
+                    yield kind, name, document
+
+    def left(self) -> list[str]:
+        """Documents that people might expect in the new ledger and that stay in the old one: documents of other applications, and API keys."""
+        documents = [
+            f"document {name}"
+            for kind in (kinds.APPLICATION, kinds.TALLY)
+            for name in self._source.ledger.read(kind)
+            if name.split("/", 1)[0] not in self._applications
+        ]
+        return documents + [f"API key {name}" for name in self._source.ledger.read(kinds.KEY)]
+
+    def carry(self, target: Context, moving: Moving) -> tuple[int, int]:
+        """Copy them; existing documents stay. The numbers of documents and of blobs."""
+        documents = blobs = 0
+        for kind, name, document in self.carried():
+            value = document.value
+            if kind == kinds.LIST:
+                blobs += copy_blob(self._source, target, read_as(ListRecord, value).keys_blob)
+            if kind in (kinds.APPLICATION, kinds.TALLY):
+                application, _, own = name.partition("/")
+                value = self._applications[application](own, value, lambda place: self._place(target, moving, place))
+            if not (kind == kinds.HOLD and name in self._routes):
+                target.ledger.write(kind, name, value, expect=0)
+            documents += 1
+        return documents, blobs
+
+    def _concerns(self, kind: str, name: str, value: Any) -> bool:
+        if kind in (kinds.HOLD, kinds.LIMIT, kinds.BREAKER, kinds.BACK_FILL):
+            return name.split("/", 1)[0] in self._routes
+        if kind in (kinds.APPLICATION, kinds.TALLY):
+            return name.split("/", 1)[0] in self._applications
+        if kind == kinds.PARKED:
+            return read_as(Parked, value).route in self._routes
+        if kind == kinds.ALERT:
+            return read_as(AlertRecord, value).trouble.route in self._routes
+        assert isinstance(value, dict)
+        return value["route"] in self._routes
+
+    def _place(self, target: Context, moving: Moving, place: int) -> int:
+        """Lines keep their order: the n-th that was moved is the n-th of these routes there."""
+        if place >= moving.lines:
+            return moving.place
+        moved = (line.seq for lines in line_pages(self._source.ledger, 0, LINES) for line in lines if line.route in self._routes)
+        number = sum(1 for seq in moved if seq <= place)
+        there = (line.seq for lines in line_pages(target.ledger, moving.since, LINES) for line in lines if line.route in self._routes)
+        return next((seq for n, seq in enumerate(there, 1) if n == number), moving.since)
+
+
+def copy_blob(source: Context, target: Context, name: str) -> int:
+    """1: the blob is copied; 0: there is none to copy."""
+    if not name:
+        return 0
+    target.blobs.write(name, source.blobs.read(name))
+    return 1

@@ -16,20 +16,8 @@ from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
 from milepost.engine.routes.versions import compare
 from milepost.engine.views.items import clock_time, counted, each, live_processes
-from milepost.ports.documents import (
-    CURSOR,
-    HOLD,
-    MOVED,
-    MOVING,
-    ROUTE,
-    Cursor,
-    Moved,
-    Moving,
-    RouteVersion,
-    read_all,
-    read_all_versioned,
-    read_versioned,
-)
+from milepost.ports import documents as kinds
+from milepost.ports.documents import Cursor, Moved, Moving, RouteVersion, read_all, read_all_versioned, read_versioned
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
 
@@ -39,7 +27,7 @@ MOVER = "the move"
 
 def refuse_moved(ledger: Ledger, plans: Sequence[Plan]) -> None:
     """Raise LedgerMoved if one of these routes has been moved, or is being moved, to another ledger."""
-    moved = read_all(ledger, MOVED, Moved)
+    moved = read_all(ledger, kinds.MOVED, Moved)
     for plan in plans:
         if (mark := moved.get(plan.name)) is not None:
             if mark.finished_at is not None:
@@ -56,7 +44,7 @@ def check(source: Context, target: Context, routes: Sequence[str], dry_run: bool
     """Raise if something prevents the transfer; changes nothing."""
     if "take over" in target.ledger.missing_capabilities and not dry_run:
         raise UsageError(f"{target.ledger.url} cannot take over items; give a ledger on AWS: --to dynamodb://REGION/PREFIX")
-    here, there = (read_all(context.ledger, ROUTE, RouteVersion) for context in (source, target))
+    here, there = (read_all(context.ledger, kinds.ROUTE, RouteVersion) for context in (source, target))
     for route in routes:
         plan = source.plan(route)
         if route not in here:
@@ -95,7 +83,7 @@ def _claimed(ctx: Context, routes: Sequence[str]) -> Counter[tuple[str, str]]:
 
 def marks(ctx: Context) -> dict[str, Moved]:
     """Routes that have been moved, or are being moved, from this ledger."""
-    return read_all(ctx.ledger, MOVED, Moved)
+    return read_all(ctx.ledger, kinds.MOVED, Moved)
 
 
 def close(source: Context, target: Context, routes: Sequence[str], by: str, reason: str) -> None:
@@ -103,9 +91,9 @@ def close(source: Context, target: Context, routes: Sequence[str], by: str, reas
     now = source.clock.now()
     for route in routes:
         if route not in marks(source):
-            source.ledger.write(MOVED, route, Moved(target.ledger.url, now, by, reason, sorted(routes)), expect=0)
+            source.ledger.write(kinds.MOVED, route, Moved(target.ledger.url, now, by, reason, sorted(routes)), expect=0)
         if marks(source)[route].finished_at is None:
-            target.ledger.write(HOLD, route, Hold(now, MOVER, f"it is being moved from {source.ledger.url}"), expect=0)
+            target.ledger.write(kinds.HOLD, route, Hold(now, MOVER, f"it is being moved from {source.ledger.url}"), expect=0)
 
 
 def at_rest(ctx: Context, routes: Sequence[str]) -> int:
@@ -136,10 +124,10 @@ def give_up(source: Context, routes: Sequence[str], *, by: str, reason: str) -> 
         raise LedgerMoved("the move is finished and work may have continued there: it can no longer be abandoned")
     opened = []
     for route in routes:
-        moved, version = read_versioned(source.ledger, MOVED, route, Moved)
+        moved, version = read_versioned(source.ledger, kinds.MOVED, route, Moved)
         if moved is None or moved.finished_at is not None:
             continue
-        if source.ledger.write(MOVED, route, None, expect=version):
+        if source.ledger.write(kinds.MOVED, route, None, expect=version):
             record(source, "give up", route, by, reason, {"scope": route, "to": moved.to})
             opened.append(route)
     return opened
@@ -149,18 +137,18 @@ def finish(source: Context, target: Context, moving: Moving, name: str, by: str,
     """Close the routes here for good, then open them there. In this order they are never open in both."""
     now = source.clock.now()
     for route in moving.routes:
-        moved, version = read_all_versioned(source.ledger, MOVED, Moved)[route]
+        moved, version = read_all_versioned(source.ledger, kinds.MOVED, Moved)[route]
         if moved.finished_at is None:
-            source.ledger.write(MOVED, route, replace(moved, finished_at=now), expect=version)
+            source.ledger.write(kinds.MOVED, route, replace(moved, finished_at=now), expect=version)
             record(source, "move", route, by, reason, {"scope": route, "to": target.ledger.url})
             record(target, "move", route, by, reason, {"scope": route, "from": source.ledger.url})
-    for subscriber, (cursor, version) in read_all_versioned(target.ledger, CURSOR, Cursor).items():
+    for subscriber, (cursor, version) in read_all_versioned(target.ledger, kinds.CURSOR, Cursor).items():
         if cursor.lease == MOVER and subscriber in moving.cursors:
             opened = replace(cursor, seq=moving.cursors[subscriber], lease="", until=0)
-            target.ledger.write(CURSOR, subscriber, opened, expect=version)
-    holds = source.ledger.read(HOLD)
+            target.ledger.write(kinds.CURSOR, subscriber, opened, expect=version)
+    holds = source.ledger.read(kinds.HOLD)
     for route in moving.routes:
-        there, version = read_versioned(target.ledger, HOLD, route, Hold)
+        there, version = read_versioned(target.ledger, kinds.HOLD, route, Hold)
         if there is not None and there.by == MOVER:
-            target.ledger.write(HOLD, route, holds[route].value if route in holds else None, expect=version)
-    target.ledger.write(MOVING, name, replace(moving, finished_at=now))
+            target.ledger.write(kinds.HOLD, route, holds[route].value if route in holds else None, expect=version)
+    target.ledger.write(kinds.MOVING, name, replace(moving, finished_at=now))

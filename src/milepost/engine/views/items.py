@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
@@ -22,7 +22,7 @@ from milepost.engine.context import Context
 from milepost.engine.ledger_pages import query_pages
 from milepost.ports.documents import LIST, PROCESS, ROUTE, ListRecord, Process, RouteVersion, read_all, read_versioned
 from milepost.ports.feed import HistoryEntry
-from milepost.ports.items import KnownKey, Query, Refused
+from milepost.ports.items import KnownKey, Query, QueryPage, Refused
 
 log = logging.getLogger(__name__)
 
@@ -239,14 +239,14 @@ def _damaged(route: str, key: str, refused: Refused, lines: Sequence[HistoryEntr
 
 def each(ctx: Context, query: Query, limit: int | None = None) -> Iterator[Item]:
     """The matching items, page by page, in constant memory."""
-    return islice(_each(ctx, query if limit is None else replace(query, limit=min(query.limit, limit))), limit)
 
-
-def _each(ctx: Context, query: Query) -> Iterator[Item]:
-    for page in query_pages(ctx.ledger, query):
+    def readable(page: QueryPage) -> list[Item]:
         for refused in page.refused:
             log.warning("%s/%s skipped, its row cannot be read: %s", query.route, refused.key, refused.reason)
-        yield from page.items
+        return page.items
+
+    pages = query_pages(ctx.ledger, query if limit is None else replace(query, limit=min(query.limit, limit)))
+    return islice(chain.from_iterable(map(readable, pages)), limit)
 
 
 def groups(ctx: Context, route: str | None = None) -> list[dict[str, Any]]:

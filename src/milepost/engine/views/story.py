@@ -16,8 +16,8 @@ from milepost.core.confirmations import was_refused
 from milepost.core.history import Line
 from milepost.core.item import Content, Item, Row
 from milepost.core.routes.route import Stage
+from milepost.core.sentences import line_sentence
 from milepost.core.status import FAILED, STATUS_MEANING, Reason, Status
-from milepost.core.text.sentences import line_sentence
 from milepost.core.values.durations import UNSCHEDULED, moment_ms, retry_time, short_span
 from milepost.engine.breakers import BreakerView, breaker_of
 from milepost.engine.context import Context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from milepost.engine.alerts.views import AlertView, alert_views
+from milepost.engine.alerts.watch import AlertView, alert_views
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.state.state import ServerState
 

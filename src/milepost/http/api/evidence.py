@@ -7,7 +7,7 @@ import re
 
 from starlette.responses import Response
 
-from milepost.engine.evidence.records import evidence_of
+from milepost.engine.evidence import evidence_of
 from milepost.engine.heads.evidence_lines import entries, first_line
 from milepost.evidence.files import write_file
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints

@@ -11,7 +11,7 @@ from milepost.core.errors import UsageError
 from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
-from milepost.engine.evidence.volumes import OnVolume, all_items, files_on
+from milepost.engine.evidence import OnVolume, files_on
 from milepost.engine.views.items import row_view, stage_names, status
 from milepost.engine.views.late_items import late_item_view, nearest, overdue
 from milepost.engine.views.page_tokens import WRONG_TOKEN, PageToken, find_page, make_token, read_token
@@ -205,7 +205,7 @@ def volume_items(state: ServerState, call: Call) -> Answer:
     begun = PageToken("", None) if wanted.after is None else read_token(search, wanted.after)
     if begun is None:
         raise _wrong_cursor(WRONG_TOKEN)
-    query = replace(all_items(plan.name), after=begun.place, limit=wanted.limit)
+    query = Query(route=plan.name, with_content=True, after=begun.place, limit=wanted.limit)
     headers = afford(state.ctx, query, wanted.scan)
     page = state.ctx.ledger.find(query)
     found = [OnVolume(item.key, item.row.status.value, files) for item in page.items if (files := files_on(item.results, volume))]

@@ -6,8 +6,7 @@ from msgspec.structs import replace
 from starlette.responses import Response
 
 from milepost.application.installation import families as application_families
-from milepost.engine.metrics.exposition import OPEN, PLAIN, Family, exposition
-from milepost.engine.metrics.gauges import counted_families, process_families
+from milepost.engine.metrics import OPEN, PLAIN, Family, counted_families, exposition, process_families
 from milepost.http.protocol.endpoint import Answer, Call, Caller, Endpoints
 from milepost.http.state.state import ServerState
 

@@ -13,8 +13,7 @@ from msgspec import Struct
 from starlette.requests import Request
 
 from milepost.core.admission.rates import CallRate
-from milepost.engine.auth.keys import SCOPES, is_news, match, note_use
-from milepost.engine.auth.sessions import is_csrf_token, session_key
+from milepost.engine.auth import SCOPES, is_csrf_token, is_news, match, note_use, session_key
 from milepost.engine.context import Context
 from milepost.http.auth.origins import address_of, from_elsewhere, not_local
 from milepost.http.auth.rates import Rates

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from milepost.engine.context import Context
 from milepost.engine.health.checks import OK, OVERVIEW, CheckResult, CheckRun, run_checks
+from milepost.engine.views.caches import TtlCache
 from milepost.engine.views.snapshot import Snapshot
-from milepost.engine.views.ttl_cache import TtlCache
 
 
 class HealthPanel(Struct, frozen=True):

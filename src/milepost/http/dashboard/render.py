@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from milepost.core.values.durations import iso, short_span
-from milepost.engine.auth.sessions import csrf_token
+from milepost.engine.auth import csrf_token
 from milepost.engine.views.items import route_names
 from milepost.http.auth.authenticator import COOKIE, LOCAL
 from milepost.http.dashboard.static_files import VERSION

@@ -10,7 +10,7 @@ import time
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from milepost.engine.context import Context
-from milepost.engine.metrics.collector import OTHER
+from milepost.engine.metrics import OTHER
 from milepost.ports.observer import ABOUT
 
 PROBES = ("/healthz", "/readyz", "/metrics")

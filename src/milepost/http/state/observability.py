@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Executor
+from typing import cast
 
 from milepost.engine.context import Context
 from milepost.engine.health.readiness import Unready, unready
-from milepost.engine.metrics.collector import BothObservers, Collector
-from milepost.engine.metrics.gauges import Gauges
+from milepost.engine.metrics import BothObservers, Collector, Gauges
 from milepost.http.state.event_stream import Feed
-from milepost.ports.observer import NO_OBSERVER
+from milepost.ports.observer import NO_OBSERVER, Observer
 
 PATIENCE_S = 1.0
 """Time limit for the ledger's answer."""
@@ -45,5 +45,5 @@ def _collector(ctx: Context) -> Collector:
     if isinstance(ctx.observer, Collector):
         return ctx.observer
     collector = Collector({name: list(plan.by_name) for name, plan in ctx.plans.items()})
-    ctx.observer = collector if ctx.observer is NO_OBSERVER else BothObservers(ctx.observer, collector)
+    ctx.observer = collector if ctx.observer is NO_OBSERVER else cast(Observer, BothObservers(ctx.observer, collector))
     return collector

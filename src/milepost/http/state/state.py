@@ -15,8 +15,7 @@ from milepost.application.declaration import ConfiguredApplication
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.engine.context import Context
-from milepost.engine.views.read_cache import read_cached
-from milepost.engine.views.ttl_cache import TtlCache
+from milepost.engine.views.caches import TtlCache, read_cached
 from milepost.engine.work.remote import Remote
 from milepost.http.auth.authenticator import Authenticator, visible
 from milepost.http.protocol.endpoint import Call, Caller, Endpoint

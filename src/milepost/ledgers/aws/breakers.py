@@ -15,9 +15,9 @@ from milepost.core.admission.breakers import (
     after_silence,
     at_clock,
     breaker_after,
+    ends_claim,
     room_for,
     transition,
-    verdict_of,
     with_leases,
     with_probes,
 )
@@ -86,7 +86,7 @@ def update_breakers(store: AwsStore, changes: Sequence[Change], now: int) -> Non
     for change in changes:
         before = change.before
         stage = store.stage(before.route, before.stage)
-        if stage is None or stage.breaker_of(before.lane) is None or verdict_of(change) is None:
+        if stage is None or stage.breaker_of(before.lane) is None or not ends_claim(change):
             continue
         name = scope(before.route, before.stage, before.lane)
         try:

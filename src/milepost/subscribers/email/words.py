@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from milepost.core.events import Envelope, Event
+from milepost.core.sentences import line_sentence
 from milepost.core.status import STATUS_MEANING, Status
-from milepost.core.text.sentences import line_sentence
 
 LONGEST_SUBJECT = 120
 LONGEST_KEY = 60

@@ -13,7 +13,7 @@ from tests.applications.postingest.scenarios.repository_and_tape import PAYLOAD,
 from milepost.applications.postingest.confirmer.rows import RowGone
 from milepost.applications.postingest.confirmer.service import Confirmer, TurnTally
 from milepost.blobs.folder import FolderBlobs
-from milepost.engine.evidence.records import evidence_of
+from milepost.engine.evidence import evidence_of
 from milepost.engine.views.story import story
 from milepost.engine.views.timestamps import instant
 from milepost.evidence.reported_files import reported_files

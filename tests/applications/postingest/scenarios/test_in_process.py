@@ -29,7 +29,7 @@ from tests.applications.postingest.scenarios.repository_and_tape import PAYLOAD,
 import milepost as mp
 from milepost.applications.postingest import postingest
 from milepost.composition import open_context
-from milepost.engine.evidence.records import evidence_of
+from milepost.engine.evidence import evidence_of
 from milepost.engine.health.doctor import doctor
 from milepost.engine.views.items import status
 from milepost.evidence.reported_files import reported_files

@@ -215,7 +215,7 @@ def test_everybody_can_read_the_pages(at: Service, window: Open, theme: str, wid
 
 
 def test_a_reader_is_offered_no_acts(at: Service, window: Open) -> None:
-    from milepost.engine.auth.keys import make_key
+    from milepost.engine.auth import make_key
 
     key = make_key(at.ctx, "reader", ["read"], by="ops", reason="a test")[1]
     page = window(extra_http_headers={"Authorization": f"Bearer {key}"})

@@ -9,7 +9,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 from tests.http.live_server import LiveServer
 
-from milepost.engine.auth.keys import make_key
+from milepost.engine.auth import make_key
 
 Open = Callable[..., Page]
 MARKUP = '<img src=x onerror="document.title=1">'

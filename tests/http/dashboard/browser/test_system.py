@@ -14,7 +14,7 @@ from tests.http.live_server import LiveServer, running_server
 
 from milepost.core.errors import EventRefused
 from milepost.engine.acts.controls import limit, pause
-from milepost.engine.auth.keys import make_key
+from milepost.engine.auth import make_key
 from milepost.ports.documents import ACT, CURSOR, LIMIT, PARKED, PROCESS, Act, Process
 from milepost.station import Station
 from milepost.subscribers import CallSubscriber

@@ -19,7 +19,7 @@ from milepost.core.outcome import Done, Reject
 from milepost.core.routes.route import Route
 from milepost.core.status import TERMINAL
 from milepost.engine.context import Context
-from milepost.engine.evidence.records import evidence_of, keeper
+from milepost.engine.evidence import evidence_of, keeper
 from milepost.evidence.record import blob_name, differences
 from milepost.ledgers.aws.tables.journal import line_key
 from milepost.ports.retention import DeliveredLines, PruneCriteria

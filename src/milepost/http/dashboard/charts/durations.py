@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from milepost.core.values.durations import short_span
 from milepost.core.values.histogram import Histogram
-from milepost.engine.metrics.collector import MetricFigures
+from milepost.engine.metrics import MetricFigures
 from milepost.http.dashboard.charts.svg import spread
 
 

@@ -13,7 +13,7 @@ from milepost.core.status import FAILED, LIVE
 from milepost.core.values.key_text import unescape_part
 from milepost.engine.act_log import act_view, all_acts
 from milepost.engine.views.items import counted, lists
-from milepost.engine.views.key_parts import key_fields
+from milepost.engine.views.queries import key_fields
 from milepost.http.dashboard.render import page, seen_routes
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.protocol.problems import problem_error

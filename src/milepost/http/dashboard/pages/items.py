@@ -17,8 +17,7 @@ from milepost.core.status import Status
 from milepost.core.values.durations import short_span, span_ms
 from milepost.engine.context import Context
 from milepost.engine.views.items import counted, lists, own_route, stage_names
-from milepost.engine.views.key_parts import key_fields
-from milepost.engine.views.queries import count_of_matches
+from milepost.engine.views.queries import count_of_matches, key_fields
 from milepost.http.api.find import ItemPage, ItemsQuery, find
 from milepost.http.dashboard.render import KINDS, age, ms_since, page, seen_routes
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints

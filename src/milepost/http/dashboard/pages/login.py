@@ -8,7 +8,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from milepost.engine.auth.sessions import LASTS_MS, end_session, open_session
+from milepost.engine.auth import SESSION_MS, end_session, open_session
 from milepost.http.auth.authenticator import ANONYMOUS, COOKIE, FORM, LARGEST_FORM, check_page, read_form
 from milepost.http.auth.origins import from_elsewhere, local_path
 from milepost.http.dashboard.render import page_for
@@ -76,7 +76,7 @@ async def log_in(state: ServerState, call: Call) -> Answer:
     response.set_cookie(
         COOKIE,
         token,
-        max_age=LASTS_MS // 1000,
+        max_age=SESSION_MS // 1000,
         path=state.base or "/",
         secure=request.url.scheme == "https",
         httponly=True,

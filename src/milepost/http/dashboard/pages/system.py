@@ -12,13 +12,13 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Limits, Stage
 from milepost.core.values.durations import iso
 from milepost.engine.acts.foreign_rows import Quarantine, quarantine_view
-from milepost.engine.alerts.views import alert_views
-from milepost.engine.auth.keys import all_keys, key_view, last_uses
+from milepost.engine.alerts.watch import alert_views
+from milepost.engine.auth import all_keys, key_view, last_uses
 from milepost.engine.breakers import BreakerView, breaker_views
 from milepost.engine.context import Context
 from milepost.engine.health.doctor import Health, doctor
 from milepost.engine.presence import HEARD_MS, ProcessView, RoleView, processes_view
-from milepost.engine.routes.description import route_view
+from milepost.engine.routes.versions import route_view
 from milepost.engine.views.timestamps import instant
 from milepost.http.dashboard.charts.durations import durations
 from milepost.http.dashboard.render import age, ms_since, page, seen_routes

@@ -9,8 +9,7 @@ from tests.http.api.exposition_reader import Exposition
 from milepost.core.errors import EventRefused
 from milepost.core.values.histogram import Histogram
 from milepost.engine.events.deliver import EventRelay
-from milepost.engine.metrics.exposition import Family, exposition
-from milepost.engine.metrics.gauges import ledger_families
+from milepost.engine.metrics import Family, exposition, ledger_families
 
 
 def read(world: World) -> Exposition:

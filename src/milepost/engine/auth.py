@@ -1,17 +1,20 @@
-"""API keys with scopes. A key is shown once, when it is created; the ledger stores only the digest of its secret.
+"""API keys with scopes, and login sessions. A key is shown once, when it is created; the ledger stores only the digest of its secret.
 
 A plain SHA-256 is enough, because the secret is 32 random bytes and cannot be guessed (slow hashes protect passwords that people
 choose). So a key can be checked at every call.
+
+A session is a cookie that stands for a key for twelve hours, in every process and across restarts. The ledger stores the digest of the cookie's
+token, so that a reader of the ledger cannot take over a session. A session has the scopes of its key and ends with it.
 """
 
 from __future__ import annotations
 
+import hmac
 import logging
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
-from hmac import compare_digest
 from typing import Any
 
 from msgspec.structs import replace
@@ -21,7 +24,7 @@ from milepost.core.values.durations import iso
 from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
 from milepost.engine.views.items import check_route
-from milepost.ports.documents import KEY, KEY_USE, Key, KeyUse, read_all, read_versioned
+from milepost.ports.documents import KEY, KEY_USE, SESSION, Key, KeyUse, Session, read_all, read_versioned
 
 SCOPES = ("read", "submit", "work", "operate", "admin")
 """Scopes of a key. Each endpoint needs one of them; "admin" includes all."""
@@ -30,6 +33,9 @@ LONGEST_NAME = 64
 LONGEST_VALUE = 256
 USED_MS = 600_000
 """The time of last use is written at most this often."""
+SESSION_MS = 12 * 3_600_000
+MOST_SESSIONS = 50
+"""Sessions per key; beyond that the oldest ends. Session documents stay few."""
 
 _ATTRIBUTE = re.compile(r"[a-z][a-z0-9-]{0,39}")
 log = logging.getLogger(__name__)
@@ -115,7 +121,7 @@ def match(keys: Mapping[str, Key], text: str, now: int) -> Key | None:
     prefix, _, rest = text.partition("_")
     key_id, _, secret = rest.partition("_")
     key = keys.get(key_id)
-    if prefix != PREFIX or key is None or not compare_digest(digest_of(secret), key.digest):
+    if prefix != PREFIX or key is None or not hmac.compare_digest(digest_of(secret), key.digest):
         return None
     return key if key.holds(now) else None
 
@@ -191,3 +197,45 @@ def _checked_scopes(scopes: Iterable[str]) -> list[str]:
         wrong = f"{sorted(chosen - set(SCOPES))[0]!r} is not a scope" if chosen else "a key needs a scope"
         raise UsageError(f"{wrong}; scopes are {', '.join(SCOPES)}")
     return [scope for scope in SCOPES if scope in chosen]
+
+
+# Sessions -------------------------------------------------------------------------------------------------------------------
+def open_session(ctx: Context, key: Key) -> str:
+    """Start a session with this key and return its token. Expired sessions are deleted."""
+    now, token = ctx.clock.now(), secrets.token_urlsafe(32)
+    _clear(ctx, key, now)
+    ctx.ledger.write(SESSION, digest_of(token), Session(key.id, now, now + SESSION_MS))
+    return token
+
+
+def end_session(ctx: Context, token: str) -> None:
+    """Delete the session with this token."""
+    ctx.ledger.write(SESSION, digest_of(token), None)
+
+
+def session_key(sessions: Mapping[str, Session], keys: Mapping[str, Key], token: str, now: int) -> Key | None:
+    """The key of a session token, if both are valid. (The look-up is by digest, so its timing reveals nothing about the token.)"""
+    session = sessions.get(digest_of(token))
+    key = None if session is None or now >= session.until else keys.get(session.key_id)
+    return key if key is not None and key.holds(now) else None
+
+
+def csrf_token(token: str) -> str:
+    """CSRF token that our pages send with every write of this session. A page of another site can make the browser send the cookie, but
+    can read neither the cookie nor this token."""
+    return hmac.new(token.encode(errors="replace"), b"csrf", sha256).hexdigest()
+
+
+def is_csrf_token(given: str, token: str) -> bool:
+    return hmac.compare_digest(given.encode(errors="replace"), csrf_token(token).encode())
+
+
+def _clear(ctx: Context, key: Key, now: int) -> None:
+    """Delete expired sessions, and the oldest of this key's if there would be too many."""
+    sessions = read_all(ctx.ledger, SESSION, Session)
+    over = [name for name, session in sessions.items() if now >= session.until]
+    own = [
+        name for name, session in sorted(sessions.items(), key=lambda entry: entry[1].at) if session.key_id == key.id and name not in over
+    ]
+    for name in over + own[: max(0, len(own) - MOST_SESSIONS + 1)]:
+        ctx.ledger.write(SESSION, name, None)

@@ -10,10 +10,10 @@ from tests.engine.world import ROUTE, World
 
 from milepost.core.outcome import Done, Reject, Retry
 from milepost.core.routes.route import Route
+from milepost.engine import metrics as collecting
 from milepost.engine.events.deliver import EventRelay
 from milepost.engine.intake import submit, take_in
-from milepost.engine.metrics import collector as collecting
-from milepost.engine.metrics.collector import OTHER, BothObservers, Collector
+from milepost.engine.metrics import OTHER, BothObservers, Collector
 from milepost.engine.resend import Resender
 from milepost.engine.work.execute import run_plain
 from milepost.engine.work.settle import settle

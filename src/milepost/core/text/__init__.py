@@ -1,1 +1,0 @@
-"""Text for people, made from values of the rules."""

@@ -1,0 +1,245 @@
+"""Evidence from the ledger: records of items, from their rows, kept evidence, or seals; rows restored from these; and the items with files on
+a storage volume, such as a tape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from milepost.core.errors import LedgerDamaged, LedgerError, MilepostError
+from milepost.core.history import decode_line
+from milepost.core.item import Content, Item, Row, digest_of
+from milepost.core.routes.plan import Plan
+from milepost.core.status import Reason, Status
+from milepost.engine.apply import unreadable
+from milepost.engine.context import Context
+from milepost.engine.ledger_pages import seal_pages
+from milepost.engine.views.items import each
+from milepost.evidence.record import SCHEMA, blob_name, differences, evidence, kept, seal_record
+from milepost.evidence.reported_files import paths_on
+from milepost.ports.blobs import Blobs
+from milepost.ports.feed import HistoryEntry
+from milepost.ports.items import KnownKey, Query, Refused
+from milepost.ports.ledger import Ledger
+from milepost.ports.retention import Keep, Leaving
+
+SEALS = 500
+STARTED_AGAIN = frozenset({Reason.OPERATOR_RETRY, Reason.RERUN, Reason.REPLACED})
+"""Reasons after which the item's work may have another work_id."""
+
+
+class FoundRecord(Struct, frozen=True):
+    """An item's record, the feed position of its last line (0: unknown), and its input if it was kept."""
+
+    record: dict[str, Any]
+    place: int
+    input: Any = UNSET
+
+    @property
+    def faults(self) -> list[str]:
+        """Contradictions between the record and the ledger."""
+        return [f"{field}: {what}" for field, what in differences(self.record)]
+
+
+def keeper(blobs: Blobs) -> Keep:
+    """Function that stores the evidence of items before their rows are removed."""
+
+    def keep(leaving: Sequence[Leaving]) -> None:
+        for one in leaving:
+            name, body = kept(one.item, [written.body for written in one.lines], one.lines[-1].seq if one.lines else 0)
+            try:
+                blobs.write(name, [body])
+            except OSError as error:
+                raise LedgerError(f"the evidence of {one.item.route}/{one.item.key} cannot be stored, so its row stays: {error}") from error
+
+    return keep
+
+
+def evidence_of(ctx: Context, route: str, key: str) -> FoundRecord | None:
+    """The evidence of one item; None if the key was never seen."""
+    [item] = ctx.ledger.get([(route, key)])
+    if isinstance(item, Refused):
+        raise LedgerDamaged(f"{route}/{key}: {unreadable(item)}")
+    if item is not None:
+        return _of_row(ctx, item)
+    [known] = ctx.ledger.peek(route, [key])
+    return None if known is None else _of_seal(ctx, route, known)
+
+
+def all_evidence(ctx: Context, query: Query) -> Iterator[FoundRecord]:
+    """Evidence of all matching items, existing rows first; `query` must request content."""
+    for item in each(ctx, query):
+        yield _of_row(ctx, item)
+    yield from sealed_evidence(ctx, query)
+
+
+def sealed_evidence(ctx: Context, query: Query) -> Iterator[FoundRecord]:
+    """Evidence of matching items whose rows have left: the kept evidence, or the seal."""
+    for known in chain.from_iterable(seal_pages(ctx.ledger, query.route, SEALS)):
+        if _seal_matches(known, query):
+            yield _of_seal(ctx, query.route, known)
+
+
+def _of_row(ctx: Context, item: Item) -> FoundRecord:
+    row = item.row
+    # The item may have moved on since its row was read: ignore later lines.
+    lines = ctx.ledger.history(row.route, row.key)[: row.version]
+    if not lines:
+        [known] = ctx.ledger.peek(row.route, [row.key])
+        if known is not None and known.sealed:
+            return _of_seal(ctx, row.route, known)
+    return FoundRecord(
+        evidence(row.route, row.key, row.input_digest, row.correlation_id, row.head, [line.body for line in lines], item.results),
+        _place(lines),
+    )
+
+
+def _of_seal(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
+    """The record of a key without a row: from the evidence kept when the row left, else from its lines, else from the seal alone."""
+    try:
+        body = b"".join(ctx.blobs.read(blob_name(route, known.key, known.life)))
+    except FileNotFoundError:
+        body = b""
+    except OSError as error:
+        raise LedgerError(f"the evidence of {route}/{known.key} cannot be read: {error}") from error
+    if body:
+        try:
+            found = msgspec.json.decode(body, type=FoundRecord)
+            # Use the head of the seal, so that lines that lead to another head are reported.
+            found.record["chain"]["head"] = known.head.hex()
+            return found
+        except (msgspec.MsgspecError, KeyError, TypeError) as error:
+            raise MilepostError(
+                f"the evidence of {route}/{known.key} is damaged ({blob_name(route, known.key, known.life)}): {error}"
+            ) from None
+    lines = ctx.ledger.history(route, known.key)
+    if not lines:
+        seal = seal_record(route, known.key, known.status.value, known.stage, known.input_digest, known.ended_at, known.head)
+        return FoundRecord(seal, 0)
+    bodies = [line.body for line in lines]
+    return FoundRecord(evidence(route, known.key, known.input_digest, lines[0].correlation_id, known.head, bodies, {}), _place(lines))
+
+
+def _place(lines: Sequence[HistoryEntry]) -> int:
+    return lines[-1].seq if lines else 0
+
+
+def _seal_matches(known: KnownKey, query: Query) -> bool:
+    """Whether a seal matches the query. A seal has no lane and no error, so queries for these match rows only."""
+    return (
+        query.lane is None
+        and query.group is None
+        and known.key.startswith(query.prefix or "")
+        and all(part.matches(known.key) for part in query.parts)
+        and (query.statuses is None or known.status in query.statuses)
+        and (query.stages is None or known.stage in query.stages)
+        and (query.lists is None or known.list_id in query.lists)
+        and (query.entered_before is None or (known.ended_at or 0) < query.entered_before)
+    )
+
+
+class OnVolume(Struct, frozen=True):
+    """One item with files on the volume. `left`: its row has been removed, and this comes from its evidence."""
+
+    key: str
+    status: str
+    files: list[str]
+    left: bool = False
+
+
+def on_volume(ctx: Context, route: str, volume: str, on_progress: Callable[[int], None] | None = None) -> Iterator[OnVolume]:
+    """All items of the route with files on the volume. There is no index: the results of every item are read."""
+    for number, (key, status, results, left) in enumerate(_all_results(ctx, route), 1):
+        if on_progress is not None:
+            on_progress(number)
+        if files := files_on(results, volume):
+            yield OnVolume(key, status, files, left)
+
+
+def _all_results(ctx: Context, route: str) -> Iterator[tuple[str, str, Mapping[str, Any], bool]]:
+    """Key, status and results of every item, and whether its row has left."""
+    for item in each(ctx, Query(route=route, with_content=True)):
+        yield item.key, item.row.status.value, item.results, False
+    for found in sealed_evidence(ctx, Query(route=route)):
+        record = found.record
+        stages = record["stages"] if record["schema"] == SCHEMA else ()
+        yield record["key"], record["status"], {entry["stage"]: entry.get("output") for entry in stages}, True
+
+
+def files_on(results: Mapping[str, Any], volume: str) -> list[str]:
+    """The files on the volume according to these results by stage, each once."""
+    return list(dict.fromkeys(path for output in results.values() for path in paths_on(output, volume)))
+
+
+# Restored rows: of a ledger that can take over rows, and that keeps lines when rows are removed ------------------------------
+def can_restore(ledger: Ledger) -> bool:
+    """Whether this ledger can restore rows."""
+    return "take over" not in ledger.missing_capabilities
+
+
+def restore_rows(ctx: Context, plan: Plan, keys: Sequence[str], since: int, *, dry_run: bool = False) -> dict[str, str]:
+    """Restore the rows of these keys as they were, if they had finished by `since`; returns why not, for those that cannot be restored.
+    Idempotent. With `dry_run` nothing is written."""
+    refused: dict[str, str] = {}
+    items: list[Item] = []
+    for known in ctx.ledger.peek(plan.name, keys):
+        if known is None or not known.sealed or known.status is not Status.COMPLETED or (known.ended_at or 0) > since:
+            continue
+        found = restored_item(ctx, plan, known)
+        if isinstance(found, Item):
+            items.append(found)
+        else:
+            refused[known.key] = found
+    if items and not dry_run:
+        refused |= dict(ctx.ledger.take_over(plan, items, (), (), ctx.clock.now()).refused)
+    return refused
+
+
+def restored_item(ctx: Context, plan: Plan, known: KnownKey) -> Item | str:
+    """The item behind a seal, or why it cannot be restored. Everything is verified: the lines must lead to the seal's head, and input and
+    results must have the recorded digests."""
+    try:
+        found = evidence_of(ctx, plan.name, known.key)
+    except LedgerError:
+        raise
+    except MilepostError as error:
+        return str(error)
+    if found is None or found.record["schema"] != SCHEMA:
+        return "its history lines have been pruned"
+    if found.faults:
+        return f"its record is inconsistent: {found.faults[0]}"
+    record = found.record
+    # If a stage was done several times, its last output is the item's result.
+    last = {entry["stage"]: entry for entry in record["stages"]}
+    missing = [stage for stage, entry in last.items() if entry["output_digest"] is not None and "output" not in entry]
+    if missing:
+        return f"the result of {', '.join(missing)} is no longer recorded"
+    if found.input is UNSET or digest_of(found.input) != known.current_digest:
+        return "its input is no longer recorded, or is not the submitted one"
+    content = found.input
+    lines = [decode_line(body.encode()) for body in record["chain"]["lines"]]
+    stage = plan.by_name.get(known.stage)
+    row = Row(
+        plan.name,
+        known.key,
+        known.stage,
+        known.status,
+        len(lines),
+        known.head,
+        lines[0].at,
+        lines[-1].at,
+        known.ended_at or lines[-1].at,
+        record["correlation_id"],
+        known.input_digest,
+        "" if stage is None or stage.lane is None else stage.lane_of(content),
+        list_id=known.list_id,
+        # At least as high as before: no line says which retries were made as new work, so all count. A work_id must not be used twice.
+        pass_no=1 + sum(line.reason in STARTED_AGAIN for line in lines),
+        content_digest=known.content_digest,
+        life=lines[0].life,
+    )
+    return Item(row, Content(content, {}, {stage: entry["output"] for stage, entry in last.items() if "output" in entry}))

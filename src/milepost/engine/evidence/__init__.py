@@ -1,1 +1,0 @@
-"""Evidence from the ledger: records of items, restored rows, and files by storage volume."""

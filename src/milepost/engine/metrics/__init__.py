@@ -1,1 +1,0 @@
-"""Metrics: collected in the process, read from the ledger, and written as text for Prometheus."""
