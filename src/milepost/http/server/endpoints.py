@@ -11,7 +11,6 @@ from milepost.http.dashboard.pages import export, live, login, overview, system
 from milepost.http.dashboard.pages import item as item_page
 from milepost.http.dashboard.pages import items as items_page
 from milepost.http.dashboard.pages import lists as lists_page
-from milepost.http.dashboard.pages import one_list as one_list_page
 from milepost.http.openapi import openapi, page
 from milepost.http.protocol.endpoint import Endpoint
 
@@ -39,7 +38,7 @@ MODULES = (
 )
 """The endpoints of the API, which the OpenAPI document describes."""
 
-PAGES = (overview, items_page, item_page, export, lists_page, one_list_page, events_page, acts_page, system, live, static_files)
+PAGES = (overview, items_page, item_page, export, lists_page, events_page, acts_page, system, live, static_files)
 """Pages for people; the OpenAPI document does not describe them."""
 
 

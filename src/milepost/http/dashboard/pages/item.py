@@ -2,27 +2,59 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
+
+from milepost.core.history import Line
+from milepost.core.item import digest_of
 from milepost.core.routes.plan import Plan
-from milepost.core.status import FAILED, LIVE, Status
-from milepost.core.values.durations import iso
+from milepost.core.status import FAILED, LIVE, Reason, Status
+from milepost.core.values.durations import iso, short_span
 from milepost.core.values.json import canonical_json
 from milepost.engine.context import Context
 from milepost.engine.views.items import row_view, show, stage_names
-from milepost.engine.views.story import Story, story
+from milepost.engine.views.story import Story, StoryLine, story
 from milepost.engine.views.timestamps import instant
-from milepost.http.dashboard.charts.stage_times import way
 from milepost.http.dashboard.render import KINDS, page, seen_routes
-from milepost.http.dashboard.timeline import timeline, written
+from milepost.http.dashboard.stage_times import way
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.state.state import ServerState
 from milepost.ports.items import Query
 
 ENDPOINTS = Endpoints(pages=True)
+GOOD = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.CONFIRMED})
 ALIKE, LOOKS = 10, 6
 """Maximum keys shown that begin like an unknown one, and maximum queries for them."""
+
+
+class Try(Struct, frozen=True):
+    """A failed attempt: its error, its duration, and the time of the next one."""
+
+    category: str
+    message: str
+    http_status: int | None
+    by: str
+    why: str
+    """Set if a partner or an operator reported the failure."""
+    took: str
+    again_in: str
+    again_at: str | None
+
+
+class TimelineEntry(Struct, frozen=True):
+    """One line: a sentence, and the details below it. `said` and `details` are JSON."""
+
+    at: str | None
+    kind: str
+    text: str
+    act: str | None
+    failed: Try | None
+    said: str
+    details: str
+    traceback: str
 
 
 @ENDPOINTS.add("GET", "/items/{route}/{key:path}", scope="read", summary="One item's story")
@@ -48,7 +80,7 @@ def item(state: ServerState, call: Call) -> Answer:
         back=_back(stages, view),
         stage_names=stages,
         content=None if view["input"] is None else written(view["input"]),
-        happened=timeline(found_story.happened, view["results"] or {}),
+        happened=[_entry(one, view["results"] or {}) for one in found_story.happened],
         way=picture,
         drawn=None if picture is None else (iso(picture.start), iso(picture.end)),
         values=_values(view),
@@ -143,3 +175,57 @@ def _alike(ctx: Context, route: str, key: str) -> tuple[str, list[dict[str, Any]
             return begins, [row_view(item) for item in found]
         begins = begins[: len(begins) * 2 // 3]
     return "", []
+
+
+def written(value: Any) -> str:
+    """JSON for people. It is formatted here and not in the browser, which would lose the last digits of large numbers."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _entry(one: StoryLine, results: dict[str, Any]) -> TimelineEntry:
+    line, attempt = one.line, one.line.attempt
+    kind = "fail" if attempt is not None else "done" if line.reason in GOOD else ""
+    details = "" if attempt is None or attempt.details is None else written(attempt.details)
+    return TimelineEntry(
+        # A line that cannot be read has no time.
+        at=iso(one.at) if line.version else None,
+        kind=kind,
+        text=one.short if attempt is None else _failed(line, attempt.number),
+        act=line.act,
+        failed=_try(line),
+        said=_said(line, results),
+        details=details,
+        traceback="" if attempt is None or attempt.traceback is None else attempt.traceback,
+    )
+
+
+def _failed(line: Line, number: int) -> str:
+    end = {Reason.EXHAUSTED: "; no attempts are left", Reason.REJECTED: " permanently"}.get(line.reason, "")
+    return f"attempt {number} at '{line.stage}' failed{end}"
+
+
+def _try(line: Line) -> Try | None:
+    attempt = line.attempt
+    if attempt is None:
+        return None
+    took = attempt.response_ms or (0 if line.since is None else line.at - line.since)
+    return Try(
+        category=attempt.category,
+        message=attempt.message,
+        http_status=attempt.http_status,
+        by=line.by or "",
+        why=line.why or "",
+        took=short_span(took) if took > 0 else "",
+        again_in="" if attempt.delay_ms is None else short_span(attempt.delay_ms),
+        again_at=iso(attempt.next_at),
+    )
+
+
+def _said(line: Line, results: dict[str, Any]) -> str:
+    """The value of a confirmation, if it still is the stage's result, and notes about the item."""
+    if line.version and line.note is not None and not isinstance(line.note, str):
+        return written(line.note)
+    given = results.get(line.stage)
+    if line.reason is Reason.CONFIRMED and line.output is not None and given is not None and digest_of(given).hex() == line.output:
+        return written(given)
+    return ""

@@ -20,7 +20,7 @@ from milepost.engine.health.doctor import Health, doctor
 from milepost.engine.presence import HEARD_MS, ProcessView, RoleView, processes_view
 from milepost.engine.routes.description import route_view
 from milepost.engine.views.timestamps import instant
-from milepost.http.dashboard.charts.durations import durations
+from milepost.http.dashboard.charts import durations
 from milepost.http.dashboard.render import age, ms_since, page, seen_routes
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.state.state import ServerState
