@@ -22,7 +22,7 @@ from milepost.engine.acts.controls import limit, pause
 from milepost.engine.events.deliver import EventRelay
 from milepost.http.api import events as stream
 from milepost.http.protocol.endpoint import Endpoint
-from milepost.http.server.endpoints import all_pages
+from milepost.http.server.assembly import all_pages
 from milepost.ports.documents import PROCESS, Process
 
 SECRET = "secretive"

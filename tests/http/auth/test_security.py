@@ -16,9 +16,8 @@ from milepost.engine.acts.controls import pause
 from milepost.engine.auth.keys import SCOPES
 from milepost.http.auth.origins import address_of, from_elsewhere, not_local
 from milepost.http.protocol.endpoint import Answer, Call, Endpoint, Endpoints
-from milepost.http.protocol.headers import POLICY
-from milepost.http.server.application import make_app
-from milepost.http.server.endpoints import all_endpoints
+from milepost.http.server.application import POLICY, make_app
+from milepost.http.server.assembly import all_endpoints
 from milepost.http.server.listener import Server
 from milepost.http.state.state import ServerState
 

@@ -15,7 +15,7 @@ from tests.http.live_server import LiveServer, running_server
 from milepost.cli.work.listen import Where, listening
 from milepost.core.errors import ConfigMistake
 from milepost.engine.auth.keys import make_key
-from milepost.http.server.base_path import checked_base
+from milepost.http.server.assembly import checked_base
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 

@@ -84,8 +84,7 @@ def opened(
         yield None
         return
     try:
-        from milepost.http.server.assembly import HttpServer
-        from milepost.http.server.base_path import checked_base
+        from milepost.http.server.assembly import HttpServer, checked_base
     except ImportError as error:
         message = f"the HTTP server needs a package that is not installed ({error.name}): {INSTALL}"
         if where.asked:

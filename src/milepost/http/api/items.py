@@ -13,8 +13,7 @@ from milepost.engine.views.story import story
 from milepost.engine.views.timestamps import instant
 from milepost.http.api.lists import FORMS, ListAnswer, take_in_stream
 from milepost.http.auth.author import check_may_operate, check_reason
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.protocol.headers import media_type
+from milepost.http.protocol.endpoint import Answer, Call, Endpoints, media_type
 from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.state import ServerState
 

@@ -18,8 +18,7 @@ from milepost.engine.auth.sessions import is_csrf_token, session_key
 from milepost.engine.context import Context
 from milepost.http.auth.origins import address_of, from_elsewhere, not_local
 from milepost.http.auth.rates import Rates
-from milepost.http.protocol.endpoint import Caller, Endpoint
-from milepost.http.protocol.headers import media_type
+from milepost.http.protocol.endpoint import Caller, Endpoint, media_type
 from milepost.http.protocol.problems import ProblemError, problem, problem_error
 from milepost.ports.documents import KEY, SESSION, Key, Session, read_all
 

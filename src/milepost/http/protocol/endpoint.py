@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -184,3 +185,15 @@ def read_fields(given: Mapping[str, str], wanted: type[Struct]) -> Any:
 def _wrong(error: msgspec.ValidationError, what: str, wanted: Any) -> Exception:
     fault = field_fault(error, wanted)
     return problem_error("wrong-value", f"{what} is wrong: {fault.text}", field=fault.field or None, expected=fault.expected)
+
+
+def media_type(headers: Mapping[str, str]) -> str:
+    """The media type of a body, without its parameters; empty if there is none."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def attachment(name: str) -> dict[str, str]:
+    """The header of a response that the browser saves as a file of this name; a header allows ASCII only."""
+    plain = name.isascii() and name.isprintable() and '"' not in name and "\\" not in name
+    shown = f'filename="{name}"' if plain else f"filename*=UTF-8''{quote(name, safe='')}"
+    return {"Content-Disposition": f"attachment; {shown}"}

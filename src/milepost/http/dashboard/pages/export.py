@@ -16,8 +16,7 @@ from milepost.engine.views.items import each, row_view
 from milepost.engine.views.late_items import LOOK, each_overdue, late_item_view, nearest
 from milepost.http.api.find import ItemsQuery, afford
 from milepost.http.dashboard.pages.items import filled
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.protocol.headers import attachment
+from milepost.http.protocol.endpoint import Answer, Call, Endpoints, attachment
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState
 from milepost.ports.items import Query
