@@ -9,6 +9,7 @@ from typing import Any
 from milepost.application.declaration import ConfiguredApplication
 from milepost.core.errors import ConfigMistake
 from milepost.engine.context import Context
+from milepost.http import openapi
 from milepost.http.api import alerts, claims, confirmations, events, evidence, find, groups, health, items, lists, metrics, subscribers
 from milepost.http.api.operators import acts, breakers, controls, prune, quarantine
 from milepost.http.dashboard import static_files
@@ -18,7 +19,6 @@ from milepost.http.dashboard.pages import export, live, login, overview, system
 from milepost.http.dashboard.pages import item as item_page
 from milepost.http.dashboard.pages import items as items_page
 from milepost.http.dashboard.pages import lists as lists_page
-from milepost.http.openapi import openapi, page
 from milepost.http.protocol.endpoint import Endpoint
 from milepost.http.server.application import make_app
 from milepost.http.server.applications import application_endpoints
@@ -47,7 +47,6 @@ MODULES = (
     metrics,
     login,
     openapi,
-    page,
 )
 """The endpoints of the API, which the OpenAPI document describes."""
 

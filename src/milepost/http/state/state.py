@@ -1,11 +1,12 @@
-"""Server state that all endpoints share: the ledger with its routes, thread pools, and waiting submits."""
+"""Server state that all endpoints share: the ledger with its routes, thread pools, waiting submits, and what is measured."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from copy import copy
 from typing import Any
 
@@ -15,17 +16,25 @@ from milepost.application.declaration import ConfiguredApplication
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.engine.context import Context
+from milepost.engine.health.readiness import Unready, unready
+from milepost.engine.metrics.collector import BothObservers, Collector
+from milepost.engine.metrics.gauges import Gauges
 from milepost.engine.views.read_cache import read_cached
 from milepost.engine.views.ttl_cache import TtlCache
 from milepost.engine.work.remote import Remote
 from milepost.http.auth.authenticator import Authenticator, visible
 from milepost.http.protocol.endpoint import Call, Caller, Endpoint
 from milepost.http.protocol.problems import ProblemError, problem_error
-from milepost.http.state.observability import Observability
+from milepost.http.state.event_stream import Feed
 from milepost.http.state.pace import Samples
 from milepost.http.state.submit_batches import Submitting
 from milepost.http.state.waiting_workers import Waiting
+from milepost.ports.observer import NO_OBSERVER
 
+PATIENCE_S = 1.0
+"""Time limit for the ledger's answer to a readiness check."""
+KEEP_S = 1.0
+"""How long a readiness result is cached."""
 THREADS = 8
 LISTS = 4
 """Maximum lists that are accepted at the same time; each occupies a thread while it is being sent, so they have threads of their own."""
@@ -35,6 +44,37 @@ ANY = "*"
 
 ACTS = 2
 """Maximum concurrent acts on items: an act on many items takes long, and others must not wait for it."""
+
+
+class Observability:
+    """One for each server. From its creation on, the metrics of this process are collected."""
+
+    def __init__(self, ctx: Context, pool: Executor) -> None:
+        self._ctx, self._pool = ctx, pool
+        self.collector = _collector(ctx)
+        self.gauges = Gauges(ctx)
+        self.feed = Feed(ctx, pool)
+        self._asking: asyncio.Future[list[Unready]] | None = None
+        self._asked_at = 0.0
+
+    async def unready(self) -> list[Unready]:
+        """The parts that are not ready. At most one check runs at a time, however many callers there are and however slow the ledger is."""
+        loop = asyncio.get_running_loop()
+        if self._asking is None or (self._asking.done() and loop.time() - self._asked_at >= KEEP_S):
+            self._asked_at = loop.time()
+            self._asking = loop.run_in_executor(self._pool, unready, self._ctx)
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._asking), PATIENCE_S)
+        except TimeoutError:
+            return [Unready("ledger", f"it has not answered within {PATIENCE_S:g} s")]
+
+
+def _collector(ctx: Context) -> Collector:
+    if isinstance(ctx.observer, Collector):
+        return ctx.observer
+    collector = Collector({name: list(plan.by_name) for name, plan in ctx.plans.items()})
+    ctx.observer = collector if ctx.observer is NO_OBSERVER else BothObservers(ctx.observer, collector)
+    return collector
 
 
 class ServerState:
