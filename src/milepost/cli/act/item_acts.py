@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.filters import confirm_cost, filters, query_of, yes_option
-from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
+from milepost.cli.options import check_signed, confirm_cost, dry_run_option, filters, json_option, query_of, settings, signed, yes_option
 from milepost.cli.out import console, print_json, print_table, progress, safe
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.filters import confirm_cost, yes_option
-from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
+from milepost.cli.options import check_signed, confirm_cost, dry_run_option, json_option, settings, signed, yes_option
 from milepost.cli.out import print_json, progress
 
 

@@ -11,8 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.filters import confirm_cost, filters, query_of, yes_option
-from milepost.cli.options import json_option, settings
+from milepost.cli.options import confirm_cost, filters, json_option, query_of, settings, yes_option
 from milepost.cli.out import ProgressFigures, plain, print_json, progress
 from milepost.core.errors import MilepostError
 

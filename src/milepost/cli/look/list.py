@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.filters import confirm_cost, filters, query_of, yes_option
-from milepost.cli.options import json_option, settings
+from milepost.cli.options import confirm_cost, filters, json_option, query_of, settings, yes_option
 from milepost.cli.out import console, print_json, print_next_page, safe, show_table, styled, table
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.filters import query_of
-from milepost.cli.options import json_option, settings
+from milepost.cli.options import json_option, query_of, settings
 from milepost.cli.out import console, print_json, progress, safe, show_table, styled, table
 from milepost.core.status import LIVE, Status
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.filters import confirm_cost, yes_option
-from milepost.cli.options import json_option, settings
+from milepost.cli.options import confirm_cost, json_option, settings, yes_option
 from milepost.cli.out import plain, progress
 
 NAMED = 3

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from milepost.cli.work.announce import say
-
 if TYPE_CHECKING:
     from milepost.application.declaration import ConfiguredApplication
     from milepost.engine.context import Context
@@ -19,8 +17,28 @@ if TYPE_CHECKING:
     from milepost.ports.runner import Service
     from milepost.ports.subscriber import Subscriber
 
-
 F = TypeVar("F", bound=Callable[..., Any])
+
+log_option = click.option(
+    "--log",
+    "log_form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    envvar="MILEPOST_LOG",
+    help="Log format: text, or one JSON object per line, which includes every request [MILEPOST_LOG; default text].",
+)
+
+
+def say(text: str) -> None:
+    """Print a message on standard error, or log it if the log is JSON."""
+    import logging
+
+    log = logging.getLogger(__name__)
+    if log.isEnabledFor(logging.INFO):
+        log.info("%s", text)
+    else:
+        click.echo(text, err=True)
+
 
 until_idle_option = click.option(
     "--until-idle",

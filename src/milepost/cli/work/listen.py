@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from milepost.cli.work.announce import say
+from milepost.cli.work.foreground import say
 from milepost.core.errors import ConfigMistake
 
 if TYPE_CHECKING:

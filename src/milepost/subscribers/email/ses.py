@@ -6,8 +6,7 @@ import re
 from typing import Any
 
 from milepost.core.errors import UsageError
-from milepost.subscribers.email.message import Mail, plain_address
-from milepost.subscribers.email.results import MailError, MailNotSent, MailReceipt, MailRefused
+from milepost.subscribers.email.message import Mail, MailError, MailNotSent, MailReceipt, MailRefused, plain_address
 
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 # Errors of this mail. All others end when an account, a limit, a permission or an identity is corrected.

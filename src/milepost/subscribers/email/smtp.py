@@ -15,8 +15,7 @@ from typing import Literal
 from milepost.core.errors import UsageError
 from milepost.net import Tls
 from milepost.net.tls import context_of
-from milepost.subscribers.email.message import Mail, plain_address
-from milepost.subscribers.email.results import MailError, MailNotSent, MailReceipt, MailRefused, RecipientRefusal
+from milepost.subscribers.email.message import Mail, MailError, MailNotSent, MailReceipt, MailRefused, RecipientRefusal, plain_address
 
 Encryption = Literal["starttls", "starttls-if-offered", "tls", "none"]
 

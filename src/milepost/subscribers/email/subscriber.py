@@ -10,8 +10,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from milepost.core.errors import EventRefused, MilepostError, UsageError
 from milepost.core.events import KINDS, Envelope, Event
-from milepost.subscribers.email.message import Mail, plain_address
-from milepost.subscribers.email.results import MailNotSent, MailRefused
+from milepost.subscribers.email.message import Mail, MailNotSent, MailRefused, plain_address
 from milepost.subscribers.email.transport import MailTransport, mail_transport
 from milepost.subscribers.email.words import words_of
 

@@ -11,8 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from milepost.core.errors import UsageError
 from milepost.net import Tls
-from milepost.subscribers.email.message import Mail
-from milepost.subscribers.email.results import MailReceipt
+from milepost.subscribers.email.message import Mail, MailReceipt
 from milepost.subscribers.email.smtp import Encryption, SmtpTransport
 
 PORTS = {"smtp": 587, "smtps": 465}
