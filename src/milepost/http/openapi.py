@@ -130,7 +130,7 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
         for name in _PARAMETER.findall(endpoint.path)
     ]
     operation: dict[str, Any] = {
-        "operationId": f"{module}_{endpoint.handler.__name__}",
+        "operationId": f"{module}_{endpoint.name or endpoint.handler.__name__}",
         "tags": [module],
         "summary": endpoint.summary,
         "description": _description(endpoint),

@@ -99,6 +99,8 @@ class Endpoint(Struct, frozen=True):
     """The application that declared it; empty: it is Milepost's own."""
     origins: frozenset[str] = frozenset()
     """Origins, such as https://example.org, whose pages may call it from a browser."""
+    name: str = ""
+    """Its name in the OpenAPI document; empty: that of its handler."""
     on_problem: Callable[[Problem], Answer] | None = None
     """Formats the answer of an error, for an endpoint with an error format of its own."""
 
@@ -124,15 +126,25 @@ class Endpoints:
         types: tuple[str, ...] = ("application/json",),
         largest: int | None = None,
         long: bool = False,
+        name: str = "",
+        description: str | None = None,
     ) -> Callable[[H], H]:
-        """Declare an endpoint; its docstring is its description."""
+        """Declare an endpoint. Without a `name` and a `description` it has the handler's name and docstring."""
 
         def declare(handler: H) -> H:
-            description, writes = (handler.__doc__ or "").strip(), method not in ("GET", "HEAD")
-            found = Endpoint(
-                method, path, handler, scope, query, body, answers or {}, problems, summary, description, types, largest, writes
-            )
-            self.found.append(replace(found, page=self._pages, is_async=inspect.iscoroutinefunction(handler), long=long))
+            about, writes = description or (handler.__doc__ or "").strip(), method not in ("GET", "HEAD")
+            found = Endpoint(method, path, handler, scope, query, body, answers or {}, problems, summary, about, types, largest, writes)
+            self.found.append(replace(found, page=self._pages, is_async=inspect.iscoroutinefunction(handler), long=long, name=name))
+            return handler
+
+        return declare
+
+    def add_each(self, method: str, places: Mapping[str, tuple[str, str, str]], **declared: Any) -> Callable[[H], H]:
+        """Declare a handler at several places; by its name at each: path, summary and description."""
+
+        def declare(handler: H) -> H:
+            for name, (path, summary, description) in places.items():
+                self.add(method, path, summary=summary, name=name, description=description, **declared)(handler)
             return handler
 
         return declare

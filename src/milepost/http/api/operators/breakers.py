@@ -13,6 +13,18 @@ from milepost.http.state.state import ServerState
 
 ENDPOINTS = Endpoints()
 BREAKERS = "/api/v1/routes/{route}/breakers"
+CLOSINGS = {
+    "close_stage": (
+        f"{BREAKERS}/{{stage}}",
+        "Close the breakers of a stage",
+        "The items of all its lanes can be claimed again at once. A breaker opens again if tries still fail.",
+    ),
+    "close_lane": (
+        f"{BREAKERS}/{{stage}}/{{lane:path}}",
+        "Close the breaker of a lane",
+        "As for a stage; the breakers of its other lanes stay as they are.",
+    ),
+}
 
 
 class OpenBreakers(Struct, frozen=True):
@@ -31,28 +43,8 @@ def breakers(state: ServerState, call: Call) -> Answer:
     return Answer(OpenBreakers(breaker_views(state.ctx, state.plan(call).name)))
 
 
-@ENDPOINTS.add(
-    "DELETE", f"{BREAKERS}/{{stage}}", query=Signed, answers={200: ClosedBreakers}, summary="Close the breakers of a stage", scope="operate"
-)
-def close_stage(state: ServerState, call: Call) -> Answer:
-    """The items of all its lanes can be claimed again at once. A breaker opens again if tries still fail."""
-    return _close(state, call)
-
-
-@ENDPOINTS.add(
-    "DELETE",
-    f"{BREAKERS}/{{stage}}/{{lane:path}}",
-    query=Signed,
-    answers={200: ClosedBreakers},
-    summary="Close the breaker of a lane",
-    scope="operate",
-)
-def close_lane(state: ServerState, call: Call) -> Answer:
-    """As for a stage; the breakers of its other lanes stay as they are."""
-    return _close(state, call)
-
-
-def _close(state: ServerState, call: Call) -> Answer:
+@ENDPOINTS.add_each("DELETE", CLOSINGS, scope="operate", query=Signed, answers={200: ClosedBreakers})
+def close(state: ServerState, call: Call) -> Answer:
     plan, stage = state.stage(call)
     closed = close_breakers(
         state.ctx, plan.name, stage.name, call.path.get("lane"), by=named(call, call.query.for_), reason=call.query.reason
