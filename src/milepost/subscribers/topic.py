@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from milepost.core.errors import EventRefused, MilepostError, UsageError
 from milepost.core.events import Envelope, Event, SubscriberEvent
+from milepost.subscribers.formed import CURE, event_json
 
 ENTRIES = 10
 LARGEST = 262_144
@@ -25,7 +25,6 @@ _GROUP = re.compile(r"[!-~]{1,128}")
 # Errors that AWS may blame on the sender although any other event would get them too: they end when the topic's key, policy or
 # limits are corrected, so no event is refused permanently because of them.
 _OF_THE_TOPIC = re.compile(r"KMS|Throttl|Limit|Authorization|AccessDenied|NotFound|Security|Disabled")
-_CURE = "'milepost subscribers release'"
 
 
 class _Message(Struct, frozen=True):
@@ -145,25 +144,19 @@ class Topic:
             return MilepostError(f"the topic {self.name} did not answer for this event")
         reason = f"{failed['Code']}: {failed.get('Message') or 'no reason given'}"
         if failed["SenderFault"] and not _OF_THE_TOPIC.search(failed["Code"]):
-            return EventRefused(f"the topic {self.name} refuses this event ({reason}); correct the cause, then {_CURE}")
+            return EventRefused(f"the topic {self.name} refuses this event ({reason}); correct the cause, then {CURE}")
         return MilepostError(f"the topic {self.name} did not accept this event ({reason})")
 
     def _too_large(self, size: int) -> str:
         return (
             f"this event has {size:,} bytes; the topic {self.name} accepts at most {self._largest:,}; let the route's form leave out large "
-            f"values or refer to them, or raise the topic's MaximumMessageSize and write Topic(…, largest=…); then {_CURE}"
+            f"values or refer to them, or raise the topic's MaximumMessageSize and write Topic(…, largest=…); then {CURE}"
         )
 
 
 def _body(envelope: Envelope) -> str:
     """The body with sorted names, so that equal content gives equal bytes; a route's own form keeps its order."""
-    try:
-        content = msgspec.to_builtins(envelope, str_keys=True)
-        text = msgspec.json.encode(content, order=None if envelope.formed else "deterministic").decode()
-    except Exception as error:
-        raise EventRefused(
-            f"this event is not valid JSON ({error}); correct the form of route {envelope.event.route!r}, then {_CURE}"
-        ) from error
+    text = event_json(envelope, None if envelope.formed else "deterministic").decode()
     # The only two characters that JSON leaves unescaped and AWS does not accept; they occur only within strings.
     return text.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
 

@@ -30,13 +30,13 @@ READS = 50
 class Chosen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A filter of items, by the parameters of `GET …/items`. All conditions must hold."""
 
-    status: list[str] = []
-    stage: list[str] = []
+    statuses: list[str] = field(default=[], name="status")
+    stages: list[str] = field(default=[], name="stage")
     lane: str | None = None
     group: str | None = None
     list_: str | None = field(default=None, name="list")
     prefix: str | None = None
-    part: list[str] = []
+    parts: list[str] = field(default=[], name="part")
     older_than: str | None = None
 
     def choice(self, ctx: Context, route: str) -> Query:
@@ -45,8 +45,7 @@ class Chosen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def words(self) -> dict[str, Any]:
         """The conditions by the names that `choose` has for them."""
-        values = {"statuses": self.status, "stages": self.stage, "lane": self.lane, "group": self.group, "list_": self.list_}
-        return {**values, "older_than": self.older_than, "prefix": self.prefix, "parts": self.part}
+        return {name: getattr(self, name) for name in Chosen.__struct_fields__}
 
 
 class ItemsQuery(Chosen, frozen=True, kw_only=True):
@@ -67,21 +66,18 @@ def choice_of(ctx: Context, route: str, chosen: Chosen, within: str = "") -> Que
         return chosen.choice(ctx, route)
     except UsageError as error:
         for name, value in chosen.words().items():
-            if _means_nothing(ctx, route, name, value):
-                field = _FIELDS.get(name, name)
+            if _fault(ctx, route, name, value) == str(error):
+                field = Chosen.__struct_encode_fields__[Chosen.__struct_fields__.index(name)]
                 raise problem_error("wrong-value", str(error), field=within + field, expected=_expected(ctx, route, field)) from None
         raise
 
 
-_FIELDS = {"statuses": "status", "stages": "stage", "list_": "list", "parts": "part"}
-
-
-def _means_nothing(ctx: Context, route: str, name: str, value: Any) -> bool:
+def _fault(ctx: Context, route: str, name: str, value: Any) -> str | None:
     try:
         choose(ctx, route, **{name: value})
-    except UsageError:
-        return True
-    return False
+    except UsageError as error:
+        return str(error)
+    return None
 
 
 def _expected(ctx: Context, route: str, field: str) -> str | None:

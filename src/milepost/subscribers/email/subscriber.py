@@ -13,6 +13,7 @@ from milepost.core.events import KINDS, Envelope, Event
 from milepost.subscribers.email.message import Mail, MailNotSent, MailRefused, plain_address
 from milepost.subscribers.email.transport import MailTransport, mail_transport
 from milepost.subscribers.email.words import words_of
+from milepost.subscribers.formed import CURE
 
 NEED_PEOPLE = ("exhausted", "rejected", "overdue")
 """Kinds of events that a person should know of: the default."""
@@ -20,7 +21,6 @@ LONGEST = 14.0
 """Seconds: less than the relay's lease has left at the beginning of a call."""
 PREFIX = "email:"
 FORM = "email:smtp://HOST?from=ADDRESS&to=ADDRESS"
-_CURE = "'milepost subscribers release'"
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class EmailSubscriber:
         try:
             receipt = self._transport.send(self._mail(envelope, missing))
         except MailRefused as error:
-            raise EventRefused(f"{error}; when the cause is corrected, {_CURE}") from error
+            raise EventRefused(f"{error}; when the cause is corrected, {CURE}") from error
         except MailNotSent as error:
             raise MilepostError(str(error)) from error
         later = [one for one in receipt.refused if not one.permanent]

@@ -127,13 +127,13 @@ def filled(wanted: ItemsQuery) -> ItemsQuery:
     """The query of a form: forms send empty fields too, and several values of one field with commas between them."""
     return replace(
         wanted,
-        status=_several(wanted.status),
-        stage=_several(wanted.stage),
+        statuses=_several(wanted.statuses),
+        stages=_several(wanted.stages),
         lane=wanted.lane or None,
         group=wanted.group or None,
         list_=wanted.list_ or None,
         prefix=wanted.prefix or None,
-        part=_several(wanted.part),
+        parts=_several(wanted.parts),
         older_than=(wanted.older_than or "").strip() or None,
         nearest=wanted.nearest and not wanted.overdue,
         limit=SHOWN,
@@ -234,8 +234,8 @@ def _choices(ctx: Context, plan: Plan, asked: ItemsQuery) -> dict[str, Any]:
     if asked.group is not None:
         causes.setdefault(asked.group, asked.group)
     return {
-        "stages": _options({name: name for name in stage_names(ctx, plan.name)}, asked.stage),
-        "statuses": _options({word: word.lower().replace("_", " ") for word in ("live", "failed", *Status)}, asked.status),
+        "stages": _options({name: name for name in stage_names(ctx, plan.name)}, asked.stages),
+        "statuses": _options({word: word.lower().replace("_", " ") for word in ("live", "failed", *Status)}, asked.statuses),
         "lists": names[:LISTS],
         "causes": [(name, label if len(label) <= 80 else f"{label[:79]}…") for name, label in reversed(causes.items())],
         "lanes": _lanes(ctx, plan),
