@@ -37,6 +37,11 @@ def settings(command: F) -> F:
     return cast(F, ledger_option(routes_option(with_settings)))
 
 
+def shared_options(command: F) -> F:
+    """Add --json, --ledger and --routes to a command."""
+    return json_option(settings(command))
+
+
 def listing_group(command: Callable[..., None]) -> click.Group:
     """A group of commands that prints a list if it is called without any of them. Its own --ledger and --routes are for them too."""
 
@@ -47,13 +52,18 @@ def listing_group(command: Callable[..., None]) -> click.Group:
         if context.invoked_subcommand is None:
             command(given, as_json)
 
-    return click.group(invoke_without_command=True)(json_option(settings(listing)))
+    return click.group(invoke_without_command=True)(shared_options(listing))
 
 
 def signed(command: F) -> F:
     """Add --by and --reason: each operator act is recorded with a name and a reason."""
     command = click.option("--reason", metavar="TEXT", help="Why; recorded in the history.")(command)
     return click.option("--by", envvar="MILEPOST_BY", metavar="NAME", help="Your name; recorded in the history [MILEPOST_BY].")(command)
+
+
+def act_options(command: F) -> F:
+    """Add the options of an act that can be previewed: --by, --reason, --dry-run, and the shared ones."""
+    return signed(dry_run_option(shared_options(command)))
 
 
 def check_signed(by: str | None, reason: str | None, *, dry_run: bool = False) -> tuple[str, str]:

@@ -188,10 +188,10 @@ def whole(state: ServerState) -> dict[str, Any]:
     return state.ttl_cache.once(("openapi",), lambda: document(state.endpoints, __version__))
 
 
-@ENDPOINTS.add("GET", "/api/openapi.json", scope=None, answers={200: dict[str, Any]}, summary="This description (OpenAPI 3.1)")
-def openapi(state: ServerState, call: Call) -> Answer:
+@ENDPOINTS.add("GET", "/api/openapi.json", scope=None, summary="This description (OpenAPI 3.1)")
+def openapi(state: ServerState, call: Call) -> dict[str, Any]:
     """For client generators and validators."""
-    return Answer({**whole(state), "servers": [{"url": state.base or "/"}]})
+    return {**whole(state), "servers": [{"url": state.base or "/"}]}
 
 
 def rendered(state: ServerState, call: Call, document: dict[str, Any]) -> Answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import check_signed, json_option, listing_group, settings, signed
+from milepost.cli.options import check_signed, listing_group, shared_options, signed
 from milepost.cli.out import print_json, print_table, printed
 
 
@@ -37,8 +37,7 @@ def breakers(given: CliSettings, as_json: bool) -> None:
 @click.argument("stage")
 @click.option("--lane", metavar="LANE", help="One lane of the stage [all of them].")
 @signed
-@json_option
-@settings
+@shared_options
 def close(given: CliSettings, route: str, stage: str, lane: str | None, by: str | None, reason: str | None, as_json: bool) -> int:
     """Close the open breakers of a stage, or of one lane: the items are worked on again at once."""
     from milepost.engine.acts.controls import close_breakers

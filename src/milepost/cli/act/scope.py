@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import check_signed, json_option, settings, signed
+from milepost.cli.options import check_signed, shared_options, signed
 
 
 class ControlScope:
@@ -49,8 +49,7 @@ def on_scope(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--stage", metavar="STAGE", help="One stage of the route."),
         click.option("--lane", metavar="LANE", help="One lane of the stage."),
         signed,
-        json_option,
-        settings,
+        shared_options,
     )[::-1]:
         wrapped = option(wrapped)
     return wrapped

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import json_option, settings
+from milepost.cli.options import shared_options
 from milepost.cli.out import console, print_json, print_table, safe
 from milepost.core.errors import ConfigMistake, UsageError
 
@@ -44,8 +44,7 @@ MILLION = 1_000_000
 @click.option("--endpoint", is_flag=True, help="Each item comes by a request of its own, through API Gateway.")
 @click.option("--adopted", is_flag=True, help="Other programs write the rows; the relay adopts them.")
 @click.option("--no-lambda", "own", is_flag=True, help="Relay and workers run as your own processes.")
-@json_option
-@settings
+@shared_options
 def cost(
     given: CliSettings, items: float, names: tuple[str, ...], region: str, wait: str, takes: str, own: bool, as_json: bool, **options: Any
 ) -> None:

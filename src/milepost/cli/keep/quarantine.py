@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import check_signed, json_option, settings, signed
+from milepost.cli.options import check_signed, shared_options, signed
 from milepost.cli.out import console, print_json, print_table, printed, safe
 from milepost.core.errors import MilepostError
 
@@ -27,8 +27,7 @@ def quarantine() -> None:
 
 @quarantine.command("list")
 @click.option("-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most this many.")
-@json_option
-@settings
+@shared_options
 def list_aside(given: CliSettings, limit: int, as_json: bool) -> None:
     """List what is in quarantine, oldest first."""
     from milepost.engine.acts.foreign_rows import quarantine_view
@@ -51,8 +50,7 @@ def list_aside(given: CliSettings, limit: int, as_json: bool) -> None:
 
 @quarantine.command()
 @click.argument("name", metavar="ID")
-@json_option
-@settings
+@shared_options
 def show(given: CliSettings, name: str, as_json: bool) -> None:
     """Show one entry with its content."""
     import msgspec
@@ -75,8 +73,7 @@ def show(given: CliSettings, name: str, as_json: bool) -> None:
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--all", "whole", is_flag=True, help="All entries.")
 @signed
-@json_option
-@settings
+@shared_options
 def replay(given: CliSettings, ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None, as_json: bool) -> int:
     """Process entries again.
 
@@ -100,8 +97,7 @@ def replay(given: CliSettings, ids: tuple[str, ...], whole: bool, by: str | None
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--all", "whole", is_flag=True, help="All entries.")
 @signed
-@json_option
-@settings
+@shared_options
 def drop(given: CliSettings, ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None, as_json: bool) -> int:
     """Delete entries."""
     from milepost.engine.acts.foreign_rows import all_ids

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import check_signed, dry_run_option, json_option, listing_group, settings, signed
+from milepost.cli.options import act_options, check_signed, listing_group, shared_options, signed
 from milepost.cli.out import console, print_json, print_table, printed, progress, safe
 from milepost.core.errors import UsageError
 
@@ -74,10 +74,7 @@ def _rate(pace: float) -> str:
 @click.option("--map", "maps", multiple=True, metavar="OLD=NEW", help="Move items of a removed stage to NEW; 'OLD=' cancels them.")
 @click.option("--back-fill", metavar="STAGE", help="Send finished items to this added stage.")
 @click.option("--pace", metavar="RATE", help="With --back-fill: rate, such as 50/s [all at once].")
-@signed
-@dry_run_option
-@json_option
-@settings
+@act_options
 def apply(
     given: CliSettings,
     route: str | None,
@@ -119,8 +116,7 @@ def apply(
 @click.option("--pace", metavar="RATE", help="Set the rate, such as 50/s; continues a stopped back-fill.")
 @click.option("--stop", "stopping", is_flag=True, help="Stop until --pace is given again.")
 @signed
-@json_option
-@settings
+@shared_options
 def back_fill(given: CliSettings, route: str, pace: str | None, stopping: bool, by: str | None, reason: str | None, as_json: bool) -> None:
     """Progress of a back-fill; change its rate, or stop it.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import json_option, limit_option, print_rest, settings
+from milepost.cli.options import limit_option, print_rest, shared_options
 from milepost.cli.out import page, printed, safe
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("route", required=False)
 @limit_option
-@json_option
-@settings
+@shared_options
 def acts(given: CliSettings, route: str | None, limit: int, as_json: bool) -> None:
     """The log of acts: who did what, why, and the result.
 

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import confirm_cost, filters, json_option, query_of, settings, yes_option
+from milepost.cli.options import confirm_cost, filters, query_of, shared_options, yes_option
 from milepost.cli.out import ProgressFigures, plain, print_json, progress
 from milepost.core.errors import MilepostError
 
@@ -38,8 +38,7 @@ SHOWN = 20
 @click.option("--history", is_flag=True, help="Include each item's history (jsonl without --evidence).")
 @click.option("--sign", metavar="KEYFILE", help="Sign the evidence with this key [signing_key in milepost.toml].")
 @yes_option
-@json_option
-@settings
+@shared_options
 def export(
     given: CliSettings,
     route: str,

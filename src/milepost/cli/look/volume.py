@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import confirm_cost, json_option, settings, yes_option
+from milepost.cli.options import confirm_cost, shared_options, yes_option
 from milepost.cli.out import plain, progress
 
 NAMED = 3
@@ -15,8 +15,7 @@ NAMED = 3
 @click.argument("route")
 @click.argument("volume")
 @yes_option
-@json_option
-@settings
+@shared_options
 def volume(given: CliSettings, route: str, volume: str, yes: bool, as_json: bool) -> None:
     """Items with files on a storage volume, such as a tape.
 

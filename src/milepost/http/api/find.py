@@ -215,11 +215,11 @@ class Routes(Struct, frozen=True):
     routes: dict[str, dict[str, Any]]
 
 
-@ENDPOINTS.add("GET", "/api/v1/status", scope="read", answers={200: Routes}, summary="Counts of items by stage and status, in all routes")
-def all_status(state: ServerState, call: Call) -> Answer:
+@ENDPOINTS.add("GET", "/api/v1/status", scope="read", summary="Counts of items by stage and status, in all routes")
+def all_status(state: ServerState, call: Call) -> Routes:
     """As `milepost status --json`, for the routes that the caller sees. Counts of zero are left out."""
     found = status(state.ctx)["routes"]
-    return Answer(Routes({name: counted for name, counted in found.items() if call.caller.sees(name)}))
+    return Routes({name: counted for name, counted in found.items() if call.caller.sees(name)})
 
 
 class StageCounts(Struct, frozen=True):
@@ -246,18 +246,12 @@ class Counts(Struct, frozen=True):
     paused: bool
 
 
-@ENDPOINTS.add(
-    "GET",
-    "/api/v1/routes/{route}/counts",
-    scope="read",
-    answers={200: Counts},
-    summary="How many items are at each stage, and for how long",
-)
-def counts(state: ServerState, call: Call) -> Answer:
+@ENDPOINTS.add("GET", "/api/v1/routes/{route}/counts", scope="read", summary="How many items are at each stage, and for how long")
+def counts(state: ServerState, call: Call) -> Counts:
     """From counters of the ledger, so the call is cheap for any number of items. `p50_s` and `p95_s`: percentiles of the time, in
     seconds, that unfinished items have been at the stage."""
     plan = state.plan(call)
-    return Answer(_counts(snapshots(state.ctx, route=plan.name)[plan.name]))
+    return _counts(snapshots(state.ctx, route=plan.name)[plan.name])
 
 
 def _counts(seen: Snapshot) -> Counts:

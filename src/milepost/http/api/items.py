@@ -121,12 +121,10 @@ def _taken(receipt: Receipt) -> SubmitAnswer:
     return SubmitAnswer(receipt.key, receipt.answer, status, receipt.stage, receipt.error, receipt.field, receipt.expected)
 
 
-@ENDPOINTS.add(
-    "GET", "/api/v1/routes/{route}/items/{key:path}", scope="read", answers={200: dict[str, Any]}, summary="One item, with its history"
-)
-def get(state: ServerState, call: Call) -> Answer:
+@ENDPOINTS.add("GET", "/api/v1/routes/{route}/items/{key:path}", scope="read", summary="One item, with its history")
+def get(state: ServerState, call: Call) -> dict[str, Any]:
     """Everything about one item: status, stage, content and history. If its row has left, the answer comes from its seal."""
-    return Answer(_seen(state, call))
+    return _seen(state, call)
 
 
 def _seen(state: ServerState, call: Call) -> dict[str, Any]:
@@ -151,11 +149,11 @@ class History(Struct, frozen=True):
     history: list[dict[str, Any]]
 
 
-@ENDPOINTS.add("GET", "/api/v1/routes/{route}/history/{key:path}", scope="read", answers={200: History}, summary="History of an item")
-def history(state: ServerState, call: Call) -> Answer:
+@ENDPOINTS.add("GET", "/api/v1/routes/{route}/history/{key:path}", scope="read", summary="History of an item")
+def history(state: ServerState, call: Call) -> History:
     """Every history line: what changed, when, by whom and why."""
     found = _seen(state, call)
-    return Answer(History(found["route"], found["key"], found["sealed"], found["chain"], found["history"]))
+    return History(found["route"], found["key"], found["sealed"], found["chain"], found["history"])
 
 
 class StoryMoment(Struct, frozen=True):
@@ -176,13 +174,11 @@ class ItemStory(Struct, frozen=True):
     warnings: list[str]
 
 
-@ENDPOINTS.add(
-    "GET", "/api/v1/routes/{route}/story/{key:path}", scope="read", answers={200: ItemStory}, summary="The story of an item, in sentences"
-)
-def show_story(state: ServerState, call: Call) -> Answer:
+@ENDPOINTS.add("GET", "/api/v1/routes/{route}/story/{key:path}", scope="read", summary="The story of an item, in sentences")
+def show_story(state: ServerState, call: Call) -> ItemStory:
     """Status and stage, why it waits, what happens next, what has happened, and what an operator can do: as `milepost show` prints it."""
     found = story(state.ctx, state.plan(call).name, call.path["key"], instant)
     if found is None:
         raise _unknown(call)
     happened = [StoryMoment(iso(one.at), one.text) for one in found.happened]
-    return Answer(ItemStory(found.route, found.key, found.where, found.why, found.next, happened, found.can, found.warnings))
+    return ItemStory(found.route, found.key, found.where, found.why, found.next, happened, found.can, found.warnings)

@@ -161,25 +161,18 @@ class Lists(Struct, frozen=True):
     more: bool
 
 
-@ENDPOINTS.add("GET", "/api/v1/lists", scope="read", query=ListsWanted, answers={200: Lists}, summary="Submitted lists, the latest first")
-def all_lists(state: ServerState, call: Call) -> Answer:
+@ENDPOINTS.add("GET", "/api/v1/lists", scope="read", query=ListsWanted, summary="Submitted lists, the latest first")
+def all_lists(state: ServerState, call: Call) -> Lists:
     """As `milepost lists --json`. A list that is not `finished` was cut off, or is being accepted now."""
     wanted = call.query
     found = [record for record in reversed(lists(state.ctx, wanted.route)) if call.caller.sees(record.route)]
-    return Answer(Lists([list_view(record) for record in found[: wanted.limit]], len(found) > wanted.limit))
+    return Lists([list_view(record) for record in found[: wanted.limit]], len(found) > wanted.limit)
 
 
-@ENDPOINTS.add(
-    "GET",
-    "/api/v1/lists/{id}",
-    scope="read",
-    answers={200: dict[str, Any]},
-    problems=("unknown-list",),
-    summary="One list, with its counts",
-)
-def one_list(state: ServerState, call: Call) -> Answer:
+@ENDPOINTS.add("GET", "/api/v1/lists/{id}", scope="read", problems=("unknown-list",), summary="One list, with its counts")
+def one_list(state: ServerState, call: Call) -> dict[str, Any]:
     """Name, digest, submitter, time, and how many of its lines were new, known, changed, repeated or malformed."""
-    return Answer(list_view(the_list(state, call)))
+    return list_view(the_list(state, call))
 
 
 def the_list(state: ServerState, call: Call) -> ListRecord:

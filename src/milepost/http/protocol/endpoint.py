@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 from urllib.parse import quote
 
 import msgspec
@@ -65,7 +65,8 @@ class Answer(Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
-Handler = Callable[["ServerState", Call], "Answer | Awaitable[Answer]"]
+Handler = Callable[["ServerState", Call], Any]
+"""Returns an `Answer`, or the body of one with the status 200; or is a coroutine function for it."""
 H = TypeVar("H", bound=Handler)
 
 
@@ -129,11 +130,14 @@ class Endpoints:
         name: str = "",
         description: str | None = None,
     ) -> Callable[[H], H]:
-        """Declare an endpoint. Without a `name` and a `description` it has the handler's name and docstring."""
+        """Declare an endpoint. Without a `name` and a `description` it has the handler's name and docstring. `answers` are by default the type
+        that the handler returns, if it is not `Answer`."""
 
         def declare(handler: H) -> H:
+            returned = get_type_hints(handler)["return"]
+            types_of_answers = ({} if returned is Answer else {200: returned}) if answers is None else answers
             about, writes = description or (handler.__doc__ or "").strip(), method not in ("GET", "HEAD")
-            found = Endpoint(method, path, handler, scope, query, body, answers or {}, problems, summary, about, types, largest, writes)
+            found = Endpoint(method, path, handler, scope, query, body, types_of_answers, problems, summary, about, types, largest, writes)
             self.found.append(replace(found, page=self._pages, is_async=inspect.iscoroutinefunction(handler), long=long, name=name))
             return handler
 

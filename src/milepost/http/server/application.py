@@ -136,7 +136,7 @@ class Answering:
                 raise state.no_route(caller, request.path_params["route"])
             call = await _taken_apart(request, endpoint, caller)
             if endpoint.is_async:
-                answer = await endpoint.handler(state, call)  # type: ignore[misc]
+                answer = await endpoint.handler(state, call)
             else:
                 # In this task's context, so that the thread's log has the correlation id too.
                 # A form writes, and has to read what it has written.
@@ -224,7 +224,9 @@ def _too_large(largest: int) -> ProblemError:
     return problem_error("too-large", f"the body has more than {largest:,} bytes", expected=f"at most {largest:,} bytes")
 
 
-def _response(answer: Answer) -> Response:
+def _response(given: Any) -> Response:
+    """The response for an `Answer`, or for the body of one."""
+    answer = given if isinstance(given, Answer) else Answer(given)
     if isinstance(answer.body, Response):
         return answer.body
     if answer.body is None:

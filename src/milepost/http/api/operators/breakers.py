@@ -8,7 +8,7 @@ from milepost.engine.acts.controls import close_breakers
 from milepost.engine.breakers import BreakerView, breaker_views
 from milepost.http.api.operators.controls import Signed
 from milepost.http.auth.author import named
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Call, Endpoints
 from milepost.http.state.state import ServerState
 
 ENDPOINTS = Endpoints()
@@ -37,16 +37,16 @@ class ClosedBreakers(Struct, frozen=True):
     closed: list[str]
 
 
-@ENDPOINTS.add("GET", BREAKERS, scope="read", answers={200: OpenBreakers}, summary="Breakers that are open")
-def breakers(state: ServerState, call: Call) -> Answer:
+@ENDPOINTS.add("GET", BREAKERS, scope="read", summary="Breakers that are open")
+def breakers(state: ServerState, call: Call) -> OpenBreakers:
     """The breakers of a route that are open or half-open, one for each lane. A breaker that is closed is not listed."""
-    return Answer(OpenBreakers(breaker_views(state.ctx, state.plan(call).name)))
+    return OpenBreakers(breaker_views(state.ctx, state.plan(call).name))
 
 
-@ENDPOINTS.add_each("DELETE", CLOSINGS, scope="operate", query=Signed, answers={200: ClosedBreakers})
-def close(state: ServerState, call: Call) -> Answer:
+@ENDPOINTS.add_each("DELETE", CLOSINGS, scope="operate", query=Signed)
+def close(state: ServerState, call: Call) -> ClosedBreakers:
     plan, stage = state.stage(call)
     closed = close_breakers(
         state.ctx, plan.name, stage.name, call.path.get("lane"), by=named(call, call.query.for_), reason=call.query.reason
     )
-    return Answer(ClosedBreakers(closed))
+    return ClosedBreakers(closed)

@@ -11,7 +11,7 @@ from milepost.engine.acts import controls
 from milepost.engine.acts.controls import Limited, Paused, Resumed, limited_view, paused_view, resumed_view
 from milepost.engine.views.lanes import in_route
 from milepost.http.auth.author import named
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Call, Endpoints
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import HOLD, LIMIT
 
@@ -94,49 +94,49 @@ class LimitsAnswer(Struct, frozen=True):
     limits: list[Limited]
 
 
-@ENDPOINTS.add("GET", HOLDS, scope="read", answers={200: Holds}, summary="Pauses in force")
-def holds(state: ServerState, call: Call) -> Answer:
+@ENDPOINTS.add("GET", HOLDS, scope="read", summary="Pauses in force")
+def holds(state: ServerState, call: Call) -> Holds:
     """The pauses in force in a route: of all of it, of stages, of lanes. A scope is `route`, `route/stage` or `route/stage/lane`."""
-    return Answer(Holds([paused_view(name, hold) for name, hold in in_route(state.ctx, state.plan(call).name, HOLD, Hold)]))
+    return Holds([paused_view(name, hold) for name, hold in in_route(state.ctx, state.plan(call).name, HOLD, Hold)])
 
 
-@ENDPOINTS.add_each("PUT", PAUSES, scope="operate", body=PauseRequest, answers={200: Paused})
-def pause(state: ServerState, call: Call) -> Answer:
+@ENDPOINTS.add_each("PUT", PAUSES, scope="operate", body=PauseRequest)
+def pause(state: ServerState, call: Call) -> Paused:
     route, stage, lane = _place(state, call)
     body: PauseRequest = call.body
     by = named(call, body.for_)
     hold = controls.pause(state.ctx, route, stage, lane, by=by, reason=body.reason, until=body.until, drain=body.drain)
-    return Answer(paused_view(scope(route, stage, lane), hold))
+    return paused_view(scope(route, stage, lane), hold)
 
 
-@ENDPOINTS.add_each("DELETE", RESUMPTIONS, scope="operate", query=Resumption, answers={200: Resumed})
-def resume(state: ServerState, call: Call) -> Answer:
+@ENDPOINTS.add_each("DELETE", RESUMPTIONS, scope="operate", query=Resumption)
+def resume(state: ServerState, call: Call) -> Resumed:
     route, stage, lane = _place(state, call)
     asked: Resumption = call.query
     done = controls.resume(state.ctx, route, stage, lane, by=named(call, asked.for_), reason=asked.reason, drain=asked.drain)
-    return Answer(resumed_view(state.ctx, scope(route, stage, lane), done))
+    return resumed_view(state.ctx, scope(route, stage, lane), done)
 
 
-@ENDPOINTS.add("GET", LIMITS, scope="read", answers={200: LimitsAnswer}, summary="Limits set while running")
-def limits(state: ServerState, call: Call) -> Answer:
+@ENDPOINTS.add("GET", LIMITS, scope="read", summary="Limits set while running")
+def limits(state: ServerState, call: Call) -> LimitsAnswer:
     """Limits set by operators; they take precedence over the route file's. Scopes that are not listed have the limits of the route file."""
-    return Answer(LimitsAnswer([limited_view(name, limit) for name, limit in in_route(state.ctx, state.plan(call).name, LIMIT, Limit)]))
+    return LimitsAnswer([limited_view(name, limit) for name, limit in in_route(state.ctx, state.plan(call).name, LIMIT, Limit)])
 
 
-@ENDPOINTS.add_each("PUT", LIMIT_CHANGES, scope="operate", body=LimitRequest, answers={200: Limited})
-def limit(state: ServerState, call: Call) -> Answer:
+@ENDPOINTS.add_each("PUT", LIMIT_CHANGES, scope="operate", body=LimitRequest)
+def limit(state: ServerState, call: Call) -> Limited:
     route, stage, lane = _place(state, call)
     body: LimitRequest = call.body
     by = named(call, body.for_)
     now = controls.limit(state.ctx, route, stage or "", lane, rate=body.rate, concurrency=body.concurrency, by=by, reason=body.reason)
-    return Answer(limited_view(scope(route, stage, lane), now))
+    return limited_view(scope(route, stage, lane), now)
 
 
-@ENDPOINTS.add_each("DELETE", LIMIT_REMOVALS, scope="operate", query=Signed, answers={200: Limited})
-def clear(state: ServerState, call: Call) -> Answer:
+@ENDPOINTS.add_each("DELETE", LIMIT_REMOVALS, scope="operate", query=Signed)
+def clear(state: ServerState, call: Call) -> Limited:
     route, stage, lane = _place(state, call)
     controls.limit(state.ctx, route, stage or "", lane, clear=True, by=named(call, call.query.for_), reason=call.query.reason)
-    return Answer(limited_view(scope(route, stage, lane), None))
+    return limited_view(scope(route, stage, lane), None)
 
 
 def _place(state: ServerState, call: Call) -> tuple[str, str | None, str | None]:
