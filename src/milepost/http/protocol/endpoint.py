@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from milepost.core.values.field_faults import field_fault
 from milepost.core.values.json import DEEPEST, json_fault
@@ -113,32 +112,20 @@ class Endpoints:
         self.found: list[Endpoint] = []
         self._pages = pages
 
-    def add(
-        self,
-        method: str,
-        path: str,
-        *,
-        scope: str | None,
-        query: type[Struct] | None = None,
-        body: Any = None,
-        answers: Mapping[int, Any] | None = None,
-        problems: tuple[str, ...] = (),
-        summary: str,
-        types: tuple[str, ...] = ("application/json",),
-        largest: int | None = None,
-        long: bool = False,
-        name: str = "",
-        description: str | None = None,
-    ) -> Callable[[H], H]:
-        """Declare an endpoint. Without a `name` and a `description` it has the handler's name and docstring. `answers` are by default the type
-        that the handler returns, if it is not `Answer`."""
+    def add(self, method: str, path: str, *, scope: str | None, **declared: Any) -> Callable[[H], H]:
+        """Declare an endpoint, with these fields of `Endpoint`. Its description is by default the handler's docstring, and the type of its
+        answer the one that the handler returns, if it is not `Answer`."""
 
         def declare(handler: H) -> H:
             returned = get_type_hints(handler)["return"]
-            types_of_answers = ({} if returned is Answer else {200: returned}) if answers is None else answers
-            about, writes = description or (handler.__doc__ or "").strip(), method not in ("GET", "HEAD")
-            found = Endpoint(method, path, handler, scope, query, body, types_of_answers, problems, summary, about, types, largest, writes)
-            self.found.append(replace(found, page=self._pages, is_async=inspect.iscoroutinefunction(handler), long=long, name=name))
+            derived: dict[str, Any] = {
+                "answers": {} if returned is Answer else {200: returned},
+                "description": (handler.__doc__ or "").strip(),
+                "writes": method not in ("GET", "HEAD"),
+                "page": self._pages,
+                "is_async": inspect.iscoroutinefunction(handler),
+            }
+            self.found.append(Endpoint(method, path, handler, scope, **derived | declared))
             return handler
 
         return declare

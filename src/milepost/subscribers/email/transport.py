@@ -106,13 +106,13 @@ class SesTransport:
     """Sends mails through SES in a region. Credentials are those of boto3. `timeout` is the limit in seconds for one mail. SES replaces
     the Message-ID; the header X-Milepost-Id stays."""
 
-    def __init__(self, region: str, *, endpoint: str | None = None, timeout: float = 10.0, client: Any = None) -> None:
+    def __init__(self, region: str, *, endpoint: str | None = None, timeout: float = 10.0) -> None:
         if _REGION.fullmatch(region) is None:
             raise UsageError(f"{region!r} is no AWS region; write ses://eu-west-2 or so")
         if timeout <= 0:
             raise UsageError(f"SesTransport(timeout={timeout!r}): give seconds, more than 0")
         self.name = f"ses-{region}"
-        self._client = client if client is not None else _client(region, endpoint, timeout)
+        self._client = _client(region, endpoint, timeout)
 
     def __repr__(self) -> str:
         return f"<SesTransport {self.name}>"

@@ -197,7 +197,11 @@ def _in_lane(ctx: Context, route: str, stage: str, lane: str) -> int | None:
 
 def _step(stage: StageView, seen: Snapshot, plan: Plan | None, pauses: dict[str, PauseView]) -> FunnelStage:
     parts = [Part(label, kind, stage.among(*statuses), [status.value for status in statuses]) for label, kind, statuses in PARTS]
-    ages = [(label, meaning, "–" if ms is None else short_span(ms)) for label, meaning, ms in _ages(stage)]
+    ages = [
+        ("p50", "half of the items in progress have been here for at most this long", _span(stage.p50_ms)),
+        ("p95", "95% of the items in progress have been here for at most this long", _span(stage.p95_ms)),
+        ("oldest", "the item that has been here longest", _span(stage.oldest_ms)),
+    ]
     whole = max(1, seen.total)
     title = ", ".join([*(f"{part.n:,} {part.label}" for part in parts if part.n), f"{stage.past:,} completed"])
     bar = stack([*((part.kind, part.n / whole) for part in parts), ("done", stage.past / whole)], title)
@@ -218,12 +222,8 @@ def _step(stage: StageView, seen: Snapshot, plan: Plan | None, pauses: dict[str,
     )
 
 
-def _ages(stage: StageView) -> tuple[tuple[str, str, int | None], ...]:
-    return (
-        ("p50", "half of the items in progress have been here for at most this long", stage.p50_ms),
-        ("p95", "95% of the items in progress have been here for at most this long", stage.p95_ms),
-        ("oldest", "the item that has been here longest", stage.oldest_ms),
-    )
+def _span(ms: int | None) -> str:
+    return "–" if ms is None else short_span(ms)
 
 
 def _tag(stage: str, plan: Plan | None) -> tuple[str, str] | None:
