@@ -97,7 +97,9 @@ class Topic:
     def _message(self, place: int, envelope: Envelope) -> _Message:
         event = envelope.event
         body = _body(envelope)
-        attributes = {name: value for name, value in _attributes(event).items() if value}
+        status = event.status.value if isinstance(event, Event) else ""
+        attributes = {"route": event.route, "stage": event.stage, "status": status, "kind": event.kind}
+        attributes = {name: value for name, value in attributes.items() if value}
         entry: dict[str, Any] = {
             "Id": str(place),
             "Message": body,
@@ -159,11 +161,6 @@ def _body(envelope: Envelope) -> str:
     text = event_json(envelope, None if envelope.formed else "deterministic").decode()
     # The only two characters that JSON leaves unescaped and AWS does not accept; they occur only within strings.
     return text.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
-
-
-def _attributes(event: SubscriberEvent) -> dict[str, str]:
-    status = event.status.value if isinstance(event, Event) else ""
-    return {"route": event.route, "stage": event.stage, "status": status, "kind": event.kind}
 
 
 def _group(event: SubscriberEvent) -> str:

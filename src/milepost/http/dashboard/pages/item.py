@@ -16,7 +16,7 @@ from milepost.core.values.durations import iso, short_span
 from milepost.core.values.json import canonical_json
 from milepost.engine.context import Context
 from milepost.engine.views.items import row_view, show, stage_names
-from milepost.engine.views.story import Story, StoryLine, story
+from milepost.engine.views.story import StoryLine, story
 from milepost.engine.views.timestamps import instant
 from milepost.http.dashboard.render import KINDS, page, seen_routes
 from milepost.http.dashboard.stage_times import way
@@ -64,7 +64,10 @@ def item(state: ServerState, call: Call) -> Answer:
     if view is None or found_story is None:
         return _unknown(state, call, plan, key)
     stages, now = stage_names(state.ctx, plan.name), state.ctx.clock.now()
-    picture = way([one.line for one in found_story.happened], stages, now, _claimed_at(view))
+    held_since = view.get("held_since")
+    claimed_at = None if held_since is None else round(datetime.fromisoformat(held_since).timestamp() * 1000)
+    picture = way([one.line for one in found_story.happened], stages, now, claimed_at)
+    key_part = plan.route.key
     return page(
         state,
         call,
@@ -76,7 +79,8 @@ def item(state: ServerState, call: Call) -> Answer:
         kind=KINDS[view["status"]],
         story=found_story,
         stages=_path(stages, view),
-        verbs=_verbs(found_story),
+        # The acts that the command line would offer, as buttons.
+        verbs=[command.split()[1] for command in found_story.can if command.startswith("milepost ")],
         back=_back(stages, view),
         stage_names=stages,
         content=None if view["input"] is None else written(view["input"]),
@@ -85,13 +89,8 @@ def item(state: ServerState, call: Call) -> Answer:
         drawn=None if picture is None else (iso(picture.start), iso(picture.end)),
         values=_values(view),
         another=_another(plan, view),
-        key_fields=_key_fields(plan),
+        key_fields="" if callable(key_part) else key_part if isinstance(key_part, str) else " and ".join(key_part),
     )
-
-
-def _claimed_at(view: dict[str, Any]) -> int | None:
-    since = view.get("held_since")
-    return None if since is None else round(datetime.fromisoformat(since).timestamp() * 1000)
 
 
 def _path(names: list[str], view: dict[str, Any]) -> list[dict[str, str]]:
@@ -104,11 +103,6 @@ def _path(names: list[str], view: dict[str, Any]) -> list[dict[str, str]]:
     return [{"name": name, "state": "past" if place < at else here if place == at else "ahead"} for place, name in enumerate(names)]
 
 
-def _verbs(found_story: Story) -> list[str]:
-    """The acts that the command line would offer, as buttons."""
-    return [command.split()[1] for command in found_story.can if command.startswith("milepost ")]
-
-
 def _back(names: list[str], view: dict[str, Any]) -> list[str]:
     """The earlier stages that the item could be sent back to."""
     if view["sealed"] or view["stage"] not in names or view["status"] in (Status.COMPLETED, Status.PROCESSING):
@@ -118,8 +112,10 @@ def _back(names: list[str], view: dict[str, Any]) -> list[str]:
 
 def _values(view: dict[str, Any]) -> list[tuple[str, str]]:
     """Content of the item: the input, the result of each stage, and the payload of its stage if that is different."""
-    results = view["results"] or {}
-    found = [("Input", view["input"]), *_earlier(view), *((f"Result of {stage}", value) for stage, value in results.items())]
+    found = [("Input", view["input"])]
+    # Earlier inputs that were replaced, the latest first.
+    found += [(f"Input until {one['until']}, replaced by {one['by']}", one.get("content")) for one in reversed(view.get("replaced") or [])]
+    found += [(f"Result of {stage}", value) for stage, value in (view["results"] or {}).items()]
     known = {canonical_json(value) for _, value in found}
     payload = view.get("payload")
     if payload is not None and canonical_json(payload) not in known:
@@ -127,21 +123,11 @@ def _values(view: dict[str, Any]) -> list[tuple[str, str]]:
     return [(name, written(value)) for name, value in found if value is not None]
 
 
-def _earlier(view: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Earlier inputs that were replaced, the latest first."""
-    return [(f"Input until {one['until']}, replaced by {one['by']}", one.get("content")) for one in reversed(view.get("replaced") or [])]
-
-
 def _another(plan: Plan, view: dict[str, Any]) -> str | None:
     """Input for a new item like this one; None if it cannot be derived, or the caller may not submit."""
     if view["input"] is None or plan.route.closed or plan.route.carries is not None:
         return None
     return written(view["input"])
-
-
-def _key_fields(plan: Plan) -> str:
-    key = plan.route.key
-    return "" if callable(key) else key if isinstance(key, str) else " and ".join(key)
 
 
 def _unknown(state: ServerState, call: Call, plan: Plan, key: str) -> Answer:

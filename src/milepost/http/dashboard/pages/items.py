@@ -90,6 +90,9 @@ def items(state: ServerState, call: Call) -> Answer:
     chosen = _chosen(asked)
     question = {name: chosen[name] for name in ("overdue", "nearest", "oldest_first") if name in chosen}
     narrowed = {name: value for name, value in chosen.items() if name not in question}
+    # The conditions that mean the same on another route, and all of them in the other order.
+    anywhere = {name: value for name, value in chosen.items() if name in ("status", "prefix", "older_than")}
+    turned = {**chosen, "oldest_first": None if asked.oldest_first else "true"}
     now = state.ctx.clock.now()
     total = None if looked.wrong is not None else _total(state.ctx, plan, asked, found)
     return page(
@@ -99,7 +102,7 @@ def items(state: ServerState, call: Call) -> Answer:
         status=200 if looked.wrong is None else 400,
         here="/items",
         route=plan.name,
-        routes=[(name, f"/items/{quote(name, safe='')}{_address(_anywhere(chosen))}") for name in _routes(state, call)],
+        routes=[(name, f"/items/{quote(name, safe='')}{_address(anywhere)}") for name in _routes(state, call)],
         asked=asked,
         wrong=looked.wrong,
         cost=looked.cost,
@@ -111,7 +114,7 @@ def items(state: ServerState, call: Call) -> Answer:
         count_text="" if looked.wrong is not None else _count_text(total, found, bool(narrowed)),
         filter_json=json.dumps(narrowed),
         can_all=not (asked.overdue or asked.nearest),
-        other_order=None if asked.overdue or asked.nearest else _address(_turned(chosen)) or "?",
+        other_order=None if asked.overdue or asked.nearest else _address(turned) or "?",
         ordered=found.ordered,
         skips=plan.route.skips,
         query=_address({**chosen, **({"scan": "true"} if asked.scan else {})}),
@@ -148,17 +151,6 @@ def _to(state: ServerState, address: str) -> Answer:
 def _routes(state: ServerState, call: Call) -> list[str]:
     """The routes whose items the caller may view; Milepost's own are last."""
     return sorted((name for name in state.ctx.plans if call.caller.sees(name)), key=lambda name: own_route(state.ctx, name))
-
-
-def _anywhere(chosen: dict[str, Any]) -> dict[str, Any]:
-    """The conditions that mean the same on another route."""
-    return {name: chosen[name] for name in ("status", "prefix", "older_than") if name in chosen}
-
-
-def _turned(chosen: dict[str, Any]) -> dict[str, Any]:
-    """The same conditions in the other order."""
-    rest = {name: value for name, value in chosen.items() if name != "oldest_first"}
-    return rest if "oldest_first" in chosen else {**rest, "oldest_first": "true"}
 
 
 def _total(ctx: Context, plan: Plan, asked: ItemsQuery, found: ItemPage) -> int | None:
@@ -214,7 +206,7 @@ def _chosen(asked: ItemsQuery) -> dict[str, Any]:
 
 
 def _address(chosen: dict[str, Any]) -> str:
-    flat = {name: ",".join(value) if isinstance(value, list) else value for name, value in chosen.items()}
+    flat = {name: ",".join(value) if isinstance(value, list) else value for name, value in chosen.items() if value is not None}
     return f"?{urlencode(flat)}" if flat else ""
 
 
@@ -264,6 +256,7 @@ def _shown(row: dict[str, Any], now: int) -> dict[str, Any]:
     """A row of the table: times with their distance from now. `since`: when the item reached its stage, or became overdue there."""
     due = None if row["due_at"] is None else -ms_since(row["due_at"], now)
     since = row.get("overdue_at") or row["entered_at"]
+    error = row.get("error")
     return {
         **row,
         "kind": KINDS[row["status"]],
@@ -271,10 +264,5 @@ def _shown(row: dict[str, Any], now: int) -> dict[str, Any]:
         "since": since,
         "age": "scheduled" if ms_since(since, now) < -1000 else age(since, now),
         "due": "" if due is None else f"in {short_span(due)}" if due > 0 else "due",
-        "says": _says(row),
+        "says": str(row.get("why") or (f"{error['category']}: {error['message']}" if error else row.get("note") or "")),
     }
-
-
-def _says(row: dict[str, Any]) -> str:
-    error = row.get("error")
-    return str(row.get("why") or (f"{error['category']}: {error['message']}" if error else row.get("note") or ""))

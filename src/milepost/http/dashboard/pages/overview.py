@@ -117,14 +117,11 @@ class HealthPanel(Struct, frozen=True):
 @ENDPOINTS.add("GET", "/", scope="read", summary="The overview")
 def overview(state: ServerState, call: Call) -> Answer:
     found = snapshots(state.ctx)
-    seen = [found[name] for name in seen_routes(state, call) if name in found and worth_seeing(state.ctx, found[name])]
+    seen = [found[name] for name in seen_routes(state, call) if name in found]
+    # Milepost's own routes take no submits, and are hidden while they are healthy.
+    seen = [one for one in seen if not own_route(state.ctx, one.route) or one.failed or one.live]
     well = health(state.ctx, seen, all_seen=call.caller.routes is None, ttl_cache=state.ttl_cache)
     return page(state, call, "home.html", here="/", routes=home(state.ctx, seen, state.samples), health=well)
-
-
-def worth_seeing(ctx: Context, seen: Snapshot) -> bool:
-    """Whether the overview shows this route. Milepost's own routes take no submits, and are hidden while they are healthy."""
-    return not own_route(ctx, seen.route) or bool(seen.failed or seen.live)
 
 
 def home(ctx: Context, found: Iterable[Snapshot], samples: Samples) -> list[RouteView]:
@@ -149,6 +146,9 @@ def _route(
         """Whether reading rows costs nothing. The check itself may cost a little."""
         return ctx.ledger.cost_of(Query(route=seen.route, statuses=LIVE)) is None
 
+    version, _ = read_versioned(ctx.ledger, ROUTE, seen.route, RouteVersion)
+    # When the route was first recorded, if the ledger still knows.
+    born = version.at if version is not None and version.version == 1 else None
     parts, behind = ([PausedPart("at this route", seen.live)], 0) if paused else _paused_parts(ctx, seen, steps, free)
     return RouteView(
         seen.route,
@@ -159,15 +159,9 @@ def _route(
         causes(ctx, seen, groups, free),
         hours_chart(hours, now),
         minutes_chart(*by_minute(watched, now), watched[0].at, now),
-        forecast(seen.live, pace(hours, watched, now, _born(ctx, seen.route)), parts, now, behind=behind),
+        forecast(seen.live, pace(hours, watched, now, born), parts, now, behind=behind),
         paused,
     )
-
-
-def _born(ctx: Context, route: str) -> int | None:
-    """When the route was first recorded, if the ledger still knows."""
-    version, _ = read_versioned(ctx.ledger, ROUTE, route, RouteVersion)
-    return version.at if version is not None and version.version == 1 else None
 
 
 def _paused_parts(ctx: Context, seen: Snapshot, steps: Sequence[FunnelStage], free: Callable[[], bool]) -> tuple[list[PausedPart], int]:

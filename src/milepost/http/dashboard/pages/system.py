@@ -15,7 +15,6 @@ from milepost.engine.acts.foreign_rows import Quarantine, quarantine_view
 from milepost.engine.alerts.views import alert_views
 from milepost.engine.auth.keys import all_keys, key_view, last_uses
 from milepost.engine.breakers import BreakerView, breaker_views
-from milepost.engine.context import Context
 from milepost.engine.health.doctor import Health, doctor
 from milepost.engine.presence import HEARD_MS, ProcessView, RoleView, processes_view
 from milepost.engine.routes.description import route_view
@@ -77,24 +76,25 @@ def system(state: ServerState, call: Call) -> Answer:
 
 def _still(state: ServerState, call: Call, routes: list[str], now: int) -> SystemFacts:
     ctx = state.ctx
-    views = [{**route_view(ctx, name), "remote": _remote(ctx, name)} for name in routes]
+    # A route's version does not record which stages are remote: only its file does.
+    remote = {name: [stage.name for stage in plan.stages if stage.remote] for name, plan in ctx.plans.items()}
+    views = [{**route_view(ctx, name), "remote": remote.get(name, [])} for name in routes]
     if call.caller.routes is not None:
         return SystemFacts(views)
     report = doctor(ctx, instant) if call.query.doctor else None
+    keys = None
+    if call.caller.may("admin"):
+        used = last_uses(ctx)
+        keys = [key_view(key, now, used.get(key.id)) for key in all_keys(ctx)]
     return SystemFacts(
         views,
         report,
         [] if report is None else _facts(report.ledger),
         quarantine_view(ctx, ASIDE),
-        _keys(ctx, now) if call.caller.may("admin") else None,
+        keys,
         ctx.ledger.last_seq(),
         [MISSING_CAPABILITIES[name] for name in sorted(ctx.ledger.missing_capabilities)],
     )
-
-
-def _remote(ctx: Context, route: str) -> list[str]:
-    """The remote stages. A route's version does not record this: only its file does."""
-    return [stage.name for stage in ctx.plans[route].stages if stage.remote] if route in ctx.plans else []
 
 
 def _process(one: ProcessView, now: int) -> dict[str, Any]:
@@ -172,8 +172,3 @@ def limits_in_words(rate: str | float | None, concurrency: int | None) -> str:
     if rate is not None:
         parts.append(rate if isinstance(rate, str) else f"{rate:g}/s")
     return ", ".join(parts) or "no limit"
-
-
-def _keys(ctx: Context, now: int) -> list[dict[str, Any]]:
-    used = last_uses(ctx)
-    return [key_view(key, now, used.get(key.id)) for key in all_keys(ctx)]
