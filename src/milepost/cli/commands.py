@@ -116,7 +116,7 @@ def cli(ctx: click.Context, ledger: str | None, routes: tuple[str, ...]) -> None
 def _application_group(name: str) -> click.Group | None:
     """The commands of the application of this name; None if no such application is named."""
     given = CliSettings()
-    for one in given.applications() if given.application_specs else ():
+    for one in given.applications if given.application_specs else ():
         if one.name == name:
             if one.application.command_module is not None:
                 import_module(one.application.command_module)
@@ -162,4 +162,4 @@ def _work(given: CliSettings, ctx: Context, until_idle: float) -> None:
 
 
 def _named(given: CliSettings, name: str) -> ConfiguredApplication[Any]:
-    return next(one for one in given.applications() if one.name == name)
+    return next(one for one in given.applications if one.name == name)

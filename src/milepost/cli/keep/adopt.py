@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import click
 
-from milepost.cli.act.item_acts import print_refused
+from milepost.cli.act.targets import print_refused
 from milepost.cli.config import CliSettings
 from milepost.cli.options import act_options, check_signed
 from milepost.cli.out import console, print_json, progress, safe

@@ -65,7 +65,7 @@ def move(
                 dry_run=dry_run,
                 applications={
                     one.name: one.application.translate
-                    for one in given.applications()
+                    for one in given.applications
                     if one.routes and {route.name for route in one.routes} <= set(names)
                 },
                 on_progress=lambda what, done, whole: on_progress(done, done, whole),
