@@ -12,11 +12,10 @@ from markupsafe import Markup, escape
 from msgspec import Struct
 
 from milepost.http.dashboard.render import page
-from milepost.http.protocol.endpoint import Answer, Call, Endpoint, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, Endpoint, endpoint
 from milepost.http.protocol.problems import TITLES, TYPE
 from milepost.http.state.state import ServerState
 
-ENDPOINTS = Endpoints()
 DESCRIBED = ("/api/v1/", "/api/openapi.json", "/healthz", "/readyz", "/metrics")
 """Prefix of the paths for programs. The other paths are pages for people."""
 ALWAYS = ("wrong-value", "malformed", "too-many", "failed", "busy", "unavailable")
@@ -63,9 +62,9 @@ def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
         name: _Schemas([one for one in api if one.application == name], name) for name in dict.fromkeys(one.application for one in api)
     }
     paths: dict[str, dict[str, Any]] = {}
-    for endpoint in api:
-        at = paths.setdefault(_PARAMETER.sub(r"{\1}", endpoint.path), {})
-        at[endpoint.method.lower()] = _operation(endpoint, schemas[endpoint.application])
+    for one in api:
+        at = paths.setdefault(_PARAMETER.sub(r"{\1}", one.path), {})
+        at[one.method.lower()] = _operation(one, schemas[one.application])
     components = {name: part for found in schemas.values() for name, part in found.components.items()}
     return {
         "openapi": "3.1.0",
@@ -188,7 +187,7 @@ def whole(state: ServerState) -> dict[str, Any]:
     return state.ttl_cache.once(("openapi",), lambda: document(state.endpoints, __version__))
 
 
-@ENDPOINTS.add("GET", "/api/openapi.json", scope=None, summary="This description (OpenAPI 3.1)")
+@endpoint("GET", "/api/openapi.json", scope=None, summary="This description (OpenAPI 3.1)")
 def openapi(state: ServerState, call: Call) -> dict[str, Any]:
     """For client generators and validators."""
     return {**whole(state), "servers": [{"url": state.base or "/"}]}
@@ -226,7 +225,7 @@ def shape(schema: dict[str, Any]) -> str:
     return f"{kind}, {', '.join(within)}" if within else kind
 
 
-@ENDPOINTS.add("GET", "/api/docs", scope=None, answers={200: str}, summary="The API reference, as a page")
+@endpoint("GET", "/api/docs", scope=None, answers={200: str}, summary="The API reference, as a page")
 def docs(state: ServerState, call: Call) -> Answer:
     """For people."""
     return rendered(state, call, whole(state))

@@ -14,11 +14,10 @@ from milepost.core.routes.route import Stage
 from milepost.core.values.durations import iso, span_ms
 from milepost.engine.work.remote import RemoteClaimRequest, ShownLease
 from milepost.http.auth.author import check_outcome
-from milepost.http.protocol.endpoint import END, Call, Endpoints
+from milepost.http.protocol.endpoint import END, Call, endpoint
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState
 
-ENDPOINTS = Endpoints()
 MOST = 100
 LONGEST_WAIT_S = 20
 SHORTEST_LEASE_MS, LONGEST_LEASE_MS = 1_000, 12 * 3_600_000
@@ -111,7 +110,7 @@ class GivenBack(Struct, frozen=True):
     given_back: int
 
 
-@ENDPOINTS.add(
+@endpoint(
     "POST", CLAIMS, scope="work", body=ClaimCall, problems=("refused", "route-changed", "too-many"), summary="Claim items of a remote stage"
 )
 async def claim(state: ServerState, call: Call) -> ClaimedItems:
@@ -133,7 +132,7 @@ async def claim(state: ServerState, call: Call) -> ClaimedItems:
     return ClaimedItems([_work(item, given.until) for item in given.items])
 
 
-@ENDPOINTS.add("POST", f"{CLAIMS}/extend", scope="work", body=Extend, problems=("refused",), summary="Extend leases")
+@endpoint("POST", f"{CLAIMS}/extend", scope="work", body=Extend, problems=("refused",), summary="Extend leases")
 def extend(state: ServerState, call: Call) -> Extensions:
     """Each valid lease is extended by `lease` from now on. Do this well before it expires, for example after a third of its length."""
     plan, stage = _remote(state, call)
@@ -142,7 +141,7 @@ def extend(state: ServerState, call: Call) -> Extensions:
     return Extensions([Extended(shown.key, iso(at)) for shown, at in zip(body.leases, until, strict=True)])
 
 
-@ENDPOINTS.add(
+@endpoint(
     "POST",
     f"{CLAIMS}/settle",
     scope="work",
@@ -164,7 +163,7 @@ def settle(state: ServerState, call: Call) -> Settlement:
     return Settlement(answers)
 
 
-@ENDPOINTS.add("POST", f"{CLAIMS}/give-back", scope="work", body=GiveBack, problems=("refused",), summary="Give items back unfinished")
+@endpoint("POST", f"{CLAIMS}/give-back", scope="work", body=GiveBack, problems=("refused",), summary="Give items back unfinished")
 def give_back(state: ServerState, call: Call) -> GivenBack:
     """No attempt is counted, and another worker may claim the items at once. The answer says how many were still leased."""
     plan, stage = _remote(state, call)

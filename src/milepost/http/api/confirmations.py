@@ -12,11 +12,9 @@ from milepost.core.status import FAILED
 from milepost.core.values.refusal import RefusalKind
 from milepost.engine.acts.confirmations import ConfirmationResult, hear
 from milepost.http.auth.author import check_outcome
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.state import ServerState, stage_of
-
-ENDPOINTS = Endpoints()
 
 
 class Confirmation(Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,7 +41,7 @@ class Confirmed(Struct, frozen=True):
     note: str | UnsetType = UNSET
 
 
-@ENDPOINTS.add(
+@endpoint(
     "POST",
     "/api/v1/routes/{route}/confirmations",
     scope="work",

@@ -16,12 +16,11 @@ from milepost.core.events import KINDS, Event
 from milepost.engine.events.feed import FeedPlace, page
 from milepost.engine.views.items import route_names
 from milepost.http.auth.authenticator import LOCAL
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.event_stream import MOST
 from milepost.http.state.state import ServerState
 
-ENDPOINTS = Endpoints()
 log = logging.getLogger(__name__)
 STREAM = "text/event-stream"
 STALLED_S = 60.0
@@ -55,7 +54,7 @@ def _filter(call: Call) -> Callable[[str, str], bool]:
     return lambda route, kind: caller.sees(route) and (not routes or route in routes) and (not kinds or kind in kinds)
 
 
-@ENDPOINTS.add(
+@endpoint(
     "GET",
     "/api/v1/events",
     scope="read",
@@ -154,7 +153,7 @@ def _chunks(blocks: list[bytes]) -> Iterator[bytes]:
 async def welcome(state: ServerState, call: Call) -> bool:
     """Whether the caller may still receive the stream. While the ledger cannot be read, a connected caller stays connected."""
     try:
-        return await state.authenticator.recognise(call.raw, ENDPOINTS.found[0]) == call.caller
+        return await state.authenticator.recognise(call.raw, call.raw.scope["endpoint"]) == call.caller
     except ProblemError as found:
         return found.problem.status not in (401, 403)
     except MilepostError:

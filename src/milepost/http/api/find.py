@@ -17,12 +17,11 @@ from milepost.engine.views.late_items import late_item_view, nearest, overdue
 from milepost.engine.views.page_tokens import WRONG_TOKEN, PageToken, find_page, make_token, read_token
 from milepost.engine.views.queries import CONFIRM_ROWS, WARN_ROWS, WORDS, choose, cost_text
 from milepost.engine.views.snapshot import Snapshot, snapshots
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.state import ServerState
 from milepost.ports.items import Query
 
-ENDPOINTS = Endpoints()
 READS = 50
 """Maximum ledger queries for one page: a filter with few matches must not occupy a thread for long."""
 
@@ -112,7 +111,7 @@ class ItemPage(Struct, frozen=True):
     """False: more items match than this ledger can put in order of time; they come in its own order."""
 
 
-@ENDPOINTS.add(
+@endpoint(
     "GET",
     "/api/v1/routes/{route}/items",
     scope="read",
@@ -184,7 +183,7 @@ class VolumeItems(Struct, frozen=True):
     next: str | None
 
 
-@ENDPOINTS.add(
+@endpoint(
     "GET",
     "/api/v1/routes/{route}/volumes/{volume:path}",
     scope="read",
@@ -215,7 +214,7 @@ class Routes(Struct, frozen=True):
     routes: dict[str, dict[str, Any]]
 
 
-@ENDPOINTS.add("GET", "/api/v1/status", scope="read", summary="Counts of items by stage and status, in all routes")
+@endpoint("GET", "/api/v1/status", scope="read", summary="Counts of items by stage and status, in all routes")
 def all_status(state: ServerState, call: Call) -> Routes:
     """As `milepost status --json`, for the routes that the caller sees. Counts of zero are left out."""
     found = status(state.ctx)["routes"]
@@ -246,7 +245,7 @@ class Counts(Struct, frozen=True):
     paused: bool
 
 
-@ENDPOINTS.add("GET", "/api/v1/routes/{route}/counts", scope="read", summary="How many items are at each stage, and for how long")
+@endpoint("GET", "/api/v1/routes/{route}/counts", scope="read", summary="How many items are at each stage, and for how long")
 def counts(state: ServerState, call: Call) -> Counts:
     """From counters of the ledger, so the call is cheap for any number of items. `p50_s` and `p95_s`: percentiles of the time, in
     seconds, that unfinished items have been at the stage."""

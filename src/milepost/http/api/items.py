@@ -13,11 +13,10 @@ from milepost.engine.views.story import story
 from milepost.engine.views.timestamps import instant
 from milepost.http.api.lists import FORMS, ListAnswer, take_in_stream
 from milepost.http.auth.author import check_may_operate, check_reason
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints, media_type
+from milepost.http.protocol.endpoint import Answer, Call, endpoint, media_type
 from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.state import ServerState
 
-ENDPOINTS = Endpoints()
 MANY = 10_000
 
 
@@ -56,7 +55,7 @@ class SubmitQuery(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-@ENDPOINTS.add(
+@endpoint(
     "POST",
     "/api/v1/routes/{route}/items",
     scope="submit",
@@ -121,7 +120,7 @@ def _taken(receipt: Receipt) -> SubmitAnswer:
     return SubmitAnswer(receipt.key, receipt.answer, status, receipt.stage, receipt.error, receipt.field, receipt.expected)
 
 
-@ENDPOINTS.add("GET", "/api/v1/routes/{route}/items/{key:path}", scope="read", summary="One item, with its history")
+@endpoint("GET", "/api/v1/routes/{route}/items/{key:path}", scope="read", summary="One item, with its history")
 def get(state: ServerState, call: Call) -> dict[str, Any]:
     """Everything about one item: status, stage, content and history. If its row has left, the answer comes from its seal."""
     return _seen(state, call)
@@ -149,7 +148,7 @@ class History(Struct, frozen=True):
     history: list[dict[str, Any]]
 
 
-@ENDPOINTS.add("GET", "/api/v1/routes/{route}/history/{key:path}", scope="read", summary="History of an item")
+@endpoint("GET", "/api/v1/routes/{route}/history/{key:path}", scope="read", summary="History of an item")
 def history(state: ServerState, call: Call) -> History:
     """Every history line: what changed, when, by whom and why."""
     found = _seen(state, call)
@@ -174,7 +173,7 @@ class ItemStory(Struct, frozen=True):
     warnings: list[str]
 
 
-@ENDPOINTS.add("GET", "/api/v1/routes/{route}/story/{key:path}", scope="read", summary="The story of an item, in sentences")
+@endpoint("GET", "/api/v1/routes/{route}/story/{key:path}", scope="read", summary="The story of an item, in sentences")
 def show_story(state: ServerState, call: Call) -> ItemStory:
     """Status and stage, why it waits, what happens next, what has happened, and what an operator can do: as `milepost show` prints it."""
     found = story(state.ctx, state.plan(call).name, call.path["key"], instant)

@@ -16,12 +16,11 @@ from milepost.engine.lists.reconcile import ListReport, take_in_list
 from milepost.engine.lists.source import Source
 from milepost.engine.views.items import list_view, lists
 from milepost.http.auth.author import check_may_operate, check_reason
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import ListRecord
 
-ENDPOINTS = Endpoints()
 FORMS = {"application/x-ndjson": "jsonl", "text/csv": "csv", "text/plain": "txt"}
 SILENT_S = 30.0
 """A client that sends nothing of its list for this long is disconnected."""
@@ -161,7 +160,7 @@ class Lists(Struct, frozen=True):
     more: bool
 
 
-@ENDPOINTS.add("GET", "/api/v1/lists", scope="read", query=ListsWanted, summary="Submitted lists, the latest first")
+@endpoint("GET", "/api/v1/lists", scope="read", query=ListsWanted, summary="Submitted lists, the latest first")
 def all_lists(state: ServerState, call: Call) -> Lists:
     """As `milepost lists --json`. A list that is not `finished` was cut off, or is being accepted now."""
     wanted = call.query
@@ -169,7 +168,7 @@ def all_lists(state: ServerState, call: Call) -> Lists:
     return Lists([list_view(record) for record in found[: wanted.limit]], len(found) > wanted.limit)
 
 
-@ENDPOINTS.add("GET", "/api/v1/lists/{id}", scope="read", problems=("unknown-list",), summary="One list, with its counts")
+@endpoint("GET", "/api/v1/lists/{id}", scope="read", problems=("unknown-list",), summary="One list, with its counts")
 def one_list(state: ServerState, call: Call) -> dict[str, Any]:
     """Name, digest, submitter, time, and how many of its lines were new, known, changed, repeated or malformed."""
     return list_view(the_list(state, call))

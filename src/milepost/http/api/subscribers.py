@@ -15,11 +15,10 @@ from milepost.engine.events.replay import replay as tell_again
 from milepost.engine.views.items import route_names
 from milepost.http.api.operators.controls import Signed, Why
 from milepost.http.auth.author import check_reason, check_sees_all, named
-from milepost.http.protocol.endpoint import Call, Endpoints
+from milepost.http.protocol.endpoint import Call, endpoint
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState
 
-ENDPOINTS = Endpoints()
 SUBSCRIBERS = "/api/v1/subscribers"
 ONE = f"{SUBSCRIBERS}/{{name}}"
 
@@ -59,14 +58,14 @@ class Forgotten(Struct, frozen=True):
     forgotten: bool
 
 
-@ENDPOINTS.add("GET", SUBSCRIBERS, scope="read", summary="Subscribers, with their progress and errors")
+@endpoint("GET", SUBSCRIBERS, scope="read", summary="Subscribers, with their progress and errors")
 def subscribers(state: ServerState, call: Call) -> Subscribers:
     """As `milepost subscribers --json`. Parked items are shown only for routes that the caller sees. A caller who sees only some routes
     does not see a subscriber's cursor and its own `error`, because these concern the items of all routes."""
     return Subscribers(all_subscribers(state.ctx, call.caller.narrowed))
 
 
-@ENDPOINTS.add(
+@endpoint(
     "POST",
     f"{ONE}/release",
     scope="operate",
@@ -88,7 +87,7 @@ def release(state: ServerState, call: Call) -> Released:
     return Released(name, released)
 
 
-@ENDPOINTS.add(
+@endpoint(
     "POST",
     f"{ONE}/replay",
     scope="operate",
@@ -114,7 +113,7 @@ def replay(state: ServerState, call: Call) -> Replay:
         raise problem_error("wrong-value", str(error), field="after" if body.since is None else "since") from None
 
 
-@ENDPOINTS.add("POST", f"{ONE}/forget", scope="admin", body=Signed, problems=("unknown-subscriber",), summary="Remove a subscriber")
+@endpoint("POST", f"{ONE}/forget", scope="admin", body=Signed, problems=("unknown-subscriber",), summary="Remove a subscriber")
 def forget(state: ServerState, call: Call) -> Forgotten:
     """Its cursor is deleted, so that pruning does not wait for it. If it is started again, it begins with new events. Only for
     callers who see all routes."""

@@ -105,40 +105,37 @@ class Endpoint(Struct, frozen=True):
     """Formats the answer of an error, for an endpoint with an error format of its own."""
 
 
-class Endpoints:
-    """A list of endpoints, filled by decorators. With `pages` they are for people."""
+ENDPOINTS: dict[str, list[Endpoint]] = {}
+"""All endpoints, by the module that declares them."""
 
-    def __init__(self, *, pages: bool = False) -> None:
-        self.found: list[Endpoint] = []
-        self._pages = pages
 
-    def add(self, method: str, path: str, *, scope: str | None, **declared: Any) -> Callable[[H], H]:
-        """Declare an endpoint, with these fields of `Endpoint`. Its description is by default the handler's docstring, and the type of its
-        answer the one that the handler returns, if it is not `Answer`."""
+def endpoint(method: str, path: str, *, scope: str | None, **declared: Any) -> Callable[[H], H]:
+    """Declare an endpoint, with these fields of `Endpoint`. Its description is by default the handler's docstring, and the type of its
+    answer the one that the handler returns, if it is not `Answer`."""
 
-        def declare(handler: H) -> H:
-            returned = get_type_hints(handler)["return"]
-            derived: dict[str, Any] = {
-                "answers": {} if returned is Answer else {200: returned},
-                "description": (handler.__doc__ or "").strip(),
-                "writes": method not in ("GET", "HEAD"),
-                "page": self._pages,
-                "is_async": inspect.iscoroutinefunction(handler),
-            }
-            self.found.append(Endpoint(method, path, handler, scope, **derived | declared))
-            return handler
+    def declare(handler: H) -> H:
+        returned = get_type_hints(handler)["return"]
+        derived: dict[str, Any] = {
+            "answers": {} if returned is Answer else {200: returned},
+            "description": (handler.__doc__ or "").strip(),
+            "writes": method not in ("GET", "HEAD"),
+            "is_async": inspect.iscoroutinefunction(handler),
+        }
+        ENDPOINTS.setdefault(handler.__module__, []).append(Endpoint(method, path, handler, scope, **derived | declared))
+        return handler
 
-        return declare
+    return declare
 
-    def add_each(self, method: str, places: Mapping[str, tuple[str, str, str]], **declared: Any) -> Callable[[H], H]:
-        """Declare a handler at several places; by its name at each: path, summary and description."""
 
-        def declare(handler: H) -> H:
-            for name, (path, summary, description) in places.items():
-                self.add(method, path, summary=summary, name=name, description=description, **declared)(handler)
-            return handler
+def endpoint_at_each(method: str, places: Mapping[str, tuple[str, str, str]], **declared: Any) -> Callable[[H], H]:
+    """Declare a handler at several places; by its name at each: path, summary and description."""
 
-        return declare
+    def declare(handler: H) -> H:
+        for name, (path, summary, description) in places.items():
+            endpoint(method, path, summary=summary, name=name, description=description, **declared)(handler)
+        return handler
+
+    return declare
 
 
 def read_query(given: Mapping[str, list[str]], wanted: type[Struct] | None) -> Any:

@@ -19,7 +19,7 @@ from milepost.http.dashboard.pages import export, live, login, overview, system
 from milepost.http.dashboard.pages import item as item_page
 from milepost.http.dashboard.pages import items as items_page
 from milepost.http.dashboard.pages import lists as lists_page
-from milepost.http.protocol.endpoint import Endpoint
+from milepost.http.protocol.endpoint import ENDPOINTS, Endpoint
 from milepost.http.server.application import make_app
 from milepost.http.server.applications import application_endpoints
 from milepost.http.server.listener import Server
@@ -56,11 +56,11 @@ PAGES = (overview, items_page, item_page, export, lists_page, events_page, acts_
 
 def all_endpoints() -> list[Endpoint]:
     """Every endpoint there is, in the order in which they are described."""
-    return [endpoint for module in MODULES for endpoint in module.ENDPOINTS.found]
+    return [endpoint for module in MODULES for endpoint in ENDPOINTS[module.__name__]]
 
 
 def all_pages() -> list[Endpoint]:
-    return [endpoint for module in PAGES for endpoint in module.ENDPOINTS.found]
+    return [endpoint for module in PAGES for endpoint in ENDPOINTS[module.__name__]]
 
 
 def checked_base(text: str) -> str:

@@ -12,13 +12,12 @@ from milepost.engine.act_log import ActReport, act_view, all_acts
 from milepost.engine.acts.bulk import act, go_on
 from milepost.http.api.find import Chosen, afford, choice_of
 from milepost.http.auth.author import check_outcome, check_reason, named
-from milepost.http.protocol.endpoint import END, Call, Endpoints
+from milepost.http.protocol.endpoint import END, Call, endpoint
 from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import ACT, Act, read_versioned
 from milepost.ports.items import Query
 
-ENDPOINTS = Endpoints()
 ACTS = "/api/v1/routes/{route}/acts"
 PROBLEMS = ("route-changed", "costly", "busy")
 
@@ -73,7 +72,7 @@ class Acts(Struct, frozen=True):
     more: bool
 
 
-@ENDPOINTS.add(
+@endpoint(
     "POST",
     ACTS,
     scope="operate",
@@ -118,7 +117,7 @@ def perform(state: ServerState, call: Call) -> ActReport:
     )
 
 
-@ENDPOINTS.add(
+@endpoint(
     "POST",
     f"{ACTS}/{{id}}/go-on",
     scope="operate",
@@ -139,7 +138,7 @@ def continue_act(state: ServerState, call: Call) -> ActReport:
     return go_on(state.ctx, begun.verb, plan.name, begun.id, by=by, reason=body.reason, dry_run=body.dry_run)
 
 
-@ENDPOINTS.add("GET", "/api/v1/acts", scope="read", query=ActHistoryQuery, summary="Acts of operators")
+@endpoint("GET", "/api/v1/acts", scope="read", query=ActHistoryQuery, summary="Acts of operators")
 def history(state: ServerState, call: Call) -> Acts:
     """Acts on several items, pauses, limits, changed routes, pruning: by whom, why, when, and with which result. An act on a single item
     is in that item's history. `go_on` is the command that continues an act that was cut off, or that is still running. `by` is a name as
@@ -149,7 +148,7 @@ def history(state: ServerState, call: Call) -> Acts:
     return Acts([act_view(one) for one in found[: asked.limit]], len(found) > asked.limit)
 
 
-@ENDPOINTS.add("GET", "/api/v1/acts/{id}", scope="read", problems=("unknown-act",), summary="One act, with its progress")
+@endpoint("GET", "/api/v1/acts/{id}", scope="read", problems=("unknown-act",), summary="One act, with its progress")
 def one_act(state: ServerState, call: Call) -> dict[str, Any]:
     """As in `GET /api/v1/acts`. While an act on many items is running, `done` and `refused` are updated after every thousand items;
     `expected` is the approximate total, null if it is not known, and `finished` is true at the end. Give an act an `id` of your own to

@@ -8,10 +8,9 @@ from milepost.engine.acts.controls import close_breakers
 from milepost.engine.breakers import BreakerView, breaker_views
 from milepost.http.api.operators.controls import Signed
 from milepost.http.auth.author import named
-from milepost.http.protocol.endpoint import Call, Endpoints
+from milepost.http.protocol.endpoint import Call, endpoint, endpoint_at_each
 from milepost.http.state.state import ServerState
 
-ENDPOINTS = Endpoints()
 BREAKERS = "/api/v1/routes/{route}/breakers"
 CLOSINGS = {
     "close_stage": (
@@ -37,13 +36,13 @@ class ClosedBreakers(Struct, frozen=True):
     closed: list[str]
 
 
-@ENDPOINTS.add("GET", BREAKERS, scope="read", summary="Breakers that are open")
+@endpoint("GET", BREAKERS, scope="read", summary="Breakers that are open")
 def breakers(state: ServerState, call: Call) -> OpenBreakers:
     """The breakers of a route that are open or half-open, one for each lane. A breaker that is closed is not listed."""
     return OpenBreakers(breaker_views(state.ctx, state.plan(call).name))
 
 
-@ENDPOINTS.add_each("DELETE", CLOSINGS, scope="operate", query=Signed)
+@endpoint_at_each("DELETE", CLOSINGS, scope="operate", query=Signed)
 def close(state: ServerState, call: Call) -> ClosedBreakers:
     plan, stage = state.stage(call)
     closed = close_breakers(

@@ -11,11 +11,10 @@ from milepost.engine.acts import controls
 from milepost.engine.acts.controls import Limited, Paused, Resumed, limited_view, paused_view, resumed_view
 from milepost.engine.views.lanes import in_route
 from milepost.http.auth.author import named
-from milepost.http.protocol.endpoint import Call, Endpoints
+from milepost.http.protocol.endpoint import Call, endpoint, endpoint_at_each
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import HOLD, LIMIT
 
-ENDPOINTS = Endpoints()
 HOLDS, LIMITS = "/api/v1/routes/{route}/holds", "/api/v1/routes/{route}/limits"
 HOLD_STAGE, HOLD_LANE = f"{HOLDS}/{{stage}}", f"{HOLDS}/{{stage}}/{{lane:path}}"
 LIMIT_STAGE, LIMIT_LANE = f"{LIMITS}/{{stage}}", f"{LIMITS}/{{stage}}/{{lane:path}}"
@@ -94,13 +93,13 @@ class LimitsAnswer(Struct, frozen=True):
     limits: list[Limited]
 
 
-@ENDPOINTS.add("GET", HOLDS, scope="read", summary="Pauses in force")
+@endpoint("GET", HOLDS, scope="read", summary="Pauses in force")
 def holds(state: ServerState, call: Call) -> Holds:
     """The pauses in force in a route: of all of it, of stages, of lanes. A scope is `route`, `route/stage` or `route/stage/lane`."""
     return Holds([paused_view(name, hold) for name, hold in in_route(state.ctx, state.plan(call).name, HOLD, Hold)])
 
 
-@ENDPOINTS.add_each("PUT", PAUSES, scope="operate", body=PauseRequest)
+@endpoint_at_each("PUT", PAUSES, scope="operate", body=PauseRequest)
 def pause(state: ServerState, call: Call) -> Paused:
     route, stage, lane = _place(state, call)
     body: PauseRequest = call.body
@@ -109,7 +108,7 @@ def pause(state: ServerState, call: Call) -> Paused:
     return paused_view(scope(route, stage, lane), hold)
 
 
-@ENDPOINTS.add_each("DELETE", RESUMPTIONS, scope="operate", query=Resumption)
+@endpoint_at_each("DELETE", RESUMPTIONS, scope="operate", query=Resumption)
 def resume(state: ServerState, call: Call) -> Resumed:
     route, stage, lane = _place(state, call)
     asked: Resumption = call.query
@@ -117,13 +116,13 @@ def resume(state: ServerState, call: Call) -> Resumed:
     return resumed_view(state.ctx, scope(route, stage, lane), done)
 
 
-@ENDPOINTS.add("GET", LIMITS, scope="read", summary="Limits set while running")
+@endpoint("GET", LIMITS, scope="read", summary="Limits set while running")
 def limits(state: ServerState, call: Call) -> LimitsAnswer:
     """Limits set by operators; they take precedence over the route file's. Scopes that are not listed have the limits of the route file."""
     return LimitsAnswer([limited_view(name, limit) for name, limit in in_route(state.ctx, state.plan(call).name, LIMIT, Limit)])
 
 
-@ENDPOINTS.add_each("PUT", LIMIT_CHANGES, scope="operate", body=LimitRequest)
+@endpoint_at_each("PUT", LIMIT_CHANGES, scope="operate", body=LimitRequest)
 def limit(state: ServerState, call: Call) -> Limited:
     route, stage, lane = _place(state, call)
     body: LimitRequest = call.body
@@ -132,7 +131,7 @@ def limit(state: ServerState, call: Call) -> Limited:
     return limited_view(scope(route, stage, lane), now)
 
 
-@ENDPOINTS.add_each("DELETE", LIMIT_REMOVALS, scope="operate", query=Signed)
+@endpoint_at_each("DELETE", LIMIT_REMOVALS, scope="operate", query=Signed)
 def clear(state: ServerState, call: Call) -> Limited:
     route, stage, lane = _place(state, call)
     controls.limit(state.ctx, route, stage or "", lane, clear=True, by=named(call, call.query.for_), reason=call.query.reason)

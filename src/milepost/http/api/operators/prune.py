@@ -12,11 +12,9 @@ from milepost.engine.retention import PruneReport, prune
 from milepost.engine.views.queries import statuses_of
 from milepost.http.api.find import afford
 from milepost.http.auth.author import check_reason, named
-from milepost.http.protocol.endpoint import Call, Endpoints
+from milepost.http.protocol.endpoint import Call, endpoint
 from milepost.http.state.state import ServerState
 from milepost.ports.items import Query
-
-ENDPOINTS = Endpoints()
 
 
 class PruneRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,7 +29,7 @@ class PruneRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     scan: bool = False
 
 
-@ENDPOINTS.add(
+@endpoint(
     "POST",
     "/api/v1/routes/{route}/prune",
     scope="operate",

@@ -20,11 +20,10 @@ from milepost.engine.views.story import StoryLine, story
 from milepost.engine.views.timestamps import instant
 from milepost.http.dashboard.render import KINDS, page, seen_routes
 from milepost.http.dashboard.stage_times import way
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.state.state import ServerState
 from milepost.ports.items import Query
 
-ENDPOINTS = Endpoints(pages=True)
 GOOD = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.CONFIRMED})
 ALIKE, LOOKS = 10, 6
 """Maximum keys shown that begin like an unknown one, and maximum queries for them."""
@@ -57,7 +56,7 @@ class TimelineEntry(Struct, frozen=True):
     traceback: str
 
 
-@ENDPOINTS.add("GET", "/items/{route}/{key:path}", scope="read", summary="One item's story")
+@endpoint("GET", "/items/{route}/{key:path}", scope="read", page=True, summary="One item's story")
 def item(state: ServerState, call: Call) -> Answer:
     plan, key = state.plan(call), call.path["key"]
     view, found_story = show(state.ctx, plan.name, key), story(state.ctx, plan.name, key, instant)

@@ -21,12 +21,11 @@ from milepost.engine.views.key_parts import key_fields
 from milepost.engine.views.queries import count_of_matches
 from milepost.http.api.find import ItemPage, ItemsQuery, find
 from milepost.http.dashboard.render import KINDS, age, ms_since, page, seen_routes
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.protocol.problems import ProblemError
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import HOLD
 
-ENDPOINTS = Endpoints(pages=True)
 SHOWN = 100
 LISTS = 50
 """Maximum lists to choose from, the latest first."""
@@ -54,7 +53,7 @@ class ItemsResult(Struct, frozen=True):
     cost: str = ""
 
 
-@ENDPOINTS.add("GET", "/find", scope="read", query=FindQuery, summary="An item by its key, or by how its key begins")
+@endpoint("GET", "/find", scope="read", page=True, query=FindQuery, summary="An item by its key, or by how its key begins")
 def seek(state: ServerState, call: Call) -> Answer:
     """Redirects to the item with that key, if there is one on any route; otherwise to the items of the first route whose keys begin with
     it; otherwise shows a page that says where it was searched for."""
@@ -74,14 +73,14 @@ def seek(state: ServerState, call: Call) -> Answer:
     return page(state, call, "no_key.html", status=404, here="/items", q=text, routes=known, unread=unread)
 
 
-@ENDPOINTS.add("GET", "/items", scope="read", summary="Redirect to the items of the first route")
+@endpoint("GET", "/items", scope="read", page=True, summary="Redirect to the items of the first route")
 def first_route(state: ServerState, call: Call) -> Answer:
     """That page has links to the other routes."""
     routes = _routes(state, call)
     return _to(state, f"/items/{quote(routes[0], safe='')}" if routes else "/")
 
 
-@ENDPOINTS.add("GET", "/items/{route}", scope="read", query=ItemsQuery, summary="The items of a route")
+@endpoint("GET", "/items/{route}", scope="read", page=True, query=ItemsQuery, summary="The items of a route")
 def items(state: ServerState, call: Call) -> Answer:
     """An invalid filter is shown with a sentence that says what is wrong, beside the fields."""
     plan, asked = state.plan(call), filled(call.query)

@@ -12,10 +12,9 @@ from milepost.engine.lists.reconcile import MEANING, vanished_keys
 from milepost.engine.views.items import list_view, lists
 from milepost.http.api.lists import the_list
 from milepost.http.dashboard.render import page, seen_routes
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.state.state import ServerState
 
-ENDPOINTS = Endpoints(pages=True)
 SHOWN = 100
 
 
@@ -25,7 +24,7 @@ class ListsPageQuery(Struct, frozen=True):
     page: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
 
 
-@ENDPOINTS.add("GET", "/lists", scope="read", query=ListsPageQuery, summary="Submitted lists")
+@endpoint("GET", "/lists", scope="read", page=True, query=ListsPageQuery, summary="Submitted lists")
 def all_lists(state: ServerState, call: Call) -> Answer:
     routes = seen_routes(state, call)
     found = [record for record in reversed(lists(state.ctx)) if record.route in routes]
@@ -51,7 +50,7 @@ class ListPageData(Struct, frozen=True):
     """Vanished keys are found by comparing two whole lists, so they are shown only on request."""
 
 
-@ENDPOINTS.add("GET", "/lists/{id}", scope="read", query=ListPageData, summary="One list, with its counts")
+@endpoint("GET", "/lists/{id}", scope="read", page=True, query=ListPageData, summary="One list, with its counts")
 def one_list(state: ServerState, call: Call) -> Answer:
     record = the_list(state, call)
     same = [

@@ -10,18 +10,17 @@ from starlette.responses import Response
 
 from milepost.core.errors import MilepostError
 from milepost.http.api.events import CHECK_S, STREAM, EventStream, welcome
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.event_stream import MOST
 from milepost.http.state.state import ServerState
 
-ENDPOINTS = Endpoints(pages=True)
 log = logging.getLogger(__name__)
 CALM_S = 0.5
 """Minimum time between two notifications of a page."""
 
 
-@ENDPOINTS.add("GET", "/live", scope="read", summary="Notifies a page when to refresh")
+@endpoint("GET", "/live", scope="read", page=True, summary="Notifies a page when to refresh")
 async def live(state: ServerState, call: Call) -> Answer:
     """Server-sent events: `changed`, first when the page connects (earlier changes are not sent), and then whenever something has
     happened to an item that the caller may see."""

@@ -24,14 +24,13 @@ from milepost.engine.views.snapshot import Snapshot, StageView, by_route, snapsh
 from milepost.engine.views.ttl_cache import TtlCache
 from milepost.http.dashboard.charts import Chart, hours_chart, minutes_chart, stack
 from milepost.http.dashboard.render import page, seen_routes
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.state.pace import Forecast, PausedPart, Sample, Samples, by_hour, by_minute, forecast, pace
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import HOLD, ROUTE, RouteVersion, read_all, read_versioned
 from milepost.ports.feed import Count, Group
 from milepost.ports.items import Query
 
-ENDPOINTS = Endpoints(pages=True)
 LANES, IN_LANE = 10, 1000
 """Maximum paused lanes that are read, and maximum items that are counted in each."""
 CAUSES = 8
@@ -114,7 +113,7 @@ class HealthPanel(Struct, frozen=True):
     calm: str
 
 
-@ENDPOINTS.add("GET", "/", scope="read", summary="The overview")
+@endpoint("GET", "/", scope="read", page=True, summary="The overview")
 def overview(state: ServerState, call: Call) -> Answer:
     found = snapshots(state.ctx)
     seen = [found[name] for name in seen_routes(state, call) if name in found]

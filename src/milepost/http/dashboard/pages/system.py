@@ -21,12 +21,11 @@ from milepost.engine.routes.description import route_view
 from milepost.engine.views.timestamps import instant
 from milepost.http.dashboard.charts import durations
 from milepost.http.dashboard.render import age, ms_since, page, seen_routes
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import HOLD, LIMIT, read_all
 from milepost.ports.ledger import MISSING_CAPABILITIES
 
-ENDPOINTS = Endpoints(pages=True)
 ASIDE = 100
 """Entries of the quarantine that are shown."""
 
@@ -51,7 +50,7 @@ class SystemFacts(Struct, frozen=True):
     """Capabilities that the ledger lacks, in sentences."""
 
 
-@ENDPOINTS.add("GET", "/system", scope="read", query=SystemQuery, summary="Processes, routes, controls and health")
+@endpoint("GET", "/system", scope="read", page=True, query=SystemQuery, summary="Processes, routes, controls and health")
 def system(state: ServerState, call: Call) -> Answer:
     """Expensive parts are read only when the page is opened, not when its live parts are fetched again."""
     ctx, routes, now = state.ctx, seen_routes(state, call), state.ctx.clock.now()
