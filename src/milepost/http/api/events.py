@@ -70,7 +70,7 @@ async def events(state: ServerState, call: Call) -> Answer:
     # A HEAD request would never get the end of a stream.
     streaming = STREAM in call.headers.get("accept", "") and call.raw.method != "HEAD"
     after = _place(call, streaming)
-    newest = await state.observability.feed.newest()
+    newest = await state.feed.newest()
     if after is not None and after.seq + bool(after.read_events) > newest:
         raise problem_error(
             "wrong-value", "the feed has not reached this place; it may be of another ledger", field="after", expected=f"up to {newest}"
@@ -78,7 +78,7 @@ async def events(state: ServerState, call: Call) -> Answer:
     loop, takes = asyncio.get_running_loop(), _filter(call)
     await loop.run_in_executor(state.pool, _check, state, call)
     if streaming:
-        if state.observability.feed.listeners >= MOST:
+        if state.feed.listeners >= MOST:
             raise problem_error("too-many", f"the server has {MOST:,} listeners already", expected="fewer listeners, or pages")
         return Answer(EventStream(_stream(state, call, after)))
 
@@ -111,7 +111,7 @@ def _check(state: ServerState, call: Call) -> None:
 
 
 async def _stream(state: ServerState, call: Call, after: FeedPlace | None) -> AsyncGenerator[bytes, None]:
-    loop, feed, takes = asyncio.get_running_loop(), state.observability.feed, _filter(call)
+    loop, feed, takes = asyncio.get_running_loop(), state.feed, _filter(call)
     yield b"retry: 2000\n"
     spoke = checked = loop.time()
     following = feed.follow(after)

@@ -45,7 +45,7 @@ async def alive(state: ServerState, call: Call) -> Healthy:
 async def ready(state: ServerState, call: Call) -> Healthy:
     """Ready: the ledger can be read and written within a second, the routes are those in force, a worker is running, and the
     resender has run recently. Otherwise 503, and `parts` names each missing part and what to do."""
-    missing = await state.observability.unready()
+    missing = await state.unready()
     if missing:
         parts = [{"part": found.part, "why": found.why} for found in missing]
         raise problem_error("not-ready", "; ".join(f"{found.part}: {found.why}" for found in missing), parts=parts)

@@ -20,8 +20,8 @@ def metrics(state: ServerState, call: Call) -> Answer:
     from milepost import __version__
 
     families = [
-        *state.observability.gauges.read(),
-        *counted_families(state.observability.collector.figures()),
+        *state.gauges.read(),
+        *counted_families(state.collector.figures()),
         *process_families(__version__),
     ]
     families += application_families(state.ctx, state.applications)

@@ -110,7 +110,7 @@ class HttpServer:
 
     def close(self) -> None:
         """Waits a short time for running calls."""
-        self.state.observability.feed.end()
+        self.state.feed.end()
         self.state.waiting.end()
         self.server.stop()
         self.state.close()

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from typing import Any
 
@@ -46,37 +46,6 @@ ACTS = 2
 """Maximum concurrent acts on items: an act on many items takes long, and others must not wait for it."""
 
 
-class Observability:
-    """One for each server. From its creation on, the metrics of this process are collected."""
-
-    def __init__(self, ctx: Context, pool: Executor) -> None:
-        self._ctx, self._pool = ctx, pool
-        self.collector = _collector(ctx)
-        self.gauges = Gauges(ctx)
-        self.feed = Feed(ctx, pool)
-        self._asking: asyncio.Future[list[Unready]] | None = None
-        self._asked_at = 0.0
-
-    async def unready(self) -> list[Unready]:
-        """The parts that are not ready. At most one check runs at a time, however many callers there are and however slow the ledger is."""
-        loop = asyncio.get_running_loop()
-        if self._asking is None or (self._asking.done() and loop.time() - self._asked_at >= KEEP_S):
-            self._asked_at = loop.time()
-            self._asking = loop.run_in_executor(self._pool, unready, self._ctx)
-        try:
-            return await asyncio.wait_for(asyncio.shield(self._asking), PATIENCE_S)
-        except TimeoutError:
-            return [Unready("ledger", f"it has not answered within {PATIENCE_S:g} s")]
-
-
-def _collector(ctx: Context) -> Collector:
-    if isinstance(ctx.observer, Collector):
-        return ctx.observer
-    collector = Collector({name: list(plan.by_name) for name, plan in ctx.plans.items()})
-    ctx.observer = collector if ctx.observer is NO_OBSERVER else BothObservers(ctx.observer, collector)
-    return collector
-
-
 class ServerState:
     """One for each server. Every query of the ledger runs in its threads: the event loop never waits for a disk."""
 
@@ -99,7 +68,12 @@ class ServerState:
         self.endpoints: tuple[Endpoint, ...] = ()
         """The endpoints that the OpenAPI document describes; set when the application is made."""
         self.submitting = Submitting(ctx, self.pool)
-        self.observability = Observability(ctx, self.pool)
+        self.collector = _collector(ctx)
+        """From its creation on, the metrics of this process are collected."""
+        self.gauges = Gauges(ctx)
+        self.feed = Feed(ctx, self.pool)
+        self._readiness: asyncio.Future[list[Unready]] | None = None
+        self._readiness_at = 0.0
         self.samples = Samples()
         self.ttl_cache = TtlCache(ticks)
         self.list_pool = ThreadPoolExecutor(LISTS, thread_name_prefix="http-list")
@@ -113,6 +87,17 @@ class ServerState:
         state = copy(self)
         state.ctx = read_cached(self.ctx)
         return state
+
+    async def unready(self) -> list[Unready]:
+        """The parts that are not ready. At most one check runs at a time, however many callers there are and however slow the ledger is."""
+        loop = asyncio.get_running_loop()
+        if self._readiness is None or (self._readiness.done() and loop.time() - self._readiness_at >= KEEP_S):
+            self._readiness_at = loop.time()
+            self._readiness = loop.run_in_executor(self.pool, unready, self.ctx)
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._readiness), PATIENCE_S)
+        except TimeoutError:
+            return [Unready("ledger", f"it has not answered within {PATIENCE_S:g} s")]
 
     def general(self, caller: Caller, scope: str | None) -> Caller:
         """The caller at an endpoint of Milepost's own: without the routes of applications that bind its key to some of their items."""
@@ -155,3 +140,11 @@ def stage_of(plan: Plan, name: str) -> Stage:
     if name not in plan.by_name:
         raise problem_error("unknown-stage", f"route {plan.name!r} has no stage {name!r}", field="stage", expected=", ".join(plan.by_name))
     return plan.by_name[name]
+
+
+def _collector(ctx: Context) -> Collector:
+    if isinstance(ctx.observer, Collector):
+        return ctx.observer
+    collector = Collector({name: list(plan.by_name) for name, plan in ctx.plans.items()})
+    ctx.observer = collector if ctx.observer is NO_OBSERVER else BothObservers(ctx.observer, collector)
+    return collector

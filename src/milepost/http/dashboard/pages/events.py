@@ -67,7 +67,6 @@ def events(state: ServerState, call: Call) -> Answer:
         state,
         call,
         "events.html",
-        here="/events",
         asked=asked,
         filtered=bool(chosen),
         routes=routes,

@@ -99,7 +99,6 @@ def items(state: ServerState, call: Call) -> Answer:
         call,
         "items.html",
         status=200 if looked.wrong is None else 400,
-        here="/items",
         route=plan.name,
         routes=[(name, f"/items/{quote(name, safe='')}{_address(anywhere)}") for name in _routes(state, call)],
         asked=asked,

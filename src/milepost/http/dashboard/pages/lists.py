@@ -33,7 +33,6 @@ def all_lists(state: ServerState, call: Call) -> Answer:
         state,
         call,
         "lists.html",
-        here="/lists",
         # Some routes take no lists: Milepost makes the daily heads itself.
         routes=[name for name in routes if name in state.ctx.plans and not state.ctx.plans[name].route.closed],
         lists=[list_view(record) for record in found[first : first + SHOWN]],
@@ -67,7 +66,6 @@ def one_list(state: ServerState, call: Call) -> Answer:
         state,
         call,
         "list.html",
-        here="/lists",
         one=list_view(record),
         known=record.route in state.ctx.plans,
         meaning=MEANING,

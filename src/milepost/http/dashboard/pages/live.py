@@ -27,13 +27,13 @@ async def live(state: ServerState, call: Call) -> Answer:
     if call.raw.method == "HEAD":
         # A HEAD request would never get the end of a stream.
         return Answer(Response(media_type=STREAM))
-    if state.observability.feed.listeners >= MOST:
+    if state.feed.listeners >= MOST:
         raise problem_error("too-many", f"the server has {MOST:,} listeners already", expected="fewer open pages")
     return Answer(EventStream(_changes(state, call)))
 
 
 async def _changes(state: ServerState, call: Call) -> AsyncGenerator[bytes, None]:
-    loop, following = asyncio.get_running_loop(), state.observability.feed.follow(None)
+    loop, following = asyncio.get_running_loop(), state.feed.follow(None)
     yield b"retry: 2000\n\n"
     checked, first = loop.time(), True
     try:

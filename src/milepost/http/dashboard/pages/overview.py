@@ -120,7 +120,7 @@ def overview(state: ServerState, call: Call) -> Answer:
     # Milepost's own routes take no submits, and are hidden while they are healthy.
     seen = [one for one in seen if not own_route(state.ctx, one.route) or one.failed or one.live]
     well = health(state.ctx, seen, all_seen=call.caller.routes is None, ttl_cache=state.ttl_cache)
-    return page(state, call, "home.html", here="/", routes=home(state.ctx, seen, state.samples), health=well)
+    return page(state, call, "home.html", routes=home(state.ctx, seen, state.samples), health=well)
 
 
 def home(ctx: Context, found: Iterable[Snapshot], samples: Samples) -> list[RouteView]:

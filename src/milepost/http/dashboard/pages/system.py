@@ -60,7 +60,6 @@ def system(state: ServerState, call: Call) -> Answer:
         state,
         call,
         "system.html",
-        here="/system",
         everything=call.caller.routes is None,
         processes=[_process(one, now) for one in seen.processes],
         roles=[_role(one, now) for one in seen.roles],
@@ -68,7 +67,7 @@ def system(state: ServerState, call: Call) -> Answer:
         alerts=[one for one in alert_views(ctx) if call.caller.sees(one.route)],
         breakers=[_breaker(one) for one in breaker_views(ctx) if one.route in routes],
         stages=_limits(state, routes),
-        durations=durations(state.observability.collector.figures(), routes),
+        durations=durations(state.collector.figures(), routes),
         still=_still(state, call, routes, now) if call.headers.get("x-live") is None else SystemFacts(),
     )
 
