@@ -128,11 +128,13 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "description": _PARAMETERS.get(name, name)}
         for name in _PARAMETER.findall(endpoint.path)
     ]
+    text = re.sub(r"[ \t]*\n[ \t]+", "\n", endpoint.description)
+    needs = "Open to all." if endpoint.scope is None else f"Needs a key with the scope `{endpoint.scope}`."
     operation: dict[str, Any] = {
         "operationId": f"{module}_{endpoint.name or endpoint.handler.__name__}",
         "tags": [module],
         "summary": endpoint.summary,
-        "description": _description(endpoint),
+        "description": f"{text}\n\n{needs}".strip(),
         "parameters": in_path + ([] if endpoint.query is None else schemas.parameters(endpoint.query)),
         "security": [] if endpoint.scope is None else [{"key": []}],
         "responses": _responses(endpoint, schemas),
@@ -144,12 +146,6 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
                 content[kind]["example"] = SAMPLES[kind]  # type: ignore[assignment]
         operation["requestBody"] = {"required": True, "content": content}
     return operation
-
-
-def _description(endpoint: Endpoint) -> str:
-    text = re.sub(r"[ \t]*\n[ \t]+", "\n", endpoint.description)
-    needs = "Open to all." if endpoint.scope is None else f"Needs a key with the scope `{endpoint.scope}`."
-    return f"{text}\n\n{needs}".strip()
 
 
 def _responses(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:

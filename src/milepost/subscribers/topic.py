@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from milepost.core.errors import EventRefused, MilepostError, UsageError
-from milepost.core.events import Envelope, Event, SubscriberEvent
+from milepost.core.events import Envelope, Event
 from milepost.subscribers.formed import CURE, event_json
 
 ENTRIES = 10
@@ -106,7 +106,9 @@ class Topic:
             "MessageAttributes": {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()},
         }
         if self._fifo:
-            entry["MessageGroupId"] = _group(event)
+            # Its digest where SNS does not allow the item's name. (A digest has no '/', so they never collide.)
+            item = f"{event.route}/{event.key}"
+            entry["MessageGroupId"] = item if _GROUP.fullmatch(item) else hashlib.sha256(item.encode()).hexdigest()
             entry["MessageDeduplicationId"] = hashlib.sha256(event.id.encode()).hexdigest()
         size = len(body.encode()) + sum(len(name) + len("String") + len(value.encode()) for name, value in attributes.items())
         if size > self._largest:
@@ -161,12 +163,6 @@ def _body(envelope: Envelope) -> str:
     text = event_json(envelope, None if envelope.formed else "deterministic").decode()
     # The only two characters that JSON leaves unescaped and AWS does not accept; they occur only within strings.
     return text.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
-
-
-def _group(event: SubscriberEvent) -> str:
-    """The message group of an item: its name, or its digest where SNS does not allow the name. (A digest has no '/', so they never collide.)"""
-    item = f"{event.route}/{event.key}"
-    return item if _GROUP.fullmatch(item) else hashlib.sha256(item.encode()).hexdigest()
 
 
 def _code(error: Exception) -> str:

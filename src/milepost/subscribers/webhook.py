@@ -63,7 +63,8 @@ class WebhookSubscriber:
             self._keys = () if secret is None else secret_keys(secret)
         except UsageError as error:
             raise UsageError(f"WebhookSubscriber: {error}") from None
-        self.name = name or f"{_plain(self._host)[:50]}-{sha256(url.encode()).hexdigest()[:8]}"
+        plain = "".join(c if c.isalnum() or c in "-_." else "-" for c in self._host)
+        self.name = name or f"{plain[:50]}-{sha256(url.encode()).hexdigest()[:8]}"
         self._client = Client(allow_cidrs=allow_cidrs, timeouts=Timeouts(timeout, timeout, timeout), largest=READ)
         self._clock = clock
 
@@ -124,7 +125,3 @@ def webhook_subscriber(address: str, allow_cidrs: Iterable[str] = ()) -> Webhook
 def webhook_id(event_id: str) -> str:
     """An event's id as it stands in the header `webhook-id`: percent-encoded where the header or the signature needs it."""
     return quote(event_id, safe=_ID_SAFE).replace(".", "%2E")
-
-
-def _plain(host: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in host)

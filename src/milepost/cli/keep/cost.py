@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from milepost.ledgers.aws.cost.prices import Prices
 
 MILLION = 1_000_000
+SHOWN = ("steps", "messages", "queue_requests", "events", "publishes", "api_requests", "bytes_out", "invocations", "gb_seconds")
+"""Figures of an item that are shown by their names."""
 
 
 @click.command()
@@ -141,15 +143,7 @@ def _view(route: Route, need: Need, usage: Usage, prices: Prices, items: float) 
             "write_units": need.total("write"),
             "read_units": need.total("read"),
             "units": {f"{table} {kind}": n for (table, kind), n in need.units.items()},
-            "steps": need.steps,
-            "messages": need.messages,
-            "queue_requests": need.queue_requests,
-            "events": need.events,
-            "publishes": need.publishes,
-            "api_requests": need.api_requests,
-            "bytes_out": need.bytes_out,
-            "invocations": need.invocations,
-            "gb_seconds": need.gb_seconds,
+            **{name: getattr(need, name) for name in SHOWN},
             "stream_records": need.records,
             "stream_reads": need.stream_reads,
             "history_lines": need.lines,

@@ -13,7 +13,6 @@ from milepost.core.errors import MilepostError
 
 if TYPE_CHECKING:
     from milepost.engine.acts.foreign_rows import QuarantineEntryView
-    from milepost.ports.foreign_rows import Adopted
 
 
 @click.group()
@@ -89,7 +88,10 @@ def replay(given: CliSettings, ids: tuple[str, ...], whole: bool, by: str | None
     if as_json:
         print_json({"replayed": answers})
     else:
-        _print_report(answers)
+        click.echo(f"{sum(answer.done for answer in answers):,} of {_entries(len(answers))} processed.")
+        for answer in answers:
+            if not answer.done:
+                click.echo(f"milepost: {answer.key}: {answer.why}", err=True)
     return 0 if all(answer.done for answer in answers) else 1
 
 
@@ -121,14 +123,6 @@ def _asked(ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None
     if whole == bool(ids):
         raise click.UsageError("give either ids (see 'milepost quarantine list') or --all")
     return check_signed(by, reason)
-
-
-def _print_report(answers: list[Adopted]) -> None:
-    done = sum(answer.done for answer in answers)
-    click.echo(f"{done:,} of {_entries(len(answers))} processed.")
-    for answer in answers:
-        if not answer.done:
-            click.echo(f"milepost: {answer.key}: {answer.why}", err=True)
 
 
 def _entries(n: int) -> str:

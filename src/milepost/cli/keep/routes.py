@@ -12,7 +12,6 @@ from milepost.cli.out import console, print_json, print_table, printed, progress
 from milepost.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from milepost.engine.context import Context
     from milepost.engine.routes.backfill_progress import Preview
     from milepost.engine.routes.versions import Applied
 
@@ -101,7 +100,9 @@ def apply(
         raise click.UsageError("--pace needs --back-fill STAGE")
     chosen: dict[str, Any] = {"back_fill": back_fill, "pace": None if pace is None else rate_per_second(pace, "--pace")}
     with given.context() as ctx, progress("moving items", quiet=as_json) as on_progress:
-        plan = ctx.plan(route or _only(ctx))
+        if route is None and len(ctx.plans) != 1:
+            raise UsageError(f"name the route to apply; routes are: {', '.join(ctx.plans) or 'none; give --routes file.py'}")
+        plan = ctx.plan(route or next(iter(ctx.plans)))
         refuse_moved(ctx.ledger, [plan])
         done = apply_route(ctx, plan, mapping=mapping, by=name, reason=why, dry_run=dry_run, on_progress=on_progress, **chosen)
     if as_json:
@@ -143,14 +144,6 @@ def back_fill(given: CliSettings, route: str, pace: str | None, stopping: bool, 
         click.echo(f"Route {route} never had a paced back-fill.")
     else:
         console().print(safe(f"{route}: {_progress_of(found)}"), soft_wrap=True)
-
-
-def _only(ctx: Context) -> str:
-    """The only given route; if there are several, the user must name one."""
-    if len(ctx.plans) == 1:
-        return next(iter(ctx.plans))
-    known = ", ".join(ctx.plans) or "none; give --routes file.py"
-    raise UsageError(f"name the route to apply; routes are: {known}")
 
 
 def _mapping(maps: tuple[str, ...]) -> dict[str, str | None]:

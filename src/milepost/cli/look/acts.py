@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -37,19 +37,13 @@ def acts(given: CliSettings, route: str | None, limit: int, as_json: bool) -> No
     with page() as to:
         for act in found[:limit]:
             view = act_view(act)
-            to.print(
-                f"[bold]{clock_time(act.started_at, now)}  {safe(act.verb)} {safe(_subject(act))}[/]  by {safe(act.by)}: {safe(act.reason)}"
-            )
+            # The scope, subscriber or route that the act was about.
+            subject = str(act.filter.get("scope") or act.filter.get("subscriber") or act.route)
+            to.print(f"[bold]{clock_time(act.started_at, now)}  {safe(act.verb)} {safe(subject)}[/]  by {safe(act.by)}: {safe(act.reason)}")
             to.print(f"  act {safe(act.id)}: {_result(act)}")
             if view["go_on"]:
                 to.print(f"  to continue: {safe(view['go_on'])}", soft_wrap=True)
     print_rest(len(found) - limit)
-
-
-def _subject(act: Act) -> str:
-    """The scope, subscriber or route that the act was about."""
-    about: dict[str, Any] = act.filter
-    return str(about.get("scope") or about.get("subscriber") or act.route)
 
 
 def _result(act: Act) -> str:

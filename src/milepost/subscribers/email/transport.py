@@ -73,18 +73,15 @@ def mail_transport(
         if options["tls"] not in _TLS:
             raise UsageError(f"the mail server's URL has tls={options['tls']!r}; write {', '.join(_TLS)}")
         encryption = _TLS[options["tls"]]
-    user = unquote(parts.username) if parts.username else None
-    password = None if user is None else _password(user, password_env or PASSWORD_ENV, os.environ if environment is None else environment)
+    user, password = unquote(parts.username) if parts.username else None, None
+    if user is not None:
+        variable = password_env or PASSWORD_ENV
+        password = (os.environ if environment is None else environment).get(variable)
+        if not password:
+            raise UsageError(f"the password of {user} at the mail server is missing: set the environment variable {variable}")
     return SmtpTransport(
         host, port or PORTS[parts.scheme], encryption=encryption, user=user, password=password, timeout=timeout, tls=tls
     )  # fmt: skip
-
-
-def _password(user: str, variable: str, environment: Mapping[str, str]) -> str:
-    password = environment.get(variable)
-    if not password:
-        raise UsageError(f"the password of {user} at the mail server is missing: set the environment variable {variable}")
-    return password
 
 
 def _check_options(options: Mapping[str, str], known: tuple[str, ...]) -> None:
