@@ -8,6 +8,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, to_builtins
+from msgspec.structs import asdict
 from starlette.requests import ClientDisconnect
 
 from milepost.core.errors import MilepostError
@@ -113,24 +114,11 @@ async def take_in_stream(state: ServerState, call: Call, kind: str) -> Answer:
     body = Body(call.raw.stream(), loop, SILENT_S)
 
     def work() -> ListReport:
-        source, title, form = Source(body, wanted.name or "the body"), wanted.name or "api", FORMS[kind]
+        options = asdict(wanted)
+        name = options.pop("name")
+        source = Source(body, name or "the body")
         try:
-            return take_in_list(
-                state.ctx,
-                plan.name,
-                source,
-                title,
-                format=form,
-                no_header=wanted.no_header,
-                full=wanted.full,
-                dry_run=wanted.dry_run,
-                by=call.caller.name,
-                not_before=wanted.not_before,
-                replace_changed=wanted.replace_changed,
-                rerun=wanted.rerun,
-                failed_again=wanted.failed_again,
-                reason=wanted.reason,
-            )
+            return take_in_list(state.ctx, plan.name, source, name or "api", format=FORMS[kind], by=call.caller.name, **options)
         finally:
             state.list_places.release()
 

@@ -19,6 +19,8 @@ from milepost.ports.documents import ACT, Act, read_versioned
 from milepost.ports.items import Query
 
 ACTS = "/api/v1/routes/{route}/acts"
+OPTIONS = ("stage", "as_new", "outcome", "content", "here", "rerun", "not_before", "force")
+"""Fields of a request that `act` takes as they are."""
 PROBLEMS = ("route-changed", "costly", "busy")
 
 
@@ -105,15 +107,8 @@ def perform(state: ServerState, call: Call) -> ActReport:
         reason=wanted.reason,
         dry_run=wanted.dry_run,
         act_id=wanted.id,
-        stage=wanted.stage,
-        as_new=wanted.as_new,
-        outcome=wanted.outcome,
-        content=wanted.content,
-        here=wanted.here,
-        rerun=wanted.rerun,
-        not_before=wanted.not_before,
         pace=None if wanted.pace is None else rate_per_second(wanted.pace, "pace"),
-        force=wanted.force,
+        **{name: getattr(wanted, name) for name in OPTIONS},
     )
 
 
