@@ -5,18 +5,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import check_signed, confirm_cost, dry_run_option, filters, query_of, shared_options, signed, yes_option
+from milepost.cli.options import F, check_signed, confirm_cost, dry_run_option, filters, query_of, shared_options, signed, yes_option
 from milepost.cli.out import console, print_json, print_table, progress, safe
 
 if TYPE_CHECKING:
     from milepost.engine.acts.bulk import ActReport
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 REFUSALS = 20
 

@@ -6,9 +6,11 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from milepost.cli.options import F
 
 if TYPE_CHECKING:
     from milepost.application.declaration import ConfiguredApplication
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
     from milepost.evidence.signing import Signer
     from milepost.ports.runner import Service
     from milepost.ports.subscriber import Subscriber
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 log_option = click.option(
     "--log",

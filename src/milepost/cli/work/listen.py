@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from milepost.cli.options import F
 from milepost.cli.work.foreground import say
 from milepost.core.errors import ConfigMistake
 
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from milepost.application.declaration import ConfiguredApplication
     from milepost.engine.context import Context
     from milepost.http.server.assembly import HttpServer
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 HOST, PORT, TRIES = "127.0.0.1", 8321, 20
 INSTALL = "pip install 'milepost[http]'"
