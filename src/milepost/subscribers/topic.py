@@ -134,7 +134,8 @@ class Topic:
             answer = self._client.publish_batch(TopicArn=self.arn, PublishBatchRequestEntries=[message.entry for message in request])
         except Exception as error:
             # The only error of a whole request that certainly belongs to this event, if it is alone: the topic counts bytes differently.
-            if len(request) == 1 and _code(error).startswith("BatchRequestTooLong"):
+            response = getattr(error, "response", None) or {}
+            if len(request) == 1 and str(response.get("Error", {}).get("Code", "")).startswith("BatchRequestTooLong"):
                 return {request[0].place: EventRefused(self._too_large(request[0].size))}
             raise
         taken = {entry["Id"] for entry in answer.get("Successful", ())}
@@ -163,12 +164,6 @@ def _body(envelope: Envelope) -> str:
     text = event_json(envelope, None if envelope.formed else "deterministic").decode()
     # The only two characters that JSON leaves unescaped and AWS does not accept; they occur only within strings.
     return text.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
-
-
-def _code(error: Exception) -> str:
-    """AWS's error code; empty if there was no answer."""
-    response = getattr(error, "response", None) or {}
-    return str(response.get("Error", {}).get("Code", ""))
 
 
 def _parts(arn: str) -> tuple[str, str]:

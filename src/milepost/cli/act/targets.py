@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -142,15 +142,12 @@ def json_value(text: str, option: str = "--output") -> Any:
         raise click.UsageError(f"{option} is not JSON: {error}; a text needs quotes, as in {option} '\"yes\"'") from None
 
 
-class ControlScope:
+class ControlScope(NamedTuple):
     """Where a control applies, and who sets it why."""
 
-    def __init__(self, route: str, stage: str | None, lane: str | None, by: str, reason: str) -> None:
-        from milepost.core.admission.controls import scope
-
-        self.place = (route, stage, lane)
-        self.signed: dict[str, Any] = {"by": by, "reason": reason}
-        self.name = scope(route, stage, lane)
+    name: str
+    place: tuple[str, str | None, str | None]
+    signed: dict[str, Any]
 
 
 def on_scope(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -170,7 +167,11 @@ def on_scope(command: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         if stage is not None and stage_word is not None and stage != stage_word:
             raise click.UsageError(f"two different stages given: {stage_word!r} and {stage!r}")
-        return command(given, ControlScope(route, stage or stage_word, lane, *check_signed(by, reason)), **options)
+        from milepost.core.admission.controls import scope
+
+        place = (route, stage or stage_word, lane)
+        by, reason = check_signed(by, reason)
+        return command(given, ControlScope(scope(*place), place, {"by": by, "reason": reason}), **options)
 
     wrapped: Callable[..., Any] = with_scope
     for option in (

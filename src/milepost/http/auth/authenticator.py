@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qsl
 
@@ -39,11 +39,6 @@ ANONYMOUS = Caller("nobody", frozenset())
 LOCAL = Caller("local", frozenset(SCOPES))
 
 
-def visible(caller: Caller, routes: Iterable[str]) -> list[str]:
-    """The routes that the caller may see, in order. For every answer that covers more than one route."""
-    return [route for route in routes if caller.sees(route)]
-
-
 class KeySnapshot(Struct, frozen=True):
     """Keys by id and sessions by digest, as read at this time (monotonic seconds)."""
 
@@ -67,7 +62,7 @@ class Authenticator:
 
     async def recognise(self, request: Request, endpoint: Endpoint) -> Caller:
         """The caller; raises a problem if the call is not allowed at all. The endpoint's scope then decides what the caller may do, and the
-        caller's routes decide what it sees (`visible`, `ServerState.plan`)."""
+        caller's routes decide what it sees (`Caller.sees`, `ServerState.plan`)."""
         if endpoint.scope is None:
             return ANONYMOUS
         await self._read_since(self._ticks() - FRESH_S)

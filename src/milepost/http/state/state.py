@@ -22,7 +22,7 @@ from milepost.engine.metrics.gauges import Gauges
 from milepost.engine.views.read_cache import read_cached
 from milepost.engine.views.ttl_cache import TtlCache
 from milepost.engine.work.remote import Remote
-from milepost.http.auth.authenticator import Authenticator, visible
+from milepost.http.auth.authenticator import Authenticator
 from milepost.http.protocol.endpoint import Call, Caller, Endpoint
 from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.event_stream import Feed
@@ -121,7 +121,7 @@ class ServerState:
 
     def no_route(self, caller: Caller, name: str) -> ProblemError:
         """The problem for a route that does not exist, or that the caller may not see."""
-        seen = ", ".join(visible(caller, sorted(self.ctx.plans)))
+        seen = ", ".join(route for route in sorted(self.ctx.plans) if caller.sees(route))
         return problem_error("unknown-route", f"there is no route {name!r}", field="route", expected=seen or "none is known")
 
     def stage(self, call: Call) -> tuple[Plan, Stage]:
