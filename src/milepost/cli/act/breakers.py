@@ -16,13 +16,11 @@ def breakers(given: CliSettings, as_json: bool) -> None:
     A stage's breaker opens when tries in a row fail: the items of that lane wait, and use no attempts. After its cooldown it lets a few
     items through as probes, and closes when they succeed.
     """
-    from msgspec import to_builtins
-
     from milepost.engine.breakers import breaker_views
 
     with given.context() as ctx:
         found = breaker_views(ctx)
-    if printed(found, {"breakers": to_builtins(found)}, "No breaker is open.", as_json=as_json):
+    if printed(found, {"breakers": found}, "No breaker is open.", as_json=as_json):
         return
     rows = []
     for one in found:

@@ -52,8 +52,6 @@ def list_aside(given: CliSettings, limit: int, as_json: bool) -> None:
 @shared_options
 def show(given: CliSettings, name: str, as_json: bool) -> None:
     """Show one entry with its content."""
-    import msgspec
-
     from milepost.engine.acts.foreign_rows import ALL, quarantine_view
 
     with given.context() as ctx:
@@ -65,7 +63,7 @@ def show(given: CliSettings, name: str, as_json: bool) -> None:
         return
     to = console()
     to.print(f"[bold]{safe(_what(found))}[/]: {safe(found.reason)}", soft_wrap=True)
-    click.echo(msgspec.json.format(msgspec.json.encode(found.content), indent=2).decode())
+    print_json(found.content)
 
 
 @quarantine.command()

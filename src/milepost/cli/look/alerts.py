@@ -18,15 +18,13 @@ def alerts(given: CliSettings, route: str | None, as_json: bool) -> None:
     One for each cause and lane that fails items for good, for each open breaker, and for each pause that a program made. 'milepost up'
     raises them where milepost.toml or an application names receivers.
     """
-    from msgspec import to_builtins
-
     from milepost.engine.alerts.views import alert_views
     from milepost.engine.views.items import check_route
 
     with given.context() as ctx:
         check_route(ctx, route)
         found = [one for one in alert_views(ctx) if route in (None, one.route)]
-    if printed(found, {"alerts": to_builtins(found)}, "No alert is raised.", as_json=as_json):
+    if printed(found, {"alerts": found}, "No alert is raised.", as_json=as_json):
         return
     with page() as to:
         for one in found:

@@ -6,7 +6,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import confirm_cost, shared_options, yes_option
-from milepost.cli.out import plain, progress
+from milepost.cli.out import plain, print_json, progress
 
 NAMED = 3
 
@@ -22,8 +22,6 @@ def volume(given: CliSettings, route: str, volume: str, yes: bool, as_json: bool
     Reads the results that stages reported for every item, also for items whose rows were removed and whose evidence was kept. With
     --json one item per line, with all its files on the volume.
     """
-    import msgspec
-
     from milepost.engine.evidence.volumes import all_items, on_volume
     from milepost.engine.views.items import check_route, counted
 
@@ -35,7 +33,7 @@ def volume(given: CliSettings, route: str, volume: str, yes: bool, as_json: bool
             for found in on_volume(ctx, route, volume, on_progress):
                 items, files = items + 1, files + len(found.files)
                 if as_json:
-                    click.echo(msgspec.json.encode(found).decode())
+                    print_json(found, indent=None)
                     continue
                 named = ", ".join(map(plain, found.files[:NAMED])) + (", …" if len(found.files) > NAMED else "")
                 left = ", row removed" if found.left else ""
