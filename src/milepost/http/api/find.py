@@ -16,7 +16,7 @@ from milepost.engine.views.items import row_view, stage_names, status
 from milepost.engine.views.late_items import late_item_view, nearest, overdue
 from milepost.engine.views.page_tokens import WRONG_TOKEN, PageToken, find_page, make_token, read_token
 from milepost.engine.views.queries import CONFIRM_ROWS, WARN_ROWS, WORDS, choose, cost_text
-from milepost.engine.views.snapshot import Snapshot, snapshots
+from milepost.engine.views.snapshot import snapshots
 from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.state import ServerState
@@ -249,11 +249,8 @@ class Counts(Struct, frozen=True):
 def counts(state: ServerState, call: Call) -> Counts:
     """From counters of the ledger, so the call is cheap for any number of items. `p50_s` and `p95_s`: percentiles of the time, in
     seconds, that unfinished items have been at the stage."""
-    plan = state.plan(call)
-    return _counts(snapshots(state.ctx, route=plan.name)[plan.name])
-
-
-def _counts(seen: Snapshot) -> Counts:
+    route = state.plan(call).name
+    seen = snapshots(state.ctx, route=route)[route]
     stages = [
         StageCounts(
             stage.name,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from ipaddress import ip_address
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from milepost.core.errors import UsageError
 from milepost.net import Tls
+from milepost.net.guard import is_loopback
 from milepost.subscribers.email.message import Mail, MailError, MailNotSent, MailReceipt, MailRefused, plain_address
 from milepost.subscribers.email.smtp import Encryption, SmtpTransport
 
@@ -68,7 +68,7 @@ def mail_transport(
         _check_options(options, ("endpoint",))
         return SesTransport(host, endpoint=options.get("endpoint"), timeout=timeout)
     _check_options(options, ("tls",) if parts.scheme == "smtp" else ())
-    encryption: Encryption = "tls" if parts.scheme == "smtps" else "starttls-if-offered" if _loopback(host) else "starttls"
+    encryption: Encryption = "tls" if parts.scheme == "smtps" else "starttls-if-offered" if is_loopback(host) else "starttls"
     if "tls" in options:
         if options["tls"] not in _TLS:
             raise UsageError(f"the mail server's URL has tls={options['tls']!r}; write {', '.join(_TLS)}")
@@ -88,15 +88,6 @@ def _check_options(options: Mapping[str, str], known: tuple[str, ...]) -> None:
     for name in options:
         if name not in known:
             raise UsageError(f"the mail server's URL has the unknown option {name!r}" + (f"; known is {known[0]}" if known else ""))
-
-
-def _loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class SesTransport:
