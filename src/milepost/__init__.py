@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from milepost.app import Milepost, open, restore
-    from milepost.application.context import AppContext
+    from milepost.application.context import AppContext, AppDocuments
     from milepost.application.declaration import Application, AwsAccess, Download, Metric, Page, Redirect
-    from milepost.application.documents import AppDocuments
     from milepost.application.settings import AppSettings
     from milepost.cli.options import check_signed, json_option, signed
     from milepost.cli.out import print_json, print_next_page, print_table
@@ -134,9 +133,8 @@ __all__ = [
 
 _HOMES = {
     "app": ("Milepost", "open", "restore"),
-    "application.context": ("AppContext",),
+    "application.context": ("AppContext", "AppDocuments"),
     "application.declaration": ("Application", "AwsAccess", "Download", "Metric", "Page", "Redirect"),
-    "application.documents": ("AppDocuments",),
     "application.settings": ("AppSettings",),
     "cli.options": ("check_signed", "json_option", "signed"),
     "cli.out": ("print_json", "print_next_page", "print_table"),

@@ -9,7 +9,7 @@ import pytest
 from tests.application.parcels_application import Settings, application
 
 import milepost as mp
-from milepost.application.documents import AppDocuments
+from milepost.application.context import AppDocuments
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -16,7 +16,7 @@ from milepost.engine.health.doctor import doctor
 from milepost.engine.health.readiness import unready
 from milepost.engine.views.caches import TtlCache
 from milepost.engine.views.snapshot import snapshots
-from milepost.http.dashboard.health import health
+from milepost.http.dashboard.pages.overview import health
 
 
 @pytest.fixture(autouse=True)

@@ -45,7 +45,7 @@ from milepost.net import webhook_headers
 from milepost.ports import documents
 from milepost.subscribers import CallSubscriber, LogSubscriber, WebhookSubscriber
 from milepost.subscribers.email import Mail, MailAttachment
-from milepost.subscribers.email.words import words_of
+from milepost.subscribers.email.subscriber import words_of
 from milepost.subscribers.topic import Topic
 
 

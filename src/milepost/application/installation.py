@@ -33,7 +33,8 @@ def install(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) ->
     """Add the applications' checks, and their functions for resumed pauses, to the ledger's context, and call their functions for an opened
     ledger. Returns their contexts."""
     found = list(applications)
-    ctx.checks = tuple(_check(ctx, one, part) for one in found for part in one.application.checks)
+    checks = [AppCheck(one.on(ctx), part) for one in found for part in one.application.checks]
+    ctx.checks = tuple(Check(f"{each.app.name} {each.part.name}", partial(_results, each), each.views) for each in checks)
     ctx.before_resume = tuple(partial(_before_resume, one, ctx) for one in found if one.application.before_resume)
     for one in found:
         for opened in one.application.openers:
@@ -90,11 +91,6 @@ def families(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -
     return found
 
 
-def _check(ctx: Context, one: ConfiguredApplication[Any], part: CheckPart) -> Check:
-    views = frozenset({DOCTOR, OVERVIEW, READY} if part.ready else {DOCTOR, OVERVIEW})
-    return Check(f"{one.name} {part.name}", partial(_results, AppCheck(one.on(ctx), part)), views)
-
-
 def _results(check: AppCheck, run: CheckRun) -> Iterator[CheckResult]:
     # A finding of an application belongs to no single route: only viewers who see all routes get it.
     if not run.everything:
@@ -112,6 +108,7 @@ class AppCheck:
 
     def __init__(self, app: AppContext[Any], part: CheckPart) -> None:
         self.app, self.part = app, part
+        self.views = frozenset({DOCTOR, OVERVIEW, READY} if part.ready else {DOCTOR, OVERVIEW})
         self._lock = threading.Lock()
         self._run: threading.Thread | None = None
         self._ended_at: float | None = None

@@ -1,16 +1,24 @@
-"""All commands by section. The module of a command is imported when the command is used."""
+"""All commands by section, and those of applications: `milepost APPLICATION COMMAND`. The module of a command is imported when it is used."""
 
 from __future__ import annotations
 
+import functools
+import os
+import signal
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from milepost import __version__
 from milepost.application import is_name
 from milepost.cli.config import CliSettings
-from milepost.cli.options import ledger_option, routes_option
+from milepost.cli.options import ledger_option, routes_option, settings
 from milepost.cli.sections import MODULES, SECTIONS
+
+if TYPE_CHECKING:
+    from milepost.application.declaration import CommandPart, ConfiguredApplication
+    from milepost.engine.context import Context
 
 
 class Sectioned(click.Group):
@@ -21,7 +29,7 @@ class Sectioned(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in MODULES:
-            return _application(cmd_name)
+            return _application_group(cmd_name)
         defined = vars(import_module(MODULES[cmd_name])).values()
         return next(value for value in defined if isinstance(value, click.Command) and value.name == cmd_name)
 
@@ -91,14 +99,6 @@ def _name_in(spec: str) -> str:
     return load_application(spec).name
 
 
-def _application(name: str) -> click.Command | None:
-    if not CliSettings().application_specs:
-        return None
-    from milepost.cli.applications import group_of
-
-    return group_of(name)
-
-
 @click.group(cls=Sectioned, context_settings={"help_option_names": ["-h", "--help"]})
 @ledger_option
 @routes_option
@@ -111,3 +111,55 @@ def cli(ctx: click.Context, ledger: str | None, routes: tuple[str, ...]) -> None
     with 'milepost init' or 'milepost demo'.
     """
     ctx.obj = CliSettings(ledger=ledger, routes=routes)
+
+
+def _application_group(name: str) -> click.Group | None:
+    """The commands of the application of this name; None if no such application is named."""
+    given = CliSettings()
+    for one in given.applications if given.application_specs else ():
+        if one.name == name:
+            if one.application.command_module is not None:
+                import_module(one.application.command_module)
+            commands = [_command(one.application.name, part) for part in one.application.commands]
+            summary = one.application.summary or f"The commands of {name}."
+            return click.Group(name, commands, help=summary, context_settings={"help_option_names": ["-h", "--help"]})
+    return None
+
+
+def _command(name: str, part: CommandPart) -> click.Command:
+    writes = part.ledger == "write"
+
+    def without_ledger(**options: Any) -> Any:
+        return part.function(_named(CliSettings(), name).on(None), **options)
+
+    def with_ledger(given: CliSettings, **options: Any) -> Any:
+        with given.context(act=writes, create=writes) as ctx:
+            work = functools.partial(_work, given, ctx) if writes else None
+            return part.function(_named(given, name).on(ctx, work=work), **options)
+
+    run = functools.wraps(part.function)(without_ledger if part.ledger == "none" else with_ledger)
+    # Its own list: making a command of a function changes the list of its options.
+    vars(run)["__click_params__"] = list(getattr(part.function, "__click_params__", ()))
+    return click.command(part.name)(run if part.ledger == "none" else settings(run))
+
+
+def _work(given: CliSettings, ctx: Context, until_idle: float) -> None:
+    """Run workers, resender and subscribers in the foreground until idle, for a command that works by itself and reports on it. A signal ends
+    the command, after the running work."""
+    from milepost.cli.work.foreground import run
+    from milepost.runners.logs import logs
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        with logs(os.environ.get("MILEPOST_LOG", "text")):
+            ended_by = run(ctx, {"worker", "resender", "relay"}, given.subscribers(), until_idle, None, given.signer(), given.grace_ms())
+    finally:
+        # Outside of work a signal ends the command at once.
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if ended_by is not None:
+        raise SystemExit(128 + ended_by)
+
+
+def _named(given: CliSettings, name: str) -> ConfiguredApplication[Any]:
+    return next(one for one in given.applications if one.name == name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -41,8 +42,6 @@ class CliSettings:
     def __init__(self, ledger: str | None = None, routes: Sequence[str] = ()) -> None:
         self._ledger = ledger
         self._routes = tuple(routes)
-        self._file: dict[str, Any] | None = None
-        self._applications: list[ConfiguredApplication[Any]] | None = None
 
     def overridden(self, ledger: str | None, routes: Sequence[str]) -> CliSettings:
         """A copy in which options after the command's name replace those before it."""
@@ -53,11 +52,9 @@ class CliSettings:
         """The options that give another process the same settings."""
         return [*(() if self._ledger is None else (f"--ledger={self._ledger}",)), *(f"--routes={one}" for one in self._routes)]
 
-    @property
+    @cached_property
     def file(self) -> dict[str, Any]:
-        if self._file is None:
-            self._file = read_file(Path(FILE))
-        return self._file
+        return read_file(Path(FILE))
 
     @property
     def ledger(self) -> str:
@@ -73,31 +70,30 @@ class CliSettings:
             return [spec for spec in (part.strip() for part in named.split(",")) if spec]
         return list(self.file.get("applications", []))
 
+    @cached_property
     def applications(self) -> list[ConfiguredApplication[Any]]:
         """The applications that were named, with their settings. A table of milepost.toml that belongs to none of them is a mistake."""
-        if self._applications is None:
-            tables = {name: value for name, value in self.file.items() if isinstance(value, dict)}
-            specs = self.application_specs
-            if not specs and not tables:
-                return []
-            from milepost.route_files import load_application
+        tables = {name: value for name, value in self.file.items() if isinstance(value, dict)}
+        specs = self.application_specs
+        if not specs and not tables:
+            return []
+        from milepost.route_files import load_application
 
-            found: dict[str, Application[Any]] = {}
-            for application in map(load_application, specs):
-                check_application_name(application.name, found)
-                found[application.name] = application
-            for name in tables:
-                # Where the environment names other applications, the file still has the tables of its own.
-                if name not in found and APPLICATIONS not in os.environ:
-                    there = f"applications names {', '.join(found)}" if found else 'name it: applications = ["NAME"]'
-                    raise ConfigMistake(f"{FILE}: [{name}] is the table of no application; {there}")
-            self._applications = [one.configured(tables.get(one.name), allow_cidrs=self.allow_cidrs) for one in found.values()]
-        return self._applications
+        found: dict[str, Application[Any]] = {}
+        for application in map(load_application, specs):
+            check_application_name(application.name, found)
+            found[application.name] = application
+        for name in tables:
+            # Where the environment names other applications, the file still has the tables of its own.
+            if name not in found and APPLICATIONS not in os.environ:
+                there = f"applications names {', '.join(found)}" if found else 'name it: applications = ["NAME"]'
+                raise ConfigMistake(f"{FILE}: [{name}] is the table of no application; {there}")
+        return [one.configured(tables.get(one.name), allow_cidrs=self.allow_cidrs) for one in found.values()]
 
     def routes(self) -> list[Route]:
         """The routes that options or milepost.toml name, and those of the applications; may be empty."""
         named = self._routes or self.file.get("routes", [])
-        given = [route for one in self.applications() for route in one.routes]
+        given = [route for one in self.applications for route in one.routes]
         if not named and not given:
             return []
         from milepost.route_files import load_routes
@@ -167,10 +163,10 @@ class CliSettings:
             url = "memory:"
         ctx = open_context(url, routes, check=act and not dry_run, make=create and not dry_run)
         with closing(ctx.ledger):
-            if self.applications():
+            if self.applications:
                 from milepost.application.installation import install
 
-                install(ctx, self.applications())
+                install(ctx, self.applications)
             if act and dry_run:
                 _check_routes(ctx)
             yield ctx

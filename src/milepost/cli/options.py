@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from milepost.cli.config import CliSettings
+from milepost.core.errors import UsageError
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from milepost.engine.context import Context
+    from milepost.ports.items import Query
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,6 +37,11 @@ def settings(command: F) -> F:
     return cast(F, ledger_option(routes_option(with_settings)))
 
 
+def shared_options(command: F) -> F:
+    """Add --json, --ledger and --routes to a command."""
+    return json_option(settings(command))
+
+
 def listing_group(command: Callable[..., None]) -> click.Group:
     """A group of commands that prints a list if it is called without any of them. Its own --ledger and --routes are for them too."""
 
@@ -42,13 +52,18 @@ def listing_group(command: Callable[..., None]) -> click.Group:
         if context.invoked_subcommand is None:
             command(given, as_json)
 
-    return click.group(invoke_without_command=True)(json_option(settings(listing)))
+    return click.group(invoke_without_command=True)(shared_options(listing))
 
 
 def signed(command: F) -> F:
     """Add --by and --reason: each operator act is recorded with a name and a reason."""
     command = click.option("--reason", metavar="TEXT", help="Why; recorded in the history.")(command)
     return click.option("--by", envvar="MILEPOST_BY", metavar="NAME", help="Your name; recorded in the history [MILEPOST_BY].")(command)
+
+
+def act_options(command: F) -> F:
+    """Add the options of an act that can be previewed: --by, --reason, --dry-run, and the shared ones."""
+    return signed(dry_run_option(shared_options(command)))
 
 
 def check_signed(by: str | None, reason: str | None, *, dry_run: bool = False) -> tuple[str, str]:
@@ -79,3 +94,56 @@ limit_option = click.option("--limit", type=click.IntRange(1), default=20, show_
 def print_rest(n: int) -> None:
     if n > 0:
         click.echo(f"… and {n:,} earlier; give --limit.")
+
+
+_OPTIONS = (
+    click.option("--status", "statuses", multiple=True, metavar="STATUS", help="A status, 'failed' or 'live'; may be repeated."),
+    click.option("--stage", "stages", multiple=True, metavar="STAGE", help="Items at this stage; may be repeated."),
+    click.option("--lane", metavar="LANE", help="Items in this lane."),
+    click.option("--group", metavar="ID", help="Items with this kind of error (see 'milepost groups')."),
+    click.option(
+        "--list", "list_", metavar="NAME", help="Items from the lists with this name, or from the list with this id (see 'milepost lists')."
+    ),
+    click.option(
+        "--part",
+        "parts",
+        multiple=True,
+        metavar="FIELD=VALUE",
+        help="Items whose composite key has this part, such as batchId=B-7; may be repeated.",
+    ),
+    click.option("--older-than", metavar="SPAN", help="Items that entered their stage, or ended, longer ago than this, such as 2d."),
+)
+
+
+def filters(command: F) -> F:
+    """Add the filter options to a command; they arrive as `statuses, stages, lane, group, list_, parts, older_than`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation, however many rows must be read.")
+
+
+def confirm_cost(ctx: Context, query: Query, yes: bool, *, quiet: bool = False) -> None:
+    """Warn if a query reads many rows, and ask if it reads very many; without a terminal that needs --yes."""
+    from milepost.engine.views.queries import CONFIRM_ROWS, WARN_ROWS, cost_text
+
+    cost = ctx.ledger.cost_of(query)
+    if cost is None or cost.rows < WARN_ROWS:
+        return
+    warning = cost_text(query.route, cost)
+    if cost.rows <= CONFIRM_ROWS or yes:
+        if not quiet:
+            click.echo(f"milepost: {warning}", err=True)
+    elif sys.stdin.isatty() and sys.stderr.isatty():
+        click.confirm(f"{warning}. Continue?", abort=True, err=True)
+    else:
+        raise UsageError(f"{warning}; to do it all the same, give --yes ('--status failed' is served by an index)")
+
+
+def query_of(ctx: Context, route: str, **chosen: Any) -> Query:
+    """The ledger query for the filter options."""
+    from milepost.engine.views.queries import choose
+
+    return choose(ctx, route, **chosen)

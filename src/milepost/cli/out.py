@@ -146,7 +146,17 @@ def progress(what: str, *, quiet: bool = False, every_s: float = 5) -> Iterator[
         with _bar(what) as on_progress:
             yield on_progress
     else:
-        yield _Lines(what, every_s)
+        began = last = monotonic()
+
+        def on_line(done: int, part: int = 0, whole: int | None = None, /) -> None:
+            nonlocal last
+            now = monotonic()
+            if now - last >= every_s:
+                last = now
+                share = f" ({part * 100 // whole}%)" if whole else ""
+                click.echo(f"{what}: {done:,}{share}, {done / (now - began):,.0f}/s", err=True)
+
+        yield on_line
 
 
 @contextmanager
@@ -176,21 +186,6 @@ def _bar(what: str) -> Iterator[ProgressFigures]:
             bar.update(task, completed=part, total=whole, pace=pace)
 
         yield on_progress
-
-
-class _Lines:
-    """Progress without a terminal: one line every few seconds."""
-
-    def __init__(self, what: str, every_s: float) -> None:
-        self.what, self.every_s = what, every_s
-        self.began = self.last = monotonic()
-
-    def __call__(self, done: int, part: int = 0, whole: int | None = None, /) -> None:
-        now = monotonic()
-        if now - self.last >= self.every_s:
-            self.last = now
-            share = f" ({part * 100 // whole}%)" if whole else ""
-            click.echo(f"{self.what}: {done:,}{share}, {done / (now - self.began):,.0f}/s", err=True)
 
 
 def print_next_page(token: str | None, ordered: bool, besides: str = "") -> None:

@@ -99,12 +99,6 @@ def tape_says(number: int, step: int, tries: int) -> Outcome | None:
     return Done({"tape": f"T-{100 + number // 40:04d}"})
 
 
-def said_of(item: Item, step: int) -> Outcome | None:
-    """Outcome of the current stage's partner for an asset."""
-    number = _number(item.key)
-    return disk_says(number) if item.stage == DISK else tape_says(number, step, item.row.attempts)
-
-
 def pace(step: int, peak: int) -> float:
     """Load at a step, 1 on average: highest at the hour `peak`, lowest twelve hours later."""
     hour = 12 + (step - NOON_IS_AT) * STEP_MS / HOUR_MS
@@ -174,7 +168,12 @@ class Past:
         for library, queue in self._tape.items():
             if library == "south" or step < SERVICED:
                 taken += self._next(library, queue, 0.9 * self._assets * pace(step, 16) / STEPS / len(LIBRARIES))
-        for row in self._heard(taken, lambda item: said_of(item, step)):
+
+        def said(item: Item) -> Outcome | None:
+            number = _number(item.key)
+            return disk_says(number) if item.stage == DISK else tape_says(number, step, item.row.attempts)
+
+        for row in self._heard(taken, said):
             if not row.terminal:
                 queue = self._tape[row.lane]
                 (queue.appendleft if row.attempts else queue.append)(_number(row.key))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, NetmaskValueError, ip_address, ip_network
 
 from milepost.core.errors import UsageError
@@ -204,3 +205,16 @@ def vetted(guard: AddressGuard, addresses: Iterable[str]) -> tuple[list[IpAddres
         elif reason not in reasons:
             reasons.append(reason)
     return allowed, reasons
+
+
+@lru_cache(64)
+def is_loopback(host: str | None) -> bool:
+    """Whether this is a name or an address of this machine."""
+    if host is None:
+        return False
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

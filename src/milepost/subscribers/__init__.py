@@ -5,8 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from milepost.subscribers.call import CallSubscriber
-from milepost.subscribers.log import LogSubscriber
+from milepost.subscribers.in_process import CallSubscriber, LogSubscriber
 
 if TYPE_CHECKING:
     from milepost.subscribers.addresses import open_subscriber

@@ -9,6 +9,7 @@ from milepost.core.errors import UsageError
 from milepost.ports.subscriber import Subscriber
 from milepost.subscribers.formed import PREFIX as FORMED
 from milepost.subscribers.formed import Formed
+from milepost.subscribers.in_process import LogSubscriber
 
 FORMS = '"log", sns:ARN, https://… or email:…'
 
@@ -20,8 +21,6 @@ def open_subscriber(address: str, *, allow_cidrs: Sequence[str] = (), offers: bo
         inner = open_subscriber(address.removeprefix(FORMED), allow_cidrs=allow_cidrs, offers=offers)
         return None if inner is None else Formed(inner)
     if address == "log":
-        from milepost.subscribers.log import LogSubscriber
-
         return LogSubscriber()
     scheme, _, rest = address.partition(":")
     try:

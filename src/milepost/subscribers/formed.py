@@ -1,14 +1,20 @@
-"""Subscriber filter: passes on only events whose route defines a format of its own."""
+"""Events in the form that their route gives them: their JSON, and a filter that passes on only those with a form of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
+import msgspec
+
+from milepost.core.errors import EventRefused
 from milepost.core.events import Envelope
 from milepost.ports.subscriber import Subscriber
 
 PREFIX = "formed+"
 """Prefix of a subscriber's address: only events in a route's own form go there."""
+CURE = "'milepost subscribers release'"
+"""The command that sends an event that was refused, once the cause is corrected."""
 
 
 class Formed:
@@ -32,3 +38,13 @@ class Formed:
         for place, answer in zip(chosen, inner_answers, strict=True):
             answers[place] = answer
         return answers
+
+
+def event_json(envelope: Envelope, order: Literal["deterministic"] | None = "deterministic") -> bytes:
+    """The event as JSON, with sorted names, so that a repeat has the same bytes; with `order=None` in the order of its form."""
+    try:
+        return msgspec.json.encode(msgspec.to_builtins(envelope, str_keys=True), order=order)
+    except Exception as error:
+        raise EventRefused(
+            f"this event is not valid JSON ({error}); correct the form of route {envelope.event.route!r}, then {CURE}"
+        ) from error

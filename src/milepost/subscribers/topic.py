@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from milepost.core.errors import EventRefused, MilepostError, UsageError
-from milepost.core.events import Envelope, Event, SubscriberEvent
+from milepost.core.events import Envelope, Event
+from milepost.subscribers.formed import CURE, event_json
 
 ENTRIES = 10
 LARGEST = 262_144
@@ -25,7 +25,6 @@ _GROUP = re.compile(r"[!-~]{1,128}")
 # Errors that AWS may blame on the sender although any other event would get them too: they end when the topic's key, policy or
 # limits are corrected, so no event is refused permanently because of them.
 _OF_THE_TOPIC = re.compile(r"KMS|Throttl|Limit|Authorization|AccessDenied|NotFound|Security|Disabled")
-_CURE = "'milepost subscribers release'"
 
 
 class _Message(Struct, frozen=True):
@@ -98,14 +97,18 @@ class Topic:
     def _message(self, place: int, envelope: Envelope) -> _Message:
         event = envelope.event
         body = _body(envelope)
-        attributes = {name: value for name, value in _attributes(event).items() if value}
+        status = event.status.value if isinstance(event, Event) else ""
+        attributes = {"route": event.route, "stage": event.stage, "status": status, "kind": event.kind}
+        attributes = {name: value for name, value in attributes.items() if value}
         entry: dict[str, Any] = {
             "Id": str(place),
             "Message": body,
             "MessageAttributes": {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()},
         }
         if self._fifo:
-            entry["MessageGroupId"] = _group(event)
+            # Its digest where SNS does not allow the item's name. (A digest has no '/', so they never collide.)
+            item = f"{event.route}/{event.key}"
+            entry["MessageGroupId"] = item if _GROUP.fullmatch(item) else hashlib.sha256(item.encode()).hexdigest()
             entry["MessageDeduplicationId"] = hashlib.sha256(event.id.encode()).hexdigest()
         size = len(body.encode()) + sum(len(name) + len("String") + len(value.encode()) for name, value in attributes.items())
         if size > self._largest:
@@ -131,7 +134,8 @@ class Topic:
             answer = self._client.publish_batch(TopicArn=self.arn, PublishBatchRequestEntries=[message.entry for message in request])
         except Exception as error:
             # The only error of a whole request that certainly belongs to this event, if it is alone: the topic counts bytes differently.
-            if len(request) == 1 and _code(error).startswith("BatchRequestTooLong"):
+            response = getattr(error, "response", None) or {}
+            if len(request) == 1 and str(response.get("Error", {}).get("Code", "")).startswith("BatchRequestTooLong"):
                 return {request[0].place: EventRefused(self._too_large(request[0].size))}
             raise
         taken = {entry["Id"] for entry in answer.get("Successful", ())}
@@ -145,44 +149,21 @@ class Topic:
             return MilepostError(f"the topic {self.name} did not answer for this event")
         reason = f"{failed['Code']}: {failed.get('Message') or 'no reason given'}"
         if failed["SenderFault"] and not _OF_THE_TOPIC.search(failed["Code"]):
-            return EventRefused(f"the topic {self.name} refuses this event ({reason}); correct the cause, then {_CURE}")
+            return EventRefused(f"the topic {self.name} refuses this event ({reason}); correct the cause, then {CURE}")
         return MilepostError(f"the topic {self.name} did not accept this event ({reason})")
 
     def _too_large(self, size: int) -> str:
         return (
             f"this event has {size:,} bytes; the topic {self.name} accepts at most {self._largest:,}; let the route's form leave out large "
-            f"values or refer to them, or raise the topic's MaximumMessageSize and write Topic(…, largest=…); then {_CURE}"
+            f"values or refer to them, or raise the topic's MaximumMessageSize and write Topic(…, largest=…); then {CURE}"
         )
 
 
 def _body(envelope: Envelope) -> str:
     """The body with sorted names, so that equal content gives equal bytes; a route's own form keeps its order."""
-    try:
-        content = msgspec.to_builtins(envelope, str_keys=True)
-        text = msgspec.json.encode(content, order=None if envelope.formed else "deterministic").decode()
-    except Exception as error:
-        raise EventRefused(
-            f"this event is not valid JSON ({error}); correct the form of route {envelope.event.route!r}, then {_CURE}"
-        ) from error
+    text = event_json(envelope, None if envelope.formed else "deterministic").decode()
     # The only two characters that JSON leaves unescaped and AWS does not accept; they occur only within strings.
     return text.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
-
-
-def _attributes(event: SubscriberEvent) -> dict[str, str]:
-    status = event.status.value if isinstance(event, Event) else ""
-    return {"route": event.route, "stage": event.stage, "status": status, "kind": event.kind}
-
-
-def _group(event: SubscriberEvent) -> str:
-    """The message group of an item: its name, or its digest where SNS does not allow the name. (A digest has no '/', so they never collide.)"""
-    item = f"{event.route}/{event.key}"
-    return item if _GROUP.fullmatch(item) else hashlib.sha256(item.encode()).hexdigest()
-
-
-def _code(error: Exception) -> str:
-    """AWS's error code; empty if there was no answer."""
-    response = getattr(error, "response", None) or {}
-    return str(response.get("Error", {}).get("Code", ""))
 
 
 def _parts(arn: str) -> tuple[str, str]:

@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from urllib.parse import parse_qsl, quote
 
-import msgspec
-
 from milepost.core.errors import EventRefused, MilepostError, UsageError
 from milepost.core.events import Envelope
 from milepost.net import Client, NetError, Timeouts, checked_headers, merged_headers, parse_url
 from milepost.net.response import NOT_NOW
 from milepost.net.signatures import Secrets, secret_keys, signed_headers
+from milepost.subscribers.formed import CURE, event_json
 
 LONGEST = 14.0
 """Seconds: less than the relay's lease has left at the beginning of a call."""
@@ -30,7 +29,6 @@ PLAIN = "application/json"
 _OF_THE_SERVER = frozenset({401, 403}) | NOT_NOW
 # Printable ASCII but for the space, '"' and '%'; all else is percent-encoded, and so is the dot, which separates what is signed.
 _ID_SAFE = "".join(c for c in string.punctuation if c not in '"%.')
-_CURE = "'milepost subscribers release'"
 
 
 class WebhookSubscriber:
@@ -65,7 +63,8 @@ class WebhookSubscriber:
             self._keys = () if secret is None else secret_keys(secret)
         except UsageError as error:
             raise UsageError(f"WebhookSubscriber: {error}") from None
-        self.name = name or f"{_plain(self._host)[:50]}-{sha256(url.encode()).hexdigest()[:8]}"
+        plain = "".join(c if c.isalnum() or c in "-_." else "-" for c in self._host)
+        self.name = name or f"{plain[:50]}-{sha256(url.encode()).hexdigest()[:8]}"
         self._client = Client(allow_cidrs=allow_cidrs, timeouts=Timeouts(timeout, timeout, timeout), largest=READ)
         self._clock = clock
 
@@ -81,14 +80,14 @@ class WebhookSubscriber:
         self._client.close()
 
     def _post(self, envelope: Envelope) -> None:
-        body = _body(envelope)
+        body = event_json(envelope)
         kind = CLOUD_EVENT if envelope.get("specversion") and envelope.get("id") and envelope.get("type") else PLAIN
         own = {"Content-Type": kind, **signed_headers(self._keys, webhook_id(envelope.event.id), body, self._clock())}
         status = self._status(merged_headers(self._headers, own), body)
         if 200 <= status < 300:
             return
         if 400 <= status < 500 and status not in _OF_THE_SERVER:
-            raise EventRefused(f"{self._host} refuses this event for good ({status}); when the cause is corrected, {_CURE}")
+            raise EventRefused(f"{self._host} refuses this event for good ({status}); when the cause is corrected, {CURE}")
         raise MilepostError(f"{self._host} has not accepted this event ({status})")
 
     def _status(self, headers: Mapping[str, str], body: bytes) -> int:
@@ -126,17 +125,3 @@ def webhook_subscriber(address: str, allow_cidrs: Iterable[str] = ()) -> Webhook
 def webhook_id(event_id: str) -> str:
     """An event's id as it stands in the header `webhook-id`: percent-encoded where the header or the signature needs it."""
     return quote(event_id, safe=_ID_SAFE).replace(".", "%2E")
-
-
-def _body(envelope: Envelope) -> bytes:
-    """The body with sorted keys, so that a repeat has the same bytes."""
-    try:
-        return msgspec.json.encode(msgspec.to_builtins(envelope, str_keys=True), order="deterministic")
-    except Exception as error:
-        raise EventRefused(
-            f"this event is not valid JSON ({error}); correct the form of route {envelope.event.route!r}, then {_CURE}"
-        ) from error
-
-
-def _plain(host: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in host)

@@ -114,7 +114,7 @@ def test_an_address_that_others_can_reach_needs_keys(tmp_path: Path) -> None:
 def test_without_what_it_needs_up_says_how_to_get_it_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "milepost.cli.work.announce")  # as text: another test may have made a log of everything
+    caplog.set_level(logging.WARNING, "milepost.cli.work.foreground")  # as text: another test may have made a log of everything
     with running_server(tmp_path) as visitor:
         monkeypatch.delitem(sys.modules, "milepost.http.server.assembly")
         monkeypatch.setitem(sys.modules, "uvicorn", None)

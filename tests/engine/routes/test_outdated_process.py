@@ -16,7 +16,7 @@ from milepost.engine.routes.versions import apply_route
 from milepost.engine.views.caches import TtlCache
 from milepost.engine.views.snapshot import snapshots
 from milepost.engine.views.story import story
-from milepost.http.dashboard.health import health
+from milepost.http.dashboard.pages.overview import health
 from milepost.ports.ledger import Ledger
 from milepost.testing.clock import VirtualClock
 

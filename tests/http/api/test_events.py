@@ -133,7 +133,7 @@ def test_what_is_written_while_the_past_is_read_is_not_lost(live_server: LiveSer
     live, late = Listener(live_server), Listener(live_server, "?after=0")
     assert ledger.has_read.wait(60)
     live_server.milepost.submit("parcels", *({"id": f"k{number}"} for number in range(2, 12)))
-    wait_until(lambda: live_server.opened.state.observability.feed._start > 5)
+    wait_until(lambda: live_server.opened.state.feed._start > 5)
     ledger.go_on.set()
     assert [one.data["subject"] for one in late.take(12)] == [f"k{number}" for number in range(12)]
     live.close()
@@ -185,10 +185,10 @@ def test_fifty_listeners_share_one_reader(live_server: LiveServer, monkeypatch: 
     for listener in listeners:
         assert [one.data["subject"] for one in listener.take(20)] == [f"item-{number}" for number in range(20)]
     # All that was read was read by the one reader.
-    assert reads.feeds <= live_server.opened.state.observability.feed.reads
+    assert reads.feeds <= live_server.opened.state.feed.reads
     for listener in listeners:
         listener.close()
-    wait_until(lambda: live_server.opened.state.observability.feed.listeners == 0)
+    wait_until(lambda: live_server.opened.state.feed.listeners == 0)
 
 
 class Counting:
@@ -207,7 +207,7 @@ class Counting:
 
 
 def test_a_listener_that_has_gone_is_noticed_and_nobody_reads_for_nobody(live_server: LiveServer) -> None:
-    feed = live_server.opened.state.observability.feed
+    feed = live_server.opened.state.feed
     listener = Listener(live_server)
     assert feed.listeners == 1
     listener.close()
@@ -229,7 +229,7 @@ def test_a_listener_that_takes_nothing_holds_up_nobody_and_loses_nothing(tmp_pat
             # More than the connection's own buffers take.
             live_server.milepost.submit("crates", *({"id": key, "ballast": "x" * 50_000} for key in keys[start : start + 10]))
         assert [one.data["subject"] for one in eager.take(200)] == keys
-        feed = live_server.opened.state.observability.feed
+        feed = live_server.opened.state.feed
         assert len(feed._kept) <= 20 < feed._start
         heard = lazy.take(400)
         assert [one.data["subject"] for one in heard] == [key for key in keys for _ in range(2)]
@@ -246,17 +246,17 @@ def test_a_listener_that_takes_nothing_for_long_is_let_go_of(tmp_path: Path, mon
         lazy = Listener(live_server)
         for start in range(0, 200, 10):
             live_server.milepost.submit("crates", *({"id": f"crate-{start + n}", "ballast": "x" * 50_000} for n in range(10)))
-        wait_until(lambda: live_server.opened.state.observability.feed.listeners == 0)
+        wait_until(lambda: live_server.opened.state.feed.listeners == 0)
         lazy.close()
 
 
 def test_asking_for_the_head_of_a_stream_ends(live_server: LiveServer) -> None:
     assert live_server.call("HEAD", EVENTS, headers={"Accept": "text/event-stream"}).status == 200
-    assert live_server.opened.state.observability.feed.listeners == 0
+    assert live_server.opened.state.feed.listeners == 0
 
 
 def test_a_heartbeat_moves_the_place_on_though_nothing_was_wanted(live_server: LiveServer) -> None:
-    live_server.opened.state.observability.feed.heartbeat_s = 0.02
+    live_server.opened.state.feed.heartbeat_s = 0.02
     listener = Listener(live_server, "?kind=completed")
     assert listener.place == "0"
     through_weigh(live_server, "a")

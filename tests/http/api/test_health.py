@@ -15,16 +15,16 @@ from tests.polling import wait_until
 
 from milepost.core.errors import LedgerReadOnly
 from milepost.engine import presence
-from milepost.http.state import observability
+from milepost.http.state import state
 from milepost.ports.documents import ROUTE, RouteVersion, read_as
 from milepost.station import Station
 
 
 @pytest.fixture(autouse=True)
 def asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observability, "KEEP_S", 0.0)
+    monkeypatch.setattr(state, "KEEP_S", 0.0)
     # How quick a busy machine is says nothing here.
-    monkeypatch.setattr(observability, "PATIENCE_S", 30.0)
+    monkeypatch.setattr(state, "PATIENCE_S", 30.0)
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_ledger_that_does_not_answer_makes_the_server_not_ready_and_leaves_it_
             go_on.wait(30)
         return real.write(kind, *given, **more)
 
-    monkeypatch.setattr(observability, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(state, "PATIENCE_S", 0.05)
     monkeypatch.setattr(busy.ctx, "ledger", Instead(real, write=write))
     assert missing(busy) == missing(busy) == ["ledger"]
     # Whoever asks again does not ask the ledger again: its threads are not used up.

@@ -82,14 +82,14 @@ def test_a_key_for_one_route_sees_figures_of_that_route_only(tmp_path: Path) -> 
 
 
 def test_looking_often_asks_the_ledger_once(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_server.opened.state.observability.gauges._cache, "_ticks", lambda: 1.0)
+    monkeypatch.setattr(live_server.opened.state.gauges._cache, "_ticks", lambda: 1.0)
     assert read(live_server).value("milepost_items", route="parcels", stage="weigh", status="QUEUED") == 0
     live_server.call("POST", ITEMS, {"id": "a"})
     found = read(live_server)
     # What the process itself counts is always fresh.
     assert found.value("milepost_items", route="parcels", stage="weigh", status="QUEUED") == 0
     assert found.value("milepost_submits_total", route="parcels", answer="new") == 1
-    monkeypatch.setattr(live_server.opened.state.observability.gauges._cache, "_ticks", lambda: 2.0)
+    monkeypatch.setattr(live_server.opened.state.gauges._cache, "_ticks", lambda: 2.0)
     assert read(live_server).value("milepost_items", route="parcels", stage="weigh", status="QUEUED") == 1
 
 

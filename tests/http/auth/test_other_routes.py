@@ -22,7 +22,7 @@ from milepost.engine.acts.controls import limit, pause
 from milepost.engine.events.deliver import EventRelay
 from milepost.http.api import events as stream
 from milepost.http.protocol.endpoint import Endpoint
-from milepost.http.server.endpoints import all_pages
+from milepost.http.server.assembly import all_pages
 from milepost.ports.documents import PROCESS, Process
 
 SECRET = "secretive"
@@ -185,7 +185,7 @@ def test_a_page_hears_of_changes_of_its_own_route_alone_and_of_none_after_its_ke
     at: GuardedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("milepost.http.dashboard.pages.live.CHECK_S", 0.0)
-    monkeypatch.setattr(at.opened.state.observability.feed, "heartbeat_s", 0.2)
+    monkeypatch.setattr(at.opened.state.feed, "heartbeat_s", 0.2)
     key = at.key("read", name="page", routes=["parcels"])
     connection, answer = changes(at, "GET", key)
     told = blocks(answer)
@@ -208,7 +208,7 @@ def test_who_asks_only_for_the_head_of_changes_is_no_listener(at: GuardedServer,
     # The same connection serves the next call: nothing of the first is still under way.
     connection.request("GET", "/healthz")
     assert connection.getresponse().status == 200
-    assert at.opened.state.observability.feed.listeners == 0
+    assert at.opened.state.feed.listeners == 0
     connection.close()
 
 

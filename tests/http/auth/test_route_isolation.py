@@ -15,7 +15,7 @@ from milepost.core.events import Envelope
 from milepost.engine.acts.bulk import act
 from milepost.engine.acts.controls import limit, pause
 from milepost.engine.events.deliver import EventRelay
-from milepost.http.server.endpoints import all_endpoints, all_pages
+from milepost.http.server.assembly import all_endpoints, all_pages
 from milepost.ports.documents import PROCESS, Process
 from milepost.station import Station
 from milepost.testing import VirtualClock

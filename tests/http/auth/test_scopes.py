@@ -14,7 +14,7 @@ from tests.polling import wait_until
 from milepost.engine.acts.bulk import act
 from milepost.engine.auth import SCOPES, all_keys, last_uses
 from milepost.http.protocol.endpoint import Endpoint
-from milepost.http.server.endpoints import all_endpoints, all_pages
+from milepost.http.server.assembly import all_endpoints, all_pages
 from milepost.ports import documents
 
 KINDS = {value for name, value in vars(documents).items() if name.isupper() and isinstance(value, str)} - {documents.PROBE}

@@ -15,10 +15,10 @@ from milepost.engine.act_log import all_acts
 from milepost.engine.acts.controls import pause
 from milepost.engine.auth import SCOPES
 from milepost.http.auth.origins import address_of, from_elsewhere, not_local
-from milepost.http.protocol.endpoint import Answer, Call, Endpoint, Endpoints
-from milepost.http.protocol.headers import POLICY
-from milepost.http.server.application import make_app
-from milepost.http.server.endpoints import all_endpoints
+from milepost.http.protocol.endpoint import ENDPOINTS, Answer, Call, Endpoint
+from milepost.http.protocol.endpoint import endpoint as declare
+from milepost.http.server.application import POLICY, make_app
+from milepost.http.server.assembly import all_endpoints
 from milepost.http.server.listener import Server
 from milepost.http.state.state import ServerState
 
@@ -227,21 +227,18 @@ def test_what_pages_are_made_of_is_kept_by_a_browser_for_as_long_as_it_is_the_sa
     check_headers(answer.headers)
 
 
-ODD = Endpoints()
-
-
-@ODD.add("GET", "/broken", scope="read", summary="x")
+@declare("GET", "/broken", scope="read", summary="x")
 def broken(state: ServerState, call: Call) -> Answer:
     raise ZeroDivisionError("password=hunter2")
 
 
-@ODD.add("GET", "/kept", scope="read", summary="x")
+@declare("GET", "/kept", scope="read", summary="x")
 def kept(state: ServerState, call: Call) -> Answer:
     return Answer({}, headers={"Cache-Control": "max-age=60", "Server": "x/1.0"})
 
 
 def test_a_failure_has_the_headers_and_tells_nothing_of_itself(at: GuardedServer) -> None:
-    server = Server(make_app(at.opened.state, ODD.found), "127.0.0.1", 0)
+    server = Server(make_app(at.opened.state, ENDPOINTS[__name__]), "127.0.0.1", 0)
     # The state's authenticator belongs to one event loop at a time, and the other server is not called meanwhile.
     server.start()
     try:

@@ -23,8 +23,8 @@ from milepost.core.errors import EventRefused
 from milepost.engine.acts.controls import pause, resume
 from milepost.engine.health.doctor import doctor
 from milepost.engine.views import snapshot
-from milepost.http.dashboard import failures
-from milepost.http.dashboard.failures import failed_by_group
+from milepost.http.dashboard.pages import overview
+from milepost.http.dashboard.pages.overview import failed_by_group
 from milepost.ledgers.aws.names import ResourceNames
 from milepost.ports.documents import CURSOR, Cursor
 from milepost.ports.feed import Group
@@ -292,7 +292,7 @@ def test_where_counting_the_failed_of_a_cause_would_cost_it_says_at_most(at: Gua
     at.work()
     act(at, "cancel", keys=["c"])
     assert {told[0] for told, _ in causes_of(at, "stones").values()} == {"2", "0"}
-    monkeypatch.setattr(failures, "LOOK", 1)
+    monkeypatch.setattr(overview, "FAILED_ROWS", 1)
     assert {told[0] for told, _ in causes_of(at, "stones").values()} == {"up to 2", "up to 1"}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from milepost.core.history import Attempt, Line
 from milepost.core.status import Reason, Status
-from milepost.http.dashboard.charts.stage_times import STEPS, Span, spans, way
+from milepost.http.dashboard.stage_times import STEPS, Span, spans, way
 
 MINUTE = 60_000
 

@@ -25,7 +25,7 @@ from milepost.engine.acts.controls import limit, pause
 from milepost.engine.events.feed import page_back
 from milepost.engine.metrics import MetricFigures
 from milepost.engine.retention import prune
-from milepost.http.dashboard.charts.durations import durations
+from milepost.http.dashboard.charts import durations
 from milepost.http.dashboard.pages import events
 from milepost.http.dashboard.pages.acts import ActNames, in_words
 from milepost.ports.documents import ACT, PROCESS, Act, Process

@@ -15,7 +15,7 @@ from tests.http.live_server import LiveServer, running_server
 from milepost.cli.work.listen import Where, listening
 from milepost.core.errors import ConfigMistake
 from milepost.engine.auth import make_key
-from milepost.http.server.base_path import checked_base
+from milepost.http.server.assembly import checked_base
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
@@ -88,7 +88,7 @@ def test_up_says_where_it_is_with_the_base(
     live_server: LiveServer, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     # As at a terminal, whatever log another test of this process has opened.
-    caplog.set_level(logging.WARNING, "milepost.cli.work.announce")
+    caplog.set_level(logging.WARNING, "milepost.cli.work.foreground")
     with listening(live_server.ctx, Where("127.0.0.1", 0, asked=True), "/milepost"):
         pass
     assert "/milepost/api/docs" in capsys.readouterr().err

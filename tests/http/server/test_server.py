@@ -15,8 +15,7 @@ from tests.http.live_server import LiveServer
 from milepost.core.errors import ConfigMistake
 from milepost.http.server import application
 from milepost.http.server.assembly import make_asgi_app
-from milepost.http.server.listener import Server
-from milepost.http.server.timeouts import LARGEST_HEAD, ConnectionTimeouts
+from milepost.http.server.listener import LARGEST_HEAD, ConnectionTimeouts, Server
 
 ITEMS = "/api/v1/routes/parcels/items"
 POST = f"POST {ITEMS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode()

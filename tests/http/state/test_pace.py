@@ -7,8 +7,7 @@ import pytest
 from milepost.core.counters import HOUR
 from milepost.core.status import Status
 from milepost.core.values.durations import iso
-from milepost.http.dashboard.charts.ended import hours_chart, minutes_chart
-from milepost.http.dashboard.charts.svg import Bar, bars, brief, nice_top
+from milepost.http.dashboard.charts import Bar, bars, brief, hours_chart, minutes_chart, nice_top
 from milepost.http.state.pace import (
     EVERY,
     HOURS,

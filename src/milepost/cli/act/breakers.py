@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import check_signed, json_option, listing_group, settings, signed
+from milepost.cli.options import check_signed, listing_group, shared_options, signed
 from milepost.cli.out import print_json, print_table, printed
 
 
@@ -16,13 +16,11 @@ def breakers(given: CliSettings, as_json: bool) -> None:
     A stage's breaker opens when tries in a row fail: the items of that lane wait, and use no attempts. After its cooldown it lets a few
     items through as probes, and closes when they succeed.
     """
-    from msgspec import to_builtins
-
     from milepost.engine.breakers import breaker_views
 
     with given.context() as ctx:
         found = breaker_views(ctx)
-    if printed(found, {"breakers": to_builtins(found)}, "No breaker is open.", as_json=as_json):
+    if printed(found, {"breakers": found}, "No breaker is open.", as_json=as_json):
         return
     rows = []
     for one in found:
@@ -37,8 +35,7 @@ def breakers(given: CliSettings, as_json: bool) -> None:
 @click.argument("stage")
 @click.option("--lane", metavar="LANE", help="One lane of the stage [all of them].")
 @signed
-@json_option
-@settings
+@shared_options
 def close(given: CliSettings, route: str, stage: str, lane: str | None, by: str | None, reason: str | None, as_json: bool) -> int:
     """Close the open breakers of a stage, or of one lane: the items are worked on again at once."""
     from milepost.engine.acts.controls import close_breakers

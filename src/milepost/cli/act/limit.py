@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from milepost.cli.act.scope import ControlScope, on_scope
+from milepost.cli.act.targets import ControlScope, on_scope
 from milepost.cli.config import CliSettings
 from milepost.cli.out import print_json
 

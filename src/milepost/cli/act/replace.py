@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from milepost.cli.act.item_acts import act_on_items, json_value
+from milepost.cli.act.targets import act_on_items, json_value
 from milepost.cli.config import CliSettings
-from milepost.cli.options import dry_run_option, json_option, settings, signed
+from milepost.cli.options import act_options
 
 
 @click.command()
@@ -18,10 +18,7 @@ from milepost.cli.options import dry_run_option, json_option, settings, signed
 @click.option("--file", type=click.File("rb"), metavar="FILE", help="Read the content from a JSON file, or - for standard input.")
 @click.option("--here", is_flag=True, help="Start again at the current stage instead of the first.")
 @click.option("--rerun", is_flag=True, help="Also replace a COMPLETED item: run it again.")
-@signed
-@dry_run_option
-@json_option
-@settings
+@act_options
 def replace(
     given: CliSettings,
     route: str,

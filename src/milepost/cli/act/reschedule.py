@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from milepost.cli.act.item_acts import act_on_items, on_items
+from milepost.cli.act.targets import act_on_items, on_items
 from milepost.cli.config import CliSettings
 from milepost.cli.options import at_option
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from milepost.cli.act.item_acts import act_on_items, on_items
+from milepost.cli.act.targets import act_on_items, on_items
 from milepost.cli.config import CliSettings
 from milepost.cli.out import print_json
 

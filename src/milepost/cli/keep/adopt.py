@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import click
 
-from milepost.cli.act.item_acts import print_refused
+from milepost.cli.act.targets import print_refused
 from milepost.cli.config import CliSettings
-from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
+from milepost.cli.options import act_options, check_signed
 from milepost.cli.out import console, print_json, progress, safe
 
 
@@ -18,10 +18,7 @@ from milepost.cli.out import console, print_json, progress, safe
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
 @click.option("--all", "whole", is_flag=True, help="All rows of the table that are not adopted yet.")
 @click.option("--pace", type=click.IntRange(1), default=50, show_default=True, help="Rows per second, at most.")
-@signed
-@dry_run_option
-@json_option
-@settings
+@act_options
 def adopt(
     given: CliSettings,
     route: str,

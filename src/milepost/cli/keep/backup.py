@@ -8,15 +8,14 @@ from pathlib import Path
 import click
 
 from milepost.cli.config import CliSettings, check_there
-from milepost.cli.options import json_option, settings
+from milepost.cli.options import shared_options
 from milepost.cli.out import MB, megabyte_progress, print_json
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--overwrite", is_flag=True, help="Replace an existing backup, once the new one is complete.")
-@json_option
-@settings
+@shared_options
 def backup(given: CliSettings, file: Path, overwrite: bool, as_json: bool) -> int:
     """Copy the ledger and its blobs to FILE, also during work.
 

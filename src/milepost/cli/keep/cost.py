@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import json_option, settings
+from milepost.cli.options import shared_options
 from milepost.cli.out import console, print_json, print_table, safe
 from milepost.core.errors import ConfigMistake, UsageError
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from milepost.ledgers.aws.cost.prices import Prices
 
 MILLION = 1_000_000
+SHOWN = ("steps", "messages", "queue_requests", "events", "publishes", "api_requests", "bytes_out", "invocations", "gb_seconds")
+"""Figures of an item that are shown by their names."""
 
 
 @click.command()
@@ -44,8 +46,7 @@ MILLION = 1_000_000
 @click.option("--endpoint", is_flag=True, help="Each item comes by a request of its own, through API Gateway.")
 @click.option("--adopted", is_flag=True, help="Other programs write the rows; the relay adopts them.")
 @click.option("--no-lambda", "own", is_flag=True, help="Relay and workers run as your own processes.")
-@json_option
-@settings
+@shared_options
 def cost(
     given: CliSettings, items: float, names: tuple[str, ...], region: str, wait: str, takes: str, own: bool, as_json: bool, **options: Any
 ) -> None:
@@ -142,15 +143,7 @@ def _view(route: Route, need: Need, usage: Usage, prices: Prices, items: float) 
             "write_units": need.total("write"),
             "read_units": need.total("read"),
             "units": {f"{table} {kind}": n for (table, kind), n in need.units.items()},
-            "steps": need.steps,
-            "messages": need.messages,
-            "queue_requests": need.queue_requests,
-            "events": need.events,
-            "publishes": need.publishes,
-            "api_requests": need.api_requests,
-            "bytes_out": need.bytes_out,
-            "invocations": need.invocations,
-            "gb_seconds": need.gb_seconds,
+            **{name: getattr(need, name) for name in SHOWN},
             "stream_records": need.records,
             "stream_reads": need.stream_reads,
             "history_lines": need.lines,

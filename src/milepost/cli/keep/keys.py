@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import check_signed, json_option, listing_group, settings, signed
+from milepost.cli.options import check_signed, listing_group, shared_options, signed
 from milepost.cli.out import print_json, print_table, printed
 
 NO_KEYS = """No API keys: all calls from this machine are accepted, and no others. To create one:
@@ -55,8 +55,7 @@ def keys(given: CliSettings, as_json: bool) -> None:
     "--attribute", "given_attributes", multiple=True, metavar="NAME=VALUE", help="For applications, such as sender=shop; may be repeated."
 )
 @signed
-@json_option
-@settings
+@shared_options
 def new(
     given: CliSettings,
     name: str,
@@ -107,8 +106,7 @@ def _attributes(given: tuple[str, ...]) -> dict[str, str]:
 @keys.command()
 @click.argument("name")
 @signed
-@json_option
-@settings
+@shared_options
 def revoke(given: CliSettings, name: str, by: str | None, reason: str | None, as_json: bool) -> None:
     """Revoke a key.
 

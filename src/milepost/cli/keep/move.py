@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from milepost.cli.config import CliSettings, check_there, is_there
-from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
+from milepost.cli.options import act_options, check_signed
 from milepost.cli.out import console, print_json, print_table, progress, safe
 from milepost.core.errors import ConfigMistake, UsageError
 
@@ -24,10 +24,7 @@ SHOWN = 20
 @click.option("--to", "to_url", required=True, metavar="URL", help="Target ledger: dynamodb://REGION/PREFIX.")
 @click.option("--route", "only", multiple=True, metavar="ROUTE", help="Only this route; may be repeated.")
 @click.option("--give-up", is_flag=True, help="Abandon an unfinished move: unlock the routes here.")
-@signed
-@dry_run_option
-@json_option
-@settings
+@act_options
 def move(
     given: CliSettings,
     to_url: str,
@@ -68,7 +65,7 @@ def move(
                 dry_run=dry_run,
                 applications={
                     one.name: one.application.translate
-                    for one in given.applications()
+                    for one in given.applications
                     if one.routes and {route.name for route in one.routes} <= set(names)
                 },
                 on_progress=lambda what, done, whole: on_progress(done, done, whole),

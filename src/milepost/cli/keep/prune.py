@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.filters import confirm_cost, yes_option
-from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
+from milepost.cli.options import act_options, check_signed, confirm_cost, yes_option
 from milepost.cli.out import print_json, progress
 
 
@@ -21,10 +20,7 @@ from milepost.cli.out import print_json, progress
     help="Remove rows with this status, or 'failed'; may be repeated [COMPLETED].",
 )
 @yes_option
-@signed
-@dry_run_option
-@json_option
-@settings
+@act_options
 def prune(
     given: CliSettings,
     route: str,

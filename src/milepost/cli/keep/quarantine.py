@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import check_signed, json_option, settings, signed
+from milepost.cli.options import check_signed, shared_options, signed
 from milepost.cli.out import console, print_json, print_table, printed, safe
 from milepost.core.errors import MilepostError
 
 if TYPE_CHECKING:
     from milepost.engine.acts.foreign_rows import QuarantineEntryView
-    from milepost.ports.foreign_rows import Adopted
 
 
 @click.group()
@@ -27,8 +26,7 @@ def quarantine() -> None:
 
 @quarantine.command("list")
 @click.option("-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most this many.")
-@json_option
-@settings
+@shared_options
 def list_aside(given: CliSettings, limit: int, as_json: bool) -> None:
     """List what is in quarantine, oldest first."""
     from milepost.engine.acts.foreign_rows import quarantine_view
@@ -51,12 +49,9 @@ def list_aside(given: CliSettings, limit: int, as_json: bool) -> None:
 
 @quarantine.command()
 @click.argument("name", metavar="ID")
-@json_option
-@settings
+@shared_options
 def show(given: CliSettings, name: str, as_json: bool) -> None:
     """Show one entry with its content."""
-    import msgspec
-
     from milepost.engine.acts.foreign_rows import ALL, quarantine_view
 
     with given.context() as ctx:
@@ -68,15 +63,14 @@ def show(given: CliSettings, name: str, as_json: bool) -> None:
         return
     to = console()
     to.print(f"[bold]{safe(_what(found))}[/]: {safe(found.reason)}", soft_wrap=True)
-    click.echo(msgspec.json.format(msgspec.json.encode(found.content), indent=2).decode())
+    print_json(found.content)
 
 
 @quarantine.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--all", "whole", is_flag=True, help="All entries.")
 @signed
-@json_option
-@settings
+@shared_options
 def replay(given: CliSettings, ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None, as_json: bool) -> int:
     """Process entries again.
 
@@ -92,7 +86,10 @@ def replay(given: CliSettings, ids: tuple[str, ...], whole: bool, by: str | None
     if as_json:
         print_json({"replayed": answers})
     else:
-        _print_report(answers)
+        click.echo(f"{sum(answer.done for answer in answers):,} of {_entries(len(answers))} processed.")
+        for answer in answers:
+            if not answer.done:
+                click.echo(f"milepost: {answer.key}: {answer.why}", err=True)
     return 0 if all(answer.done for answer in answers) else 1
 
 
@@ -100,8 +97,7 @@ def replay(given: CliSettings, ids: tuple[str, ...], whole: bool, by: str | None
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--all", "whole", is_flag=True, help="All entries.")
 @signed
-@json_option
-@settings
+@shared_options
 def drop(given: CliSettings, ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None, as_json: bool) -> int:
     """Delete entries."""
     from milepost.engine.acts.foreign_rows import all_ids
@@ -125,14 +121,6 @@ def _asked(ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None
     if whole == bool(ids):
         raise click.UsageError("give either ids (see 'milepost quarantine list') or --all")
     return check_signed(by, reason)
-
-
-def _print_report(answers: list[Adopted]) -> None:
-    done = sum(answer.done for answer in answers)
-    click.echo(f"{done:,} of {_entries(len(answers))} processed.")
-    for answer in answers:
-        if not answer.done:
-            click.echo(f"milepost: {answer.key}: {answer.why}", err=True)
 
 
 def _entries(n: int) -> str:

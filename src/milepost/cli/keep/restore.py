@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import json_option, settings
+from milepost.cli.options import shared_options
 from milepost.cli.out import megabyte_progress, print_json
 
 
@@ -15,8 +15,7 @@ from milepost.cli.out import megabyte_progress, print_json
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--overwrite", is_flag=True, help="Rename an existing ledger and restore in its place.")
 @click.option("--force", is_flag=True, help="Restore even if hash chains of items are broken.")
-@json_option
-@settings
+@shared_options
 def restore(given: CliSettings, file: Path, overwrite: bool, force: bool, as_json: bool) -> None:
     """Replace the ledger by the backup FILE.
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import check_signed, dry_run_option, json_option, listing_group, settings, signed
+from milepost.cli.options import act_options, check_signed, listing_group, shared_options, signed
 from milepost.cli.out import console, print_json, print_table, printed, progress, safe
 from milepost.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from milepost.engine.context import Context
     from milepost.engine.routes.backfill import Preview
     from milepost.engine.routes.versions import Applied
 
@@ -74,10 +73,7 @@ def _rate(pace: float) -> str:
 @click.option("--map", "maps", multiple=True, metavar="OLD=NEW", help="Move items of a removed stage to NEW; 'OLD=' cancels them.")
 @click.option("--back-fill", metavar="STAGE", help="Send finished items to this added stage.")
 @click.option("--pace", metavar="RATE", help="With --back-fill: rate, such as 50/s [all at once].")
-@signed
-@dry_run_option
-@json_option
-@settings
+@act_options
 def apply(
     given: CliSettings,
     route: str | None,
@@ -104,7 +100,9 @@ def apply(
         raise click.UsageError("--pace needs --back-fill STAGE")
     chosen: dict[str, Any] = {"back_fill": back_fill, "pace": None if pace is None else rate_per_second(pace, "--pace")}
     with given.context() as ctx, progress("moving items", quiet=as_json) as on_progress:
-        plan = ctx.plan(route or _only(ctx))
+        if route is None and len(ctx.plans) != 1:
+            raise UsageError(f"name the route to apply; routes are: {', '.join(ctx.plans) or 'none; give --routes file.py'}")
+        plan = ctx.plan(route or next(iter(ctx.plans)))
         refuse_moved(ctx.ledger, [plan])
         done = apply_route(ctx, plan, mapping=mapping, by=name, reason=why, dry_run=dry_run, on_progress=on_progress, **chosen)
     if as_json:
@@ -119,8 +117,7 @@ def apply(
 @click.option("--pace", metavar="RATE", help="Set the rate, such as 50/s; continues a stopped back-fill.")
 @click.option("--stop", "stopping", is_flag=True, help="Stop until --pace is given again.")
 @signed
-@json_option
-@settings
+@shared_options
 def back_fill(given: CliSettings, route: str, pace: str | None, stopping: bool, by: str | None, reason: str | None, as_json: bool) -> None:
     """Progress of a back-fill; change its rate, or stop it.
 
@@ -146,14 +143,6 @@ def back_fill(given: CliSettings, route: str, pace: str | None, stopping: bool, 
         click.echo(f"Route {route} never had a paced back-fill.")
     else:
         console().print(safe(f"{route}: {_progress_of(found)}"), soft_wrap=True)
-
-
-def _only(ctx: Context) -> str:
-    """The only given route; if there are several, the user must name one."""
-    if len(ctx.plans) == 1:
-        return next(iter(ctx.plans))
-    known = ", ".join(ctx.plans) or "none; give --routes file.py"
-    raise UsageError(f"name the route to apply; routes are: {known}")
 
 
 def _mapping(maps: tuple[str, ...]) -> dict[str, str | None]:

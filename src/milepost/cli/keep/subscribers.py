@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import check_signed, dry_run_option, json_option, listing_group, settings, signed
+from milepost.cli.options import act_options, check_signed, listing_group, settings, signed
 from milepost.cli.out import console, print_json, print_table, printed, safe
 from milepost.core.errors import MilepostError
 
@@ -59,10 +59,7 @@ def release(given: CliSettings, name: str, route: str | None, key: str | None, b
 @click.argument("name")
 @click.option("--since", metavar="SPAN|TIME", help="Replay from here: 2d (ago), or a time such as 2026-03-01T12:00Z.")
 @click.option("--after", type=click.IntRange(0), metavar="PLACE", help="Replay after this position in the feed; 0: everything.")
-@signed
-@dry_run_option
-@json_option
-@settings
+@act_options
 def replay(
     given: CliSettings, name: str, since: str | None, after: int | None, by: str | None, reason: str | None, dry_run: bool, as_json: bool
 ) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import json_option, limit_option, print_rest, settings
+from milepost.cli.options import limit_option, print_rest, shared_options
 from milepost.cli.out import page, printed, safe
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("route", required=False)
 @limit_option
-@json_option
-@settings
+@shared_options
 def acts(given: CliSettings, route: str | None, limit: int, as_json: bool) -> None:
     """The log of acts: who did what, why, and the result.
 
@@ -38,19 +37,13 @@ def acts(given: CliSettings, route: str | None, limit: int, as_json: bool) -> No
     with page() as to:
         for act in found[:limit]:
             view = act_view(act)
-            to.print(
-                f"[bold]{clock_time(act.started_at, now)}  {safe(act.verb)} {safe(_subject(act))}[/]  by {safe(act.by)}: {safe(act.reason)}"
-            )
+            # The scope, subscriber or route that the act was about.
+            subject = str(act.filter.get("scope") or act.filter.get("subscriber") or act.route)
+            to.print(f"[bold]{clock_time(act.started_at, now)}  {safe(act.verb)} {safe(subject)}[/]  by {safe(act.by)}: {safe(act.reason)}")
             to.print(f"  act {safe(act.id)}: {_result(act)}")
             if view["go_on"]:
                 to.print(f"  to continue: {safe(view['go_on'])}", soft_wrap=True)
     print_rest(len(found) - limit)
-
-
-def _subject(act: Act) -> str:
-    """The scope, subscriber or route that the act was about."""
-    about: dict[str, Any] = act.filter
-    return str(about.get("scope") or about.get("subscriber") or act.route)
 
 
 def _result(act: Act) -> str:

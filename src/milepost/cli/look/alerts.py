@@ -5,29 +5,26 @@ from __future__ import annotations
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import json_option, settings
+from milepost.cli.options import shared_options
 from milepost.cli.out import page, printed, safe
 
 
 @click.command()
 @click.argument("route", required=False)
-@json_option
-@settings
+@shared_options
 def alerts(given: CliSettings, route: str | None, as_json: bool) -> None:
     """Alerts that are raised now, the oldest first.
 
     One for each cause and lane that fails items for good, for each open breaker, and for each pause that a program made. 'milepost up'
     raises them where milepost.toml or an application names receivers.
     """
-    from msgspec import to_builtins
-
     from milepost.engine.alerts.watch import alert_views
     from milepost.engine.views.items import check_route
 
     with given.context() as ctx:
         check_route(ctx, route)
         found = [one for one in alert_views(ctx) if route in (None, one.route)]
-    if printed(found, {"alerts": to_builtins(found)}, "No alert is raised.", as_json=as_json):
+    if printed(found, {"alerts": found}, "No alert is raised.", as_json=as_json):
         return
     with page() as to:
         for one in found:

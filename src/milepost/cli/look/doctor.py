@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import json_option, settings
+from milepost.cli.options import shared_options
 from milepost.cli.out import console, page, print_json, safe, show_table, styled, table
 
 if TYPE_CHECKING:
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@json_option
-@settings
+@shared_options
 def doctor(given: CliSettings, as_json: bool) -> int:
     """Health report: what is wrong, and what to do about it.
 

@@ -11,8 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.filters import confirm_cost, filters, query_of, yes_option
-from milepost.cli.options import json_option, settings
+from milepost.cli.options import confirm_cost, filters, query_of, shared_options, yes_option
 from milepost.cli.out import ProgressFigures, plain, print_json, progress
 from milepost.core.errors import MilepostError
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from milepost.engine.context import Context
     from milepost.engine.evidence import FoundRecord
     from milepost.evidence.signing import Signer
+    from milepost.ports.items import Query
 
 CSV_FIELDS = (
     "route", "key", "stage", "status", "attempts", "lane", "due_at", "error_category", "error_message",
@@ -39,8 +39,7 @@ SHOWN = 20
 @click.option("--history", is_flag=True, help="Include each item's history (jsonl without --evidence).")
 @click.option("--sign", metavar="KEYFILE", help="Sign the evidence with this key [signing_key in milepost.toml].")
 @yes_option
-@json_option
-@settings
+@shared_options
 def export(
     given: CliSettings,
     route: str,
@@ -68,18 +67,21 @@ def export(
         raise click.UsageError(f"{form} needs --out FILE: the evidence is written to a second file next to it")
     if as_json and not (evidence and output):
         raise click.UsageError("--json prints a summary of the evidence file: give --evidence and --out FILE")
-    if evidence:
-        return _export_evidence(given, route, keys, form, output, given.signer(sign), yes, as_json, chosen)
-    with given.context() as ctx, _opened(output) as out:
-        for text in _plain_items(ctx, route, keys, form, history, yes, chosen):
-            out.write(text.encode())
+    signer = given.signer(sign) if evidence else None
+    with given.context() as ctx:
+        query = query_of(ctx, route, with_content=True, **chosen)
+        if not keys:
+            confirm_cost(ctx, query, yes, quiet=as_json)
+        if evidence:
+            return _export_evidence(ctx, query, keys, form, output, signer, as_json, chosen)
+        with _opened(output) as out:
+            for text in _plain_items(ctx, query, keys, form, history):
+                out.write(text.encode())
     return 0
 
 
 # Items as they are now ------------------------------------------------------------------------------------------------------
-def _plain_items(
-    ctx: Context, route: str, keys: tuple[str, ...], form: str, history: bool, yes: bool, chosen: dict[str, Any]
-) -> Iterator[str]:
+def _plain_items(ctx: Context, query: Query, keys: tuple[str, ...], form: str, history: bool) -> Iterator[str]:
     import csv
     import io
 
@@ -93,18 +95,15 @@ def _plain_items(
         csv.writer(out, lineterminator="\n").writerow(values)
         return out.getvalue()
 
-    query = query_of(ctx, route, with_content=True, **chosen)
-    if not keys:
-        confirm_cost(ctx, query, yes)
     if form == "csv":
         yield row(CSV_FIELDS)
-    for item in _named(ctx, route, keys) if keys else each(ctx, query):
+    for item in _named(ctx, query.route, keys) if keys else each(ctx, query):
         view = {**row_view(item), "input": item.input, "results": item.results}
         if form == "csv":
             yield row([_cell(view, field) for field in CSV_FIELDS])
             continue
         if history:
-            lines = ctx.ledger.history(route, item.key)
+            lines = ctx.ledger.history(query.route, item.key)
             view["history"] = [line_to_public(written.line, item.correlation_id) for written in lines]
         yield msgspec.json.encode(view).decode() + "\n"
 
@@ -151,13 +150,12 @@ def _opened(output: str | None) -> Iterator[IO[bytes]]:
 
 # Evidence -------------------------------------------------------------------------------------------------------------------
 def _export_evidence(
-    given: CliSettings,
-    route: str,
+    ctx: Context,
+    query: Query,
     keys: tuple[str, ...],
     form: str,
     output: str | None,
     signer: Signer | None,
-    yes: bool,
     as_json: bool,
     chosen: dict[str, Any],
 ) -> int:
@@ -172,10 +170,10 @@ def _export_evidence(
     view = None if form == "jsonl" else form
     target = output if view is None else f"{output}{BESIDE}"
     doubts: list[tuple[str, str]] = []
-    with given.context() as ctx, progress("exporting", quiet=as_json) as on_progress:
+    with progress("exporting", quiet=as_json) as on_progress:
         choice = {"keys": list(keys)} if keys else {name.rstrip("_"): value for name, value in chosen.items() if value}
-        first = first_line(ctx, route, __version__, choice, view, signer)
-        entries = _entries(ctx, _chosen(ctx, route, keys, yes, as_json, chosen), signer, on_progress, doubts)
+        first = first_line(ctx, query.route, __version__, choice, view, signer)
+        entries = _entries(ctx, _chosen(ctx, query, keys), signer, on_progress, doubts)
         with _opened(target) as out:
             total = write_file(out, first, entries, signer)
             if view == "premis" and not total.count:
@@ -205,23 +203,21 @@ def _export_evidence(
         signed = "not signed" if by is None else f"signed with {by}"
         where = "" if output is None else f" in {output}"
         click.echo(f"milepost: {counted(total.count, 'record')}{where}, {signed}; check with 'milepost verify'", err=True)
-        click.echo(f"milepost: this is {told_choice(route, choice, first['made_at'])}", err=True)
+        click.echo(f"milepost: this is {told_choice(query.route, choice, first['made_at'])}", err=True)
         if doubts:
             click.echo(f"milepost: {counted(len(doubts), 'record')} not fully supported by the ledger", err=True)
     return 1 if doubts else 0
 
 
-def _chosen(ctx: Context, route: str, keys: tuple[str, ...], yes: bool, quiet: bool, chosen: dict[str, Any]) -> Iterator[FoundRecord]:
+def _chosen(ctx: Context, query: Query, keys: tuple[str, ...]) -> Iterator[FoundRecord]:
     from milepost.engine.evidence import all_evidence, evidence_of
 
-    query = query_of(ctx, route, with_content=True, **chosen)
     if not keys:
-        confirm_cost(ctx, query, yes, quiet=quiet)
         yield from all_evidence(ctx, query)
     for key in keys:
-        found = evidence_of(ctx, route, key)
+        found = evidence_of(ctx, query.route, key)
         if found is None:
-            raise MilepostError(f"route {route!r} has never had an item with the key {key!r}; nothing was written")
+            raise MilepostError(f"route {query.route!r} has never had an item with the key {key!r}; nothing was written")
         yield found
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import json_option, settings
+from milepost.cli.options import shared_options
 from milepost.cli.out import plain, print_table, printed
 
 
 @click.command()
 @click.argument("route", required=False)
-@json_option
-@settings
+@shared_options
 def groups(given: CliSettings, route: str | None, as_json: bool) -> None:
     """Failures by kind: similar errors, counted.
 

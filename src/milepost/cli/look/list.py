@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.filters import confirm_cost, filters, query_of, yes_option
-from milepost.cli.options import json_option, settings
+from milepost.cli.options import confirm_cost, filters, query_of, shared_options, yes_option
 from milepost.cli.out import console, print_json, print_next_page, safe, show_table, styled, table
 
 if TYPE_CHECKING:
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most this many.")
 @click.option("--after", metavar="TOKEN", help="The next page, by the token that the page before has printed.")
 @yes_option
-@json_option
-@settings
+@shared_options
 def list_items(
     given: CliSettings,
     route: str,

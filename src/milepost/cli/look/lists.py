@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import json_option, limit_option, print_rest, settings
+from milepost.cli.options import limit_option, print_rest, shared_options
 from milepost.cli.out import print_json, print_table, printed
 
 if TYPE_CHECKING:
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     "--vanished", "vanished_from", metavar="ID", help="Print the keys that the previous full list had and this one has not, one per line."
 )
 @limit_option
-@json_option
-@settings
+@shared_options
 def lists(given: CliSettings, route: str | None, vanished_from: str | None, limit: int, as_json: bool) -> None:
     """The submitted lists and their counts.
 

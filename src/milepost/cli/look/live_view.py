@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
 from milepost.cli.out import plain, safe
 from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import short_span
 
 if TYPE_CHECKING:
-    from rich.console import Group, RenderableType
-
     from milepost.engine.views.snapshot import Snapshot, StageView
 
 ROWS: tuple[tuple[str, str, tuple[Status, ...]], ...] = (
@@ -55,8 +57,6 @@ class Trail:
 
 def view(snapshot: Snapshot, trail: Trail, width: int, elapsed_ms: int | None = None, height: int | None = None) -> Group:
     """One route in `width` columns: stages side by side, or one line each if there are many; at most `height` lines."""
-    from rich.console import Group
-
     width = max(40, min(width, 110))
     top: list[RenderableType] = [_head(snapshot, trail, elapsed_ms, width), _bar(snapshot, width), ""]
     room = None if height is None else height - TOP
@@ -78,8 +78,6 @@ def view(snapshot: Snapshot, trail: Trail, width: int, elapsed_ms: int | None = 
 
 def picture(snapshots: Sequence[Snapshot], trails: Sequence[Trail], width: int, height: int, elapsed_ms: int) -> Group:
     """Several routes below each other in `height` lines; a route without items shows only its head."""
-    from rich.console import Group
-
     busy = sum(snapshot.total > 0 for snapshot in snapshots) or len(snapshots)
     share = (height - TOP * (len(snapshots) - busy)) // max(1, busy)
     rooms = [share if snapshot.total or busy == len(snapshots) else TOP for snapshot in snapshots]
@@ -88,8 +86,6 @@ def picture(snapshots: Sequence[Snapshot], trails: Sequence[Trail], width: int, 
 
 
 def _head(snapshot: Snapshot, trail: Trail, elapsed_ms: int | None, width: int) -> RenderableType:
-    from rich.table import Table
-
     head = Table.grid(expand=False)
     head.add_column(width=width // 2, no_wrap=True)
     head.add_column(width=width - width // 2, justify="right", no_wrap=True)
@@ -106,8 +102,6 @@ def _head(snapshot: Snapshot, trail: Trail, elapsed_ms: int | None, width: int) 
 
 def _bar(snapshot: Snapshot, width: int) -> RenderableType:
     """One bar: completed, failed, and in progress."""
-    from rich.text import Text
-
     text = Text()
     if not snapshot.total:
         return Text("no items yet; see 'milepost submit'", style="dim")
@@ -124,9 +118,6 @@ def _bar(snapshot: Snapshot, width: int) -> RenderableType:
 
 
 def _block(snapshot: Snapshot, stages: list[StageView], width: int) -> RenderableType:
-    from rich.table import Table
-    from rich.text import Text
-
     column = min(24, (width - LABEL) // len(stages))
     grid = Table.grid(padding=0)
     grid.add_column(width=LABEL, no_wrap=True)
@@ -147,9 +138,6 @@ def _block(snapshot: Snapshot, stages: list[StageView], width: int) -> Renderabl
 
 def _list(snapshot: Snapshot, width: int, lines: int | None) -> RenderableType:
     """One line per stage. If the lines do not suffice, idle stages are left out first."""
-    from rich.table import Table
-    from rich.text import Text
-
     stages = snapshot.stages
     rows = [(label, style, of) for label, style, of in ROWS if label != "cancelled" or any(stage.among(*of) for stage in stages)]
     name = width - CELL * (len(rows) + 2)
@@ -186,8 +174,6 @@ def _brief(n: int) -> str:
 
 
 def _cell(n: int, total: int, column: int, style: str) -> RenderableType:
-    from rich.text import Text
-
     cell = Text(f"{n:>{NUMBER - 1},} ", style=style if n else "dim")
     room = column - NUMBER - 2
     if n and total and room > 0:
@@ -197,9 +183,6 @@ def _cell(n: int, total: int, column: int, style: str) -> RenderableType:
 
 def _kinds(snapshot: Snapshot, width: int, lines: int) -> list[RenderableType]:
     """The most frequent failures, always in the same number of lines so that the view does not jump."""
-    from rich.table import Table
-    from rich.text import Text
-
     if lines <= 0:
         return []
     stage_width, sample_width = (14, width - LABEL - 36) if width >= 60 else (10, 0)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.filters import query_of
-from milepost.cli.options import json_option, settings
+from milepost.cli.options import query_of, shared_options
 from milepost.cli.out import console, print_json, progress, safe, show_table, styled, table
 from milepost.core.status import LIVE, Status
 
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
     metavar="FIELD=VALUE",
     help="Only items whose composite key has this part, such as batchId=B-7.",
 )
-@json_option
-@settings
+@shared_options
 def status(given: CliSettings, route: str | None, ages: bool, parts: tuple[str, ...], as_json: bool) -> None:
     """Number of items by route, stage and status.
 

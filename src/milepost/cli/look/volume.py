@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.filters import confirm_cost, yes_option
-from milepost.cli.options import json_option, settings
-from milepost.cli.out import plain, progress
+from milepost.cli.options import confirm_cost, shared_options, yes_option
+from milepost.cli.out import plain, print_json, progress
 
 NAMED = 3
 
@@ -16,16 +15,13 @@ NAMED = 3
 @click.argument("route")
 @click.argument("volume")
 @yes_option
-@json_option
-@settings
+@shared_options
 def volume(given: CliSettings, route: str, volume: str, yes: bool, as_json: bool) -> None:
     """Items with files on a storage volume, such as a tape.
 
     Reads the results that stages reported for every item, also for items whose rows were removed and whose evidence was kept. With
     --json one item per line, with all its files on the volume.
     """
-    import msgspec
-
     from milepost.engine.evidence import on_volume
     from milepost.engine.views.items import check_route, counted
     from milepost.ports.items import Query
@@ -38,7 +34,7 @@ def volume(given: CliSettings, route: str, volume: str, yes: bool, as_json: bool
             for found in on_volume(ctx, route, volume, on_progress):
                 items, files = items + 1, files + len(found.files)
                 if as_json:
-                    click.echo(msgspec.json.encode(found).decode())
+                    print_json(found, indent=None)
                     continue
                 named = ", ".join(map(plain, found.files[:NAMED])) + (", …" if len(found.files) > NAMED else "")
                 left = ", row removed" if found.left else ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import json_option, settings
+from milepost.cli.options import shared_options
 from milepost.cli.out import console, print_json
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ WHOLE = 10_000
 @click.option("--every", metavar="SPAN", default=None, help="Refresh interval [0.5s on a terminal, else 1s].")
 @click.option("--for", "during", metavar="SPAN", help="Stop after this time instead of at Ctrl-C.")
 @click.option("--once", is_flag=True, help="Print one view and exit.")
-@json_option
-@settings
+@shared_options
 def watch(given: CliSettings, route: str | None, every: str | None, during: str | None, once: bool, as_json: bool) -> None:
     """Watch items move: counts, rate, oldest item, failures.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import json_option, listing_group, settings
+from milepost.cli.options import listing_group, shared_options
 from milepost.cli.out import print_json, print_table, printed
 from milepost.core.errors import UsageError
 
@@ -30,8 +30,7 @@ def heads(given: CliSettings, as_json: bool) -> None:
 
 
 @heads.command("publish")
-@json_option
-@settings
+@shared_options
 def publish_now(given: CliSettings, as_json: bool) -> None:
     """Publish a head now.
 

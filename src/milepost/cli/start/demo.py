@@ -264,7 +264,10 @@ def _try_next(folder: Path, key: str) -> None:
     )
     to = console(width=WIDE)
     to.print("\n[bold]Try next:[/]\n")
-    first = [f"cd {folder}"] if shutil.which("milepost") else [f"alias milepost={_beside_python()!r}", f"cd {folder}"]
+    first = [f"cd {folder}"]
+    if not shutil.which("milepost"):
+        script = Path(sys.executable).parent / "milepost"
+        first.insert(0, f"alias milepost={str(script) if script.exists() else f'{sys.executable} -m milepost'!r}")
     for step in first:
         to.print(f"  {step}", markup=False, soft_wrap=True)
     for what, step in steps:
@@ -272,9 +275,3 @@ def _try_next(folder: Path, key: str) -> None:
         to.print(f"  {command:<48} [dim]# {what}[/]" if what else f"  {command}", soft_wrap=True)
     to.print("\nRun everything with the dashboard: milepost up", soft_wrap=True)
     to.print("Then write a route of your own: milepost init my-route", soft_wrap=True)
-
-
-def _beside_python() -> str:
-    """The command that runs milepost when it is not on the PATH."""
-    script = Path(sys.executable).parent / "milepost"
-    return str(script) if script.exists() else f"{sys.executable} -m milepost"

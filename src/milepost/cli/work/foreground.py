@@ -6,11 +6,11 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from milepost.cli.work.announce import say
+from milepost.cli.options import F
 
 if TYPE_CHECKING:
     from milepost.application.declaration import ConfiguredApplication
@@ -19,8 +19,26 @@ if TYPE_CHECKING:
     from milepost.ports.runner import Service
     from milepost.ports.subscriber import Subscriber
 
+log_option = click.option(
+    "--log",
+    "log_form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    envvar="MILEPOST_LOG",
+    help="Log format: text, or one JSON object per line, which includes every request [MILEPOST_LOG; default text].",
+)
 
-F = TypeVar("F", bound=Callable[..., Any])
+
+def say(text: str) -> None:
+    """Print a message on standard error, or log it if the log is JSON."""
+    import logging
+
+    log = logging.getLogger(__name__)
+    if log.isEnabledFor(logging.INFO):
+        log.info("%s", text)
+    else:
+        click.echo(text, err=True)
+
 
 until_idle_option = click.option(
     "--until-idle",

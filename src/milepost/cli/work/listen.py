@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from milepost.cli.work.announce import say
+from milepost.cli.options import F
+from milepost.cli.work.foreground import say
 from milepost.core.errors import ConfigMistake
 
 if TYPE_CHECKING:
     from milepost.application.declaration import ConfiguredApplication
     from milepost.engine.context import Context
     from milepost.http.server.assembly import HttpServer
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 HOST, PORT, TRIES = "127.0.0.1", 8321, 20
 INSTALL = "pip install 'milepost[http]'"
@@ -84,8 +83,7 @@ def opened(
         yield None
         return
     try:
-        from milepost.http.server.assembly import HttpServer
-        from milepost.http.server.base_path import checked_base
+        from milepost.http.server.assembly import HttpServer, checked_base
     except ImportError as error:
         message = f"the HTTP server needs a package that is not installed ({error.name}): {INSTALL}"
         if where.asked:
@@ -104,7 +102,7 @@ def opened(
 def _opened(ctx: Context, where: Where, door: Callable[[Context, str, int], HttpServer], command: str, without: str) -> HttpServer:
     """A server at that address; if the user did not ask for it, at the next free port. Refuses a public address without API keys."""
     from milepost.engine.auth import any_keys
-    from milepost.http.auth.origins import is_loopback
+    from milepost.net.guard import is_loopback
 
     if not is_loopback(where.host) and not any_keys(ctx):
         raise ConfigMistake(

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from milepost.cli.config import CliSettings
-from milepost.cli.work.announce import say
-from milepost.cli.work.foreground import stop_on_signal
+from milepost.cli.work.foreground import say, stop_on_signal
 from milepost.core.errors import UsageError
 
 PARENT_FD = "MILEPOST_PARENT_FD"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import at_option, check_signed, dry_run_option, json_option, settings
+from milepost.cli.options import at_option, check_signed, dry_run_option, shared_options
 from milepost.cli.out import console, print_json, progress, safe, show_table, table
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ SHOWN = 20
 @click.option("--failed-again", is_flag=True, help="Accept failed or cancelled keys again whose rows were pruned.")
 @click.option("--reason", metavar="TEXT", help="With --replace-changed or --failed-again: why; recorded in the history.")
 @dry_run_option
-@json_option
-@settings
+@shared_options
 def submit(
     given: CliSettings,
     route: str,

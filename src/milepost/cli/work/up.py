@@ -8,8 +8,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import settings
-from milepost.cli.work.announce import log_option
-from milepost.cli.work.foreground import grace_option, processes_option, run, until_idle_option
+from milepost.cli.work.foreground import grace_option, log_option, processes_option, run, until_idle_option
 from milepost.cli.work.listen import listen_options, listening, wanted
 
 
@@ -60,9 +59,9 @@ def up(
     stop_with_parent()
     where = wanted(listen, given.file.get("listen"), no_listen=no_listen or (until_idle is not None and listen is None))
     base = given.file.get("base_path", "") if base_path is None else base_path
-    with logs(log_form), given.context(act=True, create=True) as ctx, listening(ctx, where, base, given.applications()):
+    with logs(log_form), given.context(act=True, create=True) as ctx, listening(ctx, where, base, given.applications):
         if where is not None:
             tune_thread_switching()
         roles = {"resender", "relay"} if no_work else {"worker", "resender", "relay"}
         watches = alert_watches(ctx, given.alerts(), given.allow_cidrs)
-        run(ctx, roles, given.subscribers(), until_idle, "up", given.signer(), given.grace_ms(grace), given.applications(), watches)
+        run(ctx, roles, given.subscribers(), until_idle, "up", given.signer(), given.grace_ms(grace), given.applications, watches)

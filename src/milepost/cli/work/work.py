@@ -8,8 +8,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import settings
-from milepost.cli.work.announce import log_option
-from milepost.cli.work.foreground import grace_option, processes_option, run, until_idle_option
+from milepost.cli.work.foreground import grace_option, log_option, processes_option, run, until_idle_option
 
 
 @click.command()

@@ -5,10 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from milepost.engine.alerts.watch import AlertView, alert_views
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Call, endpoint
 from milepost.http.state.state import ServerState
-
-ENDPOINTS = Endpoints()
 
 
 class RaisedAlerts(Struct, frozen=True):
@@ -17,7 +15,7 @@ class RaisedAlerts(Struct, frozen=True):
     alerts: list[AlertView]
 
 
-@ENDPOINTS.add("GET", "/api/v1/alerts", scope="read", answers={200: RaisedAlerts}, summary="Alerts that are raised")
-def alerts(state: ServerState, call: Call) -> Answer:
+@endpoint("GET", "/api/v1/alerts", scope="read", summary="Alerts that are raised")
+def alerts(state: ServerState, call: Call) -> RaisedAlerts:
     """As `milepost alerts --json`: one for each cause and lane, of the routes that the key may see."""
-    return Answer(RaisedAlerts([one for one in alert_views(state.ctx) if call.caller.sees(one.route)]))
+    return RaisedAlerts([one for one in alert_views(state.ctx) if call.caller.sees(one.route)])

@@ -14,11 +14,10 @@ from milepost.core.routes.route import Stage
 from milepost.core.values.durations import iso, span_ms
 from milepost.engine.work.remote import RemoteClaimRequest, ShownLease
 from milepost.http.auth.author import check_outcome
-from milepost.http.protocol.endpoint import END, Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import END, Call, endpoint
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState
 
-ENDPOINTS = Endpoints()
 MOST = 100
 LONGEST_WAIT_S = 20
 SHORTEST_LEASE_MS, LONGEST_LEASE_MS = 1_000, 12 * 3_600_000
@@ -111,16 +110,10 @@ class GivenBack(Struct, frozen=True):
     given_back: int
 
 
-@ENDPOINTS.add(
-    "POST",
-    CLAIMS,
-    scope="work",
-    body=ClaimCall,
-    answers={200: ClaimedItems},
-    problems=("refused", "route-changed", "too-many"),
-    summary="Claim items of a remote stage",
+@endpoint(
+    "POST", CLAIMS, scope="work", body=ClaimCall, problems=("refused", "route-changed", "too-many"), summary="Claim items of a remote stage"
 )
-async def claim(state: ServerState, call: Call) -> Answer:
+async def claim(state: ServerState, call: Call) -> ClaimedItems:
     """Up to `want` items (at most 100), each under a lease. If there are none, the call waits for up to `wait` seconds (at most
     20) and answers as soon as there are some; an empty list is no error. Pauses, rates, lanes and limits apply as for Milepost's own
     workers; a worker holds at most the stage's `concurrency` times `batch` items at a time. A lease that expires is a loss: another
@@ -136,31 +129,28 @@ async def claim(state: ServerState, call: Call) -> Answer:
             pass
 
     given = await state.waiting.claim(wish, asked.wait, gone)
-    return Answer(ClaimedItems([_work(item, given.until) for item in given.items]))
+    return ClaimedItems([_work(item, given.until) for item in given.items])
 
 
-@ENDPOINTS.add(
-    "POST", f"{CLAIMS}/extend", scope="work", body=Extend, answers={200: Extensions}, problems=("refused",), summary="Extend leases"
-)
-def extend(state: ServerState, call: Call) -> Answer:
+@endpoint("POST", f"{CLAIMS}/extend", scope="work", body=Extend, problems=("refused",), summary="Extend leases")
+def extend(state: ServerState, call: Call) -> Extensions:
     """Each valid lease is extended by `lease` from now on. Do this well before it expires, for example after a third of its length."""
     plan, stage = _remote(state, call)
     body: Extend = call.body
     until = state.remote.extend(plan, stage, body.leases, _lease_ms(body.lease))
-    return Answer(Extensions([Extended(shown.key, iso(at)) for shown, at in zip(body.leases, until, strict=True)]))
+    return Extensions([Extended(shown.key, iso(at)) for shown, at in zip(body.leases, until, strict=True)])
 
 
-@ENDPOINTS.add(
+@endpoint(
     "POST",
     f"{CLAIMS}/settle",
     scope="work",
     body=Settle,
-    answers={200: Settlement},
     problems=("refused",),
     summary="Settle items: report their outcomes",
     largest=SETTLED_BYTES,
 )
-def settle(state: ServerState, call: Call) -> Answer:
+def settle(state: ServerState, call: Call) -> Settlement:
     """One answer for each outcome, in the same order: `written`, or `refused` because the lease is not valid any more (another worker has
     claimed the item, or an operator has ended it; the outcome is noted). The same outcome sent again gets the same answer, so a call
     whose answer was lost can be repeated."""
@@ -170,23 +160,15 @@ def settle(state: ServerState, call: Call) -> Answer:
         check_outcome(one.outcome, f"outcomes[{place}].outcome")
     written = state.remote.settle(plan, stage, [(ShownLease(one.key, one.lease), one.outcome) for one in body.outcomes])
     answers = [SettleAnswer(one.key, "written" if ok else "refused") for one, ok in zip(body.outcomes, written, strict=True)]
-    return Answer(Settlement(answers))
+    return Settlement(answers)
 
 
-@ENDPOINTS.add(
-    "POST",
-    f"{CLAIMS}/give-back",
-    scope="work",
-    body=GiveBack,
-    answers={200: GivenBack},
-    problems=("refused",),
-    summary="Give items back unfinished",
-)
-def give_back(state: ServerState, call: Call) -> Answer:
+@endpoint("POST", f"{CLAIMS}/give-back", scope="work", body=GiveBack, problems=("refused",), summary="Give items back unfinished")
+def give_back(state: ServerState, call: Call) -> GivenBack:
     """No attempt is counted, and another worker may claim the items at once. The answer says how many were still leased."""
     plan, stage = _remote(state, call)
     body: GiveBack = call.body
-    return Answer(GivenBack(state.remote.give_back(plan, stage, body.leases, body.reason, unknown=body.unknown)))
+    return GivenBack(state.remote.give_back(plan, stage, body.leases, body.reason, unknown=body.unknown))
 
 
 _REMOTE = "a stage declared with remote=True"

@@ -12,11 +12,9 @@ from milepost.core.status import FAILED
 from milepost.core.values.refusal import RefusalKind
 from milepost.engine.acts.confirmations import ConfirmationResult, hear
 from milepost.http.auth.author import check_outcome
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.state import ServerState, stage_of
-
-ENDPOINTS = Endpoints()
 
 
 class Confirmation(Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,7 +41,7 @@ class Confirmed(Struct, frozen=True):
     note: str | UnsetType = UNSET
 
 
-@ENDPOINTS.add(
+@endpoint(
     "POST",
     "/api/v1/routes/{route}/confirmations",
     scope="work",
@@ -63,18 +61,14 @@ def confirm(state: ServerState, call: Call) -> Answer:
     still confirm it (`acts`). A repeat does no harm, so a call without an answer can be made again."""
     plan, body = state.plan(call), call.body
     stage_of(plan, body.stage)
-    outcome = _outcome(body)
+    if (body.value is UNSET) == (body.outcome is UNSET):
+        raise problem_error("wrong-value", "a confirmation has a value or an outcome", field="value", expected="one of value and outcome")
+    outcome = Done(body.value) if body.outcome is UNSET else body.outcome
     check_outcome(outcome, "value" if body.outcome is UNSET else "outcome")
     heard = hear(state.ctx, plan.name, body.key, body.stage, outcome, call.caller.name, body.reason)
     if heard.answer in ("applied", "known", "kept"):
         return Answer(_confirmed(body.key, body.stage, heard), 202 if heard.answer == "kept" else 200)
     raise _problem(body, heard)
-
-
-def _outcome(body: Confirmation) -> Outcome:
-    if (body.value is UNSET) == (body.outcome is UNSET):
-        raise problem_error("wrong-value", "a confirmation has a value or an outcome", field="value", expected="one of value and outcome")
-    return Done(body.value) if body.outcome is UNSET else body.outcome
 
 
 def _note(row: Row, stage: str) -> str | UnsetType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -16,12 +16,11 @@ from milepost.core.events import KINDS, Event
 from milepost.engine.events.feed import FeedPlace, page
 from milepost.engine.views.items import route_names
 from milepost.http.auth.authenticator import LOCAL
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.event_stream import MOST
 from milepost.http.state.state import ServerState
 
-ENDPOINTS = Endpoints()
 log = logging.getLogger(__name__)
 STREAM = "text/event-stream"
 STALLED_S = 60.0
@@ -49,23 +48,13 @@ class EventPage(Struct, frozen=True):
     more: bool
 
 
-class EventFilter:
-    """The events that a caller wants and is allowed to see."""
-
-    def __init__(self, call: Call) -> None:
-        self._caller = call.caller
-        self._routes, self._kinds = frozenset(call.query.route), frozenset(call.query.kind)
-
-    def takes(self, route: str, kind: str) -> bool:
-        if not self._caller.sees(route) or (self._routes and route not in self._routes):
-            return False
-        return not self._kinds or kind in self._kinds
-
-    def wants(self, event: Event) -> bool:
-        return self.takes(event.route, event.kind)
+def _filter(call: Call) -> Callable[[str, str], bool]:
+    """A test, by route and kind, for the events that the caller wants and is allowed to see."""
+    caller, routes, kinds = call.caller, frozenset(call.query.route), frozenset(call.query.kind)
+    return lambda route, kind: caller.sees(route) and (not routes or route in routes) and (not kinds or kind in kinds)
 
 
-@ENDPOINTS.add(
+@endpoint(
     "GET",
     "/api/v1/events",
     scope="read",
@@ -81,18 +70,22 @@ async def events(state: ServerState, call: Call) -> Answer:
     # A HEAD request would never get the end of a stream.
     streaming = STREAM in call.headers.get("accept", "") and call.raw.method != "HEAD"
     after = _place(call, streaming)
-    newest = await state.observability.feed.newest()
+    newest = await state.feed.newest()
     if after is not None and after.seq + bool(after.read_events) > newest:
         raise problem_error(
             "wrong-value", "the feed has not reached this place; it may be of another ledger", field="after", expected=f"up to {newest}"
         )
-    loop, choice = asyncio.get_running_loop(), EventFilter(call)
+    loop, takes = asyncio.get_running_loop(), _filter(call)
     await loop.run_in_executor(state.pool, _check, state, call)
     if streaming:
-        if state.observability.feed.listeners >= MOST:
+        if state.feed.listeners >= MOST:
             raise problem_error("too-many", f"the server has {MOST:,} listeners already", expected="fewer listeners, or pages")
         return Answer(EventStream(_stream(state, call, after)))
-    found = await loop.run_in_executor(state.pool, page, state.ctx, after or FeedPlace(), call.query.limit, choice.wants)
+
+    def wants(event: Event) -> bool:
+        return takes(event.route, event.kind)
+
+    found = await loop.run_in_executor(state.pool, page, state.ctx, after or FeedPlace(), call.query.limit, wants)
     return Answer(EventPage([one.view() for one in found.events], found.next, found.more))
 
 
@@ -118,7 +111,7 @@ def _check(state: ServerState, call: Call) -> None:
 
 
 async def _stream(state: ServerState, call: Call, after: FeedPlace | None) -> AsyncGenerator[bytes, None]:
-    loop, feed, choice = asyncio.get_running_loop(), state.observability.feed, EventFilter(call)
+    loop, feed, takes = asyncio.get_running_loop(), state.feed, _filter(call)
     yield b"retry: 2000\n"
     spoke = checked = loop.time()
     following = feed.follow(after)
@@ -128,7 +121,7 @@ async def _stream(state: ServerState, call: Call, after: FeedPlace | None) -> As
                 if not await welcome(state, call):
                     return
                 checked = loop.time()
-            blocks = [event.block for event in found if choice.takes(event.route, event.kind)]
+            blocks = [event.block for event in found if takes(event.route, event.kind)]
             if blocks:
                 for chunk in _chunks(blocks):
                     yield chunk
@@ -160,7 +153,7 @@ def _chunks(blocks: list[bytes]) -> Iterator[bytes]:
 async def welcome(state: ServerState, call: Call) -> bool:
     """Whether the caller may still receive the stream. While the ledger cannot be read, a connected caller stays connected."""
     try:
-        return await state.authenticator.recognise(call.raw, ENDPOINTS.found[0]) == call.caller
+        return await state.authenticator.recognise(call.raw, call.raw.scope["endpoint"]) == call.caller
     except ProblemError as found:
         return found.problem.status not in (401, 403)
     except MilepostError:

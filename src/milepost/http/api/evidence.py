@@ -10,16 +10,14 @@ from starlette.responses import Response
 from milepost.engine.evidence import evidence_of
 from milepost.engine.heads.evidence_lines import entries, first_line
 from milepost.evidence.files import write_file
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.protocol.headers import attachment
+from milepost.http.protocol.endpoint import Answer, Call, attachment, endpoint
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState
 
-ENDPOINTS = Endpoints()
 LONGEST_NAME = 80
 
 
-@ENDPOINTS.add(
+@endpoint(
     "GET",
     "/api/v1/routes/{route}/evidence/{key:path}",
     scope="read",

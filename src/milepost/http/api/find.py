@@ -16,13 +16,12 @@ from milepost.engine.views.items import row_view, stage_names, status
 from milepost.engine.views.late_items import late_item_view, nearest, overdue
 from milepost.engine.views.page_tokens import WRONG_TOKEN, PageToken, find_page, make_token, read_token
 from milepost.engine.views.queries import CONFIRM_ROWS, WARN_ROWS, WORDS, choose, cost_text
-from milepost.engine.views.snapshot import Snapshot, snapshots
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.engine.views.snapshot import snapshots
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.state import ServerState
 from milepost.ports.items import Query
 
-ENDPOINTS = Endpoints()
 READS = 50
 """Maximum ledger queries for one page: a filter with few matches must not occupy a thread for long."""
 
@@ -30,13 +29,13 @@ READS = 50
 class Chosen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A filter of items, by the parameters of `GET …/items`. All conditions must hold."""
 
-    status: list[str] = []
-    stage: list[str] = []
+    statuses: list[str] = field(default=[], name="status")
+    stages: list[str] = field(default=[], name="stage")
     lane: str | None = None
     group: str | None = None
     list_: str | None = field(default=None, name="list")
     prefix: str | None = None
-    part: list[str] = []
+    parts: list[str] = field(default=[], name="part")
     older_than: str | None = None
 
     def choice(self, ctx: Context, route: str) -> Query:
@@ -45,8 +44,7 @@ class Chosen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def words(self) -> dict[str, Any]:
         """The conditions by the names that `choose` has for them."""
-        values = {"statuses": self.status, "stages": self.stage, "lane": self.lane, "group": self.group, "list_": self.list_}
-        return {**values, "older_than": self.older_than, "prefix": self.prefix, "parts": self.part}
+        return {name: getattr(self, name) for name in Chosen.__struct_fields__}
 
 
 class ItemsQuery(Chosen, frozen=True, kw_only=True):
@@ -67,21 +65,18 @@ def choice_of(ctx: Context, route: str, chosen: Chosen, within: str = "") -> Que
         return chosen.choice(ctx, route)
     except UsageError as error:
         for name, value in chosen.words().items():
-            if _means_nothing(ctx, route, name, value):
-                field = _FIELDS.get(name, name)
+            if _fault(ctx, route, name, value) == str(error):
+                field = Chosen.__struct_encode_fields__[Chosen.__struct_fields__.index(name)]
                 raise problem_error("wrong-value", str(error), field=within + field, expected=_expected(ctx, route, field)) from None
         raise
 
 
-_FIELDS = {"statuses": "status", "stages": "stage", "list_": "list", "parts": "part"}
-
-
-def _means_nothing(ctx: Context, route: str, name: str, value: Any) -> bool:
+def _fault(ctx: Context, route: str, name: str, value: Any) -> str | None:
     try:
         choose(ctx, route, **{name: value})
-    except UsageError:
-        return True
-    return False
+    except UsageError as error:
+        return str(error)
+    return None
 
 
 def _expected(ctx: Context, route: str, field: str) -> str | None:
@@ -116,7 +111,7 @@ class ItemPage(Struct, frozen=True):
     """False: more items match than this ledger can put in order of time; they come in its own order."""
 
 
-@ENDPOINTS.add(
+@endpoint(
     "GET",
     "/api/v1/routes/{route}/items",
     scope="read",
@@ -188,7 +183,7 @@ class VolumeItems(Struct, frozen=True):
     next: str | None
 
 
-@ENDPOINTS.add(
+@endpoint(
     "GET",
     "/api/v1/routes/{route}/volumes/{volume:path}",
     scope="read",
@@ -219,11 +214,11 @@ class Routes(Struct, frozen=True):
     routes: dict[str, dict[str, Any]]
 
 
-@ENDPOINTS.add("GET", "/api/v1/status", scope="read", answers={200: Routes}, summary="Counts of items by stage and status, in all routes")
-def all_status(state: ServerState, call: Call) -> Answer:
+@endpoint("GET", "/api/v1/status", scope="read", summary="Counts of items by stage and status, in all routes")
+def all_status(state: ServerState, call: Call) -> Routes:
     """As `milepost status --json`, for the routes that the caller sees. Counts of zero are left out."""
     found = status(state.ctx)["routes"]
-    return Answer(Routes({name: counted for name, counted in found.items() if call.caller.sees(name)}))
+    return Routes({name: counted for name, counted in found.items() if call.caller.sees(name)})
 
 
 class StageCounts(Struct, frozen=True):
@@ -250,21 +245,12 @@ class Counts(Struct, frozen=True):
     paused: bool
 
 
-@ENDPOINTS.add(
-    "GET",
-    "/api/v1/routes/{route}/counts",
-    scope="read",
-    answers={200: Counts},
-    summary="How many items are at each stage, and for how long",
-)
-def counts(state: ServerState, call: Call) -> Answer:
+@endpoint("GET", "/api/v1/routes/{route}/counts", scope="read", summary="How many items are at each stage, and for how long")
+def counts(state: ServerState, call: Call) -> Counts:
     """From counters of the ledger, so the call is cheap for any number of items. `p50_s` and `p95_s`: percentiles of the time, in
     seconds, that unfinished items have been at the stage."""
-    plan = state.plan(call)
-    return Answer(_counts(snapshots(state.ctx, route=plan.name)[plan.name]))
-
-
-def _counts(seen: Snapshot) -> Counts:
+    route = state.plan(call).name
+    seen = snapshots(state.ctx, route=route)[route]
     stages = [
         StageCounts(
             stage.name,

@@ -7,10 +7,8 @@ from typing import Any
 from msgspec import Struct
 
 from milepost.engine.views.items import groups
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Call, endpoint
 from milepost.http.state.state import ServerState
-
-ENDPOINTS = Endpoints()
 
 
 class Groups(Struct, frozen=True):
@@ -20,7 +18,7 @@ class Groups(Struct, frozen=True):
     groups: list[dict[str, Any]]
 
 
-@ENDPOINTS.add("GET", "/api/v1/routes/{route}/groups", scope="read", answers={200: Groups}, summary="Failures by cause")
-def list_groups(state: ServerState, call: Call) -> Answer:
+@endpoint("GET", "/api/v1/routes/{route}/groups", scope="read", summary="Failures by cause")
+def list_groups(state: ServerState, call: Call) -> Groups:
     """As `milepost groups ROUTE --json`: from counters of the ledger, so the call is cheap for any number of items."""
-    return Answer(Groups(groups(state.ctx, state.plan(call).name)))
+    return Groups(groups(state.ctx, state.plan(call).name))

@@ -10,45 +10,43 @@ from milepost.engine.health.doctor import Health, doctor
 from milepost.engine.presence import Processes, processes_view
 from milepost.engine.views.timestamps import instant
 from milepost.http.auth.author import check_sees_all
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Call, endpoint
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState
 
-ENDPOINTS = Endpoints()
 
-
-@ENDPOINTS.add("GET", "/api/v1/processes", scope="read", answers={200: Processes}, summary="Processes of the last week")
-def processes(state: ServerState, call: Call) -> Answer:
+@endpoint("GET", "/api/v1/processes", scope="read", summary="Processes of the last week")
+def processes(state: ServerState, call: Call) -> Processes:
     """Every process of the last week that runs workers, resender or subscribers, the latest heartbeat first; and for each role its last
     successful run in any of them. Overrunning handlers and outdated routes are shown for the routes that the caller sees; the number of
     items that a process holds is shown to callers who see all routes."""
-    return Answer(processes_view(state.ctx, call.caller.narrowed))
+    return processes_view(state.ctx, call.caller.narrowed)
 
 
-@ENDPOINTS.add("GET", "/api/v1/doctor", scope="read", answers={200: Health}, summary="Health checks, with the next step for each problem")
-def health(state: ServerState, call: Call) -> Answer:
+@endpoint("GET", "/api/v1/doctor", scope="read", summary="Health checks, with the next step for each problem")
+def health(state: ServerState, call: Call) -> Health:
     """As `milepost doctor --json`. It only reads. Each finding is `ok`, `warn` or `bad`, and `next` says what to do. Only for callers who
     see all routes."""
     check_sees_all(call)
-    return Answer(doctor(state.ctx, instant))
+    return doctor(state.ctx, instant)
 
 
 class Healthy(Struct, frozen=True):
     status: str
 
 
-@ENDPOINTS.add("GET", "/healthz", scope=None, answers={200: Healthy}, summary="Is the server alive?")
-async def alive(state: ServerState, call: Call) -> Answer:
+@endpoint("GET", "/healthz", scope=None, summary="Is the server alive?")
+async def alive(state: ServerState, call: Call) -> Healthy:
     """Answers as long as the server takes calls, whatever the state of the ledger: if there is no answer, restart the server."""
-    return Answer(Healthy("alive"))
+    return Healthy("alive")
 
 
-@ENDPOINTS.add("GET", "/readyz", scope=None, answers={200: Healthy}, problems=("not-ready",), summary="Is the server ready for work?")
-async def ready(state: ServerState, call: Call) -> Answer:
+@endpoint("GET", "/readyz", scope=None, problems=("not-ready",), summary="Is the server ready for work?")
+async def ready(state: ServerState, call: Call) -> Healthy:
     """Ready: the ledger can be read and written within a second, the routes are those in force, a worker is running, and the
     resender has run recently. Otherwise 503, and `parts` names each missing part and what to do."""
-    missing = await state.observability.unready()
+    missing = await state.unready()
     if missing:
         parts = [{"part": found.part, "why": found.why} for found in missing]
         raise problem_error("not-ready", "; ".join(f"{found.part}: {found.why}" for found in missing), parts=parts)
-    return Answer(Healthy("ready"))
+    return Healthy("ready")

@@ -13,12 +13,10 @@ from milepost.engine.views.story import story
 from milepost.engine.views.timestamps import instant
 from milepost.http.api.lists import FORMS, ListAnswer, take_in_stream
 from milepost.http.auth.author import check_may_operate, check_reason
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.protocol.headers import media_type
+from milepost.http.protocol.endpoint import Answer, Call, endpoint, media_type
 from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.state import ServerState
 
-ENDPOINTS = Endpoints()
 MANY = 10_000
 
 
@@ -57,7 +55,7 @@ class SubmitQuery(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-@ENDPOINTS.add(
+@endpoint(
     "POST",
     "/api/v1/routes/{route}/items",
     scope="submit",
@@ -122,12 +120,10 @@ def _taken(receipt: Receipt) -> SubmitAnswer:
     return SubmitAnswer(receipt.key, receipt.answer, status, receipt.stage, receipt.error, receipt.field, receipt.expected)
 
 
-@ENDPOINTS.add(
-    "GET", "/api/v1/routes/{route}/items/{key:path}", scope="read", answers={200: dict[str, Any]}, summary="One item, with its history"
-)
-def get(state: ServerState, call: Call) -> Answer:
+@endpoint("GET", "/api/v1/routes/{route}/items/{key:path}", scope="read", summary="One item, with its history")
+def get(state: ServerState, call: Call) -> dict[str, Any]:
     """Everything about one item: status, stage, content and history. If its row has left, the answer comes from its seal."""
-    return Answer(_seen(state, call))
+    return _seen(state, call)
 
 
 def _seen(state: ServerState, call: Call) -> dict[str, Any]:
@@ -152,11 +148,11 @@ class History(Struct, frozen=True):
     history: list[dict[str, Any]]
 
 
-@ENDPOINTS.add("GET", "/api/v1/routes/{route}/history/{key:path}", scope="read", answers={200: History}, summary="History of an item")
-def history(state: ServerState, call: Call) -> Answer:
+@endpoint("GET", "/api/v1/routes/{route}/history/{key:path}", scope="read", summary="History of an item")
+def history(state: ServerState, call: Call) -> History:
     """Every history line: what changed, when, by whom and why."""
     found = _seen(state, call)
-    return Answer(History(found["route"], found["key"], found["sealed"], found["chain"], found["history"]))
+    return History(found["route"], found["key"], found["sealed"], found["chain"], found["history"])
 
 
 class StoryMoment(Struct, frozen=True):
@@ -177,13 +173,11 @@ class ItemStory(Struct, frozen=True):
     warnings: list[str]
 
 
-@ENDPOINTS.add(
-    "GET", "/api/v1/routes/{route}/story/{key:path}", scope="read", answers={200: ItemStory}, summary="The story of an item, in sentences"
-)
-def show_story(state: ServerState, call: Call) -> Answer:
+@endpoint("GET", "/api/v1/routes/{route}/story/{key:path}", scope="read", summary="The story of an item, in sentences")
+def show_story(state: ServerState, call: Call) -> ItemStory:
     """Status and stage, why it waits, what happens next, what has happened, and what an operator can do: as `milepost show` prints it."""
     found = story(state.ctx, state.plan(call).name, call.path["key"], instant)
     if found is None:
         raise _unknown(call)
     happened = [StoryMoment(iso(one.at), one.text) for one in found.happened]
-    return Answer(ItemStory(found.route, found.key, found.where, found.why, found.next, happened, found.can, found.warnings))
+    return ItemStory(found.route, found.key, found.where, found.why, found.next, happened, found.can, found.warnings)

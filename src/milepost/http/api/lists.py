@@ -8,6 +8,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, to_builtins
+from msgspec.structs import asdict
 from starlette.requests import ClientDisconnect
 
 from milepost.core.errors import MilepostError
@@ -16,12 +17,11 @@ from milepost.engine.lists.reconcile import ListReport, take_in_list
 from milepost.engine.lists.source import Source
 from milepost.engine.views.items import list_view, lists
 from milepost.http.auth.author import check_may_operate, check_reason
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import ListRecord
 
-ENDPOINTS = Endpoints()
 FORMS = {"application/x-ndjson": "jsonl", "text/csv": "csv", "text/plain": "txt"}
 SILENT_S = 30.0
 """A client that sends nothing of its list for this long is disconnected."""
@@ -114,24 +114,11 @@ async def take_in_stream(state: ServerState, call: Call, kind: str) -> Answer:
     body = Body(call.raw.stream(), loop, SILENT_S)
 
     def work() -> ListReport:
-        source, title, form = Source(body, wanted.name or "the body"), wanted.name or "api", FORMS[kind]
+        options = asdict(wanted)
+        name = options.pop("name")
+        source = Source(body, name or "the body")
         try:
-            return take_in_list(
-                state.ctx,
-                plan.name,
-                source,
-                title,
-                format=form,
-                no_header=wanted.no_header,
-                full=wanted.full,
-                dry_run=wanted.dry_run,
-                by=call.caller.name,
-                not_before=wanted.not_before,
-                replace_changed=wanted.replace_changed,
-                rerun=wanted.rerun,
-                failed_again=wanted.failed_again,
-                reason=wanted.reason,
-            )
+            return take_in_list(state.ctx, plan.name, source, name or "api", format=FORMS[kind], by=call.caller.name, **options)
         finally:
             state.list_places.release()
 
@@ -161,25 +148,18 @@ class Lists(Struct, frozen=True):
     more: bool
 
 
-@ENDPOINTS.add("GET", "/api/v1/lists", scope="read", query=ListsWanted, answers={200: Lists}, summary="Submitted lists, the latest first")
-def all_lists(state: ServerState, call: Call) -> Answer:
+@endpoint("GET", "/api/v1/lists", scope="read", query=ListsWanted, summary="Submitted lists, the latest first")
+def all_lists(state: ServerState, call: Call) -> Lists:
     """As `milepost lists --json`. A list that is not `finished` was cut off, or is being accepted now."""
     wanted = call.query
     found = [record for record in reversed(lists(state.ctx, wanted.route)) if call.caller.sees(record.route)]
-    return Answer(Lists([list_view(record) for record in found[: wanted.limit]], len(found) > wanted.limit))
+    return Lists([list_view(record) for record in found[: wanted.limit]], len(found) > wanted.limit)
 
 
-@ENDPOINTS.add(
-    "GET",
-    "/api/v1/lists/{id}",
-    scope="read",
-    answers={200: dict[str, Any]},
-    problems=("unknown-list",),
-    summary="One list, with its counts",
-)
-def one_list(state: ServerState, call: Call) -> Answer:
+@endpoint("GET", "/api/v1/lists/{id}", scope="read", problems=("unknown-list",), summary="One list, with its counts")
+def one_list(state: ServerState, call: Call) -> dict[str, Any]:
     """Name, digest, submitter, time, and how many of its lines were new, known, changed, repeated or malformed."""
-    return Answer(list_view(the_list(state, call)))
+    return list_view(the_list(state, call))
 
 
 def the_list(state: ServerState, call: Call) -> ListRecord:

@@ -7,13 +7,11 @@ from starlette.responses import Response
 
 from milepost.application.installation import families as application_families
 from milepost.engine.metrics import OPEN, PLAIN, Family, counted_families, exposition, process_families
-from milepost.http.protocol.endpoint import Answer, Call, Caller, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, Caller, endpoint
 from milepost.http.state.state import ServerState
 
-ENDPOINTS = Endpoints()
 
-
-@ENDPOINTS.add("GET", "/metrics", scope="read", answers={200: str}, summary="Metrics in the text format of Prometheus, or OpenMetrics")
+@endpoint("GET", "/metrics", scope="read", answers={200: str}, summary="Metrics in the text format of Prometheus, or OpenMetrics")
 def metrics(state: ServerState, call: Call) -> Answer:
     """Items by route, stage and status, ages, lags and heartbeats come from the ledger's counters and cover all processes; they are at
     most a second old (on AWS 15 s). Counters (names with `_total`) cover this process, since it started. A key that is limited to
@@ -21,8 +19,8 @@ def metrics(state: ServerState, call: Call) -> Answer:
     from milepost import __version__
 
     families = [
-        *state.observability.gauges.read(),
-        *counted_families(state.observability.collector.figures()),
+        *state.gauges.read(),
+        *counted_families(state.collector.figures()),
         *process_families(__version__),
     ]
     families += application_families(state.ctx, state.applications)

@@ -15,11 +15,10 @@ from milepost.engine.events.replay import replay as tell_again
 from milepost.engine.views.items import route_names
 from milepost.http.api.operators.controls import Signed, Why
 from milepost.http.auth.author import check_reason, check_sees_all, named
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Call, endpoint
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState
 
-ENDPOINTS = Endpoints()
 SUBSCRIBERS = "/api/v1/subscribers"
 ONE = f"{SUBSCRIBERS}/{{name}}"
 
@@ -59,23 +58,22 @@ class Forgotten(Struct, frozen=True):
     forgotten: bool
 
 
-@ENDPOINTS.add("GET", SUBSCRIBERS, scope="read", answers={200: Subscribers}, summary="Subscribers, with their progress and errors")
-def subscribers(state: ServerState, call: Call) -> Answer:
+@endpoint("GET", SUBSCRIBERS, scope="read", summary="Subscribers, with their progress and errors")
+def subscribers(state: ServerState, call: Call) -> Subscribers:
     """As `milepost subscribers --json`. Parked items are shown only for routes that the caller sees. A caller who sees only some routes
     does not see a subscriber's cursor and its own `error`, because these concern the items of all routes."""
-    return Answer(Subscribers(all_subscribers(state.ctx, call.caller.narrowed)))
+    return Subscribers(all_subscribers(state.ctx, call.caller.narrowed))
 
 
-@ENDPOINTS.add(
+@endpoint(
     "POST",
     f"{ONE}/release",
     scope="operate",
     body=ReleaseRequest,
-    answers={200: Released},
     problems=("unknown-subscriber", "unknown-route"),
     summary="Try parked items again now",
 )
-def release(state: ServerState, call: Call) -> Answer:
+def release(state: ServerState, call: Call) -> Released:
     """Without `route` all parked items of the subscriber are tried again, and so is a subscriber that fails for every event: this is for
     callers who see all routes."""
     name, body = _known(state, call), call.body
@@ -86,19 +84,18 @@ def release(state: ServerState, call: Call) -> Answer:
     elif body.route not in route_names(state.ctx) or not call.caller.sees(body.route):
         raise state.no_route(call.caller, body.route)
     released = release_event(state.ctx, name, body.route, body.key, by=named(call, body.for_), reason=body.reason)
-    return Answer(Released(name, released))
+    return Released(name, released)
 
 
-@ENDPOINTS.add(
+@endpoint(
     "POST",
     f"{ONE}/replay",
     scope="operate",
     body=ReplayRequest,
-    answers={200: Replay},
     problems=("unknown-subscriber",),
     summary="Send past events to a subscriber again",
 )
-def replay(state: ServerState, call: Call) -> Answer:
+def replay(state: ServerState, call: Call) -> Replay:
     """Every event from there on is sent again with the same id, and in order for each item, so that a receiver can drop what it has
     already. `lines` is the maximum number of them, and `since` the time of the oldest: pruned lines (`pruned`) cannot be sent again. A
     cursor never moves forward: a place that the subscriber has not reached is refused. With `dry_run` nothing is changed, and no reason
@@ -111,26 +108,18 @@ def replay(state: ServerState, call: Call) -> Answer:
     by = named(call, body.for_)
     try:
         since = None if body.since is None else moment_ms(body.since, ctx.clock.now(), "since")
-        return Answer(tell_again(ctx, name, since=since, after=body.after, by=by, reason=body.reason, dry_run=body.dry_run))
+        return tell_again(ctx, name, since=since, after=body.after, by=by, reason=body.reason, dry_run=body.dry_run)
     except UsageError as error:
         raise problem_error("wrong-value", str(error), field="after" if body.since is None else "since") from None
 
 
-@ENDPOINTS.add(
-    "POST",
-    f"{ONE}/forget",
-    scope="admin",
-    body=Signed,
-    answers={200: Forgotten},
-    problems=("unknown-subscriber",),
-    summary="Remove a subscriber",
-)
-def forget(state: ServerState, call: Call) -> Answer:
+@endpoint("POST", f"{ONE}/forget", scope="admin", body=Signed, problems=("unknown-subscriber",), summary="Remove a subscriber")
+def forget(state: ServerState, call: Call) -> Forgotten:
     """Its cursor is deleted, so that pruning does not wait for it. If it is started again, it begins with new events. Only for
     callers who see all routes."""
     check_sees_all(call)
     name = _known(state, call)
-    return Answer(Forgotten(name, forget_subscriber(state.ctx, name, by=named(call, call.body.for_), reason=call.body.reason)))
+    return Forgotten(name, forget_subscriber(state.ctx, name, by=named(call, call.body.for_), reason=call.body.reason))
 
 
 def _known(state: ServerState, call: Call) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qsl
 
@@ -17,8 +17,7 @@ from milepost.engine.auth import SCOPES, is_csrf_token, is_news, match, note_use
 from milepost.engine.context import Context
 from milepost.http.auth.origins import address_of, from_elsewhere, not_local
 from milepost.http.auth.rates import Rates
-from milepost.http.protocol.endpoint import Caller, Endpoint
-from milepost.http.protocol.headers import media_type
+from milepost.http.protocol.endpoint import Caller, Endpoint, media_type
 from milepost.http.protocol.problems import ProblemError, problem, problem_error
 from milepost.ports.documents import KEY, SESSION, Key, Session, read_all
 
@@ -37,11 +36,6 @@ MOST_FIELDS = 100
 SLOWEST_S = 30.0
 ANONYMOUS = Caller("nobody", frozenset())
 LOCAL = Caller("local", frozenset(SCOPES))
-
-
-def visible(caller: Caller, routes: Iterable[str]) -> list[str]:
-    """The routes that the caller may see, in order. For every answer that covers more than one route."""
-    return [route for route in routes if caller.sees(route)]
 
 
 class KeySnapshot(Struct, frozen=True):
@@ -67,7 +61,7 @@ class Authenticator:
 
     async def recognise(self, request: Request, endpoint: Endpoint) -> Caller:
         """The caller; raises a problem if the call is not allowed at all. The endpoint's scope then decides what the caller may do, and the
-        caller's routes decide what it sees (`visible`, `ServerState.plan`)."""
+        caller's routes decide what it sees (`Caller.sees`, `ServerState.plan`)."""
         if endpoint.scope is None:
             return ANONYMOUS
         await self._read_since(self._ticks() - FRESH_S)

@@ -7,6 +7,8 @@ from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from urllib.parse import quote, urlsplit
 
+from milepost.net.guard import is_loopback
+
 _PASSED_ON = frozenset(("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"))
 
 Place = tuple[str, int] | None
@@ -25,19 +27,6 @@ def not_local(server: Place, client: Place, headers: Mapping[str, str]) -> str |
         return f"a proxy has forwarded the call (it has the header {min(_PASSED_ON.intersection(headers))!r})"
     host = headers.get("host", "")
     return None if _names_loopback(host) else f"the call is for the host {host!r}"
-
-
-@lru_cache(64)
-def is_loopback(host: str | None) -> bool:
-    """Whether this is a name or an address of this machine."""
-    if host is None:
-        return False
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def from_elsewhere(headers: Mapping[str, str]) -> bool:

@@ -63,7 +63,10 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 def page(state: ServerState, call: Call, template: str, **values: Any) -> Answer:
-    """A page for the caller: acts that the caller may not do are not offered."""
+    """A page for the caller: acts that the caller may not do are not offered. The menu marks the entry that its path begins with, if `here`
+    names no other."""
+    if "here" not in values:
+        values["here"] = "/" + call.raw.scope["path"].split("/")[1]
     return Answer(page_for(state, call.raw, call.caller, template, **values))
 
 

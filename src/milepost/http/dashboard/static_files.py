@@ -8,11 +8,10 @@ from importlib import resources
 
 from starlette.responses import Response
 
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState
 
-ENDPOINTS = Endpoints(pages=True)
 KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 FILES = {
     file.name: file.read_bytes()
@@ -24,7 +23,7 @@ VERSION = sha256(b"".join(sha256(name.encode() + b"\0" + content).digest() for n
 KEPT = "public, max-age=31536000, immutable"
 
 
-@ENDPOINTS.add("GET", "/static/{version}/{name}", scope=None, summary="Style sheets, scripts and the icon")
+@endpoint("GET", "/static/{version}/{name}", scope=None, page=True, summary="Style sheets, scripts and the icon")
 def file(state: ServerState, call: Call) -> Answer:
     name = call.path["name"]
     if name not in FILES:

@@ -1,1 +1,1 @@
-"""Endpoints: requests, answers, problems (RFC 9457), headers and paths."""
+"""Endpoints: requests, answers, and problems (RFC 9457)."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from milepost.core.values.field_faults import field_fault
 from milepost.core.values.json import DEEPEST, json_fault
@@ -64,7 +64,8 @@ class Answer(Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
-Handler = Callable[["ServerState", Call], "Answer | Awaitable[Answer]"]
+Handler = Callable[["ServerState", Call], Any]
+"""Returns an `Answer`, or the body of one with the status 200; or is a coroutine function for it."""
 H = TypeVar("H", bound=Handler)
 
 
@@ -98,43 +99,43 @@ class Endpoint(Struct, frozen=True):
     """The application that declared it; empty: it is Milepost's own."""
     origins: frozenset[str] = frozenset()
     """Origins, such as https://example.org, whose pages may call it from a browser."""
+    name: str = ""
+    """Its name in the OpenAPI document; empty: that of its handler."""
     on_problem: Callable[[Problem], Answer] | None = None
     """Formats the answer of an error, for an endpoint with an error format of its own."""
 
 
-class Endpoints:
-    """A list of endpoints, filled by decorators. With `pages` they are for people."""
+ENDPOINTS: dict[str, list[Endpoint]] = {}
+"""All endpoints, by the module that declares them."""
 
-    def __init__(self, *, pages: bool = False) -> None:
-        self.found: list[Endpoint] = []
-        self._pages = pages
 
-    def add(
-        self,
-        method: str,
-        path: str,
-        *,
-        scope: str | None,
-        query: type[Struct] | None = None,
-        body: Any = None,
-        answers: Mapping[int, Any] | None = None,
-        problems: tuple[str, ...] = (),
-        summary: str,
-        types: tuple[str, ...] = ("application/json",),
-        largest: int | None = None,
-        long: bool = False,
-    ) -> Callable[[H], H]:
-        """Declare an endpoint; its docstring is its description."""
+def endpoint(method: str, path: str, *, scope: str | None, **declared: Any) -> Callable[[H], H]:
+    """Declare an endpoint, with these fields of `Endpoint`. Its description is by default the handler's docstring, and the type of its
+    answer the one that the handler returns, if it is not `Answer`."""
 
-        def declare(handler: H) -> H:
-            description, writes = (handler.__doc__ or "").strip(), method not in ("GET", "HEAD")
-            found = Endpoint(
-                method, path, handler, scope, query, body, answers or {}, problems, summary, description, types, largest, writes
-            )
-            self.found.append(replace(found, page=self._pages, is_async=inspect.iscoroutinefunction(handler), long=long))
-            return handler
+    def declare(handler: H) -> H:
+        returned = get_type_hints(handler)["return"]
+        derived: dict[str, Any] = {
+            "answers": {} if returned is Answer else {200: returned},
+            "description": (handler.__doc__ or "").strip(),
+            "writes": method not in ("GET", "HEAD"),
+            "is_async": inspect.iscoroutinefunction(handler),
+        }
+        ENDPOINTS.setdefault(handler.__module__, []).append(Endpoint(method, path, handler, scope, **derived | declared))
+        return handler
 
-        return declare
+    return declare
+
+
+def endpoint_at_each(method: str, places: Mapping[str, tuple[str, str, str]], **declared: Any) -> Callable[[H], H]:
+    """Declare a handler at several places; by its name at each: path, summary and description."""
+
+    def declare(handler: H) -> H:
+        for name, (path, summary, description) in places.items():
+            endpoint(method, path, summary=summary, name=name, description=description, **declared)(handler)
+        return handler
+
+    return declare
 
 
 def read_query(given: Mapping[str, list[str]], wanted: type[Struct] | None) -> Any:
@@ -184,3 +185,15 @@ def read_fields(given: Mapping[str, str], wanted: type[Struct]) -> Any:
 def _wrong(error: msgspec.ValidationError, what: str, wanted: Any) -> Exception:
     fault = field_fault(error, wanted)
     return problem_error("wrong-value", f"{what} is wrong: {fault.text}", field=fault.field or None, expected=fault.expected)
+
+
+def media_type(headers: Mapping[str, str]) -> str:
+    """The media type of a body, without its parameters; empty if there is none."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def attachment(name: str) -> dict[str, str]:
+    """The header of a response that the browser saves as a file of this name; a header allows ASCII only."""
+    plain = name.isascii() and name.isprintable() and '"' not in name and "\\" not in name
+    shown = f'filename="{name}"' if plain else f"filename*=UTF-8''{quote(name, safe='')}"
+    return {"Content-Disposition": f"attachment; {shown}"}

@@ -33,13 +33,9 @@ class Problem(Struct, frozen=True, omit_defaults=True):
     extra: dict[str, Any] = {}
 
     def content(self) -> dict[str, Any]:
-        view: dict[str, Any] = {"type": f"urn:milepost:{self.code}", "title": self.title, "status": self.status, "code": self.code}
-        view["detail"] = self.detail
-        if self.field is not None:
-            view["field"] = self.field
-        if self.expected is not None:
-            view["expected"] = self.expected
-        return view | self.extra
+        view = {"type": f"urn:milepost:{self.code}", "title": self.title, "status": self.status, "code": self.code, "detail": self.detail}
+        hints = {"field": self.field, "expected": self.expected}
+        return view | {name: text for name, text in hints.items() if text is not None} | self.extra
 
 
 class ProblemError(Exception):

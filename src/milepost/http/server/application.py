@@ -4,30 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Collection, Iterable, Mapping
 from contextvars import copy_context
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from milepost.core.errors import MilepostError
 from milepost.http.auth.authenticator import ANONYMOUS, FORM, read_form
 from milepost.http.auth.origins import led_back
 from milepost.http.dashboard.render import page_for
-from milepost.http.protocol.endpoint import Answer, Call, Caller, Endpoint, read_body, read_fields, read_query
-from milepost.http.protocol.headers import Headers, media_type
-from milepost.http.protocol.paths import Paths
+from milepost.http.protocol.endpoint import Answer, Call, Caller, Endpoint, media_type, read_body, read_fields, read_query
 from milepost.http.protocol.problems import TYPE, Problem, ProblemError, problem, problem_error, problem_of
-from milepost.http.server.base_path import BasePath
 from milepost.http.server.tracing import Traced
 from milepost.http.state.state import ServerState
 
 LARGEST = 1 << 20
 SLOWEST_S = 30.0
 """Time limit for receiving a body."""
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+ALWAYS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    # Not "no-referrer": with it, browsers send "Origin: null" with our own forms.
+    "Referrer-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+KEPT = (b"cache-control", b"no-store")
+"""Default, unless an answer sets its own caching, as a style sheet does."""
+_OURS = [(name.lower().encode(), value.encode()) for name, value in ALWAYS.items()]
+_REPLACED = frozenset(name for name, _ in _OURS) | {b"server"}
 
 log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -35,8 +53,54 @@ _encode = msgspec.json.Encoder().encode
 
 def make_app(state: ServerState, endpoints: Iterable[Endpoint]) -> ASGIApp:
     """The ASGI application of these endpoints. The state's authenticator identifies the caller."""
-    served = Headers(Traced(Answering(state, endpoints), state.ctx))
+    served = Traced(Answering(state, endpoints), state.ctx)
     return BasePath(served, state.base) if state.base else served
+
+
+class BasePath:
+    """ASGI middleware. A proxy may remove the base path before it forwards a call, or keep it: both work."""
+
+    def __init__(self, app: ASGIApp, base: str) -> None:
+        self._app, self._base = app, base
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if f"{scope['path']}/".startswith(f"{self._base}/"):
+            scope = {**scope, "path": scope["path"][len(self._base) :] or "/"}
+        await self._app(scope, receive, send)
+
+
+def with_ours(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """An answer's headers (with lower-case names), with those of every answer in place of headers of the same names: security headers for
+    browsers, and no caching."""
+    kept = [header for header in headers if header[0] not in _REPLACED]
+    if not any(name == KEPT[0] for name, _ in kept):
+        kept.append(KEPT)
+    return kept + _OURS
+
+
+class Paths:
+    """Paths are matched in the order in which they are given; the first match wins. HEAD is answered as GET."""
+
+    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+        self._by_method: dict[str, list[tuple[re.Pattern[str], Endpoint]]] = {}
+        for endpoint in endpoints:
+            pattern = compile_path(endpoint.path)[0]
+            for method in ("GET", "HEAD") if endpoint.method == "GET" else (endpoint.method,):
+                self._by_method.setdefault(method, []).append((pattern, endpoint))
+
+    def find(self, method: str, path: str) -> tuple[Endpoint, dict[str, Any]] | None:
+        """The endpoint, and the named variables of the path."""
+        for pattern, endpoint in self._by_method.get(method, ()):
+            # Match the whole path: "$" alone allows a final line end, and a call for one path would reach another.
+            matched = pattern.fullmatch(path)
+            if matched is not None:
+                return endpoint, matched.groupdict()
+        return None
+
+    def all(self, path: str) -> dict[str, Endpoint]:
+        """The endpoints at a path by their methods, in alphabetical order."""
+        found = {method: self.find(method, path) for method in sorted(self._by_method)}
+        return {method: one[0] for method, one in found.items() if one is not None}
 
 
 class Answering:
@@ -44,7 +108,7 @@ class Answering:
 
     def __init__(self, state: ServerState, endpoints: Iterable[Endpoint]) -> None:
         self._state = state
-        self._paths = Paths((one.method, one.path, one) for one in endpoints)
+        self._paths = Paths(endpoints)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = self._paths.find(scope["method"], scope["path"])
@@ -56,6 +120,7 @@ class Answering:
             scope["endpoint"], scope["path_params"] = found
             response = await self._answer(request, found[0])
             allow_origin(response, found[0].origins, request.headers.get("origin"))
+        response.raw_headers = with_ours(response.raw_headers)
         await response(scope, receive, send)
 
     async def _answer(self, request: Request, endpoint: Endpoint) -> Response:
@@ -71,7 +136,7 @@ class Answering:
                 raise state.no_route(caller, request.path_params["route"])
             call = await _taken_apart(request, endpoint, caller)
             if endpoint.is_async:
-                answer = await endpoint.handler(state, call)  # type: ignore[misc]
+                answer = await endpoint.handler(state, call)
             else:
                 # In this task's context, so that the thread's log has the correlation id too.
                 # A form writes, and has to read what it has written.
@@ -159,7 +224,9 @@ def _too_large(largest: int) -> ProblemError:
     return problem_error("too-large", f"the body has more than {largest:,} bytes", expected=f"at most {largest:,} bytes")
 
 
-def _response(answer: Answer) -> Response:
+def _response(given: Any) -> Response:
+    """The response for an `Answer`, or for the body of one."""
+    answer = given if isinstance(given, Answer) else Answer(given)
     if isinstance(answer.body, Response):
         return answer.body
     if answer.body is None:

@@ -14,10 +14,9 @@ from milepost.application.declaration import ConfiguredApplication, Download, En
 from milepost.core.errors import ConfigMistake
 from milepost.http.auth.authenticator import FORM
 from milepost.http.dashboard.render import page
-from milepost.http.protocol.endpoint import Answer, Call, Endpoint
-from milepost.http.protocol.headers import attachment
-from milepost.http.protocol.paths import Paths
+from milepost.http.protocol.endpoint import Answer, Call, Endpoint, attachment
 from milepost.http.protocol.problems import problem_error
+from milepost.http.server.application import Paths
 from milepost.http.state.state import ServerState
 
 PREFLIGHT_S = 600
@@ -30,7 +29,7 @@ def application_endpoints(applications: Iterable[ConfiguredApplication[Any]], ow
     taken = list(own)
     for one in applications:
         for endpoint in (endpoint for part in one.application.endpoints for endpoint in _endpoints(one, part)):
-            there = Paths((other.method, other.path, other) for other in taken).find(endpoint.method, _PARAMETER.sub("x", endpoint.path))
+            there = Paths(taken).find(endpoint.method, _PARAMETER.sub("x", endpoint.path))
             if there is not None:
                 whose = f"the application {there[0].application!r}" if there[0].application else "Milepost itself"
                 raise ConfigMistake(f"the application {one.name!r} has {endpoint.method} {endpoint.path}, which is taken by {whose}")

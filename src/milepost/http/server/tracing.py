@@ -29,9 +29,6 @@ class Traced:
         self._app, self._ctx = app, ctx
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         given = next((value for name, value in scope["headers"] if name == _NAME), None)
         # An invalid id is no reason to refuse the call: the answer has the id that is used instead.
         correlation = self._ctx.chance.token() if given is None or not _ID.fullmatch(given) else given.decode("ascii")

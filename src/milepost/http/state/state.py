@@ -1,13 +1,14 @@
-"""Server state that all endpoints share: the ledger with its routes, thread pools, and waiting submits."""
+"""Server state that all endpoints share: the ledger with its routes, thread pools, waiting submits, and what is measured."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace
 
@@ -15,16 +16,23 @@ from milepost.application.declaration import ConfiguredApplication
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.engine.context import Context
+from milepost.engine.health.readiness import Unready, unready
+from milepost.engine.metrics import BothObservers, Collector, Gauges
 from milepost.engine.views.caches import TtlCache, read_cached
 from milepost.engine.work.remote import Remote
-from milepost.http.auth.authenticator import Authenticator, visible
+from milepost.http.auth.authenticator import Authenticator
 from milepost.http.protocol.endpoint import Call, Caller, Endpoint
 from milepost.http.protocol.problems import ProblemError, problem_error
-from milepost.http.state.observability import Observability
+from milepost.http.state.event_stream import Feed
 from milepost.http.state.pace import Samples
 from milepost.http.state.submit_batches import Submitting
 from milepost.http.state.waiting_workers import Waiting
+from milepost.ports.observer import NO_OBSERVER, Observer
 
+PATIENCE_S = 1.0
+"""Time limit for the ledger's answer to a readiness check."""
+KEEP_S = 1.0
+"""How long a readiness result is cached."""
 THREADS = 8
 LISTS = 4
 """Maximum lists that are accepted at the same time; each occupies a thread while it is being sent, so they have threads of their own."""
@@ -58,7 +66,12 @@ class ServerState:
         self.endpoints: tuple[Endpoint, ...] = ()
         """The endpoints that the OpenAPI document describes; set when the application is made."""
         self.submitting = Submitting(ctx, self.pool)
-        self.observability = Observability(ctx, self.pool)
+        self.collector = _collector(ctx)
+        """From its creation on, the metrics of this process are collected."""
+        self.gauges = Gauges(ctx)
+        self.feed = Feed(ctx, self.pool)
+        self._readiness: asyncio.Future[list[Unready]] | None = None
+        self._readiness_at = 0.0
         self.samples = Samples()
         self.ttl_cache = TtlCache(ticks)
         self.list_pool = ThreadPoolExecutor(LISTS, thread_name_prefix="http-list")
@@ -72,6 +85,17 @@ class ServerState:
         state = copy(self)
         state.ctx = read_cached(self.ctx)
         return state
+
+    async def unready(self) -> list[Unready]:
+        """The parts that are not ready. At most one check runs at a time, however many callers there are and however slow the ledger is."""
+        loop = asyncio.get_running_loop()
+        if self._readiness is None or (self._readiness.done() and loop.time() - self._readiness_at >= KEEP_S):
+            self._readiness_at = loop.time()
+            self._readiness = loop.run_in_executor(self.pool, unready, self.ctx)
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._readiness), PATIENCE_S)
+        except TimeoutError:
+            return [Unready("ledger", f"it has not answered within {PATIENCE_S:g} s")]
 
     def general(self, caller: Caller, scope: str | None) -> Caller:
         """The caller at an endpoint of Milepost's own: without the routes of applications that bind its key to some of their items."""
@@ -95,7 +119,7 @@ class ServerState:
 
     def no_route(self, caller: Caller, name: str) -> ProblemError:
         """The problem for a route that does not exist, or that the caller may not see."""
-        seen = ", ".join(visible(caller, sorted(self.ctx.plans)))
+        seen = ", ".join(route for route in sorted(self.ctx.plans) if caller.sees(route))
         return problem_error("unknown-route", f"there is no route {name!r}", field="route", expected=seen or "none is known")
 
     def stage(self, call: Call) -> tuple[Plan, Stage]:
@@ -114,3 +138,11 @@ def stage_of(plan: Plan, name: str) -> Stage:
     if name not in plan.by_name:
         raise problem_error("unknown-stage", f"route {plan.name!r} has no stage {name!r}", field="stage", expected=", ".join(plan.by_name))
     return plan.by_name[name]
+
+
+def _collector(ctx: Context) -> Collector:
+    if isinstance(ctx.observer, Collector):
+        return ctx.observer
+    collector = Collector({name: list(plan.by_name) for name, plan in ctx.plans.items()})
+    ctx.observer = collector if ctx.observer is NO_OBSERVER else cast(Observer, BothObservers(ctx.observer, collector))
+    return collector

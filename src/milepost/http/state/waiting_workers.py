@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from milepost.engine.context import Context
@@ -20,12 +21,14 @@ QUIET_MS = 1_000
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class Waiter:
     """One waiting call. While a claim is running for it (`asked`), it waits for the result even if its time is `over`."""
 
-    def __init__(self, wish: RemoteClaimRequest, future: asyncio.Future[RemoteClaim]) -> None:
-        self.wish, self.future = wish, future
-        self.asked = self.over = False
+    wish: RemoteClaimRequest
+    future: asyncio.Future[RemoteClaim]
+    asked: bool = False
+    over: bool = False
 
 
 class Waiting:

@@ -7,16 +7,14 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import Literal
 
 from milepost.core.errors import UsageError
 from milepost.net import Tls
 from milepost.net.tls import context_of
-from milepost.subscribers.email.message import Mail, plain_address
-from milepost.subscribers.email.results import MailError, MailNotSent, MailReceipt, MailRefused, RecipientRefusal
+from milepost.subscribers.email.message import Mail, MailError, MailNotSent, MailReceipt, MailRefused, RecipientRefusal, plain_address
 
 Encryption = Literal["starttls", "starttls-if-offered", "tls", "none"]
 
@@ -59,27 +57,26 @@ class SmtpTransport:
         """Send the mail. Returns when the server has accepted it for at least one recipient; the receipt names those it refused. Raises
         MailRefused or MailNotSent."""
         content = mail.as_bytes()
-        with self._session() as smtp:
-            return self._transfer(smtp, mail, content)
-
-    @contextmanager
-    def _session(self) -> Iterator[_Smtp]:
-        """A connection that is ready for a mail, and closed afterwards."""
         ends_at = time.monotonic() + self._timeout
         smtp = _Smtp(self._host, self._port, ends_at, context_of(self._tls, None) if self._encryption == "tls" else None)
-        with _deadline(smtp, ends_at):
-            try:
-                self._prepare(smtp)
-                yield smtp
-            except MailError:
-                raise
-            except (smtplib.SMTPException, OSError, ValueError) as error:
-                # smtplib reports a socket's timeout as a connection that was closed.
-                late = smtp.broken_off or isinstance(error, TimeoutError) or time.monotonic() >= ends_at
-                why = f"no reply within {self._timeout:g} s" if late else _cause(error)
-                raise MailNotSent(f"the mail server {self.name}: {why}", code=_code(error)) from None
-            finally:
-                smtp.end()
+        # Break the connection off at the deadline: a socket's own timeout starts anew with every byte that comes.
+        timer = threading.Timer(max(0.0, ends_at - time.monotonic()), smtp.break_off)
+        timer.daemon = True
+        timer.start()
+        try:
+            self._prepare(smtp)
+            return self._transfer(smtp, mail, content)
+        except MailError:
+            raise
+        except (smtplib.SMTPException, OSError, ValueError) as error:
+            # smtplib reports a socket's timeout as a connection that was closed.
+            late = smtp.broken_off or isinstance(error, TimeoutError) or time.monotonic() >= ends_at
+            why = f"no reply within {self._timeout:g} s" if late else _cause(error)
+            code = error.smtp_code if isinstance(error, smtplib.SMTPResponseException) else None
+            raise MailNotSent(f"the mail server {self.name}: {why}", code=code) from None
+        finally:
+            smtp.end()
+            timer.cancel()
 
     def _prepare(self, smtp: _Smtp) -> None:
         code, reply = smtp.connect(self._host, self._port)
@@ -218,18 +215,6 @@ def _connected(host: str, port: int, ends_at: float) -> socket.socket:
     raise failure
 
 
-@contextmanager
-def _deadline(smtp: _Smtp, ends_at: float) -> Iterator[None]:
-    """Break the connection off at the deadline: a socket's own timeout starts anew with every byte that comes."""
-    timer = threading.Timer(max(0.0, ends_at - time.monotonic()), smtp.break_off)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
 def _own_name(sock: socket.socket) -> str:
     """The name for EHLO: this machine's, if it is a whole one, else its address."""
     name = socket.gethostname()
@@ -251,10 +236,6 @@ def _cause(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error) or type(error).__name__
     return type(error).__name__
-
-
-def _code(error: Exception) -> int | None:
-    return error.smtp_code if isinstance(error, smtplib.SMTPResponseException) else None
 
 
 def _said(code: int, reply: bytes | str) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from ipaddress import ip_address
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from milepost.core.errors import UsageError
 from milepost.net import Tls
-from milepost.subscribers.email.message import Mail
-from milepost.subscribers.email.results import MailReceipt
+from milepost.net.guard import is_loopback
+from milepost.subscribers.email.message import Mail, MailError, MailNotSent, MailReceipt, MailRefused, plain_address
 from milepost.subscribers.email.smtp import Encryption, SmtpTransport
 
 PORTS = {"smtp": 587, "smtps": 465}
@@ -21,6 +20,11 @@ FORMS = "smtp://HOST:PORT, smtps://USER@HOST or ses://REGION"
 
 _HOST = re.compile(r"[A-Za-z0-9_.:-]+")
 _TLS: dict[str, Encryption] = {"required": "starttls", "if-offered": "starttls-if-offered", "never": "none"}
+
+_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
+# Errors of this mail. All others end when an account, a limit, a permission or an identity is corrected.
+_OF_THE_MAIL = frozenset({"MessageRejected", "BadRequestException", "ValidationException", "InvalidParameterValue"})
+_UNVERIFIED = re.compile(r"not verified", re.IGNORECASE)
 
 
 class MailTransport(Protocol):
@@ -61,28 +65,23 @@ def mail_transport(
     if parts.scheme not in ("smtp", "smtps", "ses") or _HOST.fullmatch(host) is None or parts.path not in ("", "/") or parts.fragment:
         raise UsageError(f"{url!r} is no URL of a mail server; write {FORMS}")
     if parts.scheme == "ses":
-        from milepost.subscribers.email.ses import SesTransport
-
         _check_options(options, ("endpoint",))
         return SesTransport(host, endpoint=options.get("endpoint"), timeout=timeout)
     _check_options(options, ("tls",) if parts.scheme == "smtp" else ())
-    encryption: Encryption = "tls" if parts.scheme == "smtps" else "starttls-if-offered" if _loopback(host) else "starttls"
+    encryption: Encryption = "tls" if parts.scheme == "smtps" else "starttls-if-offered" if is_loopback(host) else "starttls"
     if "tls" in options:
         if options["tls"] not in _TLS:
             raise UsageError(f"the mail server's URL has tls={options['tls']!r}; write {', '.join(_TLS)}")
         encryption = _TLS[options["tls"]]
-    user = unquote(parts.username) if parts.username else None
-    password = None if user is None else _password(user, password_env or PASSWORD_ENV, os.environ if environment is None else environment)
+    user, password = unquote(parts.username) if parts.username else None, None
+    if user is not None:
+        variable = password_env or PASSWORD_ENV
+        password = (os.environ if environment is None else environment).get(variable)
+        if not password:
+            raise UsageError(f"the password of {user} at the mail server is missing: set the environment variable {variable}")
     return SmtpTransport(
         host, port or PORTS[parts.scheme], encryption=encryption, user=user, password=password, timeout=timeout, tls=tls
     )  # fmt: skip
-
-
-def _password(user: str, variable: str, environment: Mapping[str, str]) -> str:
-    password = environment.get(variable)
-    if not password:
-        raise UsageError(f"the password of {user} at the mail server is missing: set the environment variable {variable}")
-    return password
 
 
 def _check_options(options: Mapping[str, str], known: tuple[str, ...]) -> None:
@@ -91,10 +90,57 @@ def _check_options(options: Mapping[str, str], known: tuple[str, ...]) -> None:
             raise UsageError(f"the mail server's URL has the unknown option {name!r}" + (f"; known is {known[0]}" if known else ""))
 
 
-def _loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
+class SesTransport:
+    """Sends mails through SES in a region. Credentials are those of boto3. `timeout` is the limit in seconds for one mail. SES replaces
+    the Message-ID; the header X-Milepost-Id stays."""
+
+    def __init__(self, region: str, *, endpoint: str | None = None, timeout: float = 10.0) -> None:
+        if _REGION.fullmatch(region) is None:
+            raise UsageError(f"{region!r} is no AWS region; write ses://eu-west-2 or so")
+        if timeout <= 0:
+            raise UsageError(f"SesTransport(timeout={timeout!r}): give seconds, more than 0")
+        self.name = f"ses-{region}"
+        self._client = _client(region, endpoint, timeout)
+
+    def __repr__(self) -> str:
+        return f"<SesTransport {self.name}>"
+
+    def send(self, mail: Mail) -> MailReceipt:
+        """Send the mail through SES. Raises MailRefused or MailNotSent."""
+        recipients = mail.recipients
+        try:
+            answer = self._client.send_email(
+                FromEmailAddress=plain_address(mail.sender),
+                Destination={"ToAddresses": recipients},
+                Content={"Raw": {"Data": mail.as_bytes()}},
+            )
+        except Exception as error:
+            raise _failure(error) from None
+        return MailReceipt(tuple(recipients), reply=str(answer.get("MessageId", "")))
+
+
+def _failure(error: Exception) -> MailError:
+    """The MailError for an error of boto3, which has no common type that can be imported without boto3."""
+    response = getattr(error, "response", None) or {}
+    code = str(response.get("Error", {}).get("Code", ""))
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    if not code:
+        # A connection that breaks off after the request was sent; a timeout while connecting is certain.
+        unknown = type(error).__name__ in ("ReadTimeoutError", "ConnectionClosedError")
+        maybe = "; the mail may have been sent" if unknown else ""
+        return MailNotSent(f"SES cannot be reached: {type(error).__name__}{maybe}", unknown=unknown)
+    said = f"{code}: {str(response['Error'].get('Message', ''))[:200]}"
+    if code in _OF_THE_MAIL and not _UNVERIFIED.search(said):
+        return MailRefused(f"SES refuses this mail for good ({said})", code=status)
+    return MailNotSent(f"SES did not accept this mail ({said})", code=status)
+
+
+def _client(region: str, endpoint: str | None, timeout: float) -> Any:
     try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+        import boto3
+        from botocore.config import Config
+    except ImportError:
+        raise UsageError("SES needs boto3, which is not installed: pip install 'milepost[aws]'") from None
+    connect = min(3.0, timeout / 2)
+    config = Config(retries={"total_max_attempts": 1}, connect_timeout=connect, read_timeout=timeout - connect)
+    return boto3.client("sesv2", region_name=region, endpoint_url=endpoint, config=config)

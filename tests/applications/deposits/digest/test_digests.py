@@ -135,7 +135,7 @@ def test_a_process_that_dies_before_it_moves_its_cursor_mails_nothing_twice(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("milepost.application.documents.AppDocuments.put", killed)
+        patch.setattr("milepost.application.context.AppDocuments.put", killed)
         with pytest.raises(Killed):
             scene.round()
     assert scene.app.documents.get(CURSOR) is None

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from milepost.application.documents import AppDocuments
+from milepost.application.context import AppDocuments
 from milepost.applications.deposits.digest.collect import CURSOR
 from milepost.applications.deposits.fetch.crossref import MetadataStage
 from milepost.applications.deposits.runs.journal import RunJournal

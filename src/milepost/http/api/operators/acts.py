@@ -12,14 +12,15 @@ from milepost.engine.act_log import ActReport, act_view, all_acts
 from milepost.engine.acts.bulk import act, go_on
 from milepost.http.api.find import Chosen, afford, choice_of
 from milepost.http.auth.author import check_outcome, check_reason, named
-from milepost.http.protocol.endpoint import END, Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import END, Call, endpoint
 from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import ACT, Act, read_versioned
 from milepost.ports.items import Query
 
-ENDPOINTS = Endpoints()
 ACTS = "/api/v1/routes/{route}/acts"
+OPTIONS = ("stage", "as_new", "outcome", "content", "here", "rerun", "not_before", "force")
+"""Fields of a request that `act` takes as they are."""
 PROBLEMS = ("route-changed", "costly", "busy")
 
 
@@ -73,17 +74,16 @@ class Acts(Struct, frozen=True):
     more: bool
 
 
-@ENDPOINTS.add(
+@endpoint(
     "POST",
     ACTS,
     scope="operate",
     body=ActRequest,
-    answers={200: ActReport},
     problems=PROBLEMS,
     summary="Retry, skip, cancel, resend, confirm, rerun, replace or reschedule items",
     long=True,
 )
-def perform(state: ServerState, call: Call) -> Answer:
+def perform(state: ServerState, call: Call) -> ActReport:
     """Each item is done or refused by itself; `refused` names the first hundred, with the reason. An act by filter, or on several
     keys, has an id: it skips items that change after its start, every line that it writes carries its id, and it can be continued
     if it is cut off. With `dry_run` nothing is written, and no reason is needed: the answer says what would be done, and for
@@ -97,7 +97,7 @@ def perform(state: ServerState, call: Call) -> Answer:
         _check_free(state, call, wanted.id)
     if wanted.outcome is not None:
         check_outcome(wanted.outcome)
-    report = act(
+    return act(
         state.ctx,
         wanted.verb,
         plan.name,
@@ -107,30 +107,21 @@ def perform(state: ServerState, call: Call) -> Answer:
         reason=wanted.reason,
         dry_run=wanted.dry_run,
         act_id=wanted.id,
-        stage=wanted.stage,
-        as_new=wanted.as_new,
-        outcome=wanted.outcome,
-        content=wanted.content,
-        here=wanted.here,
-        rerun=wanted.rerun,
-        not_before=wanted.not_before,
         pace=None if wanted.pace is None else rate_per_second(wanted.pace, "pace"),
-        force=wanted.force,
+        **{name: getattr(wanted, name) for name in OPTIONS},
     )
-    return Answer(report)
 
 
-@ENDPOINTS.add(
+@endpoint(
     "POST",
     f"{ACTS}/{{id}}/go-on",
     scope="operate",
     body=ActContinuation,
-    answers={200: ActReport},
     problems=(*PROBLEMS, "unknown-act"),
     summary="Continue an act that was cut off",
     long=True,
 )
-def continue_act(state: ServerState, call: Call) -> Answer:
+def continue_act(state: ServerState, call: Call) -> ActReport:
     """With its original arguments: items that it has already handled are skipped. An act that was started for keys needs them again: repeat
     the first call, with its `id`."""
     plan, body = state.plan(call), call.body
@@ -139,23 +130,21 @@ def continue_act(state: ServerState, call: Call) -> Answer:
     begun, _ = read_versioned(state.ctx.ledger, ACT, call.path["id"], Act)
     if begun is None or begun.route != plan.name:
         raise _unknown_act(f"route {plan.name!r} has no act {call.path['id']!r}")
-    return Answer(go_on(state.ctx, begun.verb, plan.name, begun.id, by=by, reason=body.reason, dry_run=body.dry_run))
+    return go_on(state.ctx, begun.verb, plan.name, begun.id, by=by, reason=body.reason, dry_run=body.dry_run)
 
 
-@ENDPOINTS.add("GET", "/api/v1/acts", scope="read", query=ActHistoryQuery, answers={200: Acts}, summary="Acts of operators")
-def history(state: ServerState, call: Call) -> Answer:
+@endpoint("GET", "/api/v1/acts", scope="read", query=ActHistoryQuery, summary="Acts of operators")
+def history(state: ServerState, call: Call) -> Acts:
     """Acts on several items, pauses, limits, changed routes, pruning: by whom, why, when, and with which result. An act on a single item
     is in that item's history. `go_on` is the command that continues an act that was cut off, or that is still running. `by` is a name as
     it is on record; if one person acted for another, either of the two."""
     asked = call.query
     found = [one for one in all_acts(state.ctx, asked.route, asked.verb, asked.by) if call.caller.sees(one.route)]
-    return Answer(Acts([act_view(one) for one in found[: asked.limit]], len(found) > asked.limit))
+    return Acts([act_view(one) for one in found[: asked.limit]], len(found) > asked.limit)
 
 
-@ENDPOINTS.add(
-    "GET", "/api/v1/acts/{id}", scope="read", answers={200: dict[str, Any]}, problems=("unknown-act",), summary="One act, with its progress"
-)
-def one_act(state: ServerState, call: Call) -> Answer:
+@endpoint("GET", "/api/v1/acts/{id}", scope="read", problems=("unknown-act",), summary="One act, with its progress")
+def one_act(state: ServerState, call: Call) -> dict[str, Any]:
     """As in `GET /api/v1/acts`. While an act on many items is running, `done` and `refused` are updated after every thousand items;
     `expected` is the approximate total, null if it is not known, and `finished` is true at the end. Give an act an `id` of your own to
     read its progress while the call that runs it is still waiting. There is no index of the items that an act has changed: each line
@@ -163,7 +152,7 @@ def one_act(state: ServerState, call: Call) -> Answer:
     found, _ = read_versioned(state.ctx.ledger, ACT, call.path["id"], Act)
     if found is None or not call.caller.sees(found.route):
         raise _unknown_act(f"there is no act {call.path['id']!r}")
-    return Answer(act_view(found))
+    return act_view(found)
 
 
 def _check_free(state: ServerState, call: Call, wanted: str) -> None:

@@ -8,11 +8,22 @@ from milepost.engine.acts.controls import close_breakers
 from milepost.engine.breakers import BreakerView, breaker_views
 from milepost.http.api.operators.controls import Signed
 from milepost.http.auth.author import named
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Call, endpoint, endpoint_at_each
 from milepost.http.state.state import ServerState
 
-ENDPOINTS = Endpoints()
 BREAKERS = "/api/v1/routes/{route}/breakers"
+CLOSINGS = {
+    "close_stage": (
+        f"{BREAKERS}/{{stage}}",
+        "Close the breakers of a stage",
+        "The items of all its lanes can be claimed again at once. A breaker opens again if tries still fail.",
+    ),
+    "close_lane": (
+        f"{BREAKERS}/{{stage}}/{{lane:path}}",
+        "Close the breaker of a lane",
+        "As for a stage; the breakers of its other lanes stay as they are.",
+    ),
+}
 
 
 class OpenBreakers(Struct, frozen=True):
@@ -25,36 +36,16 @@ class ClosedBreakers(Struct, frozen=True):
     closed: list[str]
 
 
-@ENDPOINTS.add("GET", BREAKERS, scope="read", answers={200: OpenBreakers}, summary="Breakers that are open")
-def breakers(state: ServerState, call: Call) -> Answer:
+@endpoint("GET", BREAKERS, scope="read", summary="Breakers that are open")
+def breakers(state: ServerState, call: Call) -> OpenBreakers:
     """The breakers of a route that are open or half-open, one for each lane. A breaker that is closed is not listed."""
-    return Answer(OpenBreakers(breaker_views(state.ctx, state.plan(call).name)))
+    return OpenBreakers(breaker_views(state.ctx, state.plan(call).name))
 
 
-@ENDPOINTS.add(
-    "DELETE", f"{BREAKERS}/{{stage}}", query=Signed, answers={200: ClosedBreakers}, summary="Close the breakers of a stage", scope="operate"
-)
-def close_stage(state: ServerState, call: Call) -> Answer:
-    """The items of all its lanes can be claimed again at once. A breaker opens again if tries still fail."""
-    return _close(state, call)
-
-
-@ENDPOINTS.add(
-    "DELETE",
-    f"{BREAKERS}/{{stage}}/{{lane:path}}",
-    query=Signed,
-    answers={200: ClosedBreakers},
-    summary="Close the breaker of a lane",
-    scope="operate",
-)
-def close_lane(state: ServerState, call: Call) -> Answer:
-    """As for a stage; the breakers of its other lanes stay as they are."""
-    return _close(state, call)
-
-
-def _close(state: ServerState, call: Call) -> Answer:
+@endpoint_at_each("DELETE", CLOSINGS, scope="operate", query=Signed)
+def close(state: ServerState, call: Call) -> ClosedBreakers:
     plan, stage = state.stage(call)
     closed = close_breakers(
         state.ctx, plan.name, stage.name, call.path.get("lane"), by=named(call, call.query.for_), reason=call.query.reason
     )
-    return Answer(ClosedBreakers(closed))
+    return ClosedBreakers(closed)

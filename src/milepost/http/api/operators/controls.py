@@ -11,14 +11,41 @@ from milepost.engine.acts import controls
 from milepost.engine.acts.controls import Limited, Paused, Resumed, limited_view, paused_view, resumed_view
 from milepost.engine.views.lanes import in_route
 from milepost.http.auth.author import named
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Call, endpoint, endpoint_at_each
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import HOLD, LIMIT
 
-ENDPOINTS = Endpoints()
 HOLDS, LIMITS = "/api/v1/routes/{route}/holds", "/api/v1/routes/{route}/limits"
 HOLD_STAGE, HOLD_LANE = f"{HOLDS}/{{stage}}", f"{HOLDS}/{{stage}}/{{lane:path}}"
 LIMIT_STAGE, LIMIT_LANE = f"{LIMITS}/{{stage}}", f"{LIMITS}/{{stage}}/{{lane:path}}"
+# The endpoints of each act on a control: by name their path, summary and description.
+PAUSES = {
+    "pause_route": (
+        HOLDS,
+        "Pause a route",
+        """No item of the route is claimed or sent again until the route is resumed, and no attempt is counted. Items that are being processed
+        are finished. A pause that is already in force stays as it is, with its name and reason, unless `until` or `drain` is given.""",
+    ),
+    "pause_stage": (
+        HOLD_STAGE,
+        "Pause a stage",
+        "As for a route. At an external stage nothing is sent again; an item that arrives is still offered once, and confirmations count.",
+    ),
+    "pause_lane": (HOLD_LANE, "Pause a lane", "As for a stage; its other lanes continue."),
+}
+RESUMPTIONS = {
+    "resume_route": (HOLDS, "Resume a route", "Lift the pause of the route; those of its stages and lanes stay."),
+    "resume_stage": (HOLD_STAGE, "Resume a stage", "Lift the pause of the stage, and no other."),
+    "resume_lane": (HOLD_LANE, "Resume a lane", "Lift the pause of the lane, and no other."),
+}
+LIMIT_CHANGES = {
+    "limit_stage": (LIMIT_STAGE, "Limit a stage", "Set the limits of the stage; every process applies them within five seconds."),
+    "limit_lane": (LIMIT_LANE, "Limit a lane", "Set the limits of the lane, in addition to those of its stage."),
+}
+LIMIT_REMOVALS = {
+    "clear_stage": (LIMIT_STAGE, "Remove the limits of a stage", "The route file's limits apply again."),
+    "clear_lane": (LIMIT_LANE, "Remove the limits of a lane", "The route file's limits apply again."),
+}
 
 Why = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"\S")]
 
@@ -66,106 +93,49 @@ class LimitsAnswer(Struct, frozen=True):
     limits: list[Limited]
 
 
-@ENDPOINTS.add("GET", HOLDS, scope="read", answers={200: Holds}, summary="Pauses in force")
-def holds(state: ServerState, call: Call) -> Answer:
+@endpoint("GET", HOLDS, scope="read", summary="Pauses in force")
+def holds(state: ServerState, call: Call) -> Holds:
     """The pauses in force in a route: of all of it, of stages, of lanes. A scope is `route`, `route/stage` or `route/stage/lane`."""
-    return Answer(Holds([paused_view(name, hold) for name, hold in in_route(state.ctx, state.plan(call).name, HOLD, Hold)]))
+    return Holds([paused_view(name, hold) for name, hold in in_route(state.ctx, state.plan(call).name, HOLD, Hold)])
 
 
-@ENDPOINTS.add("PUT", HOLDS, scope="operate", body=PauseRequest, answers={200: Paused}, summary="Pause a route")
-def pause_route(state: ServerState, call: Call) -> Answer:
-    """No item of the route is claimed or sent again until the route is resumed, and no attempt is counted. Items that are being processed
-    are finished. A pause that is already in force stays as it is, with its name and reason, unless `until` or `drain` is given."""
-    return _pause(state, call)
-
-
-@ENDPOINTS.add("PUT", HOLD_STAGE, scope="operate", body=PauseRequest, answers={200: Paused}, summary="Pause a stage")
-def pause_stage(state: ServerState, call: Call) -> Answer:
-    """As for a route. At an external stage nothing is sent again; an item that arrives is still offered once, and confirmations count."""
-    return _pause(state, call)
-
-
-@ENDPOINTS.add("PUT", HOLD_LANE, scope="operate", body=PauseRequest, answers={200: Paused}, summary="Pause a lane")
-def pause_lane(state: ServerState, call: Call) -> Answer:
-    """As for a stage; its other lanes continue."""
-    return _pause(state, call)
-
-
-@ENDPOINTS.add("DELETE", HOLDS, scope="operate", query=Resumption, answers={200: Resumed}, summary="Resume a route")
-def resume_route(state: ServerState, call: Call) -> Answer:
-    """Lift the pause of the route; those of its stages and lanes stay."""
-    return _resume(state, call)
-
-
-@ENDPOINTS.add("DELETE", HOLD_STAGE, scope="operate", query=Resumption, answers={200: Resumed}, summary="Resume a stage")
-def resume_stage(state: ServerState, call: Call) -> Answer:
-    """Lift the pause of the stage, and no other."""
-    return _resume(state, call)
-
-
-@ENDPOINTS.add("DELETE", HOLD_LANE, scope="operate", query=Resumption, answers={200: Resumed}, summary="Resume a lane")
-def resume_lane(state: ServerState, call: Call) -> Answer:
-    """Lift the pause of the lane, and no other."""
-    return _resume(state, call)
-
-
-@ENDPOINTS.add("GET", LIMITS, scope="read", answers={200: LimitsAnswer}, summary="Limits set while running")
-def limits(state: ServerState, call: Call) -> Answer:
-    """Limits set by operators; they take precedence over the route file's. Scopes that are not listed have the limits of the route file."""
-    return Answer(LimitsAnswer([limited_view(name, limit) for name, limit in in_route(state.ctx, state.plan(call).name, LIMIT, Limit)]))
-
-
-@ENDPOINTS.add("PUT", LIMIT_STAGE, scope="operate", body=LimitRequest, answers={200: Limited}, summary="Limit a stage")
-def limit_stage(state: ServerState, call: Call) -> Answer:
-    """Set the limits of the stage; every process applies them within five seconds."""
-    return _limit(state, call)
-
-
-@ENDPOINTS.add("PUT", LIMIT_LANE, scope="operate", body=LimitRequest, answers={200: Limited}, summary="Limit a lane")
-def limit_lane(state: ServerState, call: Call) -> Answer:
-    """Set the limits of the lane, in addition to those of its stage."""
-    return _limit(state, call)
-
-
-@ENDPOINTS.add("DELETE", LIMIT_STAGE, scope="operate", query=Signed, answers={200: Limited}, summary="Remove the limits of a stage")
-def clear_stage(state: ServerState, call: Call) -> Answer:
-    """The route file's limits apply again."""
-    return _clear(state, call)
-
-
-@ENDPOINTS.add("DELETE", LIMIT_LANE, scope="operate", query=Signed, answers={200: Limited}, summary="Remove the limits of a lane")
-def clear_lane(state: ServerState, call: Call) -> Answer:
-    """The route file's limits apply again."""
-    return _clear(state, call)
-
-
-def _pause(state: ServerState, call: Call) -> Answer:
+@endpoint_at_each("PUT", PAUSES, scope="operate", body=PauseRequest)
+def pause(state: ServerState, call: Call) -> Paused:
     route, stage, lane = _place(state, call)
     body: PauseRequest = call.body
     by = named(call, body.for_)
     hold = controls.pause(state.ctx, route, stage, lane, by=by, reason=body.reason, until=body.until, drain=body.drain)
-    return Answer(paused_view(scope(route, stage, lane), hold))
+    return paused_view(scope(route, stage, lane), hold)
 
 
-def _resume(state: ServerState, call: Call) -> Answer:
+@endpoint_at_each("DELETE", RESUMPTIONS, scope="operate", query=Resumption)
+def resume(state: ServerState, call: Call) -> Resumed:
     route, stage, lane = _place(state, call)
     asked: Resumption = call.query
     done = controls.resume(state.ctx, route, stage, lane, by=named(call, asked.for_), reason=asked.reason, drain=asked.drain)
-    return Answer(resumed_view(state.ctx, scope(route, stage, lane), done))
+    return resumed_view(state.ctx, scope(route, stage, lane), done)
 
 
-def _limit(state: ServerState, call: Call) -> Answer:
+@endpoint("GET", LIMITS, scope="read", summary="Limits set while running")
+def limits(state: ServerState, call: Call) -> LimitsAnswer:
+    """Limits set by operators; they take precedence over the route file's. Scopes that are not listed have the limits of the route file."""
+    return LimitsAnswer([limited_view(name, limit) for name, limit in in_route(state.ctx, state.plan(call).name, LIMIT, Limit)])
+
+
+@endpoint_at_each("PUT", LIMIT_CHANGES, scope="operate", body=LimitRequest)
+def limit(state: ServerState, call: Call) -> Limited:
     route, stage, lane = _place(state, call)
     body: LimitRequest = call.body
     by = named(call, body.for_)
     now = controls.limit(state.ctx, route, stage or "", lane, rate=body.rate, concurrency=body.concurrency, by=by, reason=body.reason)
-    return Answer(limited_view(scope(route, stage, lane), now))
+    return limited_view(scope(route, stage, lane), now)
 
 
-def _clear(state: ServerState, call: Call) -> Answer:
+@endpoint_at_each("DELETE", LIMIT_REMOVALS, scope="operate", query=Signed)
+def clear(state: ServerState, call: Call) -> Limited:
     route, stage, lane = _place(state, call)
     controls.limit(state.ctx, route, stage or "", lane, clear=True, by=named(call, call.query.for_), reason=call.query.reason)
-    return Answer(limited_view(scope(route, stage, lane), None))
+    return limited_view(scope(route, stage, lane), None)
 
 
 def _place(state: ServerState, call: Call) -> tuple[str, str | None, str | None]:

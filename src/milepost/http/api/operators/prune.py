@@ -12,11 +12,9 @@ from milepost.engine.retention import PruneReport, prune
 from milepost.engine.views.queries import statuses_of
 from milepost.http.api.find import afford
 from milepost.http.auth.author import check_reason, named
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Call, endpoint
 from milepost.http.state.state import ServerState
 from milepost.ports.items import Query
-
-ENDPOINTS = Endpoints()
 
 
 class PruneRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,17 +29,16 @@ class PruneRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     scan: bool = False
 
 
-@ENDPOINTS.add(
+@endpoint(
     "POST",
     "/api/v1/routes/{route}/prune",
     scope="operate",
     body=PruneRequest,
-    answers={200: PruneReport},
     problems=("route-changed", "costly", "busy"),
     summary="Remove rows of items that ended long ago",
     long=True,
 )
-def prune_items(state: ServerState, call: Call) -> Answer:
+def prune_items(state: ServerState, call: Call) -> PruneReport:
     """As `milepost prune`. A seal remains of each row, so that its key is still known. With `dry_run` nothing is written and no reason is
     needed: the answer counts the rows that would be removed (`statuses`) and those that would stay because their status was not given
     (`others`). The call answers when everything is done; if it is cut off, a part is pruned, and the same call continues with the rest."""
@@ -51,4 +48,4 @@ def prune_items(state: ServerState, call: Call) -> Answer:
     by = named(call, asked.for_)
     afford(state.ctx, Query(route=plan.name, statuses=TERMINAL), asked.scan, way="scan: true")
     statuses = statuses_of(asked.statuses)
-    return Answer(prune(state.ctx, plan.name, span, by=by, reason=asked.reason, statuses=statuses, dry_run=asked.dry_run))
+    return prune(state.ctx, plan.name, span, by=by, reason=asked.reason, statuses=statuses, dry_run=asked.dry_run)

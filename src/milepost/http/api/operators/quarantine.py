@@ -9,12 +9,11 @@ from msgspec import Meta, Struct, field
 from milepost.engine.acts.foreign_rows import ALL, Quarantine, all_ids, drop, quarantine_view, replay
 from milepost.http.api.operators.controls import Why
 from milepost.http.auth.author import check_sees_all, named
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Call, endpoint
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState
 from milepost.ports.foreign_rows import Adopted
 
-ENDPOINTS = Endpoints()
 QUARANTINE = "/api/v1/quarantine"
 
 
@@ -43,43 +42,29 @@ class Dropped(Struct, frozen=True):
     dropped: list[str]
 
 
-@ENDPOINTS.add("GET", QUARANTINE, scope="read", query=QuarantineQuery, answers={200: Quarantine}, summary="Entries of the quarantine")
-def list_entries(state: ServerState, call: Call) -> Answer:
+@endpoint("GET", QUARANTINE, scope="read", query=QuarantineQuery, summary="Entries of the quarantine")
+def list_entries(state: ServerState, call: Call) -> Quarantine:
     """As `milepost quarantine list --json`: foreign rows, changes that could not be decided, messages that could not be read. Only
     for callers who see all routes."""
     check_sees_all(call)
-    return Answer(quarantine_view(state.ctx, call.query.limit))
+    return quarantine_view(state.ctx, call.query.limit)
 
 
-@ENDPOINTS.add(
-    "POST",
-    f"{QUARANTINE}/replay",
-    scope="operate",
-    body=QuarantineSelection,
-    answers={200: Replayed},
-    summary="Try entries of the quarantine again",
-    long=True,
+@endpoint(
+    "POST", f"{QUARANTINE}/replay", scope="operate", body=QuarantineSelection, summary="Try entries of the quarantine again", long=True
 )
-def replay_entries(state: ServerState, call: Call) -> Answer:
+def replay_entries(state: ServerState, call: Call) -> Replayed:
     """A row, or a change of one, is processed as the row is now; a message goes back to its queue. An entry that fails again stays,
     with the reason. Only for callers who see all routes."""
     by, body = _checked(call), call.body
-    return Answer(Replayed(replay(state.ctx, _ids(state, body), by=by, reason=body.reason)))
+    return Replayed(replay(state.ctx, _ids(state, body), by=by, reason=body.reason))
 
 
-@ENDPOINTS.add(
-    "POST",
-    f"{QUARANTINE}/drop",
-    scope="operate",
-    body=QuarantineSelection,
-    answers={200: Dropped},
-    summary="Discard entries of the quarantine",
-    long=True,
-)
-def drop_entries(state: ServerState, call: Call) -> Answer:
+@endpoint("POST", f"{QUARANTINE}/drop", scope="operate", body=QuarantineSelection, summary="Discard entries of the quarantine", long=True)
+def drop_entries(state: ServerState, call: Call) -> Dropped:
     """The content is deleted; who discarded it, and why, stays on record. Only for callers who see all routes."""
     by, body = _checked(call), call.body
-    return Answer(Dropped(drop(state.ctx, _ids(state, body), by=by, reason=body.reason)))
+    return Dropped(drop(state.ctx, _ids(state, body), by=by, reason=body.reason))
 
 
 def _checked(call: Call) -> str:

@@ -15,13 +15,12 @@ from milepost.engine.act_log import act_view, all_acts
 from milepost.engine.views.items import counted, lists
 from milepost.engine.views.queries import key_fields
 from milepost.http.dashboard.render import page, seen_routes
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import Act
 from milepost.ports.feed import Group
 
-ENDPOINTS = Endpoints(pages=True)
 SHOWN = 100
 SAMPLE = 60
 MOVES_MS = 60_000
@@ -47,7 +46,7 @@ class ActsQuery(Struct, frozen=True):
     before: str = ""
 
 
-@ENDPOINTS.add("GET", "/acts", scope="read", query=ActsQuery, summary="Acts")
+@endpoint("GET", "/acts", scope="read", page=True, query=ActsQuery, summary="Acts")
 def acts(state: ServerState, call: Call) -> Answer:
     asked: ActsQuery = call.query
     chosen = {name: value for name in ("route", "verb", "by") if (value := getattr(asked, name))}
@@ -60,7 +59,6 @@ def acts(state: ServerState, call: Call) -> Answer:
         state,
         call,
         "acts.html",
-        here="/acts",
         asked=asked,
         filtered=bool(chosen),
         routes=seen_routes(state, call),
@@ -72,7 +70,7 @@ def acts(state: ServerState, call: Call) -> Answer:
     )
 
 
-@ENDPOINTS.add("GET", "/acts/{id}", scope="read", summary="One act in full")
+@endpoint("GET", "/acts/{id}", scope="read", page=True, summary="One act in full")
 def one(state: ServerState, call: Call) -> Answer:
     found = next((act for act in all_acts(state.ctx) if act.id == call.path["id"] and call.caller.sees(act.route)), None)
     if found is None:
@@ -84,7 +82,6 @@ def one(state: ServerState, call: Call) -> Answer:
         state,
         call,
         "act.html",
-        here="/acts",
         act=row,
         items=None if query is None else _items_now(found, query, names, state.ctx.clock.now()),
         options=[(name.replace("_", " "), _plain(value)) for name, value in row["about"].items() if name not in FILTER],

@@ -13,11 +13,10 @@ from milepost.engine.context import Context
 from milepost.engine.events.cursors import subscribers
 from milepost.engine.events.feed import EventsBefore, FeedEvent, page_back
 from milepost.http.dashboard.render import age, page, seen_routes
-from milepost.http.protocol.endpoint import END, Answer, Call, Caller, Endpoints
+from milepost.http.protocol.endpoint import END, Answer, Call, Caller, endpoint
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState
 
-ENDPOINTS = Endpoints(pages=True)
 SHOWN = 60
 STEP = 1_000
 """Lines that are read at a time, if only some events are wanted."""
@@ -49,7 +48,7 @@ class PageEventFilter:
         return self._asked.route in ("", event.route) and self._asked.kind in ("", event.kind)
 
 
-@ENDPOINTS.add("GET", "/events", scope="read", query=EventsPageQuery, summary="Subscribers and events")
+@endpoint("GET", "/events", scope="read", page=True, query=EventsPageQuery, summary="Subscribers and events")
 def events(state: ServerState, call: Call) -> Answer:
     asked: EventsPageQuery = call.query
     routes = seen_routes(state, call)
@@ -68,7 +67,6 @@ def events(state: ServerState, call: Call) -> Answer:
         state,
         call,
         "events.html",
-        here="/events",
         asked=asked,
         filtered=bool(chosen),
         routes=routes,

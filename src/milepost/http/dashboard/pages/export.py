@@ -16,19 +16,17 @@ from milepost.engine.views.items import each, row_view
 from milepost.engine.views.late_items import LOOK, each_overdue, late_item_view, nearest
 from milepost.http.api.find import ItemsQuery, afford
 from milepost.http.dashboard.pages.items import filled
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.protocol.headers import attachment
+from milepost.http.protocol.endpoint import Answer, Call, attachment, endpoint
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState
 from milepost.ports.items import Query
 
-ENDPOINTS = Endpoints(pages=True)
 COLUMNS = ("key", "stage", "status", "attempts", "lane", "due_at", "created_at", "entered_at", "updated_at", "ended_at", "correlation_id")
 FORMULA, BLANK = ("=", "+", "-", "@"), ("\t", "\r", "\n")
 TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 
-@ENDPOINTS.add("GET", "/export/{route}.{form}", scope="read", query=ItemsQuery, summary="The items of a page as CSV or JSON")
+@endpoint("GET", "/export/{route}.{form}", scope="read", page=True, query=ItemsQuery, summary="The items of a page as CSV or JSON")
 def export(state: ServerState, call: Call) -> Answer:
     """All items that match, not only those of the page; with `nearest`, the first ten thousand."""
     plan, wanted, form = state.plan(call), filled(call.query), call.path["form"]

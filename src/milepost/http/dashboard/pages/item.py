@@ -2,64 +2,93 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
+
+from milepost.core.history import Line
+from milepost.core.item import digest_of
 from milepost.core.routes.plan import Plan
-from milepost.core.status import FAILED, LIVE, Status
-from milepost.core.values.durations import iso
+from milepost.core.status import FAILED, LIVE, Reason, Status
+from milepost.core.values.durations import iso, short_span
 from milepost.core.values.json import canonical_json
 from milepost.engine.context import Context
 from milepost.engine.views.items import row_view, show, stage_names
-from milepost.engine.views.story import Story, story
+from milepost.engine.views.story import StoryLine, story
 from milepost.engine.views.timestamps import instant
-from milepost.http.dashboard.charts.stage_times import way
 from milepost.http.dashboard.render import KINDS, page, seen_routes
-from milepost.http.dashboard.timeline import timeline, written
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.dashboard.stage_times import way
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.state.state import ServerState
 from milepost.ports.items import Query
 
-ENDPOINTS = Endpoints(pages=True)
+GOOD = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.CONFIRMED})
 ALIKE, LOOKS = 10, 6
 """Maximum keys shown that begin like an unknown one, and maximum queries for them."""
 
 
-@ENDPOINTS.add("GET", "/items/{route}/{key:path}", scope="read", summary="One item's story")
+class Try(Struct, frozen=True):
+    """A failed attempt: its error, its duration, and the time of the next one."""
+
+    category: str
+    message: str
+    http_status: int | None
+    by: str
+    why: str
+    """Set if a partner or an operator reported the failure."""
+    took: str
+    again_in: str
+    again_at: str | None
+
+
+class TimelineEntry(Struct, frozen=True):
+    """One line: a sentence, and the details below it. `said` and `details` are JSON."""
+
+    at: str | None
+    kind: str
+    text: str
+    act: str | None
+    failed: Try | None
+    said: str
+    details: str
+    traceback: str
+
+
+@endpoint("GET", "/items/{route}/{key:path}", scope="read", page=True, summary="One item's story")
 def item(state: ServerState, call: Call) -> Answer:
     plan, key = state.plan(call), call.path["key"]
     view, found_story = show(state.ctx, plan.name, key), story(state.ctx, plan.name, key, instant)
     if view is None or found_story is None:
         return _unknown(state, call, plan, key)
     stages, now = stage_names(state.ctx, plan.name), state.ctx.clock.now()
-    picture = way([one.line for one in found_story.happened], stages, now, _claimed_at(view))
+    held_since = view.get("held_since")
+    claimed_at = None if held_since is None else round(datetime.fromisoformat(held_since).timestamp() * 1000)
+    picture = way([one.line for one in found_story.happened], stages, now, claimed_at)
+    key_part = plan.route.key
     return page(
         state,
         call,
         "item.html",
-        here="/items",
         route=plan.name,
         key=key,
         view=view,
         kind=KINDS[view["status"]],
         story=found_story,
         stages=_path(stages, view),
-        verbs=_verbs(found_story),
+        # The acts that the command line would offer, as buttons.
+        verbs=[command.split()[1] for command in found_story.can if command.startswith("milepost ")],
         back=_back(stages, view),
         stage_names=stages,
         content=None if view["input"] is None else written(view["input"]),
-        happened=timeline(found_story.happened, view["results"] or {}),
+        happened=[_entry(one, view["results"] or {}) for one in found_story.happened],
         way=picture,
         drawn=None if picture is None else (iso(picture.start), iso(picture.end)),
         values=_values(view),
         another=_another(plan, view),
-        key_fields=_key_fields(plan),
+        key_fields="" if callable(key_part) else key_part if isinstance(key_part, str) else " and ".join(key_part),
     )
-
-
-def _claimed_at(view: dict[str, Any]) -> int | None:
-    since = view.get("held_since")
-    return None if since is None else round(datetime.fromisoformat(since).timestamp() * 1000)
 
 
 def _path(names: list[str], view: dict[str, Any]) -> list[dict[str, str]]:
@@ -72,11 +101,6 @@ def _path(names: list[str], view: dict[str, Any]) -> list[dict[str, str]]:
     return [{"name": name, "state": "past" if place < at else here if place == at else "ahead"} for place, name in enumerate(names)]
 
 
-def _verbs(found_story: Story) -> list[str]:
-    """The acts that the command line would offer, as buttons."""
-    return [command.split()[1] for command in found_story.can if command.startswith("milepost ")]
-
-
 def _back(names: list[str], view: dict[str, Any]) -> list[str]:
     """The earlier stages that the item could be sent back to."""
     if view["sealed"] or view["stage"] not in names or view["status"] in (Status.COMPLETED, Status.PROCESSING):
@@ -86,8 +110,10 @@ def _back(names: list[str], view: dict[str, Any]) -> list[str]:
 
 def _values(view: dict[str, Any]) -> list[tuple[str, str]]:
     """Content of the item: the input, the result of each stage, and the payload of its stage if that is different."""
-    results = view["results"] or {}
-    found = [("Input", view["input"]), *_earlier(view), *((f"Result of {stage}", value) for stage, value in results.items())]
+    found = [("Input", view["input"])]
+    # Earlier inputs that were replaced, the latest first.
+    found += [(f"Input until {one['until']}, replaced by {one['by']}", one.get("content")) for one in reversed(view.get("replaced") or [])]
+    found += [(f"Result of {stage}", value) for stage, value in (view["results"] or {}).items()]
     known = {canonical_json(value) for _, value in found}
     payload = view.get("payload")
     if payload is not None and canonical_json(payload) not in known:
@@ -95,21 +121,11 @@ def _values(view: dict[str, Any]) -> list[tuple[str, str]]:
     return [(name, written(value)) for name, value in found if value is not None]
 
 
-def _earlier(view: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Earlier inputs that were replaced, the latest first."""
-    return [(f"Input until {one['until']}, replaced by {one['by']}", one.get("content")) for one in reversed(view.get("replaced") or [])]
-
-
 def _another(plan: Plan, view: dict[str, Any]) -> str | None:
     """Input for a new item like this one; None if it cannot be derived, or the caller may not submit."""
     if view["input"] is None or plan.route.closed or plan.route.carries is not None:
         return None
     return written(view["input"])
-
-
-def _key_fields(plan: Plan) -> str:
-    key = plan.route.key
-    return "" if callable(key) else key if isinstance(key, str) else " and ".join(key)
 
 
 def _unknown(state: ServerState, call: Call, plan: Plan, key: str) -> Answer:
@@ -122,7 +138,6 @@ def _unknown(state: ServerState, call: Call, plan: Plan, key: str) -> Answer:
         call,
         "no_item.html",
         status=404,
-        here="/items",
         route=plan.name,
         key=key,
         q=key,
@@ -143,3 +158,57 @@ def _alike(ctx: Context, route: str, key: str) -> tuple[str, list[dict[str, Any]
             return begins, [row_view(item) for item in found]
         begins = begins[: len(begins) * 2 // 3]
     return "", []
+
+
+def written(value: Any) -> str:
+    """JSON for people. It is formatted here and not in the browser, which would lose the last digits of large numbers."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _entry(one: StoryLine, results: dict[str, Any]) -> TimelineEntry:
+    line, attempt = one.line, one.line.attempt
+    kind = "fail" if attempt is not None else "done" if line.reason in GOOD else ""
+    details = "" if attempt is None or attempt.details is None else written(attempt.details)
+    return TimelineEntry(
+        # A line that cannot be read has no time.
+        at=iso(one.at) if line.version else None,
+        kind=kind,
+        text=one.short if attempt is None else _failed(line, attempt.number),
+        act=line.act,
+        failed=_try(line),
+        said=_said(line, results),
+        details=details,
+        traceback="" if attempt is None or attempt.traceback is None else attempt.traceback,
+    )
+
+
+def _failed(line: Line, number: int) -> str:
+    end = {Reason.EXHAUSTED: "; no attempts are left", Reason.REJECTED: " permanently"}.get(line.reason, "")
+    return f"attempt {number} at '{line.stage}' failed{end}"
+
+
+def _try(line: Line) -> Try | None:
+    attempt = line.attempt
+    if attempt is None:
+        return None
+    took = attempt.response_ms or (0 if line.since is None else line.at - line.since)
+    return Try(
+        category=attempt.category,
+        message=attempt.message,
+        http_status=attempt.http_status,
+        by=line.by or "",
+        why=line.why or "",
+        took=short_span(took) if took > 0 else "",
+        again_in="" if attempt.delay_ms is None else short_span(attempt.delay_ms),
+        again_at=iso(attempt.next_at),
+    )
+
+
+def _said(line: Line, results: dict[str, Any]) -> str:
+    """The value of a confirmation, if it still is the stage's result, and notes about the item."""
+    if line.version and line.note is not None and not isinstance(line.note, str):
+        return written(line.note)
+    given = results.get(line.stage)
+    if line.reason is Reason.CONFIRMED and line.output is not None and given is not None and digest_of(given).hex() == line.output:
+        return written(given)
+    return ""

@@ -20,12 +20,11 @@ from milepost.engine.views.items import counted, lists, own_route, stage_names
 from milepost.engine.views.queries import count_of_matches, key_fields
 from milepost.http.api.find import ItemPage, ItemsQuery, find
 from milepost.http.dashboard.render import KINDS, age, ms_since, page, seen_routes
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.protocol.problems import ProblemError
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import HOLD
 
-ENDPOINTS = Endpoints(pages=True)
 SHOWN = 100
 LISTS = 50
 """Maximum lists to choose from, the latest first."""
@@ -53,7 +52,7 @@ class ItemsResult(Struct, frozen=True):
     cost: str = ""
 
 
-@ENDPOINTS.add("GET", "/find", scope="read", query=FindQuery, summary="An item by its key, or by how its key begins")
+@endpoint("GET", "/find", scope="read", page=True, query=FindQuery, summary="An item by its key, or by how its key begins")
 def seek(state: ServerState, call: Call) -> Answer:
     """Redirects to the item with that key, if there is one on any route; otherwise to the items of the first route whose keys begin with
     it; otherwise shows a page that says where it was searched for."""
@@ -73,14 +72,14 @@ def seek(state: ServerState, call: Call) -> Answer:
     return page(state, call, "no_key.html", status=404, here="/items", q=text, routes=known, unread=unread)
 
 
-@ENDPOINTS.add("GET", "/items", scope="read", summary="Redirect to the items of the first route")
+@endpoint("GET", "/items", scope="read", page=True, summary="Redirect to the items of the first route")
 def first_route(state: ServerState, call: Call) -> Answer:
     """That page has links to the other routes."""
     routes = _routes(state, call)
     return _to(state, f"/items/{quote(routes[0], safe='')}" if routes else "/")
 
 
-@ENDPOINTS.add("GET", "/items/{route}", scope="read", query=ItemsQuery, summary="The items of a route")
+@endpoint("GET", "/items/{route}", scope="read", page=True, query=ItemsQuery, summary="The items of a route")
 def items(state: ServerState, call: Call) -> Answer:
     """An invalid filter is shown with a sentence that says what is wrong, beside the fields."""
     plan, asked = state.plan(call), filled(call.query)
@@ -89,6 +88,9 @@ def items(state: ServerState, call: Call) -> Answer:
     chosen = _chosen(asked)
     question = {name: chosen[name] for name in ("overdue", "nearest", "oldest_first") if name in chosen}
     narrowed = {name: value for name, value in chosen.items() if name not in question}
+    # The conditions that mean the same on another route, and all of them in the other order.
+    anywhere = {name: value for name, value in chosen.items() if name in ("status", "prefix", "older_than")}
+    turned = {**chosen, "oldest_first": None if asked.oldest_first else "true"}
     now = state.ctx.clock.now()
     total = None if looked.wrong is not None else _total(state.ctx, plan, asked, found)
     return page(
@@ -96,9 +98,8 @@ def items(state: ServerState, call: Call) -> Answer:
         call,
         "items.html",
         status=200 if looked.wrong is None else 400,
-        here="/items",
         route=plan.name,
-        routes=[(name, f"/items/{quote(name, safe='')}{_address(_anywhere(chosen))}") for name in _routes(state, call)],
+        routes=[(name, f"/items/{quote(name, safe='')}{_address(anywhere)}") for name in _routes(state, call)],
         asked=asked,
         wrong=looked.wrong,
         cost=looked.cost,
@@ -110,7 +111,7 @@ def items(state: ServerState, call: Call) -> Answer:
         count_text="" if looked.wrong is not None else _count_text(total, found, bool(narrowed)),
         filter_json=json.dumps(narrowed),
         can_all=not (asked.overdue or asked.nearest),
-        other_order=None if asked.overdue or asked.nearest else _address(_turned(chosen)) or "?",
+        other_order=None if asked.overdue or asked.nearest else _address(turned) or "?",
         ordered=found.ordered,
         skips=plan.route.skips,
         query=_address({**chosen, **({"scan": "true"} if asked.scan else {})}),
@@ -126,13 +127,13 @@ def filled(wanted: ItemsQuery) -> ItemsQuery:
     """The query of a form: forms send empty fields too, and several values of one field with commas between them."""
     return replace(
         wanted,
-        status=_several(wanted.status),
-        stage=_several(wanted.stage),
+        statuses=_several(wanted.statuses),
+        stages=_several(wanted.stages),
         lane=wanted.lane or None,
         group=wanted.group or None,
         list_=wanted.list_ or None,
         prefix=wanted.prefix or None,
-        part=_several(wanted.part),
+        parts=_several(wanted.parts),
         older_than=(wanted.older_than or "").strip() or None,
         nearest=wanted.nearest and not wanted.overdue,
         limit=SHOWN,
@@ -147,17 +148,6 @@ def _to(state: ServerState, address: str) -> Answer:
 def _routes(state: ServerState, call: Call) -> list[str]:
     """The routes whose items the caller may view; Milepost's own are last."""
     return sorted((name for name in state.ctx.plans if call.caller.sees(name)), key=lambda name: own_route(state.ctx, name))
-
-
-def _anywhere(chosen: dict[str, Any]) -> dict[str, Any]:
-    """The conditions that mean the same on another route."""
-    return {name: chosen[name] for name in ("status", "prefix", "older_than") if name in chosen}
-
-
-def _turned(chosen: dict[str, Any]) -> dict[str, Any]:
-    """The same conditions in the other order."""
-    rest = {name: value for name, value in chosen.items() if name != "oldest_first"}
-    return rest if "oldest_first" in chosen else {**rest, "oldest_first": "true"}
 
 
 def _total(ctx: Context, plan: Plan, asked: ItemsQuery, found: ItemPage) -> int | None:
@@ -213,7 +203,7 @@ def _chosen(asked: ItemsQuery) -> dict[str, Any]:
 
 
 def _address(chosen: dict[str, Any]) -> str:
-    flat = {name: ",".join(value) if isinstance(value, list) else value for name, value in chosen.items()}
+    flat = {name: ",".join(value) if isinstance(value, list) else value for name, value in chosen.items() if value is not None}
     return f"?{urlencode(flat)}" if flat else ""
 
 
@@ -233,8 +223,8 @@ def _choices(ctx: Context, plan: Plan, asked: ItemsQuery) -> dict[str, Any]:
     if asked.group is not None:
         causes.setdefault(asked.group, asked.group)
     return {
-        "stages": _options({name: name for name in stage_names(ctx, plan.name)}, asked.stage),
-        "statuses": _options({word: word.lower().replace("_", " ") for word in ("live", "failed", *Status)}, asked.status),
+        "stages": _options({name: name for name in stage_names(ctx, plan.name)}, asked.stages),
+        "statuses": _options({word: word.lower().replace("_", " ") for word in ("live", "failed", *Status)}, asked.statuses),
         "lists": names[:LISTS],
         "causes": [(name, label if len(label) <= 80 else f"{label[:79]}…") for name, label in reversed(causes.items())],
         "lanes": _lanes(ctx, plan),
@@ -263,6 +253,7 @@ def _shown(row: dict[str, Any], now: int) -> dict[str, Any]:
     """A row of the table: times with their distance from now. `since`: when the item reached its stage, or became overdue there."""
     due = None if row["due_at"] is None else -ms_since(row["due_at"], now)
     since = row.get("overdue_at") or row["entered_at"]
+    error = row.get("error")
     return {
         **row,
         "kind": KINDS[row["status"]],
@@ -270,10 +261,5 @@ def _shown(row: dict[str, Any], now: int) -> dict[str, Any]:
         "since": since,
         "age": "scheduled" if ms_since(since, now) < -1000 else age(since, now),
         "due": "" if due is None else f"in {short_span(due)}" if due > 0 else "due",
-        "says": _says(row),
+        "says": str(row.get("why") or (f"{error['category']}: {error['message']}" if error else row.get("note") or "")),
     }
-
-
-def _says(row: dict[str, Any]) -> str:
-    error = row.get("error")
-    return str(row.get("why") or (f"{error['category']}: {error['message']}" if error else row.get("note") or ""))

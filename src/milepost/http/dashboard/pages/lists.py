@@ -1,18 +1,20 @@
-"""Page of lists: submit one, and the lists so far."""
+"""Pages of lists: submit one, the lists so far, and one list in full."""
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from milepost.engine.lists.reconcile import MEANING
+from milepost.core.errors import MilepostError
+from milepost.engine.lists.reconcile import MEANING, vanished_keys
 from milepost.engine.views.items import list_view, lists
+from milepost.http.api.lists import the_list
 from milepost.http.dashboard.render import page, seen_routes
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.state.state import ServerState
 
-ENDPOINTS = Endpoints(pages=True)
 SHOWN = 100
 
 
@@ -22,7 +24,7 @@ class ListsPageQuery(Struct, frozen=True):
     page: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
 
 
-@ENDPOINTS.add("GET", "/lists", scope="read", query=ListsPageQuery, summary="Submitted lists")
+@endpoint("GET", "/lists", scope="read", page=True, query=ListsPageQuery, summary="Submitted lists")
 def all_lists(state: ServerState, call: Call) -> Answer:
     routes = seen_routes(state, call)
     found = [record for record in reversed(lists(state.ctx)) if record.route in routes]
@@ -31,7 +33,6 @@ def all_lists(state: ServerState, call: Call) -> Answer:
         state,
         call,
         "lists.html",
-        here="/lists",
         # Some routes take no lists: Milepost makes the daily heads itself.
         routes=[name for name in routes if name in state.ctx.plans and not state.ctx.plans[name].route.closed],
         lists=[list_view(record) for record in found[first : first + SHOWN]],
@@ -40,4 +41,35 @@ def all_lists(state: ServerState, call: Call) -> Answer:
         first=first,
         number=call.query.page,
         more=len(found) > first + SHOWN,
+    )
+
+
+class ListPageData(Struct, frozen=True):
+    vanished: bool = False
+    """Vanished keys are found by comparing two whole lists, so they are shown only on request."""
+
+
+@endpoint("GET", "/lists/{id}", scope="read", page=True, query=ListPageData, summary="One list, with its counts")
+def one_list(state: ServerState, call: Call) -> Answer:
+    record = the_list(state, call)
+    same = [
+        one for one in reversed(lists(state.ctx, record.route)) if record.digest and one.digest == record.digest and one.id != record.id
+    ]
+    gone: list[str] | None = None
+    trouble = ""
+    if call.query.vanished:
+        try:
+            gone = list(islice(vanished_keys(state.ctx, record.route, record.id), SHOWN))
+        except MilepostError as error:
+            trouble = str(error)
+    return page(
+        state,
+        call,
+        "list.html",
+        one=list_view(record),
+        known=record.route in state.ctx.plans,
+        meaning=MEANING,
+        same=[list_view(one) for one in same[:SHOWN]],
+        gone=gone,
+        trouble=trouble,
     )

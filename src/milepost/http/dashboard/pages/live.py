@@ -10,31 +10,30 @@ from starlette.responses import Response
 
 from milepost.core.errors import MilepostError
 from milepost.http.api.events import CHECK_S, STREAM, EventStream, welcome
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.event_stream import MOST
 from milepost.http.state.state import ServerState
 
-ENDPOINTS = Endpoints(pages=True)
 log = logging.getLogger(__name__)
 CALM_S = 0.5
 """Minimum time between two notifications of a page."""
 
 
-@ENDPOINTS.add("GET", "/live", scope="read", summary="Notifies a page when to refresh")
+@endpoint("GET", "/live", scope="read", page=True, summary="Notifies a page when to refresh")
 async def live(state: ServerState, call: Call) -> Answer:
     """Server-sent events: `changed`, first when the page connects (earlier changes are not sent), and then whenever something has
     happened to an item that the caller may see."""
     if call.raw.method == "HEAD":
         # A HEAD request would never get the end of a stream.
         return Answer(Response(media_type=STREAM))
-    if state.observability.feed.listeners >= MOST:
+    if state.feed.listeners >= MOST:
         raise problem_error("too-many", f"the server has {MOST:,} listeners already", expected="fewer open pages")
     return Answer(EventStream(_changes(state, call)))
 
 
 async def _changes(state: ServerState, call: Call) -> AsyncGenerator[bytes, None]:
-    loop, following = asyncio.get_running_loop(), state.observability.feed.follow(None)
+    loop, following = asyncio.get_running_loop(), state.feed.follow(None)
     yield b"retry: 2000\n\n"
     checked, first = loop.time(), True
     try:

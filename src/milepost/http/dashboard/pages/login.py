@@ -12,11 +12,9 @@ from milepost.engine.auth import SESSION_MS, end_session, open_session
 from milepost.http.auth.authenticator import ANONYMOUS, COOKIE, FORM, LARGEST_FORM, check_page, read_form
 from milepost.http.auth.origins import from_elsewhere, local_path
 from milepost.http.dashboard.render import page_for
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.state import ServerState
-
-ENDPOINTS = Endpoints()
 
 
 class LogIn(Struct, frozen=True):
@@ -35,7 +33,7 @@ class LoginQuery(Struct, frozen=True):
     """The page to open after the log-in; a URL of another server is ignored."""
 
 
-@ENDPOINTS.add("GET", "/login", scope=None, query=LoginQuery, answers={200: str}, summary="The log-in page")
+@endpoint("GET", "/login", scope=None, query=LoginQuery, answers={200: str}, summary="The log-in page")
 async def page(state: ServerState, call: Call) -> Answer:
     """A form that asks for a key; in a session, a form to log out."""
     request: Request = call.raw
@@ -45,7 +43,7 @@ async def page(state: ServerState, call: Call) -> Answer:
     return Answer(page_for(state, request, ANONYMOUS, "login.html", needed=needed, name=name, error=None, then=then))
 
 
-@ENDPOINTS.add(
+@endpoint(
     "POST",
     "/login",
     scope=None,
@@ -85,7 +83,7 @@ async def log_in(state: ServerState, call: Call) -> Answer:
     return Answer(response)
 
 
-@ENDPOINTS.add(
+@endpoint(
     "POST",
     "/logout",
     scope=None,

@@ -1,20 +1,287 @@
-"""Overview page: health, and every route as a funnel."""
+"""Overview page: health, and every route as a funnel. Made from counters of the ledger, so it costs the same with a million items."""
 
 from __future__ import annotations
 
-from milepost.engine.views.snapshot import snapshots
-from milepost.http.dashboard.health import health
-from milepost.http.dashboard.overview_data import home, worth_seeing
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from markupsafe import Markup
+from msgspec import Struct
+
+from milepost.core.admission.controls import Hold, scope
+from milepost.core.counters import HOUR
+from milepost.core.routes.plan import Plan
+from milepost.core.status import FAILED, LIVE, Status
+from milepost.core.values.durations import short_span
+from milepost.engine.context import Context
+from milepost.engine.health.checks import OK, OVERVIEW, CheckResult, CheckRun, run_checks
+from milepost.engine.health.stage_problems import WAITING
+from milepost.engine.views.caches import TtlCache
+from milepost.engine.views.items import own_route
+from milepost.engine.views.lanes import PauseView, pause_view
+from milepost.engine.views.snapshot import Snapshot, StageView, by_route, snapshots
+from milepost.http.dashboard.charts import Chart, hours_chart, minutes_chart, stack
 from milepost.http.dashboard.render import page, seen_routes
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
+from milepost.http.state.pace import Forecast, PausedPart, Sample, Samples, by_hour, by_minute, forecast, pace
 from milepost.http.state.state import ServerState
+from milepost.ports.documents import HOLD, ROUTE, RouteVersion, read_all, read_versioned
+from milepost.ports.feed import Count, Group
+from milepost.ports.items import Query
 
-ENDPOINTS = Endpoints(pages=True)
+LANES, IN_LANE = 10, 1000
+"""Maximum paused lanes that are read, and maximum items that are counted in each."""
+CAUSES = 8
+FAILED_ROWS = 500
+"""Maximum rows of a stage that are read, if the counters cannot say which have failed."""
+FRESH = 24 * HOUR
+"""How long a cause without items stays on the page: causes that come and go with every attempt must not make the page jump."""
+PARTS = (
+    ("queued", "todo", (Status.PENDING, Status.QUEUED)),
+    ("processing", "work", (Status.PROCESSING,)),
+    ("waiting", "wait", (Status.WAITING,)),
+    ("retrying", "retry", (Status.RETRY_SCHEDULED,)),
+    ("failed", "fail", tuple(FAILED)),
+)
 
 
-@ENDPOINTS.add("GET", "/", scope="read", summary="The overview")
+class Part(Struct, frozen=True):
+    """Some of a stage's items: how many, and the filter that finds them."""
+
+    label: str
+    kind: str
+    n: int
+    statuses: list[str]
+
+
+class FunnelStage(Struct, frozen=True):
+    """A stage in the funnel, with all its parts and ages, even if they are zero, so that it keeps its shape. `overdue` is the text for
+    overdue items, "1,204+ overdue" if there may be more; None: the stage has no mark. `late`: some are overdue, or may be."""
+
+    name: str
+    parts: list[Part]
+    here: int
+    past: int
+    bar: Markup
+    ages: list[tuple[str, str, str]]
+    """Label, meaning and value."""
+    overdue: str | None
+    late: bool
+    paused: PauseView | None
+    lanes: list[tuple[str, PauseView]]
+    """The lanes that are paused by themselves, with their pauses."""
+    tag: tuple[str, str] | None
+    """The kind of the stage, if it is not one for Milepost's own workers, and what that means."""
+
+
+class FailureCause(Struct, frozen=True):
+    """A cause at a stage. At least `least` and at most `most` of the items with this error have failed; the others are retried
+    automatically, or were cancelled. `filter` finds the failed ones."""
+
+    of: Group
+    least: int
+    most: int
+    filter: dict[str, Any]
+
+    @property
+    def failed(self) -> str:
+        return f"{self.most:,}" if self.least == self.most else f"up to {self.most:,}"
+
+
+class RouteView(Struct, frozen=True):
+    """A route. `known`: its route file is loaded here, so that its items can be viewed and acted on."""
+
+    name: str
+    known: bool
+    marked: bool
+    """A stage has an overdue mark."""
+    seen: Snapshot
+    steps: list[FunnelStage]
+    causes: list[FailureCause]
+    hours: Chart
+    minutes: Chart
+    forecast: Forecast
+    paused: PauseView | None
+
+
+class HealthPanel(Struct, frozen=True):
+    """The problems, the worst first; and the line that is shown if there are none."""
+
+    notices: list[CheckResult]
+    calm: str
+
+
+@endpoint("GET", "/", scope="read", page=True, summary="The overview")
 def overview(state: ServerState, call: Call) -> Answer:
     found = snapshots(state.ctx)
-    seen = [found[name] for name in seen_routes(state, call) if name in found and worth_seeing(state.ctx, found[name])]
+    seen = [found[name] for name in seen_routes(state, call) if name in found]
+    # Milepost's own routes take no submits, and are hidden while they are healthy.
+    seen = [one for one in seen if not own_route(state.ctx, one.route) or one.failed or one.live]
     well = health(state.ctx, seen, all_seen=call.caller.routes is None, ttl_cache=state.ttl_cache)
-    return page(state, call, "home.html", here="/", routes=home(state.ctx, seen, state.samples), health=well)
+    return page(state, call, "home.html", routes=home(state.ctx, seen, state.samples), health=well)
+
+
+def home(ctx: Context, found: Iterable[Snapshot], samples: Samples) -> list[RouteView]:
+    """These routes as funnels; Milepost's own are last."""
+    counts, groups = by_route(ctx.ledger.counts()), by_route(ctx.ledger.groups())
+    pauses = {name: pause_view(name, hold) for name, hold in read_all(ctx.ledger, HOLD, Hold).items()}
+    routes = sorted(found, key=lambda seen: own_route(ctx, seen.route))
+    return [_route(ctx, seen, counts.get(seen.route, []), groups.get(seen.route, []), pauses, samples) for seen in routes]
+
+
+def _route(
+    ctx: Context, seen: Snapshot, counts: list[Count], groups: list[Group], pauses: dict[str, PauseView], samples: Samples
+) -> RouteView:
+    now, plan = seen.at, ctx.plans.get(seen.route)
+    hours = by_hour(counts, now)
+    watched = samples.seen(seen.route, Sample(now, seen.done, seen.failed))
+    steps = [_step(stage, seen, plan, pauses) for stage in seen.stages]
+    paused = pauses.get(seen.route)
+
+    @cache
+    def free() -> bool:
+        """Whether reading rows costs nothing. The check itself may cost a little."""
+        return ctx.ledger.cost_of(Query(route=seen.route, statuses=LIVE)) is None
+
+    version, _ = read_versioned(ctx.ledger, ROUTE, seen.route, RouteVersion)
+    # When the route was first recorded, if the ledger still knows.
+    born = version.at if version is not None and version.version == 1 else None
+    parts, behind = ([PausedPart("at this route", seen.live)], 0) if paused else _paused_parts(ctx, seen, steps, free)
+    return RouteView(
+        seen.route,
+        plan is not None,
+        any(stage.overdue is not None for stage in seen.stages),
+        seen,
+        steps,
+        causes(ctx, seen, groups, free),
+        hours_chart(hours, now),
+        minutes_chart(*by_minute(watched, now), watched[0].at, now),
+        forecast(seen.live, pace(hours, watched, now, born), parts, now, behind=behind),
+        paused,
+    )
+
+
+def _paused_parts(ctx: Context, seen: Snapshot, steps: Sequence[FunnelStage], free: Callable[[], bool]) -> tuple[list[PausedPart], int]:
+    """The pauses, with the number of items that wait at each; and the number of other items with a paused stage before them."""
+    parts: list[PausedPart] = []
+    behind = before = 0
+    looks = sum(len(step.lanes) for step in steps) <= LANES
+    for stage, step in zip(seen.stages, steps, strict=True):
+        waits = stage.among(*WAITING)
+        if step.paused:
+            # Items before this stage will reach it; those at an earlier pause have been counted there.
+            behind = max(0, before - sum(one.n or 0 for one in parts))
+            parts.append(PausedPart(f"at {step.name}", waits))
+        elif waits or before:
+            for lane, _ in step.lanes:
+                n = 0 if not waits else _in_lane(ctx, seen.route, step.name, lane) if looks and free() else None
+                parts.append(PausedPart(f"in lane {lane} of {step.name}", n, more=before > 0))
+        before += step.here
+    return parts, behind
+
+
+def _in_lane(ctx: Context, route: str, stage: str, lane: str) -> int | None:
+    """Number of items that wait in a lane; None: too many to count."""
+    found = ctx.ledger.find(Query(route=route, stages=frozenset({stage}), lane=lane, statuses=WAITING, limit=IN_LANE))
+    return len(found.items) if found.next is None else None
+
+
+def _step(stage: StageView, seen: Snapshot, plan: Plan | None, pauses: dict[str, PauseView]) -> FunnelStage:
+    parts = [Part(label, kind, stage.among(*statuses), [status.value for status in statuses]) for label, kind, statuses in PARTS]
+    ages = [
+        ("p50", "half of the items in progress have been here for at most this long", _span(stage.p50_ms)),
+        ("p95", "95% of the items in progress have been here for at most this long", _span(stage.p95_ms)),
+        ("oldest", "the item that has been here longest", _span(stage.oldest_ms)),
+    ]
+    whole = max(1, seen.total)
+    title = ", ".join([*(f"{part.n:,} {part.label}" for part in parts if part.n), f"{stage.past:,} completed"])
+    bar = stack([*((part.kind, part.n / whole) for part in parts), ("done", stage.past / whole)], title)
+    above = scope(seen.route, stage.name)
+    lanes = [(lane, pauses[name]) for name in sorted(pauses) if name.startswith(f"{above}/") and (lane := name.removeprefix(f"{above}/"))]
+    return FunnelStage(
+        stage.name,
+        parts,
+        stage.among(*LIVE),
+        stage.past,
+        bar,
+        ages,
+        _overdue(stage),
+        bool(stage.overdue or stage.overdue_more),
+        pauses.get(above),
+        lanes,
+        _tag(stage.name, plan),
+    )
+
+
+def _span(ms: int | None) -> str:
+    return "–" if ms is None else short_span(ms)
+
+
+def _tag(stage: str, plan: Plan | None) -> tuple[str, str] | None:
+    known = None if plan is None else plan.by_name.get(stage)
+    if known is None or known.ours:
+        return None
+    return ("external", "a partner does it") if known.external else ("remote", "remote workers claim it over HTTP")
+
+
+def _overdue(stage: StageView) -> str | None:
+    if stage.overdue is None:
+        return None
+    if stage.overdue or not stage.overdue_more:
+        return f"{stage.overdue:,}{'+' if stage.overdue_more else ''} overdue"
+    return "some may be overdue"
+
+
+def causes(ctx: Context, seen: Snapshot, groups: Sequence[Group], free: Callable[[], bool]) -> list[FailureCause]:
+    """The causes with the most failures first. `free`: reading rows costs nothing."""
+    bounds = failed_by_group({stage.name: stage.among(*FAILED) for stage in seen.stages}, groups)
+    present = [group for group in groups if group.now > 0 or seen.at - group.last_at < FRESH]
+    shown = sorted(present, key=lambda group: (-bounds[_key(group)][1], -group.now, -group.total, _key(group)))[:CAUSES]
+    for stage in sorted({group.stage for group in shown if bounds[_key(group)][0] < bounds[_key(group)][1]}):
+        if free():
+            bounds |= _looked_at(ctx, seen.route, stage, {key: bound for key, bound in bounds.items() if key[0] == stage})
+    # Sorted by the total, not by the present number: that changes with every attempt.
+    shown.sort(key=lambda group: (-bounds[_key(group)][1], -group.total, _key(group)))
+    return [
+        FailureCause(group, *bounds[_key(group)], {"group": group.group, "stage": [group.stage], "status": ["failed"]}) for group in shown
+    ]
+
+
+def failed_by_group(failed: dict[str, int], groups: Sequence[Group]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Minimum and maximum number of failed items with each error, by (stage, group): derived from the number of failed items of each
+    stage, and the number of items with each error there. Every failed item has an error."""
+    having: Counter[str] = Counter()
+    for group in groups:
+        having[group.stage] += max(0, group.now)
+    found = {}
+    for group in groups:
+        now, here = max(0, group.now), failed.get(group.stage, 0)
+        most = min(now, here)
+        found[_key(group)] = (min(most, max(0, here - (having[group.stage] - now))), most)
+    return found
+
+
+def _key(group: Group) -> tuple[str, str]:
+    return group.stage, group.group
+
+
+def _looked_at(
+    ctx: Context, route: str, stage: str, bounds: dict[tuple[str, str], tuple[int, int]]
+) -> dict[tuple[str, str], tuple[int, int]]:
+    """The same after reading the failed rows of a stage; if there are many, the first of them."""
+    found = ctx.ledger.find(Query(route=route, stages=frozenset({stage}), statuses=FAILED, limit=FAILED_ROWS))
+    seen = Counter((stage, item.row.error.group) for item in found.items if item.row.error is not None)
+    if found.next is None:
+        return {key: (seen[key], seen[key]) for key in bounds}
+    return {key: (max(least, min(most, seen[key])), most) for key, (least, most) in bounds.items()}
+
+
+def health(ctx: Context, routes: Iterable[Snapshot], *, all_seen: bool, ttl_cache: TtlCache) -> HealthPanel:
+    """Health of these routes. Problems that belong to no route are only for callers who see all routes."""
+    look = CheckRun(ctx, routes=routes, everything=all_seen, thorough=False, once=ttl_cache.once)
+    shown = [result for result in run_checks(look, OVERVIEW) if result.headline]
+    notices = [one for one in shown if one.finding.level != OK]
+    calm = ", ".join(one.headline for one in shown if one.finding.level == OK)
+    return HealthPanel(sorted(notices, key=lambda notice: notice.finding.level), f"All is well: {calm}.")

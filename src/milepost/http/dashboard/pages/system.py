@@ -15,19 +15,17 @@ from milepost.engine.acts.foreign_rows import Quarantine, quarantine_view
 from milepost.engine.alerts.watch import alert_views
 from milepost.engine.auth import all_keys, key_view, last_uses
 from milepost.engine.breakers import BreakerView, breaker_views
-from milepost.engine.context import Context
 from milepost.engine.health.doctor import Health, doctor
 from milepost.engine.presence import HEARD_MS, ProcessView, RoleView, processes_view
 from milepost.engine.routes.versions import route_view
 from milepost.engine.views.timestamps import instant
-from milepost.http.dashboard.charts.durations import durations
+from milepost.http.dashboard.charts import durations
 from milepost.http.dashboard.render import age, ms_since, page, seen_routes
-from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import HOLD, LIMIT, read_all
 from milepost.ports.ledger import MISSING_CAPABILITIES
 
-ENDPOINTS = Endpoints(pages=True)
 ASIDE = 100
 """Entries of the quarantine that are shown."""
 
@@ -52,7 +50,7 @@ class SystemFacts(Struct, frozen=True):
     """Capabilities that the ledger lacks, in sentences."""
 
 
-@ENDPOINTS.add("GET", "/system", scope="read", query=SystemQuery, summary="Processes, routes, controls and health")
+@endpoint("GET", "/system", scope="read", page=True, query=SystemQuery, summary="Processes, routes, controls and health")
 def system(state: ServerState, call: Call) -> Answer:
     """Expensive parts are read only when the page is opened, not when its live parts are fetched again."""
     ctx, routes, now = state.ctx, seen_routes(state, call), state.ctx.clock.now()
@@ -62,7 +60,6 @@ def system(state: ServerState, call: Call) -> Answer:
         state,
         call,
         "system.html",
-        here="/system",
         everything=call.caller.routes is None,
         processes=[_process(one, now) for one in seen.processes],
         roles=[_role(one, now) for one in seen.roles],
@@ -70,31 +67,32 @@ def system(state: ServerState, call: Call) -> Answer:
         alerts=[one for one in alert_views(ctx) if call.caller.sees(one.route)],
         breakers=[_breaker(one) for one in breaker_views(ctx) if one.route in routes],
         stages=_limits(state, routes),
-        durations=durations(state.observability.collector.figures(), routes),
+        durations=durations(state.collector.figures(), routes),
         still=_still(state, call, routes, now) if call.headers.get("x-live") is None else SystemFacts(),
     )
 
 
 def _still(state: ServerState, call: Call, routes: list[str], now: int) -> SystemFacts:
     ctx = state.ctx
-    views = [{**route_view(ctx, name), "remote": _remote(ctx, name)} for name in routes]
+    # A route's version does not record which stages are remote: only its file does.
+    remote = {name: [stage.name for stage in plan.stages if stage.remote] for name, plan in ctx.plans.items()}
+    views = [{**route_view(ctx, name), "remote": remote.get(name, [])} for name in routes]
     if call.caller.routes is not None:
         return SystemFacts(views)
     report = doctor(ctx, instant) if call.query.doctor else None
+    keys = None
+    if call.caller.may("admin"):
+        used = last_uses(ctx)
+        keys = [key_view(key, now, used.get(key.id)) for key in all_keys(ctx)]
     return SystemFacts(
         views,
         report,
         [] if report is None else _facts(report.ledger),
         quarantine_view(ctx, ASIDE),
-        _keys(ctx, now) if call.caller.may("admin") else None,
+        keys,
         ctx.ledger.last_seq(),
         [MISSING_CAPABILITIES[name] for name in sorted(ctx.ledger.missing_capabilities)],
     )
-
-
-def _remote(ctx: Context, route: str) -> list[str]:
-    """The remote stages. A route's version does not record this: only its file does."""
-    return [stage.name for stage in ctx.plans[route].stages if stage.remote] if route in ctx.plans else []
 
 
 def _process(one: ProcessView, now: int) -> dict[str, Any]:
@@ -172,8 +170,3 @@ def limits_in_words(rate: str | float | None, concurrency: int | None) -> str:
     if rate is not None:
         parts.append(rate if isinstance(rate, str) else f"{rate:g}/s")
     return ", ".join(parts) or "no limit"
-
-
-def _keys(ctx: Context, now: int) -> list[dict[str, Any]]:
-    used = last_uses(ctx)
-    return [key_view(key, now, used.get(key.id)) for key in all_keys(ctx)]

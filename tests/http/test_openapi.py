@@ -15,11 +15,10 @@ from starlette.requests import Request
 from tests.http.live_server import LiveServer
 
 from milepost.http.auth.authenticator import ANONYMOUS
-from milepost.http.openapi.openapi import described, document
-from milepost.http.openapi.page import rendered
+from milepost.http.openapi import described, document, rendered
 from milepost.http.protocol.endpoint import Call
 from milepost.http.protocol.problems import TITLES
-from milepost.http.server.endpoints import all_endpoints
+from milepost.http.server.assembly import all_endpoints
 from milepost.ports.documents import CURSOR, Cursor
 
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]

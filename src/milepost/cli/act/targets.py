@@ -1,23 +1,20 @@
-"""Shared parts of the commands that act on items: options, running the act, printing its report."""
+"""Targets of acts: items, by keys or filters, or the scope of a control; with the options, the run and the report of an act."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.filters import confirm_cost, filters, query_of, yes_option
-from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
+from milepost.cli.options import F, check_signed, confirm_cost, dry_run_option, filters, query_of, shared_options, signed, yes_option
 from milepost.cli.out import console, print_json, print_table, progress, safe
 
 if TYPE_CHECKING:
     from milepost.engine.act_log import ActReport
-
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 REFUSALS = 20
 
@@ -32,8 +29,7 @@ def on_items(command: F, *, need_route: bool = True) -> F:
         signed,
         dry_run_option,
         click.option("--act", "act_id", metavar="ID", help="Continue an interrupted act (see 'milepost acts')."),
-        json_option,
-        settings,
+        shared_options,
     )[::-1]:
         command = option(command)
     return command
@@ -144,3 +140,47 @@ def json_value(text: str, option: str = "--output") -> Any:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         raise click.UsageError(f"{option} is not JSON: {error}; a text needs quotes, as in {option} '\"yes\"'") from None
+
+
+class ControlScope(NamedTuple):
+    """Where a control applies, and who sets it why."""
+
+    name: str
+    place: tuple[str, str | None, str | None]
+    signed: dict[str, Any]
+
+
+def on_scope(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the arguments that name the scope (route, stage as argument or option, lane), --by and --reason; the command gets them as one
+    ControlScope."""
+
+    @functools.wraps(command)
+    def with_scope(
+        given: CliSettings,
+        route: str,
+        stage_word: str | None,
+        stage: str | None,
+        lane: str | None,
+        by: str | None,
+        reason: str | None,
+        **options: Any,
+    ) -> Any:
+        if stage is not None and stage_word is not None and stage != stage_word:
+            raise click.UsageError(f"two different stages given: {stage_word!r} and {stage!r}")
+        from milepost.core.admission.controls import scope
+
+        place = (route, stage or stage_word, lane)
+        by, reason = check_signed(by, reason)
+        return command(given, ControlScope(scope(*place), place, {"by": by, "reason": reason}), **options)
+
+    wrapped: Callable[..., Any] = with_scope
+    for option in (
+        click.argument("route"),
+        click.argument("stage_word", metavar="[STAGE]", required=False),
+        click.option("--stage", metavar="STAGE", help="One stage of the route."),
+        click.option("--lane", metavar="LANE", help="One lane of the stage."),
+        signed,
+        shared_options,
+    )[::-1]:
+        wrapped = option(wrapped)
+    return wrapped

@@ -12,7 +12,7 @@ import pytest
 from tests.http.guarded_server import GuardedServer, guarded_server
 from tests.http.live_server import LiveServer
 
-from milepost.http.server.timeouts import LARGEST_HEAD
+from milepost.http.server.listener import LARGEST_HEAD
 
 BODY = b'{"id": "z"}'
 CHUNKS = b"b\r\n" + BODY + b"\r\n0\r\n"

@@ -1,4 +1,4 @@
-"""OpenAPI 3.1 document, generated from the endpoints, so that it always describes what is served."""
+"""OpenAPI 3.1 document, generated from the endpoints, so that it always describes what is served; and the same as a page, without any script."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 import msgspec
+from markupsafe import Markup, escape
 from msgspec import Struct
 
-from milepost.http.protocol.endpoint import Answer, Call, Endpoint, Endpoints
+from milepost.http.dashboard.render import page
+from milepost.http.protocol.endpoint import Answer, Call, Endpoint, endpoint
 from milepost.http.protocol.problems import TITLES, TYPE
 from milepost.http.state.state import ServerState
 
-ENDPOINTS = Endpoints()
 DESCRIBED = ("/api/v1/", "/api/openapi.json", "/healthz", "/readyz", "/metrics")
 """Prefix of the paths for programs. The other paths are pages for people."""
 ALWAYS = ("wrong-value", "malformed", "too-many", "failed", "busy", "unavailable")
@@ -61,9 +62,9 @@ def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
         name: _Schemas([one for one in api if one.application == name], name) for name in dict.fromkeys(one.application for one in api)
     }
     paths: dict[str, dict[str, Any]] = {}
-    for endpoint in api:
-        at = paths.setdefault(_PARAMETER.sub(r"{\1}", endpoint.path), {})
-        at[endpoint.method.lower()] = _operation(endpoint, schemas[endpoint.application])
+    for one in api:
+        at = paths.setdefault(_PARAMETER.sub(r"{\1}", one.path), {})
+        at[one.method.lower()] = _operation(one, schemas[one.application])
     components = {name: part for found in schemas.values() for name, part in found.components.items()}
     return {
         "openapi": "3.1.0",
@@ -127,11 +128,13 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "description": _PARAMETERS.get(name, name)}
         for name in _PARAMETER.findall(endpoint.path)
     ]
+    text = re.sub(r"[ \t]*\n[ \t]+", "\n", endpoint.description)
+    needs = "Open to all." if endpoint.scope is None else f"Needs a key with the scope `{endpoint.scope}`."
     operation: dict[str, Any] = {
-        "operationId": f"{module}_{endpoint.handler.__name__}",
+        "operationId": f"{module}_{endpoint.name or endpoint.handler.__name__}",
         "tags": [module],
         "summary": endpoint.summary,
-        "description": _description(endpoint),
+        "description": f"{text}\n\n{needs}".strip(),
         "parameters": in_path + ([] if endpoint.query is None else schemas.parameters(endpoint.query)),
         "security": [] if endpoint.scope is None else [{"key": []}],
         "responses": _responses(endpoint, schemas),
@@ -143,12 +146,6 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
                 content[kind]["example"] = SAMPLES[kind]  # type: ignore[assignment]
         operation["requestBody"] = {"required": True, "content": content}
     return operation
-
-
-def _description(endpoint: Endpoint) -> str:
-    text = re.sub(r"[ \t]*\n[ \t]+", "\n", endpoint.description)
-    needs = "Open to all." if endpoint.scope is None else f"Needs a key with the scope `{endpoint.scope}`."
-    return f"{text}\n\n{needs}".strip()
 
 
 def _responses(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
@@ -186,7 +183,45 @@ def whole(state: ServerState) -> dict[str, Any]:
     return state.ttl_cache.once(("openapi",), lambda: document(state.endpoints, __version__))
 
 
-@ENDPOINTS.add("GET", "/api/openapi.json", scope=None, answers={200: dict[str, Any]}, summary="This description (OpenAPI 3.1)")
-def openapi(state: ServerState, call: Call) -> Answer:
+@endpoint("GET", "/api/openapi.json", scope=None, summary="This description (OpenAPI 3.1)")
+def openapi(state: ServerState, call: Call) -> dict[str, Any]:
     """For client generators and validators."""
-    return Answer({**whole(state), "servers": [{"url": state.base or "/"}]})
+    return {**whole(state), "servers": [{"url": state.base or "/"}]}
+
+
+def rendered(state: ServerState, call: Call, document: dict[str, Any]) -> Answer:
+    """The page for this document."""
+    by_tag: dict[str, list[dict[str, Any]]] = {}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            by_tag.setdefault(operation["tags"][0], []).append({"method": method.upper(), "path": path, **operation})
+    schemas = document["components"]["schemas"]
+    return page(state, call, "api.html", here="/api/docs", info=document["info"], by_tag=by_tag, schemas=schemas, shape=shape, said=said)
+
+
+def said(text: str) -> Markup:
+    """A description, with text between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
+def shape(schema: dict[str, Any]) -> str:
+    """A schema in a few words: 'integer', 'list of string', 'Taken or Report'."""
+    if "$ref" in schema:
+        return str(schema["$ref"].rpartition("/")[2])
+    if "anyOf" in schema:
+        return " or ".join(shape(one) for one in schema["anyOf"])
+    if "enum" in schema:
+        return " | ".join(map(str, schema["enum"]))
+    kind = str(schema.get("type", "anything"))
+    if "prefixItems" in schema:
+        return f"[{', '.join(shape(one) for one in schema['prefixItems'])}]"
+    if kind == "array":
+        return f"list of {shape(schema.get('items', {}))}"
+    within = [f"{word} {schema[name]}" for name, word in (("minimum", "at least"), ("maximum", "at most")) if name in schema]
+    return f"{kind}, {', '.join(within)}" if within else kind
+
+
+@endpoint("GET", "/api/docs", scope=None, answers={200: str}, summary="The API reference, as a page")
+def docs(state: ServerState, call: Call) -> Answer:
+    """For people."""
+    return rendered(state, call, whole(state))
