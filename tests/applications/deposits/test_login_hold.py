@@ -13,7 +13,7 @@ from tests.applications.deposits.deposits_service import deposits_service
 from tests.applications.deposits.submit_scene import DSS, ENVIRONMENT, SubmitScene, second_worker, submit_scene
 
 import milepost as mp
-from milepost.applications.deposits.commands.run import round_lines
+from milepost.applications.deposits.commands import round_lines
 from milepost.applications.deposits.controls.ledger import PAUSED_BY
 from milepost.applications.deposits.dspace.errors import DSpaceLoginRefused
 from milepost.applications.deposits.dspace.login_hold import resume_command

@@ -15,7 +15,7 @@ from tests.applications.deposits.submit_scene import DSS, ENVIRONMENT, SubmitSce
 
 import milepost as mp
 from milepost.applications.deposits.application import partners_check, store_check
-from milepost.applications.deposits.commands.run import round_lines
+from milepost.applications.deposits.commands import round_lines
 from milepost.applications.deposits.controls.ledger import PAUSED_BY
 from milepost.applications.deposits.controls.operator_faults import CURES, operators_fault
 from milepost.applications.deposits.dspace.login_probe import LONGEST_S, probe_login

@@ -11,7 +11,7 @@ import pytest
 from tests.applications.deposits.submit_scene import DSS, SubmitScene, submit_scene
 
 import milepost as mp
-from milepost.applications.deposits.commands.run import round_lines
+from milepost.applications.deposits.commands import round_lines
 from milepost.applications.deposits.controls.ledger import PAUSED_BY
 from milepost.applications.deposits.controls.rate_limits import FIRST_S, LONGEST_S, asks_to_slow_down, pause_s
 from milepost.applications.deposits.rounds import RoundReport, run_round
