@@ -12,10 +12,8 @@ from tests.applications.deposits.submit_scene import DSS, SubmitScene, submit_sc
 
 import milepost as mp
 from milepost.applications.deposits.commands import round_lines
-from milepost.applications.deposits.controls.ledger import PAUSED_BY
-from milepost.applications.deposits.controls.rate_limits import FIRST_S, LONGEST_S, asks_to_slow_down, pause_s
+from milepost.applications.deposits.controls import FIRST_S, LONGEST_S, PAUSED_BY, asks_to_slow_down, end_waits, partner_waits, pause_s
 from milepost.applications.deposits.rounds import RoundReport, run_round
-from milepost.applications.deposits.runs.waits import end_waits, partner_waits
 from milepost.applications.deposits.standins.crossref import CrossrefStandIn
 from milepost.applications.deposits.standins.publisher import PublisherStandIn
 from milepost.testing.http_standin import HttpStandIn

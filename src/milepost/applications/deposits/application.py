@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import milepost as mp
-from milepost.applications.deposits.controls.ledger import LedgerControls
+from milepost.applications.deposits.controls import LedgerControls
 from milepost.applications.deposits.intake import take_in_lists
 from milepost.applications.deposits.people.api import add_endpoints
 from milepost.applications.deposits.people.pages import add_pages
 from milepost.applications.deposits.route import deposits_route
-from milepost.applications.deposits.settings import DepositsSettings, check_settings
+from milepost.applications.deposits.settings import DepositsApp, DepositsSettings, check_settings
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def routes(settings: DepositsSettings, state: LedgerControls) -> list[mp.Route]:
 
 
 @application.opened
-def opened(app: mp.AppContext[DepositsSettings]) -> None:
+def opened(app: DepositsApp) -> None:
     app.state.open(app)
 
 
@@ -51,7 +51,7 @@ def moved(name: str, value: Any, place: Callable[[int], int]) -> Any:
 
 
 @application.service("inbox", every="1m")
-def inbox(app: mp.AppContext[DepositsSettings]) -> None:
+def inbox(app: DepositsApp) -> None:
     """Take in lists while `milepost up` runs, in continuous mode; in rounds `milepost deposits run` does."""
     if app.settings.mode == "continuous":
         report = take_in_lists(app, app.settings)
@@ -73,7 +73,7 @@ def aws_access(settings: DepositsSettings) -> mp.AwsAccess:
 
 
 @application.check("settings")
-def settings_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
+def settings_check(app: DepositsApp) -> Iterator[mp.Finding]:
     """Is everything set that workers need?"""
     try:
         check_settings(app.settings, os.environ)
@@ -84,10 +84,10 @@ def settings_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]
 
 
 @application.check("partners")
-def partners_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
+def partners_check(app: DepositsApp) -> Iterator[mp.Finding]:
     """Does a partner ask us to slow down, or refuse the login or the queue?"""
+    from milepost.applications.deposits.controls import partner_waits
     from milepost.applications.deposits.dspace.login_hold import resume_command
-    from milepost.applications.deposits.runs.waits import partner_waits
 
     for wait in partner_waits(app):
         if wait.needs_people:
@@ -97,7 +97,7 @@ def partners_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]
 
 
 @application.check("store")
-def store_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
+def store_check(app: DepositsApp) -> Iterator[mp.Finding]:
     """Can the file store be used?"""
     from milepost.applications.deposits.rounds import STORE_CURE, store_fault
 
@@ -107,7 +107,7 @@ def store_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
 
 
 @application.service("results", every="1m")
-def results(app: mp.AppContext[DepositsSettings]) -> None:
+def results(app: DepositsApp) -> None:
     """Apply the results of the submission service."""
     from milepost.applications.deposits.dss.service import ResultListener
 
@@ -116,7 +116,7 @@ def results(app: mp.AppContext[DepositsSettings]) -> None:
 
 
 @application.service("digest", every="15m")
-def digest(app: mp.AppContext[DepositsSettings]) -> None:
+def digest(app: DepositsApp) -> None:
     """Collect a digest while `milepost up` runs, in continuous mode; in rounds `milepost deposits run` does."""
     from milepost.applications.deposits.digest.collect import collect_when_due
 
@@ -125,7 +125,7 @@ def digest(app: mp.AppContext[DepositsSettings]) -> None:
 
 
 @application.check("digests")
-def digests_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
+def digests_check(app: DepositsApp) -> Iterator[mp.Finding]:
     """Could all digests be mailed?"""
     from milepost.applications.deposits.digest.collect import undelivered
 
@@ -138,7 +138,7 @@ def digests_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
 
 
 @application.service("late-deposits", every="15m")
-def late_deposits(app: mp.AppContext[DepositsSettings]) -> None:
+def late_deposits(app: DepositsApp) -> None:
     """Complete DOIs that failed with an unknown result and are in DSpace."""
     from milepost.applications.deposits.stuck.late import find_late_deposits
 
@@ -146,7 +146,7 @@ def late_deposits(app: mp.AppContext[DepositsSettings]) -> None:
 
 
 @application.service("login", every="15m")
-def login(app: mp.AppContext[DepositsSettings]) -> None:
+def login(app: DepositsApp) -> None:
     """Try a login that DSpace has refused again, once and after a growing delay."""
     from milepost.applications.deposits.dspace.login_probe import probe_login
 
@@ -154,7 +154,7 @@ def login(app: mp.AppContext[DepositsSettings]) -> None:
 
 
 @application.check("stuck")
-def stuck_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
+def stuck_check(app: DepositsApp) -> Iterator[mp.Finding]:
     """Has a submission had no result for too long? Are messages of the results queue set aside?"""
     from milepost.applications.deposits.dss.service import set_aside
     from milepost.applications.deposits.stuck.report import stuck_deposits

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from milepost.applications.deposits.controls.operator_faults import operators_fault, reason_of
+from milepost.applications.deposits.controls import operators_fault, reason_of
 from milepost.blobs import Blobs, open_blobs
 
 _UNSAFE = re.compile(r"[^a-z0-9._-]+")

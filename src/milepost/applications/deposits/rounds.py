@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.acts import DepositsApp
+from milepost.applications.deposits.controls import PartnerWait, end_waits, partner_waits, work_within_limits
 from milepost.applications.deposits.digest.collect import collect_digests, place_cursor, undelivered, unmailed_keys
 from milepost.applications.deposits.dspace.login_probe import probe_login
 from milepost.applications.deposits.files import STORE_FAULTS
@@ -17,7 +17,7 @@ from milepost.applications.deposits.intake import BY, IntakeReport, RefusedList,
 from milepost.applications.deposits.runs.journal import RunJournal, mark_reported
 from milepost.applications.deposits.runs.record import RunRecord, intake_facts
 from milepost.applications.deposits.runs.recovery import TAKING_IN, close_interrupted
-from milepost.applications.deposits.runs.waits import PartnerWait, end_waits, partner_waits, work_within_limits
+from milepost.applications.deposits.settings import DepositsApp
 from milepost.applications.deposits.stages import CLEAN, CONTENT, METADATA, SUBMIT
 from milepost.applications.deposits.stuck.late import find_late_deposits
 from milepost.applications.deposits.words import FAILED, word_counts

@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import milepost as mp
-from milepost.applications.deposits.controls.ledger import LedgerControls
-from milepost.applications.deposits.controls.rate_limits import LimitedStage, StageLimit
+from milepost.applications.deposits.controls import LedgerControls, LimitedStage, StageLimit
 from milepost.applications.deposits.deposit import accepts_deposit, deposit_of
 from milepost.applications.deposits.doi import normalise_all
 from milepost.applications.deposits.doi_list import FIELD, doi_column, parse_input

@@ -138,6 +138,9 @@ class DepositsSettings(mp.AppSettings, frozen=True):
         return "dspace8" if self.submit.dss is None else self.submit.dss.metadata
 
 
+DepositsApp = mp.AppContext[DepositsSettings]
+
+
 def missing_settings(settings: DepositsSettings) -> list[str]:
     """Fields of milepost.toml that must be set and are not, all at once."""
     submit = settings.submit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import milepost as mp
-from milepost.applications.deposits.controls.ledger import LedgerControls
+from milepost.applications.deposits.controls import LedgerControls
 from milepost.applications.deposits.deposit import Deposit
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.settings import DepositsSettings

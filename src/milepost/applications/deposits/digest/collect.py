@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.acts import DepositsApp
+from milepost.applications.deposits.controls import PartnerWait, partner_waits
 from milepost.applications.deposits.digest.entries import Digest, digests_of, entry_of, first_note, latest_lines
 from milepost.applications.deposits.runs.journal import mark_reported, unreported
 from milepost.applications.deposits.runs.record import interruption_text
-from milepost.applications.deposits.runs.waits import PartnerWait, partner_waits
+from milepost.applications.deposits.settings import DepositsApp
 from milepost.applications.deposits.words import word_counts
 
 CURSOR = "digest"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from milepost.applications.deposits.controls.ledger import LedgerControls
+from milepost.applications.deposits.controls import LedgerControls
 from milepost.applications.deposits.dspace.errors import DSpaceLoginRefused
 from milepost.applications.deposits.dspace.session import LoginGuard
 from milepost.applications.deposits.settings import DepositsSettings

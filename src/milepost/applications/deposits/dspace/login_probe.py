@@ -8,11 +8,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-import milepost as mp
-from milepost.applications.deposits.controls.ledger import PAUSED_BY, moment_s, own_pauses
+from milepost.applications.deposits.controls import PAUSED_BY, moment_s, own_pauses
 from milepost.applications.deposits.dspace.errors import DSpaceError
 from milepost.applications.deposits.dspace.submission import open_dspace
-from milepost.applications.deposits.settings import DepositsSettings
+from milepost.applications.deposits.settings import DepositsApp
 from milepost.applications.deposits.stages import SUBMIT
 
 PROBES = "login-probes"
@@ -37,7 +36,7 @@ def delay_s(times: int) -> float:
     return min(LONGEST_S, FIRST_S * 2.0 ** min(times, 20))
 
 
-def probe_login(app: mp.AppContext[DepositsSettings], environment: Mapping[str, str] | None = None) -> bool:
+def probe_login(app: DepositsApp, environment: Mapping[str, str] | None = None) -> bool:
     """If a refused login holds the stage and the time has come, try the login once; if DSpace accepts it, end the hold. True: it has ended."""
     settings, held = app.settings, own_pauses(app).get(SUBMIT)
     url = settings.submit.dspace or settings.submit.search

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import milepost as mp
-from milepost.applications.deposits.controls.ledger import LedgerControls
+from milepost.applications.deposits.controls import LedgerControls
 from milepost.applications.deposits.deposit import Deposit
 from milepost.applications.deposits.dspace.api import DSpace, DSpaceItem
 from milepost.applications.deposits.dspace.errors import ChecksumMismatch, ClaimLost, DSpaceError, failed

@@ -17,7 +17,7 @@ from milepost.applications.deposits.dss.messages import queue_url
 from milepost.applications.deposits.dss.results import DepositedResult, DssResult, FailedResult, UnusableResult, outcome_of, read_result
 from milepost.applications.deposits.dss.submission import open_sqs
 from milepost.applications.deposits.files import FileStore
-from milepost.applications.deposits.settings import DepositsSettings, DssSettings
+from milepost.applications.deposits.settings import DepositsApp, DssSettings
 from milepost.applications.deposits.stages import SUBMIT
 
 BATCH = 10
@@ -56,7 +56,7 @@ class ResultsTally(msgspec.Struct):
 class ResultListener:
     """Reads the results queue and applies what it finds. Any number of them may run at once."""
 
-    def __init__(self, app: mp.AppContext[DepositsSettings], sqs: Any = None) -> None:
+    def __init__(self, app: DepositsApp, sqs: Any = None) -> None:
         dss = app.settings.submit.dss
         if dss is None:
             raise mp.UsageError("deposits go to DSpace itself: there is no submission service whose results could be read")
@@ -201,11 +201,11 @@ class ResultListener:
         return "set_aside"
 
 
-def set_aside(app: mp.AppContext[DepositsSettings]) -> dict[str, dict[str, Any]]:
+def set_aside(app: DepositsApp) -> dict[str, dict[str, Any]]:
     """The messages that were set aside, by message id: reason, attributes and body."""
     return {name.removeprefix(SET_ASIDE): document.value for name, document in app.documents.find(SET_ASIDE).items()}
 
 
-def drop_set_aside(app: mp.AppContext[DepositsSettings], message: str) -> bool:
+def drop_set_aside(app: DepositsApp, message: str) -> bool:
     """Remove a message that was set aside. False: there is none with this id."""
     return app.documents.remove(SET_ASIDE + message)

@@ -9,9 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import milepost as mp
-from milepost.applications.deposits.controls.ledger import LedgerControls
-from milepost.applications.deposits.controls.operator_faults import operators_fault
-from milepost.applications.deposits.controls.rate_limits import CONFIGURATION
+from milepost.applications.deposits.controls import CONFIGURATION, LedgerControls, operators_fault
 from milepost.applications.deposits.deposit import Deposit
 from milepost.applications.deposits.dspace.api import DSpace
 from milepost.applications.deposits.dspace.found_items import deposited, hidden, judge, same_file

@@ -7,11 +7,10 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 import milepost as mp
-from milepost.applications.deposits.acts import DepositsApp
 from milepost.applications.deposits.people.worklist import PAGE, WorklistPage, worklist_page
 from milepost.applications.deposits.runs.journal import runs
 from milepost.applications.deposits.runs.record import RunRecord
-from milepost.applications.deposits.settings import DepositsSettings
+from milepost.applications.deposits.settings import DepositsApp, DepositsSettings
 
 BASE = "/api/v1/deposits"
 

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.acts import FAILED, DepositsApp, keys_of
+from milepost.applications.deposits.acts import FAILED, keys_of
+from milepost.applications.deposits.settings import DepositsApp
 from milepost.applications.deposits.words import NOTES, word_of
 
 LONGEST_NAME = 100

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.acts import FAILED, DepositsApp, may_be_deposited
+from milepost.applications.deposits.acts import FAILED, may_be_deposited
 from milepost.applications.deposits.csv_table import csv_table
 from milepost.applications.deposits.digest.entries import advice_of
 from milepost.applications.deposits.doi import doi_or_none
 from milepost.applications.deposits.people.claims import ManualClaim, claim_in
+from milepost.applications.deposits.settings import DepositsApp
 from milepost.applications.deposits.stages import METADATA
 
 READ = 1_000_000

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from milepost.applications.deposits.acts import DepositsApp
 from milepost.applications.deposits.runs.process import seen_from_here, this_process
 from milepost.applications.deposits.runs.record import RunRecord, begun, cut_off, ended, is_running, moment
+from milepost.applications.deposits.settings import DepositsApp
 
 ENDED = "runs"
 RUNNING = "run/"

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from milepost.applications.deposits.acts import DepositsApp
 from milepost.applications.deposits.intake import ARCHIVED, QUARANTINE
 from milepost.applications.deposits.runs.journal import end_run, interrupted_runs, runs, unreported
 from milepost.applications.deposits.runs.record import LONGEST, NAMED, RunRecord, cut_off
+from milepost.applications.deposits.settings import DepositsApp
 from milepost.blobs import Inbox, InboxFile, open_inbox
 
 log = logging.getLogger(__name__)

@@ -9,13 +9,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import milepost as mp
-from milepost.applications.deposits.acts import FAILED, DepositsApp, may_be_deposited
-from milepost.applications.deposits.controls.ledger import LedgerControls
+from milepost.applications.deposits.acts import FAILED, may_be_deposited
+from milepost.applications.deposits.controls import LedgerControls
 from milepost.applications.deposits.dspace.api import DSpace
 from milepost.applications.deposits.dspace.errors import DSpaceLoginRefused, DSpaceRefused
 from milepost.applications.deposits.dspace.found_items import deposited
 from milepost.applications.deposits.dspace.login_hold import LoginHold
 from milepost.applications.deposits.dspace.submission import open_dspace
+from milepost.applications.deposits.settings import DepositsApp
 from milepost.applications.deposits.stages import SUBMIT
 
 MOST = 200

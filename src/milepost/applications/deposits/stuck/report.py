@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.acts import DepositsApp
+from milepost.applications.deposits.settings import DepositsApp
 from milepost.applications.deposits.stages import SUBMIT
 
 MOST = 10_000
