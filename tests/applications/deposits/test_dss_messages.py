@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 import milepost as mp
-from milepost.applications.deposits.deposit import Deposit, accepts_deposit
-from milepost.applications.deposits.dss.messages import queue_name, submit_message
 from milepost.applications.deposits.dss.results import DepositedResult, FailedResult, ResultFile, UnusableResult, outcome_of, read_result
-from milepost.applications.deposits.files import StoredFile
+from milepost.applications.deposits.dss.submission import queue_name, submit_message
+from milepost.applications.deposits.files import Deposit, StoredFile, accepts_deposit
 from milepost.applications.deposits.settings import DssSettings
 
 DOI = "10.1002/abcd.20417"

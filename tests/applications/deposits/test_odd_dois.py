@@ -14,10 +14,9 @@ from tests.applications.deposits.deposits_scene import item_of
 from tests.applications.deposits.submit_scene import SubmitScene, submit_scene
 
 import milepost as mp
-from milepost.applications.deposits.digest.entries import Digest, DigestEntry
-from milepost.applications.deposits.digest.mail import html_of
+from milepost.applications.deposits.digest.mail import Digest, DigestEntry, html_of
 from milepost.applications.deposits.doi import doi_or_none
-from milepost.applications.deposits.fetch.crossref import MetadataStage
+from milepost.applications.deposits.fetch.metadata import MetadataStage
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.settings import DssSettings, SubmitSettings
 from milepost.applications.deposits.standins.crossref import CrossrefStandIn

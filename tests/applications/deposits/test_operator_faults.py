@@ -17,7 +17,7 @@ import milepost as mp
 from milepost.applications.deposits.application import partners_check, store_check
 from milepost.applications.deposits.commands import round_lines
 from milepost.applications.deposits.controls import CURES, PAUSED_BY, operators_fault, partner_waits
-from milepost.applications.deposits.dspace.login_probe import LONGEST_S, probe_login
+from milepost.applications.deposits.dspace.login import LONGEST_S, probe_login
 from milepost.applications.deposits.files import FileStore, StoreFault
 from milepost.applications.deposits.rounds import run_round
 from milepost.applications.deposits.standins.crossref import CrossrefStandIn

@@ -11,7 +11,7 @@ from tests.applications.deposits.conftest import MakeScene
 from tests.applications.deposits.deposits_scene import DepositsScene
 
 import milepost as mp
-from milepost.applications.deposits.deposit import Deposit
+from milepost.applications.deposits.files import Deposit
 from milepost.applications.deposits.people.doi_view import moments_of
 from milepost.applications.deposits.settings import AttemptSettings
 from milepost.applications.deposits.standins.crossref import CrossrefStandIn

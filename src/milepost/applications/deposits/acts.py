@@ -12,7 +12,7 @@ from typing import Any
 import milepost as mp
 from milepost.applications.deposits.doi import DoiMistake, normalise
 from milepost.applications.deposits.settings import DepositsApp
-from milepost.applications.deposits.stages import CONTENT, METADATA, SUBMIT
+from milepost.applications.deposits.words import CONTENT, METADATA, SUBMIT
 
 STAGES = (METADATA, CONTENT, SUBMIT)
 FAILED = ("MAX_RETRIES_EXCEEDED", "REJECTED")

@@ -32,7 +32,7 @@ application = mp.Application(
 def routes(settings: DepositsSettings, state: LedgerControls) -> list[mp.Route]:
     if settings.mail is None:
         return [deposits_route(settings, controls=state)]
-    from milepost.applications.deposits.digest.route import digests_route
+    from milepost.applications.deposits.digest.collect import digests_route
 
     return [deposits_route(settings, controls=state), digests_route(settings)]
 
@@ -87,7 +87,7 @@ def settings_check(app: DepositsApp) -> Iterator[mp.Finding]:
 def partners_check(app: DepositsApp) -> Iterator[mp.Finding]:
     """Does a partner ask us to slow down, or refuse the login or the queue?"""
     from milepost.applications.deposits.controls import partner_waits
-    from milepost.applications.deposits.dspace.login_hold import resume_command
+    from milepost.applications.deposits.dspace.login import resume_command
 
     for wait in partner_waits(app):
         if wait.needs_people:
@@ -109,7 +109,7 @@ def store_check(app: DepositsApp) -> Iterator[mp.Finding]:
 @application.service("results", every="1m")
 def results(app: DepositsApp) -> None:
     """Apply the results of the submission service."""
-    from milepost.applications.deposits.dss.service import ResultListener
+    from milepost.applications.deposits.dss.results import ResultListener
 
     if app.settings.submit.dss is not None:
         ResultListener(app).turn()
@@ -140,7 +140,7 @@ def digests_check(app: DepositsApp) -> Iterator[mp.Finding]:
 @application.service("late-deposits", every="15m")
 def late_deposits(app: DepositsApp) -> None:
     """Complete DOIs that failed with an unknown result and are in DSpace."""
-    from milepost.applications.deposits.stuck.late import find_late_deposits
+    from milepost.applications.deposits.stuck import find_late_deposits
 
     find_late_deposits(app)
 
@@ -148,7 +148,7 @@ def late_deposits(app: DepositsApp) -> None:
 @application.service("login", every="15m")
 def login(app: DepositsApp) -> None:
     """Try a login that DSpace has refused again, once and after a growing delay."""
-    from milepost.applications.deposits.dspace.login_probe import probe_login
+    from milepost.applications.deposits.dspace.login import probe_login
 
     probe_login(app)
 
@@ -156,8 +156,8 @@ def login(app: DepositsApp) -> None:
 @application.check("stuck")
 def stuck_check(app: DepositsApp) -> Iterator[mp.Finding]:
     """Has a submission had no result for too long? Are messages of the results queue set aside?"""
-    from milepost.applications.deposits.dss.service import set_aside
-    from milepost.applications.deposits.stuck.report import stuck_deposits
+    from milepost.applications.deposits.dss.results import set_aside
+    from milepost.applications.deposits.stuck import stuck_deposits
 
     stuck = stuck_deposits(app)
     if stuck:

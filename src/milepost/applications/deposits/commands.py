@@ -15,16 +15,13 @@ import milepost as mp
 from milepost.applications.deposits.acts import abandon, handle_of, keys_of, mark_deposited, requeue
 from milepost.applications.deposits.application import application
 from milepost.applications.deposits.digest.collect import undelivered
-from milepost.applications.deposits.dss.service import ResultListener, drop_set_aside, set_aside
+from milepost.applications.deposits.dss.results import ResultListener, drop_set_aside, set_aside
 from milepost.applications.deposits.intake import IntakeReport, TakenList
-from milepost.applications.deposits.people.claims import claim, release
-from milepost.applications.deposits.people.worklist import PAGE, WorklistPage, whole_worklist, worklist_csv, worklist_page
+from milepost.applications.deposits.people.worklist import PAGE, WorklistPage, claim, release, whole_worklist, worklist_csv, worklist_page
 from milepost.applications.deposits.rounds import STORE_CURE, RoundReport, run_round
-from milepost.applications.deposits.runs.journal import runs
-from milepost.applications.deposits.runs.record import interruption_text
+from milepost.applications.deposits.runs import interruption_text, runs
 from milepost.applications.deposits.settings import DepositsApp, check_settings
-from milepost.applications.deposits.stuck.late import find_late_deposits
-from milepost.applications.deposits.stuck.report import stuck_deposits
+from milepost.applications.deposits.stuck import find_late_deposits, stuck_deposits
 from milepost.applications.deposits.words import FAILED, SUCCESS, word_counts
 
 SHOWN = 20

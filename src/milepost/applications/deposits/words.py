@@ -1,4 +1,4 @@
-"""Statuses of a DOI in the words of librarians: Processing, Success, Failed and will retry, Failed after too many attempts, Abandoned."""
+"""Words of deposits: the stages and their partners, and the statuses of a DOI as librarians name them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from collections.abc import Mapping
 
 import milepost as mp
 from milepost.applications.deposits.settings import DepositsApp
+
+METADATA, CONTENT, SUBMIT = "metadata", "content", "submit"
+CLEAN = "clean"
+"""The stage of the follow-up route."""
+PARTNERS = {METADATA: "Crossref", CONTENT: "the publisher", SUBMIT: "DSpace"}
 
 PROCESSING, SUCCESS, RETRIES, FAILED = "Processing", "Success", "Failed and will retry", "Failed after too many attempts"
 ABANDONED = "Abandoned"

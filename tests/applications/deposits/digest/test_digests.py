@@ -198,8 +198,7 @@ def test_in_continuous_mode_a_digest_comes_once_a_day(
 
 
 def test_a_cell_of_the_table_is_never_a_formula(scene: DepositsScene, mails: MailServer) -> None:
-    from milepost.applications.deposits.digest.entries import Digest, DigestEntry
-    from milepost.applications.deposits.digest.mail import csv_of
+    from milepost.applications.deposits.digest.mail import Digest, DigestEntry, csv_of
 
     entry = DigestEntry("10.1/x", "Success", title='=HYPERLINK("http://evil.example")')
     digest = Digest(id="d", to=(), owner="", deposited=(entry,), retries=(), manual=(), counts={})

@@ -150,7 +150,7 @@ def test_a_run_that_is_stopped_by_a_signal_finishes_its_running_work_and_ends(fo
 
 SIGNALS_ITSELF = """
 import os, sys
-from milepost.applications.deposits.fetch.crossref import MetadataStage
+from milepost.applications.deposits.fetch.metadata import MetadataStage
 from milepost.cli import main
 fetch, sent = MetadataStage.__call__, []
 def signalling(self, item):

@@ -1,4 +1,4 @@
-"""Collection of digests: reads the history since the last one, and submits a mail item for each owner."""
+"""Collection of digests: reads the history since the last one, and submits an item for each owner on the route of mails."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import msgspec
 
 import milepost as mp
 from milepost.applications.deposits.controls import PartnerWait, partner_waits
-from milepost.applications.deposits.digest.entries import Digest, digests_of, entry_of, first_note, latest_lines
-from milepost.applications.deposits.runs.journal import mark_reported, unreported
-from milepost.applications.deposits.runs.record import interruption_text
-from milepost.applications.deposits.settings import DepositsApp
+from milepost.applications.deposits.digest.mail import Digest, digests_of, entry_of, first_note, latest_lines, mail_of
+from milepost.applications.deposits.runs import interruption_text, mark_reported, unreported
+from milepost.applications.deposits.settings import DepositsApp, DepositsSettings, MailSettings
 from milepost.applications.deposits.words import word_counts
+from milepost.subscribers.email import MailNotSent, MailRefused, MailTransport, mail_transport
 
 CURSOR = "digest"
 """Name of the document that says up to which history line people have been informed."""
@@ -186,3 +186,34 @@ def undelivered(app: DepositsApp) -> list[dict[str, Any]]:
     if app.settings.mail is None:
         return []
     return app.items(app.settings.digests_route, statuses=["failed", mp.Status.RETRY_SCHEDULED], limit=100)
+
+
+# The route of mails ---------------------------------------------------------------------------------------------------
+OpenTransport = Callable[[MailSettings], MailTransport]
+
+
+def open_transport(mail: MailSettings) -> MailTransport:
+    """The transport that [deposits.mail] names."""
+    return mail_transport(mail.smtp or f"ses://{mail.ses}", password_env=mail.password_env)
+
+
+def digests_route(settings: DepositsSettings, open_with: OpenTransport = open_transport) -> mp.Route:
+    """The route of mails. It opens the transport at the first mail."""
+    route = mp.Route(settings.digests_route, key="id")
+
+    @route.stage("mail", retry=mp.Backoff(attempts=40, base="1m", factor=2, cap="6h"), concurrency=1)
+    def send(item: mp.Item) -> mp.Outcome:
+        mail = settings.mail
+        if mail is None:
+            return mp.NotYet(after="1h", note="[deposits.mail] is not set")
+        digest = msgspec.convert(item.input["digest"], Digest)
+        try:
+            receipt = open_with(mail).send(mail_of(digest, mail.sender, mail.dashboard))
+        except MailRefused as error:
+            return mp.Reject(str(error), category="MAIL_REFUSED")
+        except MailNotSent as error:
+            return mp.Retry(str(error), category="MAIL_NOT_SENT")
+        refused = [f"{one.address}: {one.text}" for one in receipt.refused]
+        return mp.Done({"accepted": list(receipt.accepted), "refused": refused})
+
+    return route

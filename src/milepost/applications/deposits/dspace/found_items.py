@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import milepost as mp
-from milepost.applications.deposits.deposit import Deposit
-from milepost.applications.deposits.dspace.api import DSpace, DSpaceBitstream, DSpaceItem
-from milepost.applications.deposits.dspace.search import Metadata
-from milepost.applications.deposits.files import StoredFile
+from milepost.applications.deposits.dspace.api import DSpace, DSpaceBitstream, DSpaceItem, Metadata
+from milepost.applications.deposits.files import Deposit, StoredFile
 
 ADDED_BY_DSPACE = frozenset({"dc.date.accessioned", "dc.date.available", "dc.description.provenance", "dc.identifier.uri"})
 

@@ -13,15 +13,12 @@ from typing import Any
 
 import milepost as mp
 from milepost.applications.deposits.controls import LedgerControls
-from milepost.applications.deposits.deposit import Deposit
-from milepost.applications.deposits.dspace.api import DSpace, DSpaceItem
+from milepost.applications.deposits.dspace.api import DSpace, DSpaceItem, Metadata, findable, open_dspace
 from milepost.applications.deposits.dspace.errors import ChecksumMismatch, ClaimLost, DSpaceError, failed
 from milepost.applications.deposits.dspace.found_items import deposited, hidden, is_half_made, judge, same_file
-from milepost.applications.deposits.dspace.login_hold import LoginHold
+from milepost.applications.deposits.dspace.login import LoginHold
 from milepost.applications.deposits.dspace.record import SubmissionRecords, next_step
-from milepost.applications.deposits.dspace.search import Metadata, findable
-from milepost.applications.deposits.dspace.session import DSpaceSession, LoginGuard
-from milepost.applications.deposits.files import FileStore, StoredFile, StoreFault
+from milepost.applications.deposits.files import Deposit, FileStore, StoredFile, StoreFault
 from milepost.applications.deposits.settings import DepositsSettings, check_settings
 
 LEAST_S = 2.0
@@ -220,21 +217,3 @@ def attempted(act: Callable[[], mp.Outcome]) -> mp.Outcome:
         # Not foreseen: it is not known how far the act got.
         said = f"{type(error).__name__}: {error}"
         return mp.Retry(said, category="EXCEPTION", unknown=True, traceback="".join(traceback.format_exception(error)))
-
-
-def open_dspace(
-    settings: DepositsSettings,
-    environment: Mapping[str, str],
-    url: str,
-    *,
-    now: Callable[[], float] = time.time,
-    timeout: float | None = None,
-    guard: LoginGuard | None = None,
-) -> DSpace:
-    """A client of the DSpace server at `url`, with the user and password that the environment has, or without. Without a guard every login
-    is tried."""
-    submit = settings.submit
-    user, password = environment.get(submit.user_env), environment.get(submit.password_env)
-    limit = {} if timeout is None else {"timeout": timeout}
-    session = DSpaceSession(url, user or None, password, allow_cidrs=settings.allow_cidrs, now=now, guard=guard, **limit)
-    return DSpace(session, administrator=bool(user))

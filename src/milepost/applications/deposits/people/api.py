@@ -8,8 +8,7 @@ from msgspec import Meta, Struct
 
 import milepost as mp
 from milepost.applications.deposits.people.worklist import PAGE, WorklistPage, worklist_page
-from milepost.applications.deposits.runs.journal import runs
-from milepost.applications.deposits.runs.record import RunRecord
+from milepost.applications.deposits.runs import RunRecord, runs
 from milepost.applications.deposits.settings import DepositsApp, DepositsSettings
 
 BASE = "/api/v1/deposits"

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from milepost.applications.deposits.people.claims import CLAIM, claim_note
-from milepost.applications.deposits.stages import CONTENT, METADATA, SUBMIT
+from milepost.applications.deposits.people.worklist import CLAIM, claim_note
+from milepost.applications.deposits.words import CONTENT, METADATA, SUBMIT
 
 _STARTED = {
     METADATA: "Fetching its metadata from Crossref",

@@ -11,14 +11,21 @@ from msgspec import Meta, Struct
 import milepost as mp
 from milepost.applications.deposits.acts import FAILED, abandon, keys_of, mark_deposited, may_be_deposited, requeue
 from milepost.applications.deposits.controls import partner_waits
-from milepost.applications.deposits.digest.entries import Digest, advice_of
-from milepost.applications.deposits.digest.mail import subject_of
+from milepost.applications.deposits.digest.mail import Digest, advice_of, subject_of
 from milepost.applications.deposits.doi import DoiMistake, normalise
 from milepost.applications.deposits.files import FileStore
-from milepost.applications.deposits.people.claims import claim, claim_in, person_name, release
 from milepost.applications.deposits.people.doi_view import doing, fields_of, files_of, handle_in, links_of, moments_of
-from milepost.applications.deposits.people.worklist import title_of, whole_worklist, worklist_csv, worklist_page
-from milepost.applications.deposits.runs.journal import runs
+from milepost.applications.deposits.people.worklist import (
+    claim,
+    claim_in,
+    person_name,
+    release,
+    title_of,
+    whole_worklist,
+    worklist_csv,
+    worklist_page,
+)
+from milepost.applications.deposits.runs import runs
 from milepost.applications.deposits.settings import DepositsApp, DepositsSettings
 from milepost.applications.deposits.words import FAILED as NEEDS_PEOPLE
 from milepost.applications.deposits.words import word_counts, word_of
