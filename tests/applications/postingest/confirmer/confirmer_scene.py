@@ -13,6 +13,7 @@ from botocore.config import Config
 
 import milepost as mp
 from milepost.applications.postingest.confirmer.service import Confirmer
+from milepost.applications.postingest.confirmer.settings import ConfirmerSettings
 from milepost.testing.aws_model import Faults
 
 ASSET, OTHER = "e2715719-c313-4e95-b5e6-f8759dcc6aed", "ca3bb9d5-c5bf-4da8-9ad7-a937f163b006"
@@ -70,8 +71,9 @@ class Scene:
     def confirmer(self, check: Callable[[Any], mp.Outcome], attribute: str = "result_CC", **options: Any) -> Confirmer:
         dialect = "seed" if attribute.startswith("ingested_") else "today"
         sqs, dynamodb = self.own
-        settings = {"queue_url": self.queue, "table": self.table, "attribute": attribute, "dialect": dialect, **options}
-        return Confirmer(check, sqs=sqs, dynamodb=dynamodb, **settings)
+        own = {name: options.pop(name) for name in ("max_messages", "quarantine_url", "blobs") if name in options}
+        settings = ConfirmerSettings(self.queue, self.table, attribute, dialect, "ocfl", **own)
+        return Confirmer(check, settings, sqs=sqs, dynamodb=dynamodb, **options)
 
     # Who asks ---------------------------------------------------------------------------------------------------------------
     @staticmethod

@@ -12,6 +12,7 @@ from tests.applications.postingest.scenarios.repository_and_tape import PAYLOAD,
 
 from milepost.applications.postingest.confirmer.rows import RowGone
 from milepost.applications.postingest.confirmer.service import Confirmer, TurnTally
+from milepost.applications.postingest.confirmer.settings import ConfirmerSettings
 from milepost.blobs.folder import FolderBlobs
 from milepost.engine.evidence.records import evidence_of
 from milepost.engine.views.story import story
@@ -31,13 +32,11 @@ class Journey:
         self.confirmers = {
             stage: Confirmer(
                 check,
-                queue_url=post.store.queues.url(post.route, stage),
-                table=post.table,
-                attribute=post.prefix + stage,
-                dialect=dialect,
+                ConfirmerSettings(
+                    post.store.queues.url(post.route, stage), post.table, post.prefix + stage, dialect, "ocfl", blobs=str(blobs)
+                ),
                 sqs=post.sqs,
                 dynamodb=post.dynamodb,
-                blobs=str(blobs),
                 width=1,
                 notes=stage != "CC",
             )

@@ -21,21 +21,11 @@ NEEDED = {
 }
 VARIABLES = {"ocfl": (ROOT,), "scoutam": TAPE}
 """Environment variables that a worker of each kind needs."""
-SET_UP = """\
-environment:
-  SQS_QUEUE_URL, DYNAMO_TABLE_NAME   source of messages, and table of confirmations
-  DYNAMO_ATTRIBUTE_NAME              result_CC, result_TC; or ingested_CC, ingested_Scout, as in the design document
-  CONFIRMER                          ocfl or scoutam, for an attribute of another name (result_<stage>, ingested_<stage>)
-  OCFL_REPO_DIR, OCFL_LAYOUT, OCFL_FIXITY                                       the repository
-  SCOUTAM_URL, SCOUTAM_USERNAME, SCOUTAM_PASSWORD, MOUNT_ROOT, SCOUTAM_COPY     the tapes
-  MAX_MESSAGES                       messages in one turn (50)
-  QUARANTINE_URL                     queue for messages that are refused or unreadable; without it, they stay where they are
-  MILEPOST_BLOBS                     where Milepost stores large values (s3://BUCKET/PREFIX or a folder), if the table is Milepost's
-  AWS_DEFAULT_REGION, AWS_ENDPOINT_URL, HTTPS_PROXY and credentials are as everywhere with boto3
-"""
 
 
 class ConfirmerSettings(msgspec.Struct, frozen=True):
+    """The queue of messages, and the table whose rows are confirmed, as `attribute` in the format of `dialect`. `blobs` is as for `Rows`."""
+
     queue_url: str
     table: str
     attribute: str
