@@ -9,7 +9,7 @@ from typing import Any, Literal
 import milepost as mp
 from milepost.applications.postingest.dialects import INGESTED, TEXTS
 from milepost.applications.postingest.queues import read_queues
-from milepost.applications.postingest.route import postingest, usual_queues
+from milepost.applications.postingest.route import open_worker, postingest, usual_queues
 
 
 class PostingestSettings(mp.AppSettings, frozen=True):
@@ -56,9 +56,10 @@ def workers(app: mp.AppContext[PostingestSettings]) -> Iterator[mp.Finding]:
 
 
 def _worker(stage: str, kind: str) -> mp.Finding:
-    from milepost.applications.postingest.confirmer.settings import VARIABLES, open_worker
+    from milepost.applications.postingest.custodial_copy import ROOT
+    from milepost.applications.postingest.tape import NEEDED
 
-    variables = VARIABLES[kind]
+    variables = (ROOT,) if kind == "ocfl" else NEEDED
     if not any(os.environ.get(name) for name in variables):
         what = f"the worker of {stage} is not set up in this environment; 'milepost up' and 'milepost work' need {', '.join(variables)}"
         return mp.Finding("ok", "postingest", what)

@@ -13,14 +13,7 @@ import milepost as mp
 from milepost import net
 from milepost.applications.notifications.destinations import PAUSED_BY, pauses_removed
 from milepost.applications.notifications.operate.figures import parties_of
-from milepost.applications.notifications.operate.registry import (
-    PREFIX,
-    RELEASED,
-    destination_views,
-    keep_fresh,
-    refresh,
-    release,
-)
+from milepost.applications.notifications.operate.registry import PREFIX, RELEASED, destination_views, keep_fresh, refresh, release
 from milepost.applications.notifications.route import STAGE
 from milepost.applications.notifications.settings import NotificationsSettings
 

@@ -26,7 +26,8 @@ import msgspec
 import milepost as mp
 from milepost.applications.postingest.confirmer.rows import NotWritten, RowGone, Rows
 from milepost.applications.postingest.confirmer.rules import PREFIXES, CheckRequest, confirmation, read_message, set_aside, wait_s
-from milepost.applications.postingest.confirmer.settings import ConfirmerSettings, open_clients, open_worker, read_settings
+from milepost.applications.postingest.confirmer.settings import ConfirmerSettings, open_clients, read_settings
+from milepost.applications.postingest.route import open_worker
 from milepost.applications.postingest.tape import Tape
 
 BATCH = 10

@@ -9,9 +9,6 @@ import msgspec
 
 import milepost as mp
 from milepost.applications.postingest.confirmer.rules import WORKERS, split
-from milepost.applications.postingest.custodial_copy import ROOT, CustodialCopy
-from milepost.applications.postingest.tape import NEEDED as TAPE
-from milepost.applications.postingest.tape import Tape
 
 MAX_MESSAGES = 50
 NEEDED = {
@@ -19,8 +16,6 @@ NEEDED = {
     "DYNAMO_TABLE_NAME": "the table whose rows are confirmed",
     "DYNAMO_ATTRIBUTE_NAME": "the attribute of a confirmation, such as result_CC or ingested_CC",
 }
-VARIABLES = {"ocfl": (ROOT,), "scoutam": TAPE}
-"""Environment variables that a worker of each kind needs."""
 
 
 class ConfirmerSettings(msgspec.Struct, frozen=True):
@@ -71,11 +66,6 @@ def _number(said: str) -> int:
     if not said.isdecimal() or int(said) < 1:
         raise mp.ConfigMistake(f"MAX_MESSAGES is {said!r}; expected a whole number from 1 up")
     return int(said)
-
-
-def open_worker(kind: str, env: Mapping[str, str]) -> CustodialCopy | Tape:
-    """The worker that checks; it connects to nothing yet."""
-    return CustodialCopy.from_environment(env) if kind == "ocfl" else Tape.from_environment(env)
 
 
 def open_clients(width: int) -> tuple[Any, Any]:

@@ -18,18 +18,7 @@ import milepost as mp
 from milepost.applications.postingest.ocfl.folder import NOT_SO, OPEN_FOLDER, ObjectFolder
 from milepost.applications.postingest.ocfl.inventory import Unsound
 from milepost.applications.postingest.ocfl.layouts import KNOWN, Layout, full_name, layout_of
-from milepost.applications.postingest.ocfl.object import (
-    Answer,
-    Damaged,
-    Empty,
-    File,
-    ObjectFound,
-    ObjectMissing,
-    Staged,
-    inspect,
-)
-
-__all__ = ["Answer", "Damaged", "Empty", "File", "ObjectFound", "ObjectMissing", "Repository", "Staged", "Unreachable"]
+from milepost.applications.postingest.ocfl.object import Answer, Damaged, ObjectFound, ObjectMissing, inspect
 
 LAYOUT_FILE = "ocfl_layout.json"
 PAUSE_S = 0.2
