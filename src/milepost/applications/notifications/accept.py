@@ -9,10 +9,10 @@ from typing import Any
 from msgspec import Struct
 
 import milepost as mp
-from milepost.applications.notifications.message import read_message
+from milepost.applications.notifications.operate.messages import read_message
 from milepost.applications.notifications.operate.registry import keep_fresh
 from milepost.applications.notifications.operate.senders import ATTRIBUTE, check_sender
-from milepost.applications.notifications.settings import NotificationsSettings
+from milepost.applications.notifications.settings import App, NotificationsSettings
 from milepost.client import Message, MessageRefused
 
 ENVELOPE_BYTES = 131_072
@@ -88,7 +88,7 @@ def answer_of_problem(problem: mp.Problem) -> mp.Answer:
     return _error(_CODES.get(problem.status, "VALIDATION_ERROR"), text, problem.status)
 
 
-async def accept(app: mp.AppContext[NotificationsSettings], call: mp.Call) -> mp.Answer:
+async def accept(app: App, call: mp.Call) -> mp.Answer:
     """The message is on disk when this is answered with 200, and will be delivered. One that was accepted before is a duplicate; one with
     the same messageId, timestamp, senderId and targetUrl but another method, headers or body is a conflict."""
     try:
@@ -108,14 +108,14 @@ async def accept(app: mp.AppContext[NotificationsSettings], call: mp.Call) -> mp
     return answer
 
 
-def check_target(app: mp.AppContext[NotificationsSettings], message: Message) -> None:
+def check_target(app: App, message: Message) -> None:
     """Refuse a target that belongs to no destination, where such targets are refused."""
     if app.state.destinations.of(message.content["targetUrl"]) is None:
         text = "Invalid targetUrl: it belongs to no destination, and unregistered targets are refused"
         raise MessageRefused("VALIDATION_ERROR", text, sender=message.sender_id)
 
 
-async def _submitted(app: mp.AppContext[NotificationsSettings], call: mp.Call, message: Message) -> mp.Answer:
+async def _submitted(app: App, call: mp.Call, message: Message) -> mp.Answer:
     settings = app.settings
     receipt = await app.submit_async(settings.route, message.content, by=call.caller.name, not_before=message.deliver_at)
     if receipt.answer == "malformed":

@@ -26,17 +26,16 @@ from milepost.applications.notifications.operate.registry import (
     is_known,
     pause_destination,
     put_destination,
+    remove_destination,
     resume_destination,
 )
-from milepost.applications.notifications.operate.removal import remove_destination
 from milepost.applications.notifications.operate.senders import seen_sender, sender_views, shown_destination
-from milepost.applications.notifications.settings import DestinationSettings, NotificationsSettings
+from milepost.applications.notifications.settings import App, DestinationSettings, NotificationsSettings
 
 BASE = "/api/v1/notifications"
 HEALTH_S = 2.0
 """How long /health waits for the ledger."""
 
-App = mp.AppContext[NotificationsSettings]
 Application = mp.Application[NotificationsSettings]
 Why = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"\S")]
 

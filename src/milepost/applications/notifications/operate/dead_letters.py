@@ -18,7 +18,7 @@ import milepost as mp
 from milepost.applications.notifications.operate.messages import FAILED, MessageFilter, find_messages
 from milepost.applications.notifications.operate.senders import seen_sender
 from milepost.applications.notifications.route import STAGE
-from milepost.applications.notifications.settings import NotificationsSettings
+from milepost.applications.notifications.settings import App
 
 PIPELINE = frozenset(
     {"EXCEPTION", "ERROR", "WRONG_ANSWER", "WORKER_LOST", "NO_ANSWER", "CANNOT_BE_STORED", "CANNOT_BE_READ", "INVALID_MESSAGE"}
@@ -30,8 +30,6 @@ CHUNK = 1_000
 MOST_READ = 10_000
 """Up to so many dead letters are read to group them by destination too. Of more, the ledger's counters give the groups by error alone."""
 SAMPLES = 5
-
-App = mp.AppContext[NotificationsSettings]
 
 
 class Cause(Struct, frozen=True):

@@ -26,7 +26,7 @@ from milepost.applications.notifications.operate.messages import (
 from milepost.applications.notifications.operate.registry import begin_outage, destination_views, pause_destination, resume_destination
 from milepost.applications.notifications.operate.senders import seen_sender, sender_views, shown_destination
 from milepost.applications.notifications.operate.timeline import timeline_of
-from milepost.applications.notifications.settings import NotificationsSettings
+from milepost.applications.notifications.settings import App, NotificationsSettings
 
 HOME = "/notifications"
 LISTED = 100
@@ -41,7 +41,6 @@ LARGEST_BODY = 20_000
 """Characters of a body that a page shows."""
 COLOURS = {"healthy": "done", "draining": "done", "failing": "fail", "open": "fail", "misconfigured": "fail"}
 
-App = mp.AppContext[NotificationsSettings]
 Application = mp.Application[NotificationsSettings]
 
 
