@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.applications.deposits.dss_standin import Behaviour, DssStandIn
 
 import milepost as mp
 from milepost.applications.deposits.controls import LedgerControls
 from milepost.applications.deposits.dspace.standin import COLLECTION, PASSWORD, USER, DSpaceStandIn
 from milepost.applications.deposits.dspace.submission import DSpaceSubmission
 from milepost.applications.deposits.dss.results import ResultListener, ResultsTally
-from milepost.applications.deposits.dss.standin import Behaviour, DssStandIn
 from milepost.applications.deposits.dss.submission import DssSubmission
 from milepost.applications.deposits.fetch.metadata import MetadataField, to_json
 from milepost.applications.deposits.files import FileStore
