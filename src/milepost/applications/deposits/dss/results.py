@@ -40,23 +40,11 @@ notice when its clean-up fails."""
 
 
 @dataclass(frozen=True)
-class ResultFile:
-    """A bitstream as the service reports it."""
-
-    name: str | None
-    uuid: str | None
-    checksum: str | None
-    algorithm: str | None
-
-
-@dataclass(frozen=True)
 class DepositedResult:
-    """The service made the item. `handle` is None where the item waits in a review queue of DSpace."""
+    """The service made the item. `output` is that of the submit stage; its handle is None where the item waits in a review queue of DSpace."""
 
     doi: str
-    handle: str | None
-    last_modified: str | None
-    files: tuple[ResultFile, ...]
+    output: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -111,7 +99,10 @@ def read_result(message: Mapping[str, Any], source: str) -> DssResult:
         return UnusableResult("its body is neither an object nor a text")
     kind = body.get("ResultType")
     if kind == "success":
-        return DepositedResult(doi, _text(body.get("ItemHandle")), _text(body.get("lastModified")), _files(body.get("Bitstreams")))
+        handle, last_modified = _text(body.get("ItemHandle")), _text(body.get("lastModified"))
+        return DepositedResult(
+            doi, {"handle": handle, "last_modified": last_modified, "files": _files(body.get("Bitstreams")), "via": "dss"}
+        )
     if kind == "error":
         return _failed(doi, body)
     if "ResultType" not in body:
@@ -136,23 +127,26 @@ def _failed(doi: str, body: Mapping[str, Any]) -> FailedResult:
     )
 
 
-def _files(value: Any) -> tuple[ResultFile, ...]:
+def _files(value: Any) -> list[dict[str, str | None]]:
+    """The bitstreams that the service reports. A checksum that comes without the name of its algorithm is MD5, if it has that form."""
     found = []
     for one in value if isinstance(value, list) else ():
         if not isinstance(one, dict):
             continue
-        checksum: Any = one.get("BitstreamChecksum")
-        algorithm = None
-        if isinstance(checksum, dict):
-            algorithm, checksum = _text(checksum.get("checkSumAlgorithm")), checksum.get("value")
-        found.append(ResultFile(_text(one.get("BitstreamName")), _text(one.get("BitstreamUUID")), _text(checksum), algorithm))
-    return tuple(found)
+        said: Any = one.get("BitstreamChecksum")
+        named = said if isinstance(said, dict) else {"value": said}
+        checksum, algorithm = _text(named.get("value")), _text(named.get("checkSumAlgorithm"))
+        if algorithm is None and checksum is not None and _MD5.fullmatch(checksum):
+            algorithm = "MD5"
+        name, uuid = _text(one.get("BitstreamName")), _text(one.get("BitstreamUUID"))
+        found.append({"name": name, "uuid": uuid, "checksum": checksum, "algorithm": algorithm})
+    return found
 
 
 def outcome_of(result: DepositedResult | FailedResult) -> mp.Outcome:
     """The outcome of the submit stage that a result is."""
     if isinstance(result, DepositedResult):
-        return mp.Done(deposited(result))
+        return mp.Done(result.output)
     known = {"dspace_response": result.dspace_response, "at": result.at}
     details = {name: value for name, value in known.items() if value is not None} or None
     if result.rejected:
@@ -165,20 +159,6 @@ def outcome_of(result: DepositedResult | FailedResult) -> mp.Outcome:
         traceback=result.traceback,
         unknown=not result.certain,
     )
-
-
-def deposited(result: DepositedResult) -> dict[str, Any]:
-    """The output of the submit stage for a success."""
-    files = [
-        {"name": file.name, "uuid": file.uuid, "checksum": file.checksum, "algorithm": file.algorithm or algorithm_of(file.checksum)}
-        for file in result.files
-    ]
-    return {"handle": result.handle, "last_modified": result.last_modified, "files": files, "via": "dss"}
-
-
-def algorithm_of(checksum: str | None) -> str | None:
-    """The algorithm of a checksum that comes without a name: MD5, if it has that form."""
-    return "MD5" if checksum is not None and _MD5.fullmatch(checksum) else None
 
 
 def _attribute(attributes: Any, name: str) -> str | None:

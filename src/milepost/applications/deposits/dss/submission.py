@@ -6,7 +6,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -21,16 +20,8 @@ from milepost.applications.deposits.files import Deposit, FileStore
 from milepost.applications.deposits.settings import DepositsSettings, DssSettings, check_settings
 
 
-@dataclass(frozen=True)
-class SubmitMessage:
-    """An SQS message that asks the service to create one item."""
-
-    attributes: dict[str, dict[str, str]]
-    body: str
-
-
-def submit_message(deposit: Deposit, dss: DssSettings, collection: str) -> SubmitMessage:
-    """The message for a deposit. It has no `Operation`: the service then creates an item."""
+def submit_message(deposit: Deposit, dss: DssSettings, collection: str) -> dict[str, Any]:
+    """The SQS message for a deposit, to the letter, as arguments of boto3. It has no `Operation`: the service then creates an item."""
     labels = {"PackageID": deposit.doi, "SubmissionSource": dss.source, "OutputQueue": queue_name(dss.results)}
     body = {
         "SubmissionSystem": dss.system,
@@ -40,7 +31,8 @@ def submit_message(deposit: Deposit, dss: DssSettings, collection: str) -> Submi
             {"BitstreamName": deposit.content.bitstream, "FileLocation": deposit.content.place, "BitstreamDescription": None},
         ],
     }
-    return SubmitMessage({name: {"DataType": "String", "StringValue": value} for name, value in labels.items()}, json.dumps(body))
+    attributes = {name: {"DataType": "String", "StringValue": value} for name, value in labels.items()}
+    return {"MessageBody": json.dumps(body), "MessageAttributes": attributes}
 
 
 def queue_name(queue: str) -> str:
@@ -153,7 +145,7 @@ class DssSubmission:
         self._records.put(deposit.doi, SubmissionRecord(sent_at))
         check_claim(self._controls, item)
         try:
-            answer = self.sqs.send_message(QueueUrl=url, MessageBody=message.body, MessageAttributes=message.attributes)
+            answer = self.sqs.send_message(QueueUrl=url, **message)
         except Exception as error:
             return self._queue_failed(error, unknown=not _refused(error))
         within = mp.span_ms(self._dss.answer_within, "[deposits.submit] dss.answer_within") / 1000
