@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import milepost as mp
-from milepost.applications.deposits.controls import LedgerControls
+from milepost.applications.deposits.controls import LedgerControls, partner_waits
+from milepost.applications.deposits.digest.collect import CURSOR, collect_when_due, digests_route, undelivered
+from milepost.applications.deposits.dspace.login import probe_login, resume_command
+from milepost.applications.deposits.dss.results import ResultListener, set_aside
 from milepost.applications.deposits.intake import take_in_lists
-from milepost.applications.deposits.people.api import add_endpoints
-from milepost.applications.deposits.people.pages import add_pages
+from milepost.applications.deposits.rounds import STORE_CURE, store_fault
 from milepost.applications.deposits.route import deposits_route
 from milepost.applications.deposits.settings import DepositsApp, DepositsSettings, check_settings
+from milepost.applications.deposits.stuck import find_late_deposits, stuck_deposits
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +35,6 @@ application = mp.Application(
 def routes(settings: DepositsSettings, state: LedgerControls) -> list[mp.Route]:
     if settings.mail is None:
         return [deposits_route(settings, controls=state)]
-    from milepost.applications.deposits.digest.collect import digests_route
-
     return [deposits_route(settings, controls=state), digests_route(settings)]
 
 
@@ -45,8 +46,6 @@ def opened(app: DepositsApp) -> None:
 @application.moved
 def moved(name: str, value: Any, place: Callable[[int], int]) -> Any:
     """People are informed from the place of the same line there."""
-    from milepost.applications.deposits.digest.collect import CURSOR
-
     return {**value, "after": place(value["after"])} if name == CURSOR else value
 
 
@@ -86,9 +85,6 @@ def settings_check(app: DepositsApp) -> Iterator[mp.Finding]:
 @application.check("partners")
 def partners_check(app: DepositsApp) -> Iterator[mp.Finding]:
     """Does a partner ask us to slow down, or refuse the login or the queue?"""
-    from milepost.applications.deposits.controls import partner_waits
-    from milepost.applications.deposits.dspace.login import resume_command
-
     for wait in partner_waits(app):
         if wait.needs_people:
             yield mp.Finding("bad", "deposits", wait.text, resume_command(app.settings))
@@ -99,8 +95,6 @@ def partners_check(app: DepositsApp) -> Iterator[mp.Finding]:
 @application.check("store")
 def store_check(app: DepositsApp) -> Iterator[mp.Finding]:
     """Can the file store be used?"""
-    from milepost.applications.deposits.rounds import STORE_CURE, store_fault
-
     fault = store_fault(app)
     if fault:
         yield mp.Finding("bad", "deposits", f"{fault}; its DOIs wait", STORE_CURE)
@@ -109,8 +103,6 @@ def store_check(app: DepositsApp) -> Iterator[mp.Finding]:
 @application.service("results", every="1m")
 def results(app: DepositsApp) -> None:
     """Apply the results of the submission service."""
-    from milepost.applications.deposits.dss.results import ResultListener
-
     if app.settings.submit.dss is not None:
         ResultListener(app).turn()
 
@@ -118,8 +110,6 @@ def results(app: DepositsApp) -> None:
 @application.service("digest", every="15m")
 def digest(app: DepositsApp) -> None:
     """Collect a digest while `milepost up` runs, in continuous mode; in rounds `milepost deposits run` does."""
-    from milepost.applications.deposits.digest.collect import collect_when_due
-
     if app.settings.mode == "continuous":
         collect_when_due(app)
 
@@ -127,8 +117,6 @@ def digest(app: DepositsApp) -> None:
 @application.check("digests")
 def digests_check(app: DepositsApp) -> Iterator[mp.Finding]:
     """Could all digests be mailed?"""
-    from milepost.applications.deposits.digest.collect import undelivered
-
     waiting = undelivered(app)
     if waiting:
         error = (waiting[0]["error"] or {}).get("message", "no error is recorded")
@@ -140,25 +128,18 @@ def digests_check(app: DepositsApp) -> Iterator[mp.Finding]:
 @application.service("late-deposits", every="15m")
 def late_deposits(app: DepositsApp) -> None:
     """Complete DOIs that failed with an unknown result and are in DSpace."""
-    from milepost.applications.deposits.stuck import find_late_deposits
-
     find_late_deposits(app)
 
 
 @application.service("login", every="15m")
 def login(app: DepositsApp) -> None:
     """Try a login that DSpace has refused again, once and after a growing delay."""
-    from milepost.applications.deposits.dspace.login import probe_login
-
     probe_login(app)
 
 
 @application.check("stuck")
 def stuck_check(app: DepositsApp) -> Iterator[mp.Finding]:
     """Has a submission had no result for too long? Are messages of the results queue set aside?"""
-    from milepost.applications.deposits.dss.results import set_aside
-    from milepost.applications.deposits.stuck import stuck_deposits
-
     stuck = stuck_deposits(app)
     if stuck:
         cure = "look at the submission service; 'milepost deposits stuck' lists them, and DSpace is searched before any is sent again"
@@ -167,7 +148,3 @@ def stuck_check(app: DepositsApp) -> Iterator[mp.Finding]:
     if aside:
         cure = "'milepost deposits set-aside' shows them with the reason"
         yield mp.Finding("warn", "deposits", f"{len(aside)} messages of the results queue could not be used", cure)
-
-
-add_endpoints(application)
-add_pages(application)

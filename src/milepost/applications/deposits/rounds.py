@@ -12,6 +12,7 @@ import milepost as mp
 from milepost.applications.deposits.controls import PartnerWait, end_waits, partner_waits, work_within_limits
 from milepost.applications.deposits.digest.collect import collect_digests, place_cursor, undelivered, unmailed_keys
 from milepost.applications.deposits.dspace.login import probe_login
+from milepost.applications.deposits.dss.results import ResultListener
 from milepost.applications.deposits.files import STORE_FAULTS
 from milepost.applications.deposits.intake import BY, IntakeReport, RefusedList, take_in_lists
 from milepost.applications.deposits.runs import TAKING_IN, RunJournal, RunRecord, close_interrupted, intake_facts, mark_reported
@@ -105,8 +106,6 @@ def _take_in(app: DepositsApp, journal: RunJournal, sleep: Callable[[float], Non
 
 def apply_results(app: DepositsApp) -> None:
     """Apply results of the submission service, and find failed DOIs that DSpace has. A partner that does not answer stops no round."""
-    from milepost.applications.deposits.dss.results import ResultListener
-
     try:
         if app.settings.submit.dss is not None:
             ResultListener(app).turn()

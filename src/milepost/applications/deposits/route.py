@@ -9,6 +9,8 @@ import milepost as mp
 from milepost.applications.deposits.controls import LedgerControls, LimitedStage, StageLimit
 from milepost.applications.deposits.doi import FIELD, doi_column, normalise_all, parse_input
 from milepost.applications.deposits.dspace.errors import ClaimLost, DSpaceError, failed
+from milepost.applications.deposits.dspace.submission import DSpaceSubmission
+from milepost.applications.deposits.dss.submission import DssSubmission
 from milepost.applications.deposits.fetch.content import ContentStage
 from milepost.applications.deposits.fetch.metadata import MetadataStage
 from milepost.applications.deposits.files import LATER, Deposit, FileStore, StoreFault, accepts_deposit, deposit_of
@@ -35,13 +37,8 @@ class Submission(Protocol):
 
 def open_submission(settings: DepositsSettings, files: FileStore, controls: LedgerControls | None = None) -> Submission:
     """The submission that [deposits.submit] asks for. It connects to nothing before the first item."""
-    if settings.submit.dss is not None:
-        from milepost.applications.deposits.dss.submission import DssSubmission
-
-        return DssSubmission(settings, files, controls=controls)
-    from milepost.applications.deposits.dspace.submission import DSpaceSubmission
-
-    return DSpaceSubmission(settings, files, controls=controls)
+    kind = DSpaceSubmission if settings.submit.dss is None else DssSubmission
+    return kind(settings, files, controls=controls)
 
 
 def deposits_route(settings: DepositsSettings, submission: Submission | None = None, controls: LedgerControls | None = None) -> mp.Route:

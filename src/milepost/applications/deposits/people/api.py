@@ -7,9 +7,10 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 import milepost as mp
+from milepost.applications.deposits.application import application
 from milepost.applications.deposits.people.worklist import PAGE, WorklistPage, worklist_page
 from milepost.applications.deposits.runs import RunRecord, runs
-from milepost.applications.deposits.settings import DepositsApp, DepositsSettings
+from milepost.applications.deposits.settings import DepositsApp
 
 BASE = "/api/v1/deposits"
 
@@ -23,6 +24,10 @@ class WorklistCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     limit: Annotated[int, Meta(ge=1, le=1000)] = PAGE
 
 
+@application.endpoint(
+    "GET", f"{BASE}/worklist", scope="read", query=WorklistCall, answers={200: WorklistPage},
+    summary="The DOIs that need a manual deposit, the latest failure first",
+)  # fmt: skip
 def read_worklist(app: DepositsApp, call: mp.Call) -> mp.Answer:
     query: WorklistCall = call.query
     return mp.Answer(worklist_page(app, search=query.search, after=query.after, before=query.before, most=query.limit))
@@ -34,24 +39,8 @@ class RunList(Struct, frozen=True):
     runs: list[RunRecord]
 
 
+@application.endpoint(
+    "GET", f"{BASE}/runs", scope="read", answers={200: RunList}, summary="The latest runs: running, finished, failed or interrupted"
+)
 def read_runs(app: DepositsApp, call: mp.Call) -> mp.Answer:
     return mp.Answer(RunList(runs(app)))
-
-
-def add_endpoints(application: mp.Application[DepositsSettings]) -> None:
-    """Declare the endpoints."""
-    application.endpoint(
-        "GET",
-        f"{BASE}/worklist",
-        scope="read",
-        summary="The DOIs that need a manual deposit, the latest failure first",
-        query=WorklistCall,
-        answers={200: WorklistPage},
-    )(read_worklist)
-    application.endpoint(
-        "GET",
-        f"{BASE}/runs",
-        scope="read",
-        summary="The latest runs: running, finished, failed or interrupted",
-        answers={200: RunList},
-    )(read_runs)

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 import milepost as mp
 from milepost.applications.deposits.acts import FAILED, abandon, keys_of, mark_deposited, may_be_deposited, requeue
+from milepost.applications.deposits.application import application
 from milepost.applications.deposits.controls import partner_waits
 from milepost.applications.deposits.digest.mail import Digest, advice_of, subject_of
 from milepost.applications.deposits.doi import DoiMistake, normalise
@@ -26,7 +27,7 @@ from milepost.applications.deposits.people.worklist import (
     worklist_page,
 )
 from milepost.applications.deposits.runs import runs
-from milepost.applications.deposits.settings import DepositsApp, DepositsSettings
+from milepost.applications.deposits.settings import DepositsApp
 from milepost.applications.deposits.words import FAILED as NEEDS_PEOPLE
 from milepost.applications.deposits.words import word_counts, word_of
 
@@ -78,6 +79,7 @@ class DigestForm(Struct, frozen=True):
     reason: str
 
 
+@application.page(HOME, title="Deposits")
 def home(app: DepositsApp, call: mp.Call) -> mp.Page:
     counts = word_counts(app)
     return mp.Page(
@@ -94,6 +96,7 @@ def home(app: DepositsApp, call: mp.Call) -> mp.Page:
     )
 
 
+@application.page(f"{HOME}/find", query=FindDoi)
 def find_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect:
     try:
         return mp.Redirect(_doi_path(normalise(call.query.doi)))
@@ -101,6 +104,7 @@ def find_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect:
         raise mp.UsageError(str(mistake)) from None
 
 
+@application.page(f"{HOME}/digests/{{key}}")
 def digest(app: DepositsApp, call: mp.Call) -> mp.Page:
     key = call.path["key"]
     view = None if app.settings.mail is None else app.show(app.settings.digests_route, key)
@@ -126,6 +130,7 @@ def digest(app: DepositsApp, call: mp.Call) -> mp.Page:
     )
 
 
+@application.page(f"{HOME}/send-again", scope="operate", form=DigestForm)
 def send_again(app: DepositsApp, call: mp.Call) -> mp.Redirect:
     body: DigestForm = call.body
     route = app.settings.digests_route
@@ -135,6 +140,7 @@ def send_again(app: DepositsApp, call: mp.Call) -> mp.Redirect:
     return mp.Redirect(f"{HOME}/digests/{quote(body.key, safe='')}")
 
 
+@application.page(f"{HOME}/worklist", query=WorklistQuery)
 def work(app: DepositsApp, call: mp.Call) -> mp.Page:
     query: WorklistQuery = call.query
     found = worklist_page(app, search=query.search, after=query.after, before=query.before, most=SHOWN_WORK)
@@ -157,51 +163,41 @@ def worklist_path(query: WorklistQuery) -> str:
     return f"worklist?{given}" if given else "worklist"
 
 
+@application.page(f"{HOME}/worklist.csv", query=WorklistQuery)
 def export(app: DepositsApp, call: mp.Call) -> mp.Download:
     return mp.Download("manual-deposits.csv", worklist_csv(whole_worklist(app, call.query.search)), "text/csv; charset=utf-8")
 
 
+@application.page(f"{HOME}/dois/{{doi:path}}")
 def doi_page(app: DepositsApp, call: mp.Call) -> mp.Page:
     return _doi_page(app, call.path["doi"])
 
 
+@application.page(f"{HOME}/claim", scope="operate", form=ClaimForm)
 def claim_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
     name = call.body.name or call.caller.name
     return _act(app, call, lambda: claim(app, call.body.doi, name=name, by=_signature(call, name)))
 
 
+@application.page(f"{HOME}/release", scope="operate", form=ClaimForm)
 def release_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
     return _act(app, call, lambda: release(app, call.body.doi, by=_signature(call, call.body.name)))
 
 
+@application.page(f"{HOME}/deposited", scope="operate", form=DepositedForm)
 def deposited(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
     body: DepositedForm = call.body
     return _act(app, call, lambda: mark_deposited(app, body.doi, body.handle, by=call.caller.name, reason=body.reason))
 
 
+@application.page(f"{HOME}/requeue", scope="operate", form=DoiActForm)
 def requeue_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
     return _act(app, call, lambda: _accepted(requeue(app, [call.body.doi], by=call.caller.name, reason=call.body.reason)))
 
 
+@application.page(f"{HOME}/abandon", scope="operate", form=DoiActForm)
 def abandon_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
     return _act(app, call, lambda: _accepted(abandon(app, [call.body.doi], by=call.caller.name, reason=call.body.reason)))
-
-
-def add_pages(application: mp.Application[DepositsSettings]) -> None:
-    """Declare the pages and their forms."""
-    page = application.page
-    page(HOME, title="Deposits")(home)
-    page(f"{HOME}/find", query=FindDoi)(find_doi)
-    page(f"{HOME}/digests/{{key}}")(digest)
-    page(f"{HOME}/send-again", scope="operate", form=DigestForm)(send_again)
-    page(f"{HOME}/worklist", query=WorklistQuery)(work)
-    page(f"{HOME}/worklist.csv", query=WorklistQuery)(export)
-    page(f"{HOME}/dois/{{doi:path}}")(doi_page)
-    page(f"{HOME}/claim", scope="operate", form=ClaimForm)(claim_doi)
-    page(f"{HOME}/release", scope="operate", form=ClaimForm)(release_doi)
-    page(f"{HOME}/deposited", scope="operate", form=DepositedForm)(deposited)
-    page(f"{HOME}/requeue", scope="operate", form=DoiActForm)(requeue_doi)
-    page(f"{HOME}/abandon", scope="operate", form=DoiActForm)(abandon_doi)
 
 
 def _act(app: DepositsApp, call: mp.Call, act: Any) -> mp.Redirect | mp.Page:
