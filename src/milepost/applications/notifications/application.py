@@ -17,10 +17,8 @@ import milepost as mp
 from milepost.applications.notifications.accept import ANSWERS, accept, answer_of_problem, largest_request
 from milepost.applications.notifications.deliver import Deliverer
 from milepost.applications.notifications.destinations import PAUSED_BY, Destinations, resume_command
-from milepost.applications.notifications.operate.api import add_endpoints
 from milepost.applications.notifications.operate.collector import FIGURES, PAGE, PAGES, FigureCollector, figures_of
 from milepost.applications.notifications.operate.figures import SENDER_COUNTS
-from milepost.applications.notifications.operate.pages import add_pages
 from milepost.applications.notifications.operate.registry import (
     REFRESH,
     before_resume,
@@ -73,7 +71,7 @@ application = mp.Application(
     summary="Messages to partners' HTTP APIs.",
     state=NotificationsState,
     bound_by=ATTRIBUTE,
-    templates=Path(__file__).parent / "operate" / "templates",
+    templates=Path(__file__).parent / "templates",
     commands="milepost.applications.notifications.commands",
 )
 
@@ -214,7 +212,3 @@ def pointer(subject: mp.AlertSubject) -> mp.AlertPointer:
         f"milepost notifications destinations {quote(subject.lane)}",
         f"/notifications/destinations/{url_quote(subject.lane, safe='')}",
     )
-
-
-add_endpoints(application)
-add_pages(application)
