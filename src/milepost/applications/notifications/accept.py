@@ -145,12 +145,4 @@ def _iso(moment: datetime) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
 
 
-ANSWERS: dict[int, Any] = {
-    200: MessageAccepted | MessageDuplicate,
-    400: MessageError,
-    403: MessageError,
-    409: MessageError,
-    413: MessageError,
-    429: MessageError,
-    503: MessageError,
-}
+ANSWERS: dict[int, Any] = {200: MessageAccepted | MessageDuplicate, **dict.fromkeys((400, 403, 409, 413, 429, 503), MessageError)}

@@ -12,9 +12,9 @@ import milepost as mp
 from milepost.applications.deposits.controls import PartnerWait, partner_waits
 from milepost.applications.deposits.digest.mail import Digest, digests_of, entry_of, first_note, latest_lines, mail_of
 from milepost.applications.deposits.runs import interruption_text, mark_reported, unreported
-from milepost.applications.deposits.settings import DepositsApp, DepositsSettings, MailSettings
+from milepost.applications.deposits.settings import DepositsApp, DepositsSettings
 from milepost.applications.deposits.words import word_counts
-from milepost.subscribers.email import MailNotSent, MailRefused, MailTransport, mail_transport
+from milepost.subscribers.email import MailNotSent, MailRefused, mail_transport
 
 CURSOR = "digest"
 """Name of the document that says up to which history line people have been informed."""
@@ -189,15 +189,7 @@ def undelivered(app: DepositsApp) -> list[dict[str, Any]]:
 
 
 # The route of mails ---------------------------------------------------------------------------------------------------
-OpenTransport = Callable[[MailSettings], MailTransport]
-
-
-def open_transport(mail: MailSettings) -> MailTransport:
-    """The transport that [deposits.mail] names."""
-    return mail_transport(mail.smtp or f"ses://{mail.ses}", password_env=mail.password_env)
-
-
-def digests_route(settings: DepositsSettings, open_with: OpenTransport = open_transport) -> mp.Route:
+def digests_route(settings: DepositsSettings) -> mp.Route:
     """The route of mails. It opens the transport at the first mail."""
     route = mp.Route(settings.digests_route, key="id")
 
@@ -208,7 +200,8 @@ def digests_route(settings: DepositsSettings, open_with: OpenTransport = open_tr
             return mp.NotYet(after="1h", note="[deposits.mail] is not set")
         digest = msgspec.convert(item.input["digest"], Digest)
         try:
-            receipt = open_with(mail).send(mail_of(digest, mail.sender, mail.dashboard))
+            transport = mail_transport(mail.smtp or f"ses://{mail.ses}", password_env=mail.password_env)
+            receipt = transport.send(mail_of(digest, mail.sender, mail.dashboard))
         except MailRefused as error:
             return mp.Reject(str(error), category="MAIL_REFUSED")
         except MailNotSent as error:

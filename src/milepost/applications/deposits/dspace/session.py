@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -80,15 +79,6 @@ class DSpaceSession:
         """The CSRF token, and the cookie that the server compares it with."""
         self._bearer: str | None = None
         self._thread = threading.local()
-
-    def __repr__(self) -> str:
-        return f"<DSpaceSession with {self.host}>"
-
-    def __enter__(self) -> DSpaceSession:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close idle connections."""

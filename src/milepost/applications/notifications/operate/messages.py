@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 import milepost as mp
-from milepost.applications.notifications.operate.record import record_of
+from milepost.applications.notifications.operate.record import identity_of, record_of
 from milepost.applications.notifications.settings import App
 from milepost.client import KEY, Message, MessageRefused, check_message
 
@@ -93,12 +93,8 @@ def message_page(
 
 def message_view(row: Mapping[str, Any]) -> dict[str, Any]:
     """One message for a table, from an item as `Operations.items` gives it."""
-    message_id, sender_id, timestamp, target = (*mp.key_parts(row["key"]), "", "", "")[:4]
     return {
-        "messageId": message_id,
-        "senderId": sender_id,
-        "timestamp": timestamp,
-        "targetUrl": target,
+        **identity_of(row["key"]),
         "destination": row["lane"],
         "status": row["status"],
         "nextRetryAt": row["due_at"] if row["status"] == "RETRY_SCHEDULED" else None,

@@ -46,10 +46,7 @@ def record_of(shown: Mapping[str, Any], most_attempts: int) -> dict[str, Any]:
     ended_badly = shown["status"] in FAILED
     claims = [line["claimed_at"] for line in history if line.get("claimed_at")]
     return {
-        "messageId": message["messageId"],
-        "senderId": message["senderId"],
-        "timestamp": message["timestamp"],
-        "targetUrl": message["targetUrl"],
+        **{field: message[field] for field in KEY},
         "method": message["method"],
         "headers": mp.redacted(message["headers"] or {}),
         "body": message["body"],
@@ -79,8 +76,12 @@ def record_of(shown: Mapping[str, Any], most_attempts: int) -> dict[str, Any]:
 def _content(shown: Mapping[str, Any]) -> dict[str, Any]:
     """The content with all fields: a message of a list, or of a row that another program has put, need not have all of them."""
     given = shown["input"] if isinstance(shown["input"], Mapping) else {}
-    named = dict(zip(KEY, mp.key_parts(shown["key"]), strict=False))
-    return {"method": "POST", "headers": {}, "body": None, **dict.fromkeys(KEY, ""), **named, **given}
+    return {"method": "POST", "headers": {}, "body": None, **identity_of(shown["key"]), **given}
+
+
+def identity_of(key: str) -> dict[str, str]:
+    """The fields of a message that are in its key; those that a key of another form lacks are empty."""
+    return dict.fromkeys(KEY, "") | dict(zip(KEY, mp.key_parts(key), strict=False))
 
 
 def retry_entry(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,12 +161,8 @@ def _final_failure(
 
 def _sealed(shown: Mapping[str, Any]) -> dict[str, Any]:
     """A message whose row has left: its key and its end are known."""
-    message_id, sender_id, timestamp, target = (*mp.key_parts(shown["key"]), "", "", "", "")[:4]
     return {
-        "messageId": message_id,
-        "senderId": sender_id,
-        "timestamp": timestamp,
-        "targetUrl": target,
+        **identity_of(shown["key"]),
         "key": shown["key"],
         "status": shown["status"],
         "lastUpdatedAt": shown["updated_at"],
