@@ -24,9 +24,9 @@ from milepost.applications.notifications.operate.messages import (
     read_record,
     replay_message,
 )
+from milepost.applications.notifications.operate.record import timeline_of
 from milepost.applications.notifications.operate.registry import begin_outage, destination_views, pause_destination, resume_destination
 from milepost.applications.notifications.operate.senders import seen_sender, sender_views, shown_destination
-from milepost.applications.notifications.operate.timeline import timeline_of
 from milepost.applications.notifications.settings import App
 
 HOME = "/notifications"

@@ -12,8 +12,8 @@ import boto3
 from botocore.config import Config
 
 import milepost as mp
+from milepost.applications.postingest.confirmer.rules import ConfirmerSettings
 from milepost.applications.postingest.confirmer.service import Confirmer
-from milepost.applications.postingest.confirmer.settings import ConfirmerSettings
 from milepost.testing.aws_model import Faults
 
 ASSET, OTHER = "e2715719-c313-4e95-b5e6-f8759dcc6aed", "ca3bb9d5-c5bf-4da8-9ad7-a937f163b006"

@@ -22,8 +22,8 @@ from tests.applications.postingest.tape_scene import Hands, scene_of
 
 import milepost as mp
 from milepost.applications.postingest import postingest
+from milepost.applications.postingest.confirmer.rules import ConfirmerSettings
 from milepost.applications.postingest.confirmer.service import Confirmer, TurnTally
-from milepost.applications.postingest.confirmer.settings import ConfirmerSettings
 from milepost.applications.postingest.custodial_copy import CustodialCopy
 from milepost.applications.postingest.scoutam.standin import StandIn
 from milepost.ledgers.aws.offers import LARGEST_PAYLOAD

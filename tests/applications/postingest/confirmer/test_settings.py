@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import milepost as mp
+from milepost.applications.postingest.confirmer.rules import ConfirmerSettings, read_settings
 from milepost.applications.postingest.confirmer.service import ConfirmerLogFormat
-from milepost.applications.postingest.confirmer.settings import ConfirmerSettings, read_settings
 from milepost.applications.postingest.custodial_copy import CustodialCopy
 from milepost.applications.postingest.route import open_worker
 from milepost.applications.postingest.tape import Tape

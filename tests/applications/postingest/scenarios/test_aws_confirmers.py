@@ -11,8 +11,8 @@ from tests.applications.postingest.aws_scene import ASSET, BATCH, Opener, Postin
 from tests.applications.postingest.scenarios.repository_and_tape import PAYLOAD, SCRIPTS, RepositoryAndTape, long_names, whole
 
 from milepost.applications.postingest.confirmer.rows import RowGone
+from milepost.applications.postingest.confirmer.rules import ConfirmerSettings
 from milepost.applications.postingest.confirmer.service import Confirmer, TurnTally
-from milepost.applications.postingest.confirmer.settings import ConfirmerSettings
 from milepost.blobs.folder import FolderBlobs
 from milepost.engine.evidence.records import evidence_of
 from milepost.engine.views.story import story

@@ -1,4 +1,4 @@
-"""Pages of deposits: runs and digests, one DOI, and the worklist of manual deposits with its forms."""
+"""Pages of deposits: runs and digests, one DOI, and the worklist of manual deposits with its forms; and the endpoints of the API."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from milepost.applications.deposits.doi import DoiMistake, normalise
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.people.doi_view import doing, fields_of, files_of, handle_in, links_of, moments_of
 from milepost.applications.deposits.people.worklist import (
+    PAGE,
+    WorklistPage,
     claim,
     claim_in,
     person_name,
@@ -26,7 +28,7 @@ from milepost.applications.deposits.people.worklist import (
     worklist_csv,
     worklist_page,
 )
-from milepost.applications.deposits.runs import runs
+from milepost.applications.deposits.runs import RunRecord, runs
 from milepost.applications.deposits.settings import DepositsApp
 from milepost.applications.deposits.words import FAILED as NEEDS_PEOPLE
 from milepost.applications.deposits.words import word_counts, word_of
@@ -306,3 +308,38 @@ def _mailed(view: dict[str, Any]) -> dict[str, Any]:
         "next_at": view["due_at"] if status == "RETRY_SCHEDULED" else None,
         "failed": status in FAILED,
     }
+
+
+# The API --------------------------------------------------------------------------------------------------------------
+BASE = "/api/v1/deposits"
+
+
+class WorklistCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A page of the worklist: DOIs that hold `search`, at most `limit` of them, after or before a place that another page has given."""
+
+    search: Annotated[str, Meta(max_length=4000)] = ""
+    after: Annotated[str, Meta(max_length=4000)] = ""
+    before: Annotated[str, Meta(max_length=4000)] = ""
+    limit: Annotated[int, Meta(ge=1, le=1000)] = PAGE
+
+
+@application.endpoint(
+    "GET", f"{BASE}/worklist", scope="read", query=WorklistCall, answers={200: WorklistPage},
+    summary="The DOIs that need a manual deposit, the latest failure first",
+)  # fmt: skip
+def read_worklist(app: DepositsApp, call: mp.Call) -> mp.Answer:
+    query: WorklistCall = call.query
+    return mp.Answer(worklist_page(app, search=query.search, after=query.after, before=query.before, most=query.limit))
+
+
+class RunList(Struct, frozen=True):
+    """The latest runs, the last one first."""
+
+    runs: list[RunRecord]
+
+
+@application.endpoint(
+    "GET", f"{BASE}/runs", scope="read", answers={200: RunList}, summary="The latest runs: running, finished, failed or interrupted"
+)
+def read_runs(app: DepositsApp, call: mp.Call) -> mp.Answer:
+    return mp.Answer(RunList(runs(app)))

@@ -10,11 +10,10 @@ import msgspec
 from msgspec import Struct
 
 import milepost as mp
-from milepost.applications.notifications.operate.record import identity_of, record_of
+from milepost.applications.notifications.operate.record import FAILED, identity_of, record_of
 from milepost.applications.notifications.settings import App
 from milepost.client import KEY, Message, MessageRefused, check_message
 
-FAILED = ("MAX_RETRIES_EXCEEDED", "REJECTED")
 CANCELLABLE = ("PENDING", "QUEUED", "WAITING")
 """Statuses in which a message that has had no try can be cancelled. It waits where its destination is not configured, say."""
 EDITABLE = ("method", "headers", "body")

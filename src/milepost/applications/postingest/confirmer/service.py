@@ -25,8 +25,16 @@ import msgspec
 
 import milepost as mp
 from milepost.applications.postingest.confirmer.rows import NotWritten, RowGone, Rows
-from milepost.applications.postingest.confirmer.rules import PREFIXES, CheckRequest, confirmation, read_message, set_aside, wait_s
-from milepost.applications.postingest.confirmer.settings import ConfirmerSettings, open_clients, read_settings
+from milepost.applications.postingest.confirmer.rules import (
+    PREFIXES,
+    CheckRequest,
+    ConfirmerSettings,
+    confirmation,
+    read_message,
+    read_settings,
+    set_aside,
+    wait_s,
+)
 from milepost.applications.postingest.route import open_worker
 from milepost.applications.postingest.tape import Tape
 
@@ -295,6 +303,23 @@ def open_confirmer(env: Mapping[str, str], stack: ExitStack) -> Confirmer:
     stack.callback(sqs.close)
     stack.callback(dynamodb.close)
     return Confirmer(worker.check, settings, sqs=sqs, dynamodb=dynamodb, notes=isinstance(worker, Tape))
+
+
+def open_clients(width: int) -> tuple[Any, Any]:
+    """boto3's clients of SQS and DynamoDB, with boto3's usual configuration."""
+    try:
+        from boto3.session import Session
+        from botocore.config import Config
+        from botocore.exceptions import NoRegionError
+    except ImportError:
+        raise mp.ConfigMistake("a confirmer needs boto3, which is not installed: pip install 'milepost[aws]'") from None
+    # Every request here may be repeated without harm.
+    config = Config(retries={"mode": "standard", "total_max_attempts": 4}, connect_timeout=5, read_timeout=20, max_pool_connections=width)
+    session = Session()
+    try:
+        return session.client("sqs", config=config), session.client("dynamodb", config=config)
+    except NoRegionError:
+        raise mp.ConfigMistake("AWS_DEFAULT_REGION is not set; expected the region of the queue and the table, such as eu-west-2") from None
 
 
 _USUAL = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
