@@ -10,7 +10,7 @@ from msgspec import Struct
 
 import milepost as mp
 from milepost.applications.notifications.operate.messages import read_message
-from milepost.applications.notifications.operate.registry import keep_fresh
+from milepost.applications.notifications.operate.registry import iso, keep_fresh
 from milepost.applications.notifications.operate.senders import ATTRIBUTE, check_sender
 from milepost.applications.notifications.settings import App, NotificationsSettings
 from milepost.client import Message, MessageRefused
@@ -123,7 +123,7 @@ async def _submitted(app: App, call: mp.Call, message: Message) -> mp.Answer:
     if receipt.answer == "changed":
         text = "A message with this messageId, timestamp, senderId and targetUrl was accepted with another method, headers or body"
         raise MessageRefused("IDEMPOTENCY_CONFLICT", text, status=409)
-    request_id, now = mp.correlation_id() or "", _iso(app.now())
+    request_id, now = mp.correlation_id() or "", iso(app.now())
     status = "" if receipt.status is None else receipt.status.value
     if receipt.answer == "known":
         return mp.Answer(
@@ -132,17 +132,13 @@ async def _submitted(app: App, call: mp.Call, message: Message) -> mp.Answer:
     created = datetime.fromtimestamp((receipt.created_at or 0) / 1000, UTC)
     ttl = int(created.timestamp()) + mp.span_ms(settings.retention, "retention") // 1000
     queued = status != mp.Status.PENDING.value
-    stored = StoredMessage(message.message_id, message.sender_id, status, 0, ttl, _iso(created))
+    stored = StoredMessage(message.message_id, message.sender_id, status, 0, ttl, iso(created))
     return mp.Answer(MessageAccepted("Message accepted", request_id, now, False, True, queued, queued, message.message_id, stored))
 
 
 def _error(code: str, text: str, status: int, retry_after: int | None = None) -> mp.Answer:
     headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
-    return mp.Answer(MessageError(code, text, _iso(datetime.now(UTC)), mp.correlation_id() or ""), status, headers)
-
-
-def _iso(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+    return mp.Answer(MessageError(code, text, iso(datetime.now(UTC)), mp.correlation_id() or ""), status, headers)
 
 
 ANSWERS: dict[int, Any] = {200: MessageAccepted | MessageDuplicate, **dict.fromkeys((400, 403, 409, 413, 429, 503), MessageError)}

@@ -88,7 +88,7 @@ def entry_of(line: Mapping[str, Any], view: Mapping[str, Any] | None, *, rounds:
     title = (results.get(METADATA) or {}).get("title", "")
     if word == SUCCESS:
         return DigestEntry(doi, word, handle=(results.get("submit") or {}).get("handle"), title=title)
-    error = (view or {}).get("error") or {"category": line.get("error_category", ""), "message": _message(line)}
+    error = (view or {}).get("error") or {"category": line.get("error_category", ""), "message": error_text(line)}
     stage = line["stage"]
     entry = DigestEntry(
         doi, word, stage, error["message"], int((view or line).get("attempts") or line.get("attempt_number") or 0), title=title
@@ -107,9 +107,10 @@ def advice_of(error: dict[str, Any] | None, stage: str) -> str:
     return _SEARCH_FIRST if search_first else _ADVICE.get(stage, _SUBMIT)
 
 
-def _message(line: Mapping[str, Any]) -> str:
+def error_text(line: Mapping[str, Any]) -> str:
+    """The error of a history line; empty if it has none."""
     details = line.get("error_details")
-    return str(details.get("message", "")) if isinstance(details, Mapping) else ""
+    return str(details.get("message") or "") if isinstance(details, Mapping) else ""
 
 
 class Digest(msgspec.Struct, frozen=True):

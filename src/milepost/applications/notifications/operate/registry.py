@@ -255,14 +255,14 @@ def end_of(text: str, now: datetime, zone: tzinfo) -> datetime:
 
 def note_outage(app: App, lane: str, until: datetime, by: str, reason: str) -> None:
     """Remember an outage that has begun."""
-    _write(app, lane, Outage(_iso(app.now()), _iso(until), by, reason))
+    _write(app, lane, Outage(iso(app.now()), iso(until), by, reason))
 
 
 def note_end(app: App, lane: str, by: str) -> None:
     """Remember that a person has ended the outage of a destination, if it has one."""
     held = app.documents.get(OUTAGE + lane)
     outage = None if held is None else msgspec.convert(held.value, Outage)
-    now = _iso(app.now())
+    now = iso(app.now())
     if outage is not None and outage.ended_at is None and now < outage.until:
         _write(app, lane, replace(outage, ended_at=now, ended_by=by))
 
@@ -293,7 +293,8 @@ def _write(app: App, lane: str, outage: Outage) -> None:
     app.documents.put(OUTAGE + lane, msgspec.to_builtins(outage))
 
 
-def _iso(at: datetime) -> str:
+def iso(at: datetime) -> str:
+    """A time in ISO 8601, UTC, with milliseconds."""
     return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03}Z"
 
 

@@ -74,7 +74,7 @@ class Repository:
             if not isinstance(answer, ObjectFound):
                 self._check_mounted()
         except OSError as error:
-            self._give_up(error, whole=not self._readable())
+            self._give_up(error, whole=not os.path.lexists(self._declaration))
         return answer
 
     def age(self, place: str, now: float) -> float:
@@ -103,13 +103,6 @@ class Repository:
             os.lstat(self._declaration)
         except FileNotFoundError:
             raise Unreachable(f"{self._declaration} does not exist any more; is the repository mounted?", whole=True) from None
-
-    def _readable(self) -> bool:
-        try:
-            os.lstat(self._declaration)
-        except OSError:
-            return False
-        return True
 
     def _give_up(self, error: OSError, *, whole: bool) -> NoReturn:
         where = error.filename if isinstance(error.filename, str) else self.root
