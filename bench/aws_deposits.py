@@ -21,8 +21,7 @@ from milepost.applications.deposits.dspace.standin import COLLECTION, PASSWORD, 
 from milepost.applications.deposits.dss.results import ResultListener
 from milepost.applications.deposits.route import deposits_route
 from milepost.applications.deposits.settings import DepositsSettings
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 from milepost.applications.deposits.words import CONTENT, METADATA, SUBMIT
 from milepost.core.status import Status
 from milepost.runners.clock import SystemClock

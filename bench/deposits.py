@@ -26,8 +26,7 @@ from milepost.applications.deposits.intake import take_in_lists
 from milepost.applications.deposits.rounds import run_round
 from milepost.applications.deposits.route import deposits_route
 from milepost.applications.deposits.settings import DepositsSettings
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 from milepost.engine.lists.source import BATCH
 from milepost.testing.http_standin import HttpFault, StandInAnswer, StandInRequest
 

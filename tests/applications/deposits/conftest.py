@@ -11,8 +11,7 @@ import pytest
 from tests.applications.deposits.deposits_scene import DepositsScene
 
 from milepost.applications.deposits.fetch import metadata as metadata_stage
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
 MakeScene = Callable[..., DepositsScene]
 

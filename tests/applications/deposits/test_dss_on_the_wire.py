@@ -15,8 +15,7 @@ from tests.cli.command_processes import command_processes
 from tests.cli.commands import Answer
 
 from milepost.applications.deposits.dspace.standin import DSpaceStandIn
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
 pytestmark = pytest.mark.wire
 

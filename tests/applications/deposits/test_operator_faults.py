@@ -20,8 +20,7 @@ from milepost.applications.deposits.controls import CURES, PAUSED_BY, operators_
 from milepost.applications.deposits.dspace.login import LONGEST_S, probe_login
 from milepost.applications.deposits.files import FileStore, StoreFault
 from milepost.applications.deposits.rounds import run_round
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 from milepost.blobs.s3 import S3Blobs
 from milepost.ledgers.aws.requests import errors as ledger_errors
 from milepost.testing.aws_model import AwsModel, Faults

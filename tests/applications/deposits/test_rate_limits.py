@@ -14,8 +14,7 @@ import milepost as mp
 from milepost.applications.deposits.commands import round_lines
 from milepost.applications.deposits.controls import FIRST_S, LONGEST_S, PAUSED_BY, asks_to_slow_down, end_waits, partner_waits, pause_s
 from milepost.applications.deposits.rounds import RoundReport, run_round
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 from milepost.testing.http_standin import HttpStandIn
 
 DOIS = [f"10.1002/busy.{number}" for number in range(5)]

@@ -15,8 +15,8 @@ from milepost.applications.deposits.acts import FAILED, may_be_deposited
 from milepost.applications.deposits.controls import LedgerControls
 from milepost.applications.deposits.dspace.api import DSpace, open_dspace
 from milepost.applications.deposits.dspace.errors import DSpaceLoginRefused, DSpaceRefused
-from milepost.applications.deposits.dspace.found_items import deposited
 from milepost.applications.deposits.dspace.login import LoginHold
+from milepost.applications.deposits.dspace.submission import deposited
 from milepost.applications.deposits.settings import DepositsApp
 from milepost.applications.deposits.words import SUBMIT
 

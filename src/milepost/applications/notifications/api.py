@@ -6,7 +6,7 @@ import asyncio
 from datetime import UTC
 from typing import Annotated, Any, NoReturn
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, field, to_builtins
 
 import milepost as mp
 from milepost.applications.notifications.application import application
@@ -315,8 +315,6 @@ def _filter(asked: MessagesQuery | ReplayMany, sender: str | None, message_id: s
 
 def _shown(settings: DestinationSettings) -> dict[str, Any]:
     """Settings as JSON: headers that look like secrets are redacted, though they should not be there."""
-    from msgspec import to_builtins
-
     found: dict[str, Any] = {name: value for name, value in to_builtins(settings).items() if value is not None}
     return {**found, "headers": mp.redacted(found.get("headers", {}))}
 

@@ -16,8 +16,7 @@ from milepost.applications.deposits.application import digests_check
 from milepost.applications.deposits.digest import collect
 from milepost.applications.deposits.digest.collect import CURSOR, collect_digests, collect_when_due
 from milepost.applications.deposits.settings import AttemptSettings, MailSettings
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
 GOOD, LATE, NEVER = "10.1002/good", "10.1002/late", "10.5555/never"
 

@@ -18,9 +18,8 @@ from tests.applications.deposits.sample_folder import Folder, sample_folder
 from tests.project import ROOT
 
 from milepost.applications.deposits.dspace.standin import DSpaceStandIn
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
 from milepost.applications.deposits.standins.mailbox import MailboxStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
 GOOD, LATE = "10.1002/good", "10.1002/late"
 

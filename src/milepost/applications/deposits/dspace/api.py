@@ -106,14 +106,7 @@ class DSpace:
             key: [{"language": None, "authority": None, "confidence": -1, **entry} for entry in entries]
             for key, entries in metadata.items()
         }
-        body = {
-            "name": name,
-            "metadata": filled,
-            "inArchive": True,
-            "discoverable": discoverable,
-            "withdrawn": False,
-            "type": "item",
-        }
+        body = {"name": name, "metadata": filled, "inArchive": True, "discoverable": discoverable, "withdrawn": False, "type": "item"}
         path = f"/core/items?owningCollection={collection}"
         answer = self.session.write("POST", path, _json(body), content_type="application/json", allowed=(201,))
         return _item(_object(answer, "the item", unknown=True), unknown=True)

@@ -12,10 +12,9 @@ from typing import Any
 import milepost as mp
 from milepost.applications.deposits.controls import CONFIGURATION, LedgerControls, operators_fault
 from milepost.applications.deposits.dspace.api import DSpace, open_dspace
-from milepost.applications.deposits.dspace.found_items import deposited, hidden, judge, same_file
 from milepost.applications.deposits.dspace.login import LoginHold
 from milepost.applications.deposits.dspace.record import SubmissionRecord, SubmissionRecords, next_step
-from milepost.applications.deposits.dspace.submission import attempted, check_claim
+from milepost.applications.deposits.dspace.submission import attempted, check_claim, deposited, hidden, judge, same_file
 from milepost.applications.deposits.files import Deposit, FileStore
 from milepost.applications.deposits.settings import DepositsSettings, DssSettings, check_settings
 
