@@ -106,7 +106,9 @@ def _collect(app: DepositsApp, cursor: DigestCursor) -> tuple[list[str], bool]:
     if begun is None:
         upto, interrupted, found = _collected(app, cursor, waits)
         if found:
-            _submit(app, _first_mail(after, upto, interrupted, found))
+            # The first mail holds the digests of the others: one write, whole or not at all, decides what is mailed.
+            first, *rest = map(msgspec.to_builtins, found)
+            _submit(app, {"id": f"{after}", "upto": upto, "digest": first, "others": rest, "runs": interrupted})
             begun = app.show(route, f"{after}")
     if begun is not None:
         upto = int(begun["input"]["upto"])
@@ -159,12 +161,6 @@ def _collected(app: DepositsApp, cursor: DigestCursor, waits: list[PartnerWait])
     notes += [f"{interruption_text(run)} This digest names what it left unreported." for run in interrupted]
     found = digests_of(entries, f"{settings.route}-{after}", settings.mail.to, settings.mail.owners, counts, notes, news=news)
     return upto, [run.id for run in interrupted], found
-
-
-def _first_mail(after: int, upto: int, runs: list[str], digests: list[Digest]) -> dict[str, Any]:
-    """The first mail item of a collection, with the digests of the others: one write, whole or not at all, decides what is mailed."""
-    first, *others = map(msgspec.to_builtins, digests)
-    return {"id": f"{after}", "upto": upto, "digest": first, "others": others, "runs": runs}
 
 
 def _submit(app: DepositsApp, *mails: dict[str, Any]) -> None:

@@ -157,14 +157,11 @@ class DSpaceSession:
             raise DSpaceUnreadable(f"DSpace: {error}", http_status=error.http_status, unknown=method != "GET") from None
         except net.NetError as error:
             raise DSpaceUnavailable(f"DSpace: {error}", unknown=method != "GET" and error.unknown) from None
-        self._watch(answer)
+        # Every answer may bring another CSRF token: at a login, a renewal, and after a refusal.
+        fresh = answer.headers.get(XSRF_HEADER)
+        if fresh:
+            self._xsrf = fresh, cookie_of(answer) or fresh
         return answer
-
-    def _watch(self, answer: net.Response) -> None:
-        """Every answer may bring another CSRF token: at a login, a renewal, and after a refusal."""
-        token = answer.headers.get(XSRF_HEADER)
-        if token:
-            self._xsrf = token, cookie_of(answer) or token
 
     def _first_token(self) -> tuple[str, str]:
         answer = self._send("GET", "/security/csrf", None, {})

@@ -192,11 +192,6 @@ def page_bounds(places: Sequence[Place], after: Place | None, before: Place | No
     return start, min(start + most, len(places))
 
 
-def search_text(text: str) -> str:
-    """Text that a search looks for in DOIs: the DOI in the text, in any form in which people write one, or the text itself."""
-    return doi_or_none(text) or text.strip().lower()
-
-
 def title_of(view: dict[str, Any] | None) -> str:
     """The title of an article, as its metadata stage has found it; empty if it has not."""
     result = ((view or {}).get("results") or {}).get(METADATA)
@@ -215,7 +210,8 @@ def _failed_rows(app: DepositsApp) -> list[dict[str, Any]]:
 
 
 def _searched(rows: list[dict[str, Any]], search: str) -> list[dict[str, Any]]:
-    text = search_text(search)
+    # The DOI in the text, in any form in which people write one, or the text itself.
+    text = doi_or_none(search) or search.strip().lower()
     return [row for row in rows if text in row["key"]] if text else rows
 
 

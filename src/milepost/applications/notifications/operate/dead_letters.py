@@ -123,18 +123,12 @@ def _causes_of(messages: Iterable[Mapping[str, Any]], *, samples: bool = True) -
     for one in messages:
         if one["error"] is not None:
             found.setdefault((one["destination"], one["error"]["group"]), []).append(one["error"])
-    counted = [
-        _cause(
-            group, lane, errors[-1]["category"], errors[-1]["message"] if samples else "", len(errors), *_ends(one["at"] for one in errors)
-        )
-        for (lane, group), errors in found.items()
-    ]
+    counted = []
+    for (lane, group), errors in found.items():
+        times, last = sorted(one["at"] for one in errors), errors[-1]
+        sample = last["message"] if samples else ""
+        counted.append(_cause(group, lane, last["category"], sample, len(errors), times[0], times[-1]))
     return sorted(counted, key=lambda one: (-one.messages, one.destination or "", one.cause))
-
-
-def _ends(times: Iterable[str]) -> tuple[str, str]:
-    ordered = sorted(times)
-    return ordered[0], ordered[-1]
 
 
 def replay_all(app: App, wanted: MessageFilter, *, by: str, reason: str, dry_run: bool = False, pace: str | None = None) -> ReplayReport:

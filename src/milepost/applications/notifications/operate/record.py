@@ -241,7 +241,7 @@ def _moment(line: Mapping[str, Any], result: Mapping[str, Any] | None) -> Messag
     details = line["error_details"]
     ending = {"exhausted": "; that was the last try", "rejected": "; it is not tried again"}.get(reason, "")
     status = line["http_status"]
-    said = status_line(status) if status is not None else f"{line['error_category']}: {_message(details)}"
+    said = status_line(status) if status is not None else f"{line['error_category']}: {details.get('message') or 'no answer'}"
     return MessageMoment(
         line["at"],
         kind,
@@ -252,10 +252,6 @@ def _moment(line: Mapping[str, Any], result: Mapping[str, Any] | None) -> Messag
         line["next_retry_timestamp"],
         _answer(details) if details.get("response") else None,
     )
-
-
-def _message(details: Mapping[str, Any]) -> str:
-    return str(details.get("message") or "no answer")
 
 
 def _answer(facts: Mapping[str, Any]) -> AnswerView | None:
