@@ -83,7 +83,8 @@ def moment_s(text: str) -> float:
 def own_pauses(app: DepositsApp) -> dict[str, mp.PauseView]:
     """The pauses that handlers have made, by stage. One whose time has come may be among them."""
     route = app.settings.route
-    return {one.scope.removeprefix(f"{route}/"): one for one in app.pauses(route) if one.by == PAUSED_BY and one.scope != route}
+    found = {one.scope.removeprefix(f"{route}/"): one for one in app.pauses(route) if one.by == PAUSED_BY}
+    return {stage: pause for stage, pause in found.items() if stage in PARTNERS}
 
 
 class LedgerControls:
@@ -252,7 +253,7 @@ class PartnerWait(msgspec.Struct, frozen=True):
 
 def partner_waits(app: DepositsApp) -> list[PartnerWait]:
     """The partners whose stages are paused now, by their rate limits or because a login or a queue was refused."""
-    held = _partner_pauses(app)
+    held = own_pauses(app)
     stages = app.status()["routes"].get(app.settings.route, {}).get("stages", {}) if held else {}
     now = app.time()
     return [
@@ -287,14 +288,9 @@ def work_within_limits(app: DepositsApp, work: Callable[[], None], sleep: Callab
         end_waits(app)
 
 
-def _partner_pauses(app: DepositsApp) -> dict[str, mp.PauseView]:
-    """The pauses that handlers have made, by stage."""
-    return {stage: pause for stage, pause in own_pauses(app).items() if stage in PARTNERS}
-
-
 def _pauses_with_end(app: DepositsApp) -> dict[str, float]:
     """Stages that are paused for a while, each with the end of the pause in seconds since 1970."""
-    return {stage: moment_s(pause.until) for stage, pause in _partner_pauses(app).items() if pause.until is not None}
+    return {stage: moment_s(pause.until) for stage, pause in own_pauses(app).items() if pause.until is not None}
 
 
 def _waiting(app: DepositsApp, stage: str, statuses: dict[str, Any]) -> int:

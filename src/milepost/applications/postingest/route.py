@@ -58,8 +58,7 @@ def postingest(
     """
     if dialect not in TEXTS:
         raise mp.ConfigMistake(f"the dialect is {dialect!r}; write 'seed' or 'today'")
-    given = usual_queues(dialect) if queues is None else queues
-    found = read_queues(given, TEXTS[dialect])
+    found = queues_of(queues, dialect)
     texts = {queue.queue_alias: queue.status_text or TEXTS[dialect][queue.queue_alias] for queue in found}
     route = mp.Route(
         name,
@@ -86,9 +85,10 @@ def postingest(
     return route
 
 
-def usual_queues(dialect: str) -> list[dict[str, Any]]:
-    """The two stages of a dialect, both external."""
-    return [{"queueAlias": alias, "queueOrder": order} for order, alias in enumerate(ALIASES[dialect], 1)]
+def queues_of(given: str | Path | Sequence[Mapping[str, Any]] | None, dialect: str) -> list[Queue]:
+    """The given queues; without them the two stages of the dialect, both external."""
+    usual = [{"queueAlias": alias, "queueOrder": order} for order, alias in enumerate(ALIASES[dialect], 1)]
+    return read_queues(usual if given is None else given, TEXTS[dialect])
 
 
 def _add(route: mp.Route, queue: Queue, text: str, dialect: str, worker: Handler | None) -> None:

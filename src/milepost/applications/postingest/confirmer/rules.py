@@ -39,16 +39,11 @@ def read_settings(env: Mapping[str, str]) -> ConfirmerSettings:
         raise mp.ConfigMistake("\n".join(missing))
     url, table, attribute = (env[name] for name in NEEDED)
     dialect, stage = split(attribute)
-    return ConfirmerSettings(
-        url,
-        table,
-        attribute,
-        dialect,
-        _worker(stage, attribute, env.get("CONFIRMER", "")),
-        _number(env.get("MAX_MESSAGES") or str(MAX_MESSAGES)),
-        env.get("QUARANTINE_URL") or None,
-        env.get("MILEPOST_BLOBS") or None,
-    )
+    worker, most = _worker(stage, attribute, env.get("CONFIRMER", "")), env.get("MAX_MESSAGES") or str(MAX_MESSAGES)
+    if not most.isdecimal() or int(most) < 1:
+        raise mp.ConfigMistake(f"MAX_MESSAGES is {most!r}; expected a whole number from 1 up")
+    quarantine, blobs = env.get("QUARANTINE_URL") or None, env.get("MILEPOST_BLOBS") or None
+    return ConfirmerSettings(url, table, attribute, dialect, worker, int(most), quarantine, blobs)
 
 
 def _worker(stage: str, attribute: str, said: str) -> str:
@@ -61,12 +56,6 @@ def _worker(stage: str, attribute: str, said: str) -> str:
             f"DYNAMO_ATTRIBUTE_NAME is {attribute!r}, which does not say which worker confirms it; set CONFIRMER to {' or '.join(kinds)}"
         )
     return worker
-
-
-def _number(said: str) -> int:
-    if not said.isdecimal() or int(said) < 1:
-        raise mp.ConfigMistake(f"MAX_MESSAGES is {said!r}; expected a whole number from 1 up")
-    return int(said)
 
 
 # Messages and confirmations -------------------------------------------------------------------------------------------
