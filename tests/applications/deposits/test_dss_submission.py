@@ -374,7 +374,7 @@ def test_no_result_in_time_is_reported_and_not_silently_sent_again(scene: Submit
     assert stuck_deposits(scene.app) == []
     scene.work("130m")
     [stuck] = stuck_deposits(scene.app)
-    assert stuck.doi == DOI
+    assert stuck["key"] == DOI
     assert scene.view(DOI)["attempts"] == 1
     assert "overdue" in scene.reasons(DOI)
     scene.work("1h")

@@ -258,7 +258,7 @@ def results_command(app: DepositsApp) -> int:
 def stuck_command(app: DepositsApp, search: bool) -> None:
     """List DOIs whose submission has had no result for too long."""
     for one in stuck_deposits(app):
-        click.echo(f"{one.doi}  {one.status}  since {one.since}")
+        click.echo(f"{one['key']}  {one['status']}  since {one['entered_at']}")
     for doi in find_late_deposits(app) if search else ():
         click.echo(f"{doi}  found in DSpace, completed")
 

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
-
 import milepost as mp
 from milepost.applications.deposits.acts import FAILED, may_be_deposited
 from milepost.applications.deposits.controls import LedgerControls
@@ -30,24 +28,14 @@ BY = "search in DSpace"
 log = logging.getLogger(__name__)
 
 
-class StuckDeposit(msgspec.Struct, frozen=True):
-    """A DOI that has been at the submit stage for too long. `since`: when it entered the stage."""
-
-    doi: str
-    status: str
-    since: str
-
-
-def stuck_deposits(app: DepositsApp) -> list[StuckDeposit]:
-    """The DOIs that the submission service has had for longer than `answer_within`, without a result that ended their submission."""
+def stuck_deposits(app: DepositsApp) -> list[dict[str, Any]]:
+    """The rows of DOIs that the submission service has had for longer than `answer_within`, without a result that ended their submission."""
     dss = app.settings.submit.dss
     if dss is None:
         return []
     before = app.now() - timedelta(milliseconds=mp.span_ms(dss.answer_within, "[deposits.submit] dss.answer_within"))
     rows = app.items(app.settings.route, statuses=("WAITING", "RETRY_SCHEDULED"), stages=(SUBMIT,), limit=MOST_LISTED)
-    return [
-        StuckDeposit(row["key"], row["status"], row["entered_at"]) for row in rows if datetime.fromisoformat(row["entered_at"]) <= before
-    ]
+    return [row for row in rows if datetime.fromisoformat(row["entered_at"]) <= before]
 
 
 def find_late_deposits(app: DepositsApp, dspace: DSpace | None = None, environment: Mapping[str, str] | None = None) -> list[str]:

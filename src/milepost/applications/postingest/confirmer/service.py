@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, TextIO
@@ -281,8 +281,10 @@ def run_confirmer(env: Mapping[str, str], once: bool, every: str) -> int:
         pause = mp.span_ms(every, "--every") / 1000
     except mp.UsageError:
         raise mp.UsageError(f"--every is {every!r}; give a span such as 60s or 5m") from None
-    with ExitStack() as stack:
-        confirmer = open_confirmer(env, stack)
+    settings = read_settings(env)
+    with open_worker(settings.worker, env) as worker, ExitStack() as stack:
+        sqs, dynamodb = (stack.enter_context(closing(client)) for client in open_clients(WIDTH))
+        confirmer = Confirmer(worker.check, settings, sqs=sqs, dynamodb=dynamodb, notes=isinstance(worker, Tape))
         log_to(sys.stdout, log)
         if once:
             tally = confirmer.tick()
@@ -292,17 +294,6 @@ def run_confirmer(env: Mapping[str, str], once: bool, every: str) -> int:
             signal.signal(number, lambda *_: stop.set())
         confirmer.run(pause, stop)
     return 0
-
-
-def open_confirmer(env: Mapping[str, str], stack: ExitStack) -> Confirmer:
-    """A confirmer with the settings of the environment; `stack` closes what it opens."""
-    settings = read_settings(env)
-    worker = open_worker(settings.worker, env)
-    stack.enter_context(worker)
-    sqs, dynamodb = open_clients(WIDTH)
-    stack.callback(sqs.close)
-    stack.callback(dynamodb.close)
-    return Confirmer(worker.check, settings, sqs=sqs, dynamodb=dynamodb, notes=isinstance(worker, Tape))
 
 
 def open_clients(width: int) -> tuple[Any, Any]:
