@@ -12,17 +12,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.applications.deposits.dss_standin import DssStandIn
+
 import milepost as mp
 from bench.counted import READS, REGION, CountedRun, Figure, item_figures, on_model
 from bench.deposits import settings_of
 from milepost.applications.deposits.dspace.standin import COLLECTION, PASSWORD, USER, DSpaceStandIn
-from milepost.applications.deposits.dss.service import ResultListener
-from milepost.applications.deposits.dss.standin import DssStandIn
+from milepost.applications.deposits.dss.results import ResultListener
 from milepost.applications.deposits.route import deposits_route
 from milepost.applications.deposits.settings import DepositsSettings
-from milepost.applications.deposits.stages import CONTENT, METADATA, SUBMIT
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
+from milepost.applications.deposits.words import CONTENT, METADATA, SUBMIT
 from milepost.core.status import Status
 from milepost.runners.clock import SystemClock
 from milepost.testing.clock import VirtualClock

@@ -20,14 +20,13 @@ from typing import Any
 
 import milepost as mp
 from bench.measure import Span, peak_mb
-from milepost.applications.deposits.deposit import Deposit
 from milepost.applications.deposits.doi import normalise, normalise_all
+from milepost.applications.deposits.files import Deposit
 from milepost.applications.deposits.intake import take_in_lists
 from milepost.applications.deposits.rounds import run_round
 from milepost.applications.deposits.route import deposits_route
 from milepost.applications.deposits.settings import DepositsSettings
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 from milepost.engine.lists.source import BATCH
 from milepost.testing.http_standin import HttpFault, StandInAnswer, StandInRequest
 

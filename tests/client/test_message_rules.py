@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.applications.notifications.message import read_message
+from milepost.applications.notifications.operate.messages import read_message
 from milepost.client import KEY, MessageRefused, check_message
 from milepost.core.values.key_text import key_parts
 

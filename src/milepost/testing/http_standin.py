@@ -12,8 +12,10 @@ with Weather() as weather:
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -174,6 +176,23 @@ class HttpStandIn:
             if fault is not None:
                 fault.times -= 1
             return fault
+
+
+def serve(standin: HttpStandIn, about: str) -> int:
+    """Run a stand-in as a program: print its address, and what a person should know, and end at Ctrl-C or SIGTERM."""
+    with standin:
+        print(standin.url, flush=True)
+        print(f"{about}; Ctrl-C ends it", file=sys.stderr, flush=True)
+        until_signal()
+    return 0
+
+
+def until_signal() -> None:
+    """Wait for Ctrl-C or SIGTERM."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    stop.wait()
 
 
 def spoil(kind: str, connection: socket.socket, body: bytes, closing: threading.Event) -> None:

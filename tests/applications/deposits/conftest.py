@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from tests.applications.deposits.deposits_scene import DepositsScene
 
-from milepost.applications.deposits.fetch import crossref as crossref_stage
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn
+from milepost.applications.deposits.fetch import metadata as metadata_stage
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
 MakeScene = Callable[..., DepositsScene]
 
@@ -20,7 +19,7 @@ MakeScene = Callable[..., DepositsScene]
 @pytest.fixture(autouse=True)
 def no_first_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pause between the first requests to Crossref, before it has stated its limit: the tests of the pace have clocks of their own."""
-    monkeypatch.setattr(crossref_stage, "GAP_S", 0.0)
+    monkeypatch.setattr(metadata_stage, "GAP_S", 0.0)
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import milepost as mp
-from milepost.applications.deposits.deposit import Deposit
-from milepost.applications.deposits.digest.route import digests_route
+from milepost.applications.deposits.digest.collect import digests_route
+from milepost.applications.deposits.files import Deposit
 from milepost.applications.deposits.intake import IntakeReport, take_in_lists
 from milepost.applications.deposits.rounds import RoundReport, run_round
 from milepost.applications.deposits.route import deposits_route

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import milepost as mp
-from milepost.applications.deposits.acts import DepositsApp
 from milepost.applications.deposits.application import application
 from milepost.applications.deposits.dspace.standin import COLLECTION, PASSWORD, USER, DSpaceStandIn
 from milepost.applications.deposits.rounds import RoundReport, run_round
+from milepost.applications.deposits.settings import DepositsApp
 from milepost.applications.deposits.standins.__main__ import partners
 from milepost.applications.deposits.standins.mailbox import MailboxStandIn
 from milepost.http.server.assembly import HttpServer

@@ -10,9 +10,8 @@ from tests.cli.command_processes import command_processes
 from tests.cli.commands import Answer
 
 from milepost.applications.deposits.dspace.standin import PASSWORD, USER, DSpaceStandIn
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
 from milepost.applications.deposits.standins.mailbox import MailboxStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
 
 class Folder:

@@ -11,19 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.applications.deposits.dss_standin import Behaviour, DssStandIn
 
 import milepost as mp
-from milepost.applications.deposits.acts import DepositsApp
-from milepost.applications.deposits.controls.ledger import LedgerControls
+from milepost.applications.deposits.controls import LedgerControls
 from milepost.applications.deposits.dspace.standin import COLLECTION, PASSWORD, USER, DSpaceStandIn
 from milepost.applications.deposits.dspace.submission import DSpaceSubmission
-from milepost.applications.deposits.dss.service import ResultListener, ResultsTally
-from milepost.applications.deposits.dss.standin import Behaviour, DssStandIn
+from milepost.applications.deposits.dss.results import ResultListener, ResultsTally
 from milepost.applications.deposits.dss.submission import DssSubmission
-from milepost.applications.deposits.fetch.metadata_map import MetadataField, to_json
+from milepost.applications.deposits.fetch.metadata import MetadataField, to_json
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.route import add_submit, deposits_route
-from milepost.applications.deposits.settings import AttemptSettings, DepositsSettings, DssSettings, SubmitSettings
+from milepost.applications.deposits.settings import AttemptSettings, DepositsApp, DepositsSettings, DssSettings, SubmitSettings
 from milepost.testing import VirtualClock, audit
 from milepost.testing.aws_model import AwsModel, Faults
 from milepost.testing.drive import run_until_rest

@@ -13,9 +13,8 @@ import pytest
 from tests.applications.deposits.sample_folder import sample_folder
 
 from milepost.applications.deposits.dspace.standin import PASSWORD, USER, DSpaceStandIn
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
 from milepost.applications.deposits.standins.mailbox import MailboxStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import milepost as mp
 from milepost.applications.deposits.application import application
 from milepost.applications.deposits.fetch.content import ContentStage
-from milepost.applications.deposits.fetch.crossref import MetadataStage
+from milepost.applications.deposits.fetch.metadata import MetadataStage
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.settings import DepositsSettings, check_settings
 

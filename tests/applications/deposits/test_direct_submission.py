@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from tests.applications.deposits.submit_scene import SubmitScene, pdf_of, submit_scene
 
-from milepost.applications.deposits.stuck.late import find_late_deposits
-from milepost.applications.deposits.stuck.report import stuck_deposits
+from milepost.applications.deposits.stuck import find_late_deposits, stuck_deposits
 
 DOI = "10.1002/abcd.20417"
 

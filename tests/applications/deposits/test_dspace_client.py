@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from milepost import net
-from milepost.applications.deposits.dspace.api import DSpace
+from milepost.applications.deposits.dspace.api import DSpace, query_for, quoted
 from milepost.applications.deposits.dspace.errors import (
     CollectionUnknown,
     DSpaceError,
@@ -19,7 +19,6 @@ from milepost.applications.deposits.dspace.errors import (
     DSpaceUnavailable,
     DSpaceUnreadable,
 )
-from milepost.applications.deposits.dspace.search import query_for, quoted
 from milepost.applications.deposits.dspace.session import DSpaceSession, expiry_of
 from milepost.applications.deposits.dspace.standin import COLLECTION, PASSWORD, USER, DSpaceStandIn
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 import milepost as mp
-from milepost.applications.deposits.deposit import Deposit, accepts_deposit
-from milepost.applications.deposits.dss.messages import queue_name, submit_message
-from milepost.applications.deposits.dss.results import DepositedResult, FailedResult, ResultFile, UnusableResult, outcome_of, read_result
-from milepost.applications.deposits.files import StoredFile
+from milepost.applications.deposits.dss.results import DepositedResult, FailedResult, UnusableResult, outcome_of, read_result
+from milepost.applications.deposits.dss.submission import queue_name, submit_message
+from milepost.applications.deposits.files import Deposit, StoredFile, accepts_deposit
 from milepost.applications.deposits.settings import DssSettings
 
 DOI = "10.1002/abcd.20417"
@@ -31,12 +30,12 @@ def message(body: Any, **attributes: str) -> dict[str, Any]:
 
 def test_the_message_is_the_one_that_the_service_reads() -> None:
     sent = submit_message(Deposit(DOI, "T", stored(".json"), stored(".pdf")), DSS, "1721.1/400001")
-    assert sent.attributes == {
+    assert sent["MessageAttributes"] == {
         "PackageID": {"DataType": "String", "StringValue": DOI},
         "SubmissionSource": {"DataType": "String", "StringValue": "wiley"},
         "OutputQueue": {"DataType": "String", "StringValue": "dss-wiley-output-stage"},
     }
-    assert sent.body == (
+    assert sent["MessageBody"] == (
         '{"SubmissionSystem": "DSpace@MIT", "CollectionHandle": "1721.1/400001", '
         '"MetadataLocation": "s3://wiley-stage/10.1002-abcd.20417-1f.json", '
         '"Files": [{"BitstreamName": "10.1002-abcd.20417.pdf", "FileLocation": "s3://wiley-stage/10.1002-abcd.20417-1f.pdf", '
@@ -65,16 +64,18 @@ ERROR = {
     "ExceptionTraceback": ["Traceback (most recent call last):", "..."],
 }
 
+FILE = {"name": "a.pdf", "uuid": "0b1d", "checksum": MD5, "algorithm": "MD5"}
+
 
 def test_a_success() -> None:
-    file = ResultFile("a.pdf", "0b1d", MD5, "MD5")
-    assert read_result(message(SUCCESS), "wiley") == DepositedResult(DOI, "1721.1/400778", "2026-03-02T10:11:12.000+00:00", (file,))
+    output = {"handle": "1721.1/400778", "last_modified": "2026-03-02T10:11:12.000+00:00", "files": [FILE], "via": "dss"}
+    assert read_result(message(SUCCESS), "wiley") == DepositedResult(DOI, output)
 
 
 def test_a_success_with_a_bare_checksum_an_old_time_and_no_handle() -> None:
     files = [{"BitstreamName": "a.pdf", "BitstreamUUID": "0b1d", "BitstreamChecksum": MD5}]
     result = read_result(message(SUCCESS | {"ItemHandle": None, "lastModified": None, "Bitstreams": files}), "wiley")
-    assert result == DepositedResult(DOI, None, None, (ResultFile("a.pdf", "0b1d", MD5, None),))
+    assert result == DepositedResult(DOI, {"handle": None, "last_modified": None, "files": [FILE], "via": "dss"})
     done = outcome_of(result)
     assert isinstance(done, mp.Done)
     assert done.output["files"][0]["algorithm"] == "MD5"

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 from tests import standins
+from tests.applications.deposits.dss_standin import DssStandIn
 from tests.applications.deposits.test_deposits_settings import SAMPLE
 from tests.cli.command_processes import command_processes
 from tests.cli.commands import Answer
 
 from milepost.applications.deposits.dspace.standin import DSpaceStandIn
-from milepost.applications.deposits.dss.standin import DssStandIn
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
 pytestmark = pytest.mark.wire
 

@@ -15,11 +15,10 @@ from tests.applications.deposits.submit_scene import DSS, RETENTION_S, SubmitSce
 import milepost as mp
 from milepost.applications.deposits.acts import mark_deposited, may_be_deposited, requeue
 from milepost.applications.deposits.dspace.record import ANSWER, SUFFIX, SubmissionRecord, SubmissionRecords
-from milepost.applications.deposits.dss.service import ResultListener, drop_set_aside, set_aside
+from milepost.applications.deposits.dss.results import ResultListener, drop_set_aside, set_aside
 from milepost.applications.deposits.dss.submission import DssSubmission
 from milepost.applications.deposits.files import FileStore, StoreFault
-from milepost.applications.deposits.stuck.late import find_late_deposits
-from milepost.applications.deposits.stuck.report import stuck_deposits
+from milepost.applications.deposits.stuck import find_late_deposits, stuck_deposits
 from milepost.testing.aws_model import Faults
 
 DOI = "10.1002/abcd.20417"
@@ -375,7 +374,7 @@ def test_no_result_in_time_is_reported_and_not_silently_sent_again(scene: Submit
     assert stuck_deposits(scene.app) == []
     scene.work("130m")
     [stuck] = stuck_deposits(scene.app)
-    assert stuck.doi == DOI
+    assert stuck["key"] == DOI
     assert scene.view(DOI)["attempts"] == 1
     assert "overdue" in scene.reasons(DOI)
     scene.work("1h")

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from tests.applications.deposits.dss_standin import Behaviour
 from tests.applications.deposits.submit_scene import DSS, SubmitScene, submit_scene
 
 from milepost.applications.deposits.acts import FAILED, requeue
-from milepost.applications.deposits.dss.standin import Behaviour
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn, small_pdf
-from milepost.applications.deposits.stuck.late import find_late_deposits
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn, small_pdf
+from milepost.applications.deposits.stuck import find_late_deposits
 from milepost.testing import audit
 
 SIZES = {"sqlite": (25, 30), "aws": (6, 8)}

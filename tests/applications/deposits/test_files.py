@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.applications.deposits.conftest import MakeScene
 
 from milepost.applications.deposits.files import FileStore, file_name, readable
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 from milepost.blobs.folder import check_name
 
 texts = st.text(min_size=1, max_size=300)

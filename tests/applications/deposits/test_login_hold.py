@@ -13,15 +13,13 @@ from tests.applications.deposits.deposits_service import deposits_service
 from tests.applications.deposits.submit_scene import DSS, ENVIRONMENT, SubmitScene, second_worker, submit_scene
 
 import milepost as mp
-from milepost.applications.deposits.commands.run import round_lines
-from milepost.applications.deposits.controls.ledger import PAUSED_BY
+from milepost.applications.deposits.commands import round_lines
+from milepost.applications.deposits.controls import PAUSED_BY, partner_waits
 from milepost.applications.deposits.dspace.errors import DSpaceLoginRefused
-from milepost.applications.deposits.dspace.login_hold import resume_command
-from milepost.applications.deposits.dspace.login_probe import FIRST_S, LONGEST_S, delay_s, probe_login
+from milepost.applications.deposits.dspace.login import FIRST_S, LONGEST_S, delay_s, probe_login, resume_command
 from milepost.applications.deposits.dspace.standin import PASSWORD, USER
 from milepost.applications.deposits.rounds import RoundReport, run_round
-from milepost.applications.deposits.runs.waits import partner_waits
-from milepost.applications.deposits.stuck.late import find_late_deposits
+from milepost.applications.deposits.stuck import find_late_deposits
 
 DOIS = [f"10.1002/held.{number}" for number in range(8)]
 LEDGERS = ["memory", "sqlite", pytest.param("aws", marks=pytest.mark.slow)]

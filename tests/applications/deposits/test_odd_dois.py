@@ -14,13 +14,12 @@ from tests.applications.deposits.deposits_scene import item_of
 from tests.applications.deposits.submit_scene import SubmitScene, submit_scene
 
 import milepost as mp
-from milepost.applications.deposits.digest.entries import Digest, DigestEntry
-from milepost.applications.deposits.digest.mail import html_of
+from milepost.applications.deposits.digest.mail import Digest, DigestEntry, html_of
 from milepost.applications.deposits.doi import doi_or_none
-from milepost.applications.deposits.fetch.crossref import MetadataStage
+from milepost.applications.deposits.fetch.metadata import MetadataStage
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.settings import DssSettings, SubmitSettings
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
+from milepost.applications.deposits.standins.sources import CrossrefStandIn
 
 ODD = ["10.1000/456#789", "10.1000/a%2fb", "10.1000/a?b=c", "10.1002/(sici)1096(199605)100:1<19::aid-ajpa3>3.0.co;2-0", "10.1000/é/../ü"]
 

@@ -15,15 +15,12 @@ from tests.applications.deposits.submit_scene import DSS, ENVIRONMENT, SubmitSce
 
 import milepost as mp
 from milepost.applications.deposits.application import partners_check, store_check
-from milepost.applications.deposits.commands.run import round_lines
-from milepost.applications.deposits.controls.ledger import PAUSED_BY
-from milepost.applications.deposits.controls.operator_faults import CURES, operators_fault
-from milepost.applications.deposits.dspace.login_probe import LONGEST_S, probe_login
+from milepost.applications.deposits.commands import round_lines
+from milepost.applications.deposits.controls import CURES, PAUSED_BY, operators_fault, partner_waits
+from milepost.applications.deposits.dspace.login import LONGEST_S, probe_login
 from milepost.applications.deposits.files import FileStore, StoreFault
 from milepost.applications.deposits.rounds import run_round
-from milepost.applications.deposits.runs.waits import partner_waits
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 from milepost.blobs.s3 import S3Blobs
 from milepost.ledgers.aws.requests import client
 from milepost.testing.aws_model import AwsModel, Faults

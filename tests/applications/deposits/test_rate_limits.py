@@ -11,13 +11,10 @@ import pytest
 from tests.applications.deposits.submit_scene import DSS, SubmitScene, submit_scene
 
 import milepost as mp
-from milepost.applications.deposits.commands.run import round_lines
-from milepost.applications.deposits.controls.ledger import PAUSED_BY
-from milepost.applications.deposits.controls.rate_limits import FIRST_S, LONGEST_S, asks_to_slow_down, pause_s
+from milepost.applications.deposits.commands import round_lines
+from milepost.applications.deposits.controls import FIRST_S, LONGEST_S, PAUSED_BY, asks_to_slow_down, end_waits, partner_waits, pause_s
 from milepost.applications.deposits.rounds import RoundReport, run_round
-from milepost.applications.deposits.runs.waits import end_waits, partner_waits
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 from milepost.testing.http_standin import HttpStandIn
 
 DOIS = [f"10.1002/busy.{number}" for number in range(5)]

@@ -11,11 +11,10 @@ from tests.applications.deposits.conftest import MakeScene
 from tests.applications.deposits.deposits_scene import DepositsScene
 
 import milepost as mp
-from milepost.applications.deposits.deposit import Deposit
+from milepost.applications.deposits.files import Deposit
 from milepost.applications.deposits.people.doi_view import moments_of
 from milepost.applications.deposits.settings import AttemptSettings
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 from milepost.applications.deposits.words import counts_by_word, word_of
 
 DOI = "10.1/x"

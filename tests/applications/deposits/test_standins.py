@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from milepost import net
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
 from milepost.applications.deposits.standins.mailbox import MailboxStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn, small_pdf
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn, small_pdf
 from milepost.subscribers.email import Mail, mail_transport
 
 LOOPBACK = ("127.0.0.0/8",)

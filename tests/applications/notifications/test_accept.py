@@ -15,7 +15,7 @@ from tests.http.live_server import HttpAnswer
 from tests.http.state.test_submit_batches import item_commits, store_of, written_to
 from tests.polling import wait_until
 
-from milepost.applications.notifications.message import read_message
+from milepost.applications.notifications.operate.messages import read_message
 from milepost.client import MessageRefused
 from milepost.core.errors import LedgerError
 from milepost.engine.auth import make_key

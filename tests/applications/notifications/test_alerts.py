@@ -15,7 +15,7 @@ import milepost as mp
 from milepost import net
 from milepost.application.installation import services
 from milepost.applications.notifications import application
-from milepost.applications.notifications.alerts import pointer
+from milepost.applications.notifications.application import pointer
 from milepost.engine.alerts.watch import AlertWatch
 from milepost.testing import VirtualClock
 

@@ -16,9 +16,9 @@ from tests.lambdas.test_accept import request
 from tests.standins import REGION
 
 from milepost.applications.notifications.destinations import removed_reason
-from milepost.applications.notifications.message import read_message
 from milepost.applications.notifications.operate.collector import figures_of
 from milepost.applications.notifications.operate.figures import Figures
+from milepost.applications.notifications.operate.messages import read_message
 from milepost.engine.auth import make_key
 from milepost.engine.intake import submit
 from milepost.lambdas import accept, relay, services, start

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from tests.applications.notifications.partners import Partner, Service, VirtualClock, answers, message, service
 
-from milepost.applications.notifications.operate.parts import resume_returned
-from milepost.applications.notifications.operate.removal import remove_destination
+from milepost.applications.notifications.operate.registry import remove_destination, resume_returned
 from milepost.station import Station
 
 API = "/api/v1/notifications"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.applications.notifications.partners import service
 
-from milepost.applications.notifications.operate import api
+from milepost.applications.notifications import api
 from milepost.core.errors import LedgerBusy
 
 

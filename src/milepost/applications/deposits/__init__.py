@@ -6,5 +6,6 @@ In milepost.toml: applications = ["deposits"], with its settings in [deposits].
 from __future__ import annotations
 
 from milepost.applications.deposits.application import application
+from milepost.applications.deposits.people import pages
 
-__all__ = ["application"]
+__all__ = ["application", "pages"]

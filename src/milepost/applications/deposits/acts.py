@@ -11,10 +11,9 @@ from typing import Any
 
 import milepost as mp
 from milepost.applications.deposits.doi import DoiMistake, normalise
-from milepost.applications.deposits.settings import DepositsSettings
-from milepost.applications.deposits.stages import CONTENT, METADATA, SUBMIT
+from milepost.applications.deposits.settings import DepositsApp
+from milepost.applications.deposits.words import CONTENT, METADATA, SUBMIT
 
-DepositsApp = mp.AppContext[DepositsSettings]
 STAGES = (METADATA, CONTENT, SUBMIT)
 FAILED = ("MAX_RETRIES_EXCEEDED", "REJECTED")
 SETTLED = frozenset({"METADATA", "NO_PDF", "NO_COLLECTION", "DSPACE_FORBIDDEN", "DSPACE_REFUSED", "DSS_REJECTED"})

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import milepost as mp
-from milepost.applications.deposits.controls.ledger import LedgerControls
+from milepost.applications.deposits.controls import LedgerControls, partner_waits
+from milepost.applications.deposits.digest.collect import CURSOR, collect_when_due, digests_route, undelivered
+from milepost.applications.deposits.dspace.login import probe_login, resume_command
+from milepost.applications.deposits.dss.results import ResultListener, set_aside
 from milepost.applications.deposits.intake import take_in_lists
-from milepost.applications.deposits.people.api import add_endpoints
-from milepost.applications.deposits.people.pages import add_pages
+from milepost.applications.deposits.rounds import STORE_CURE, store_fault
 from milepost.applications.deposits.route import deposits_route
-from milepost.applications.deposits.settings import DepositsSettings, check_settings
+from milepost.applications.deposits.settings import DepositsApp, DepositsSettings, check_settings
+from milepost.applications.deposits.stuck import find_late_deposits, stuck_deposits
 
 log = logging.getLogger(__name__)
 
@@ -32,26 +35,22 @@ application = mp.Application(
 def routes(settings: DepositsSettings, state: LedgerControls) -> list[mp.Route]:
     if settings.mail is None:
         return [deposits_route(settings, controls=state)]
-    from milepost.applications.deposits.digest.route import digests_route
-
     return [deposits_route(settings, controls=state), digests_route(settings)]
 
 
 @application.opened
-def opened(app: mp.AppContext[DepositsSettings]) -> None:
+def opened(app: DepositsApp) -> None:
     app.state.open(app)
 
 
 @application.moved
 def moved(name: str, value: Any, place: Callable[[int], int]) -> Any:
     """People are informed from the place of the same line there."""
-    from milepost.applications.deposits.digest.collect import CURSOR
-
     return {**value, "after": place(value["after"])} if name == CURSOR else value
 
 
 @application.service("inbox", every="1m")
-def inbox(app: mp.AppContext[DepositsSettings]) -> None:
+def inbox(app: DepositsApp) -> None:
     """Take in lists while `milepost up` runs, in continuous mode; in rounds `milepost deposits run` does."""
     if app.settings.mode == "continuous":
         report = take_in_lists(app, app.settings)
@@ -73,7 +72,7 @@ def aws_access(settings: DepositsSettings) -> mp.AwsAccess:
 
 
 @application.check("settings")
-def settings_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
+def settings_check(app: DepositsApp) -> Iterator[mp.Finding]:
     """Is everything set that workers need?"""
     try:
         check_settings(app.settings, os.environ)
@@ -84,11 +83,8 @@ def settings_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]
 
 
 @application.check("partners")
-def partners_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
+def partners_check(app: DepositsApp) -> Iterator[mp.Finding]:
     """Does a partner ask us to slow down, or refuse the login or the queue?"""
-    from milepost.applications.deposits.dspace.login_hold import resume_command
-    from milepost.applications.deposits.runs.waits import partner_waits
-
     for wait in partner_waits(app):
         if wait.needs_people:
             yield mp.Finding("bad", "deposits", wait.text, resume_command(app.settings))
@@ -97,38 +93,30 @@ def partners_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]
 
 
 @application.check("store")
-def store_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
+def store_check(app: DepositsApp) -> Iterator[mp.Finding]:
     """Can the file store be used?"""
-    from milepost.applications.deposits.rounds import STORE_CURE, store_fault
-
     fault = store_fault(app)
     if fault:
         yield mp.Finding("bad", "deposits", f"{fault}; its DOIs wait", STORE_CURE)
 
 
 @application.service("results", every="1m")
-def results(app: mp.AppContext[DepositsSettings]) -> None:
+def results(app: DepositsApp) -> None:
     """Apply the results of the submission service."""
-    from milepost.applications.deposits.dss.service import ResultListener
-
     if app.settings.submit.dss is not None:
         ResultListener(app).turn()
 
 
 @application.service("digest", every="15m")
-def digest(app: mp.AppContext[DepositsSettings]) -> None:
+def digest(app: DepositsApp) -> None:
     """Collect a digest while `milepost up` runs, in continuous mode; in rounds `milepost deposits run` does."""
-    from milepost.applications.deposits.digest.collect import collect_when_due
-
     if app.settings.mode == "continuous":
         collect_when_due(app)
 
 
 @application.check("digests")
-def digests_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
+def digests_check(app: DepositsApp) -> Iterator[mp.Finding]:
     """Could all digests be mailed?"""
-    from milepost.applications.deposits.digest.collect import undelivered
-
     waiting = undelivered(app)
     if waiting:
         error = (waiting[0]["error"] or {}).get("message", "no error is recorded")
@@ -138,27 +126,20 @@ def digests_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
 
 
 @application.service("late-deposits", every="15m")
-def late_deposits(app: mp.AppContext[DepositsSettings]) -> None:
+def late_deposits(app: DepositsApp) -> None:
     """Complete DOIs that failed with an unknown result and are in DSpace."""
-    from milepost.applications.deposits.stuck.late import find_late_deposits
-
     find_late_deposits(app)
 
 
 @application.service("login", every="15m")
-def login(app: mp.AppContext[DepositsSettings]) -> None:
+def login(app: DepositsApp) -> None:
     """Try a login that DSpace has refused again, once and after a growing delay."""
-    from milepost.applications.deposits.dspace.login_probe import probe_login
-
     probe_login(app)
 
 
 @application.check("stuck")
-def stuck_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
+def stuck_check(app: DepositsApp) -> Iterator[mp.Finding]:
     """Has a submission had no result for too long? Are messages of the results queue set aside?"""
-    from milepost.applications.deposits.dss.service import set_aside
-    from milepost.applications.deposits.stuck.report import stuck_deposits
-
     stuck = stuck_deposits(app)
     if stuck:
         cure = "look at the submission service; 'milepost deposits stuck' lists them, and DSpace is searched before any is sent again"
@@ -167,7 +148,3 @@ def stuck_check(app: mp.AppContext[DepositsSettings]) -> Iterator[mp.Finding]:
     if aside:
         cure = "'milepost deposits set-aside' shows them with the reason"
         yield mp.Finding("warn", "deposits", f"{len(aside)} messages of the results queue could not be used", cure)
-
-
-add_endpoints(application)
-add_pages(application)

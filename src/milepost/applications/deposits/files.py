@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from hashlib import md5, sha256
@@ -13,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from milepost.applications.deposits.controls.operator_faults import operators_fault, reason_of
+import milepost as mp
+from milepost.applications.deposits.controls import operators_fault, reason_of
 from milepost.blobs import Blobs, open_blobs
 
 _UNSAFE = re.compile(r"[^a-z0-9._-]+")
@@ -21,6 +23,9 @@ TAKES_NO_FILE, GIVES_NO_FILE, REMOVES_NO_FILE = STORE_FAULTS = ("takes no file",
 """The faults of a store; one of these is in the message of each StoreFault."""
 PROBE = bytes(1 << 18)
 """Content of a file that is written and removed to find out whether the store takes files again."""
+LATER = "5m"
+"""When a DOI is looked at again whose file could not be stored."""
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class StoreFault(OSError):
@@ -149,3 +154,53 @@ class FileStore:
         """Remove the file of this name, if it is there. Raises StoreFault."""
         with self._operators_faults(REMOVES_NO_FILE):
             self._blobs.remove(name)
+
+
+class Deposit(msgspec.Struct, frozen=True):
+    """A DOI whose metadata and PDF are in the file store."""
+
+    doi: str
+    """Normalised: lower case, without a prefix such as https://doi.org/."""
+    title: str
+    metadata: StoredFile
+    """JSON in the form that the settings ask for (`metadata_form`)."""
+    content: StoredFile
+    """The PDF; `md5` is what DSpace answers after an upload."""
+
+
+def deposit_of(item: mp.Item) -> Deposit:
+    """The deposit of an item at the submit stage, from the results of the stages before."""
+    metadata, content = item.results["metadata"], item.results["content"]
+    files = (msgspec.convert(result["file"], StoredFile) for result in (metadata, content))
+    return Deposit(item.key, metadata.get("title", ""), *files)
+
+
+def accepts_deposit(value: Any, payload: Any) -> bool:
+    """Does this answer from outside say that the deposit is in DSpace? It names the handle, which is None where DSpace still reviews the
+    item. A file's checksum must be that of the PDF in `payload`, the output of the content stage; raises ValueError where it is not."""
+    if not isinstance(value, dict) or "handle" not in value:
+        raise ValueError('give the handle of the item: {"handle": "1721.1/400778"}')
+    sent = payload.get("file") if isinstance(payload, dict) else None
+    if isinstance(sent, dict):
+        for file in value.get("files") or ():
+            named = file.get("name") in (None, sent.get("bitstream"))
+            checksum = file.get("checksum")
+            if named and checksum and str(file.get("algorithm")).upper() == "MD5" and checksum.lower() != sent.get("md5"):
+                raise ValueError(f"the checksum of {file.get('name')} in DSpace is {checksum}; the PDF that was sent has {sent.get('md5')}")
+    return True
+
+
+def waits_for_store(files: FileStore, fetch: Callable[[], mp.Outcome]) -> mp.Outcome:
+    """The outcome of `fetch`, which asks a partner and stores a file. Where the store takes none, the DOI waits: neither the DOI nor the
+    partner is at fault, and the tries of all DOIs would be used up. Once one file was refused, no partner is asked until the store
+    takes files again."""
+    try:
+        files.check()
+        return fetch()
+    except StoreFault as fault:
+        return mp.NotYet(after=LATER, note=str(fault))
+    except OSError as error:
+        # A file comes by way of a temporary one.
+        if error.errno not in _FULL:
+            raise
+        return mp.NotYet(after=LATER, note=f"the folder for temporary files {TAKES_NO_FILE}: {error.strerror}")

@@ -9,18 +9,16 @@ from collections.abc import Callable
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.acts import DepositsApp
+from milepost.applications.deposits.controls import PartnerWait, end_waits, partner_waits, work_within_limits
 from milepost.applications.deposits.digest.collect import collect_digests, place_cursor, undelivered, unmailed_keys
-from milepost.applications.deposits.dspace.login_probe import probe_login
+from milepost.applications.deposits.dspace.login import probe_login
+from milepost.applications.deposits.dss.results import ResultListener
 from milepost.applications.deposits.files import STORE_FAULTS
 from milepost.applications.deposits.intake import BY, IntakeReport, RefusedList, take_in_lists
-from milepost.applications.deposits.runs.journal import RunJournal, mark_reported
-from milepost.applications.deposits.runs.record import RunRecord, intake_facts
-from milepost.applications.deposits.runs.recovery import TAKING_IN, close_interrupted
-from milepost.applications.deposits.runs.waits import PartnerWait, end_waits, partner_waits, work_within_limits
-from milepost.applications.deposits.stages import CLEAN, CONTENT, METADATA, SUBMIT
-from milepost.applications.deposits.stuck.late import find_late_deposits
-from milepost.applications.deposits.words import FAILED, word_counts
+from milepost.applications.deposits.runs import TAKING_IN, RunJournal, RunRecord, close_interrupted, intake_facts, mark_reported
+from milepost.applications.deposits.settings import DepositsApp
+from milepost.applications.deposits.stuck import find_late_deposits
+from milepost.applications.deposits.words import CLEAN, CONTENT, FAILED, METADATA, SUBMIT, word_counts
 
 log = logging.getLogger(__name__)
 
@@ -108,8 +106,6 @@ def _take_in(app: DepositsApp, journal: RunJournal, sleep: Callable[[float], Non
 
 def apply_results(app: DepositsApp) -> None:
     """Apply results of the submission service, and find failed DOIs that DSpace has. A partner that does not answer stops no round."""
-    from milepost.applications.deposits.dss.service import ResultListener
-
     try:
         if app.settings.submit.dss is not None:
             ResultListener(app).turn()

@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import milepost as mp
-from milepost.applications.deposits.controls.ledger import LedgerControls
-from milepost.applications.deposits.controls.rate_limits import LimitedStage, StageLimit
-from milepost.applications.deposits.deposit import accepts_deposit, deposit_of
-from milepost.applications.deposits.doi import normalise_all
-from milepost.applications.deposits.doi_list import FIELD, doi_column, parse_input
+from milepost.applications.deposits.controls import LedgerControls, LimitedStage, StageLimit
+from milepost.applications.deposits.doi import FIELD, doi_column, normalise_all, parse_input
 from milepost.applications.deposits.dspace.errors import ClaimLost, DSpaceError, failed
+from milepost.applications.deposits.dspace.submission import DSpaceSubmission
+from milepost.applications.deposits.dss.submission import DssSubmission
 from milepost.applications.deposits.fetch.content import ContentStage
-from milepost.applications.deposits.fetch.crossref import MetadataStage
-from milepost.applications.deposits.fetch.stored import LATER
-from milepost.applications.deposits.files import FileStore, StoreFault
+from milepost.applications.deposits.fetch.metadata import MetadataStage
+from milepost.applications.deposits.files import LATER, Deposit, FileStore, StoreFault, accepts_deposit, deposit_of
 from milepost.applications.deposits.settings import CROSSREF, DepositsSettings
-from milepost.applications.deposits.stages import CLEAN, CONTENT, METADATA, SUBMIT
-from milepost.applications.deposits.submission import Submission, open_submission
+from milepost.applications.deposits.words import CLEAN, CONTENT, METADATA, SUBMIT
 
 UNTIL_NEXT_ROUND = "3650d"
 """Delay after a failure where rounds bring it forward: nothing falls due between two rounds."""
 CROSSREF_RATE = "10/s"
+
+
+class Submission(Protocol):
+    """A way to submit deposits: to DSpace itself, or to the DSpace Submission Service."""
+
+    def ready(self) -> None:
+        """Raises mp.ConfigMistake if a setting or a secret is missing."""
+
+    def submit(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
+        """Submit once. `item.work_id` is the same for every try of this deposit."""
+
+    def verify(self, deposit: Deposit, item: mp.Item) -> mp.Outcome | bool | None:
+        """Is it in DSpace already? Done(…) or True: yes. False or None: no, submit it. An exception: not known, try later."""
+
+
+def open_submission(settings: DepositsSettings, files: FileStore, controls: LedgerControls | None = None) -> Submission:
+    """The submission that [deposits.submit] asks for. It connects to nothing before the first item."""
+    kind = DSpaceSubmission if settings.submit.dss is None else DssSubmission
+    return kind(settings, files, controls=controls)
 
 
 def deposits_route(settings: DepositsSettings, submission: Submission | None = None, controls: LedgerControls | None = None) -> mp.Route:

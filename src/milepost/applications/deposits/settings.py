@@ -138,6 +138,9 @@ class DepositsSettings(mp.AppSettings, frozen=True):
         return "dspace8" if self.submit.dss is None else self.submit.dss.metadata
 
 
+DepositsApp = mp.AppContext[DepositsSettings]
+
+
 def missing_settings(settings: DepositsSettings) -> list[str]:
     """Fields of milepost.toml that must be set and are not, all at once."""
     submit = settings.submit
@@ -156,18 +159,12 @@ def missing_settings(settings: DepositsSettings) -> list[str]:
     return [field for field, value in wanted.items() if not value]
 
 
-def missing_secrets(settings: DepositsSettings, environment: Mapping[str, str]) -> list[str]:
-    """Variables of the environment that must be set for workers and are not."""
-    named = (settings.submit.user_env, settings.submit.password_env)
-    return [name for name in named if not environment.get(name)] if settings.submit.dspace else []
-
-
 def check_settings(settings: DepositsSettings, environment: Mapping[str, str] | None = None) -> None:
     """Raise one ConfigMistake that names everything that is missing or contradicts itself; without an environment, in milepost.toml."""
     wrong = [f"{field} is missing" for field in missing_settings(settings)]
-    wrong += [
-        f"the environment variable {name} is not set" for name in missing_secrets(settings, environment or {}) if environment is not None
-    ]
+    if settings.submit.dspace and environment is not None:
+        named = (settings.submit.user_env, settings.submit.password_env)
+        wrong += [f"the environment variable {name} is not set" for name in named if not environment.get(name)]
     if settings.submit.dspace and settings.submit.dss:
         wrong.append("[deposits.submit] has both dspace and dss: leave one of them out")
     if settings.content and "{doi}" not in settings.content:

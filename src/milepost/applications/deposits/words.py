@@ -1,11 +1,16 @@
-"""Statuses of a DOI in the words of librarians: Processing, Success, Failed and will retry, Failed after too many attempts, Abandoned."""
+"""Words of deposits: the stages and their partners, and the statuses of a DOI as librarians name them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import milepost as mp
-from milepost.applications.deposits.settings import DepositsSettings
+from milepost.applications.deposits.settings import DepositsApp
+
+METADATA, CONTENT, SUBMIT = "metadata", "content", "submit"
+CLEAN = "clean"
+"""The stage of the follow-up route."""
+PARTNERS = {METADATA: "Crossref", CONTENT: "the publisher", SUBMIT: "DSpace"}
 
 PROCESSING, SUCCESS, RETRIES, FAILED = "Processing", "Success", "Failed and will retry", "Failed after too many attempts"
 ABANDONED = "Abandoned"
@@ -35,6 +40,6 @@ def counts_by_word(statuses: Mapping[str, int]) -> dict[str, int]:
     return {word: count for word, count in found.items() if count or word != ABANDONED}
 
 
-def word_counts(app: mp.AppContext[DepositsSettings]) -> dict[str, int]:
+def word_counts(app: DepositsApp) -> dict[str, int]:
     """How many DOIs of the route have each status, in the words of librarians."""
     return counts_by_word(app.status()["routes"].get(app.settings.route, {}).get("statuses", {}))

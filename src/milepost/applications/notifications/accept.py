@@ -9,10 +9,10 @@ from typing import Any
 from msgspec import Struct
 
 import milepost as mp
-from milepost.applications.notifications.message import read_message
-from milepost.applications.notifications.operate.registry import keep_fresh
+from milepost.applications.notifications.operate.messages import read_message
+from milepost.applications.notifications.operate.registry import iso, keep_fresh
 from milepost.applications.notifications.operate.senders import ATTRIBUTE, check_sender
-from milepost.applications.notifications.settings import NotificationsSettings
+from milepost.applications.notifications.settings import App, NotificationsSettings
 from milepost.client import Message, MessageRefused
 
 ENVELOPE_BYTES = 131_072
@@ -88,7 +88,7 @@ def answer_of_problem(problem: mp.Problem) -> mp.Answer:
     return _error(_CODES.get(problem.status, "VALIDATION_ERROR"), text, problem.status)
 
 
-async def accept(app: mp.AppContext[NotificationsSettings], call: mp.Call) -> mp.Answer:
+async def accept(app: App, call: mp.Call) -> mp.Answer:
     """The message is on disk when this is answered with 200, and will be delivered. One that was accepted before is a duplicate; one with
     the same messageId, timestamp, senderId and targetUrl but another method, headers or body is a conflict."""
     try:
@@ -108,14 +108,14 @@ async def accept(app: mp.AppContext[NotificationsSettings], call: mp.Call) -> mp
     return answer
 
 
-def check_target(app: mp.AppContext[NotificationsSettings], message: Message) -> None:
+def check_target(app: App, message: Message) -> None:
     """Refuse a target that belongs to no destination, where such targets are refused."""
     if app.state.destinations.of(message.content["targetUrl"]) is None:
         text = "Invalid targetUrl: it belongs to no destination, and unregistered targets are refused"
         raise MessageRefused("VALIDATION_ERROR", text, sender=message.sender_id)
 
 
-async def _submitted(app: mp.AppContext[NotificationsSettings], call: mp.Call, message: Message) -> mp.Answer:
+async def _submitted(app: App, call: mp.Call, message: Message) -> mp.Answer:
     settings = app.settings
     receipt = await app.submit_async(settings.route, message.content, by=call.caller.name, not_before=message.deliver_at)
     if receipt.answer == "malformed":
@@ -123,7 +123,7 @@ async def _submitted(app: mp.AppContext[NotificationsSettings], call: mp.Call, m
     if receipt.answer == "changed":
         text = "A message with this messageId, timestamp, senderId and targetUrl was accepted with another method, headers or body"
         raise MessageRefused("IDEMPOTENCY_CONFLICT", text, status=409)
-    request_id, now = mp.correlation_id() or "", _iso(app.now())
+    request_id, now = mp.correlation_id() or "", iso(app.now())
     status = "" if receipt.status is None else receipt.status.value
     if receipt.answer == "known":
         return mp.Answer(
@@ -132,25 +132,13 @@ async def _submitted(app: mp.AppContext[NotificationsSettings], call: mp.Call, m
     created = datetime.fromtimestamp((receipt.created_at or 0) / 1000, UTC)
     ttl = int(created.timestamp()) + mp.span_ms(settings.retention, "retention") // 1000
     queued = status != mp.Status.PENDING.value
-    stored = StoredMessage(message.message_id, message.sender_id, status, 0, ttl, _iso(created))
+    stored = StoredMessage(message.message_id, message.sender_id, status, 0, ttl, iso(created))
     return mp.Answer(MessageAccepted("Message accepted", request_id, now, False, True, queued, queued, message.message_id, stored))
 
 
 def _error(code: str, text: str, status: int, retry_after: int | None = None) -> mp.Answer:
     headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
-    return mp.Answer(MessageError(code, text, _iso(datetime.now(UTC)), mp.correlation_id() or ""), status, headers)
+    return mp.Answer(MessageError(code, text, iso(datetime.now(UTC)), mp.correlation_id() or ""), status, headers)
 
 
-def _iso(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
-
-
-ANSWERS: dict[int, Any] = {
-    200: MessageAccepted | MessageDuplicate,
-    400: MessageError,
-    403: MessageError,
-    409: MessageError,
-    413: MessageError,
-    429: MessageError,
-    503: MessageError,
-}
+ANSWERS: dict[int, Any] = {200: MessageAccepted | MessageDuplicate, **dict.fromkeys((400, 403, 409, 413, 429, 503), MessageError)}

@@ -1,19 +1,69 @@
-"""Notifications as an application: its settings, its route, POST /message, and the parts with which it is operated."""
+"""Notifications as an application: its settings and state, its route, POST /message, and the parts with which it is operated."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any
+from urllib.parse import quote as url_quote
+from urllib.parse import urlencode
 
 import milepost as mp
 from milepost.applications.notifications.accept import ANSWERS, accept, answer_of_problem, largest_request
-from milepost.applications.notifications.alerts import alert_rules
-from milepost.applications.notifications.operate.collector import FIGURES
-from milepost.applications.notifications.operate.parts import add_parts
-from milepost.applications.notifications.operate.senders import ATTRIBUTE
-from milepost.applications.notifications.settings import NotificationsSettings
-from milepost.applications.notifications.state import NotificationsState
+from milepost.applications.notifications.deliver import Deliverer
+from milepost.applications.notifications.destinations import PAUSED_BY, Destinations, resume_command
+from milepost.applications.notifications.operate.collector import FIGURES, PAGE, PAGES, FigureCollector, figures_of
+from milepost.applications.notifications.operate.figures import SENDER_COUNTS
+from milepost.applications.notifications.operate.registry import (
+    REFRESH,
+    before_resume,
+    destination_views,
+    keep_fresh,
+    refresh,
+    resume_returned,
+)
+from milepost.applications.notifications.operate.senders import ATTRIBUTE, SenderLimits
+from milepost.applications.notifications.route import STAGE, notifications_route
+from milepost.applications.notifications.settings import App, NotificationsSettings
+
+COLLECT = "2s"
+"""How often the feed is counted."""
+RETURNED = "10s"
+"""How soon the messages of a destination that is there again are sent."""
+COUNT_S = 30.0
+"""How long one call goes on counting."""
+LATE_S = 300
+"""A destination whose oldest message has been due for longer is a finding."""
+
+Samples = dict[tuple[str, ...], float | mp.Histogram]
+
+
+class NotificationsState:
+    """Made once from the settings. `destinations` may be changed at run time; `route` is made of the same objects."""
+
+    def __init__(self, settings: NotificationsSettings) -> None:
+        self.settings = settings
+        self.destinations = Destinations(settings)
+        self.deliverer = Deliverer(settings, self.destinations)
+        self.route = notifications_route(settings, self.destinations, self.deliverer)
+        self.collector = FigureCollector()
+        self.sender_limits = SenderLimits(settings)
+        self.health_look: asyncio.Future[list[tuple[str, str]]] | None = None
+        """The look at the service's health that is under way."""
+
+    def open(self, app: App) -> None:
+        """Use this ledger's clock and controls."""
+        route = self.settings.route
+        self.deliverer.clock = app.time
+        self.deliverer.keep_fresh = partial(keep_fresh, app)
+        self.deliverer.read_afresh = partial(keep_fresh, app, afresh=True)
+        self.deliverer.pause = lambda lane, why: app.pause(route, STAGE, lane, by=PAUSED_BY, reason=why, own=True)
+
 
 application = mp.Application(
     "notifications",
@@ -21,7 +71,7 @@ application = mp.Application(
     summary="Messages to partners' HTTP APIs.",
     state=NotificationsState,
     bound_by=ATTRIBUTE,
-    templates=Path(__file__).parent / "operate" / "templates",
+    templates=Path(__file__).parent / "templates",
     commands="milepost.applications.notifications.commands",
 )
 
@@ -32,7 +82,7 @@ def routes(settings: NotificationsSettings, state: NotificationsState) -> list[m
 
 
 @application.opened
-def opened(app: mp.AppContext[NotificationsSettings]) -> None:
+def opened(app: App) -> None:
     app.state.open(app)
 
 
@@ -55,5 +105,110 @@ application.endpoint(
 )(accept)
 
 
-application.alerts(alert_rules)
-add_parts(application)
+application.resuming(before_resume)
+application.service("destinations", every=REFRESH, per_process=True)(refresh)
+application.service("backlogs", every=RETURNED)(resume_returned)
+
+
+@application.service("figures", every=COLLECT)
+def collect(app: App) -> None:
+    """Count what is new in the feed: all of it, since on AWS the next call is a minute away."""
+    keep_fresh(app)
+    until = time.monotonic() + COUNT_S
+    while app.state.collector.turn(app) >= PAGE * PAGES and time.monotonic() < until:
+        pass
+
+
+@application.check("destinations")
+def check_destinations(app: App) -> Iterator[mp.Finding]:
+    """Are the secrets of all destinations there, and does no backlog grow old?"""
+    views = destination_views(app)
+    troubled = False
+    for one in views:
+        for finding in _findings(one["name"], one, app.now()):
+            troubled = True
+            yield finding
+    if not troubled:
+        known = sum(one["registered"] is not None for one in views)
+        yield mp.Finding("ok", "notifications", f"{known} {'destination is' if known == 1 else 'destinations are'} configured")
+
+
+def _findings(name: str, view: dict[str, object], now: datetime) -> Iterator[mp.Finding]:
+    if view["fault"] is not None:
+        yield mp.Finding("bad", "notifications", f"messages to {name} wait: {view['fault']}", "set it; they are sent by themselves")
+    if view["orphaned"] and view["waiting"]:
+        what = f"{view['waiting']:,} messages wait for {name}, which is no destination any more"
+        cure = f"put [notifications.destinations.{name}] back, or send them where their URLs belong: {resume_command(name)}"
+        yield mp.Finding("warn", "notifications", what, cure)
+    due = view["oldest_due_at"]
+    # Pauses and open breakers are findings of Milepost's own checks, and explain a backlog.
+    if isinstance(due, str) and view["paused"] is None and view["breaker"] is None:
+        late_s = (now - datetime.fromisoformat(due)).total_seconds()
+        if late_s > LATE_S:
+            what = f"the oldest message to {name} has been due for {late_s / 60:.0f} min"
+            yield mp.Finding("warn", "notifications", what, "look at its rate, its concurrency and whether workers run")
+
+
+@application.metrics
+def metrics(app: App) -> Iterator[mp.Metric]:
+    """Figures of senders and destinations. The sets of names are bounded; the rest is counted as one."""
+    figures = figures_of(app)
+    senders = figures.senders
+    messages: Samples = {(name, count): float(getattr(one, count)) for name, one in senders.items() for count in SENDER_COUNTS}
+    yield mp.Metric("messages", "Messages by sender and what became of them.", messages, ("sender", "outcome"), "counter")
+    starts: Samples = {(name,): one.histogram for name, one in senders.items()}
+    yield mp.Metric("first_attempt_seconds", "Time from acceptance to the first try.", starts, ("sender",), "histogram")
+    views, now = destination_views(app), app.now()
+    tries: Samples = {
+        (name, outcome): float(sum(getattr(hour, outcome) for hour in one.hours))
+        for name, one in figures.destinations.items()
+        for outcome in ("succeeded", "failed")
+    }
+    yield mp.Metric("tries_last_day", "Tries of the last 24 hours by destination.", tries, ("destination", "outcome"))
+    gauges: list[tuple[str, str, Callable[[dict[str, Any]], float]]] = [
+        ("waiting_messages", "Messages that wait, counted up to 1,000.", lambda one: one["waiting"]),
+        ("oldest_due_seconds", "How long the oldest waiting message has been due.", lambda one: _age_s(one["oldest_due_at"], now)),
+        ("paused", "1 while the destination is paused or has an outage.", lambda one: one["paused"] is not None),
+        ("breaker_open", "1 while the destination's breaker is open or half-open.", lambda one: one["breaker"] is not None),
+    ]
+    for name, about, value in gauges:
+        yield mp.Metric(name, about, {(one["name"],): float(value(one)) for one in views}, ("destination",))
+
+
+def _age_s(due: object, now: datetime) -> float:
+    return 0.0 if due is None else max(0.0, (now - datetime.fromisoformat(str(due))).total_seconds())
+
+
+@application.alerts
+def alert_rules(settings: NotificationsSettings) -> list[mp.AlertRule]:
+    """The rule for all messages; it is watched if [notifications.alerts] names a receiver."""
+    given = settings.alerts
+    return [
+        mp.AlertRule(
+            name="notifications",
+            to=given.to,
+            route=settings.route,
+            pauses_by=(PAUSED_BY,),
+            quiet=given.quiet,
+            settled=given.settled,
+            items="messages",
+            lane="destination",
+            pointer=pointer,
+            dashboard=given.dashboard,
+        )
+    ]
+
+
+def pointer(subject: mp.AlertSubject) -> mp.AlertPointer:
+    """The command and the page of notifications that show more of an alert. Pure."""
+    if subject.kind == "failures":
+        chosen = {name: value for name, value in (("destination", subject.lane), ("cause", subject.group)) if value}
+        options = "".join(f" --{name} {quote(value)}" for name, value in chosen.items())
+        page = f"/notifications/messages?{urlencode({'status': 'failed', **chosen})}"
+        return mp.AlertPointer(f"milepost notifications list --status failed{options}", page)
+    if not subject.lane:
+        return mp.AlertPointer("milepost notifications destinations", "/notifications")
+    return mp.AlertPointer(
+        f"milepost notifications destinations {quote(subject.lane)}",
+        f"/notifications/destinations/{url_quote(subject.lane, safe='')}",
+    )

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 import milepost as mp
 from milepost.applications.notifications.application import application
 from milepost.applications.notifications.destinations import SIGNED
-from milepost.applications.notifications.message import read_message
 from milepost.applications.notifications.operate.collector import figures_of
 from milepost.applications.notifications.operate.dead_letters import causes, dead_letters, replay_all
 from milepost.applications.notifications.operate.figures import SENDER_COUNTS
@@ -25,24 +24,23 @@ from milepost.applications.notifications.operate.messages import (
     cancel_message,
     find_key,
     message_page,
+    read_message,
     read_record,
     replay_message,
 )
-from milepost.applications.notifications.operate.outages import ended_text
 from milepost.applications.notifications.operate.registry import (
     begin_outage,
     destination_views,
+    ended_text,
     is_known,
     known_destination,
     pause_destination,
+    remove_destination,
     resume_destination,
 )
-from milepost.applications.notifications.operate.removal import remove_destination
 from milepost.applications.notifications.operate.senders import sender_views
-from milepost.applications.notifications.settings import NotificationsSettings
+from milepost.applications.notifications.settings import App
 from milepost.client import MessageRefused
-
-App = mp.AppContext[NotificationsSettings]
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would happen, without changing anything.")
 sender_option = click.option("--sender", metavar="NAME", help="Messages of this sender.")

@@ -68,12 +68,12 @@ class Credentials:
             found = {name: read_secret(env, None, f"{place}.env.{name}") or "" for name, env in auth.env.items()}
             return found | {name: read_secret(None, file, f"{place}.file.{name}") or "" for name, file in auth.file.items()}
         if isinstance(auth, BearerAuth):
-            return {"Authorization": f"Bearer {_needed(read_secret(auth.token_env, auth.token_file, f'{place}.token'), f'{place}.token')}"}
+            return {"Authorization": f"Bearer {_secret(destination, 'token')}"}
         if isinstance(auth, BasicAuth):
-            pair = f"{auth.username}:{_password(destination, auth)}"
+            pair = f"{auth.username}:{_secret(destination, 'password')}"
             return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
         if isinstance(auth, OAuth2Auth):
-            _client_secret(destination, auth)
+            _secret(destination, "client_secret")
         return {}
 
     def known(self, destination: Destination) -> list[str]:
@@ -86,9 +86,9 @@ class Credentials:
             found += [secret.removeprefix("whsec_") for secret in _signing_secrets(destination)]
             found += [value.removeprefix("Bearer ").removeprefix("Basic ") for value in self._static(destination).values()]
             if isinstance(destination.auth, BasicAuth):
-                found.append(_password(destination, destination.auth))
+                found.append(_secret(destination, "password"))
             if isinstance(destination.auth, OAuth2Auth):
-                found.append(_client_secret(destination, destination.auth))
+                found.append(_secret(destination, "client_secret"))
         except mp.ConfigMistake:
             pass  # a secret that is missing cannot be repeated
         return found
@@ -126,7 +126,7 @@ class Credentials:
         return there.text
 
     async def _fetched(self, destination: Destination, auth: OAuth2Auth) -> Token:
-        secret = _client_secret(destination, auth)
+        secret = _secret(destination, "client_secret")
         form = {"grant_type": "client_credentials"}
         form |= {name: value for name, value in (("scope", auth.scope), ("audience", auth.audience)) if value is not None}
         pair = f"{quote(auth.client_id, safe='')}:{quote(secret, safe='')}"  # as RFC 6749 encodes both for Basic
@@ -181,20 +181,13 @@ def _noticed(fetch: asyncio.Task[Token]) -> None:
         fetch.exception()
 
 
-def _needed(secret: str | None, place: str) -> str:
+def _secret(destination: Destination, name: str) -> str:
+    """A secret that the destination's credentials must have, by its name in their settings. Raises ConfigMistake if it is not there."""
+    place = f"destinations.{destination.name}.auth.{name}"
+    secret = read_secret(getattr(destination.auth, f"{name}_env"), getattr(destination.auth, f"{name}_file"), place)
     if secret is None:
-        raise mp.ConfigMistake(f"{place}: name the variable or the file that holds it ({place.rpartition('.')[2]}_env or _file)")
+        raise mp.ConfigMistake(f"{place}: name the variable or the file that holds it ({name}_env or _file)")
     return secret
-
-
-def _client_secret(destination: Destination, auth: OAuth2Auth) -> str:
-    place = f"destinations.{destination.name}.auth.client_secret"
-    return _needed(read_secret(auth.client_secret_env, auth.client_secret_file, place), place)
-
-
-def _password(destination: Destination, auth: BasicAuth) -> str:
-    place = f"destinations.{destination.name}.auth.password"
-    return _needed(read_secret(auth.password_env, auth.password_file, place), place)
 
 
 def _signing_secrets(destination: Destination) -> list[str]:

@@ -175,6 +175,9 @@ class NotificationsSettings(mp.AppSettings, frozen=True):
     response_bytes: int = 4_096
 
 
+App = mp.AppContext[NotificationsSettings]
+
+
 def statuses(given: tuple[int | str, ...], place: str) -> frozenset[int]:
     """The HTTP statuses that numbers and classes ("5xx") name; `place` names the setting in a mistake."""
     found: set[int] = set()

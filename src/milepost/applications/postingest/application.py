@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import milepost as mp
-from milepost.applications.postingest.dialects import INGESTED, TEXTS
-from milepost.applications.postingest.queues import read_queues
-from milepost.applications.postingest.route import postingest, usual_queues
+from milepost.applications.postingest.dialects import INGESTED
+from milepost.applications.postingest.route import open_worker, postingest, queues_of
 
 
 class PostingestSettings(mp.AppSettings, frozen=True):
@@ -48,17 +47,16 @@ def routes(settings: PostingestSettings) -> list[mp.Route]:
 @application.check("workers")
 def workers(app: mp.AppContext[PostingestSettings]) -> Iterator[mp.Finding]:
     """Whether the repository and ScoutAM can be reached from here. A process that only reads the ledger does not need them."""
-    settings = app.settings
-    given = usual_queues(settings.dialect) if settings.queues is None else settings.queues
-    for queue in read_queues(given, TEXTS[settings.dialect]):
+    for queue in queues_of(app.settings.queues, app.settings.dialect):
         if queue.worker != "external":
             yield _worker(queue.queue_alias, queue.worker)
 
 
 def _worker(stage: str, kind: str) -> mp.Finding:
-    from milepost.applications.postingest.confirmer.settings import VARIABLES, open_worker
+    from milepost.applications.postingest.custodial_copy import ROOT
+    from milepost.applications.postingest.tape import NEEDED
 
-    variables = VARIABLES[kind]
+    variables = (ROOT,) if kind == "ocfl" else NEEDED
     if not any(os.environ.get(name) for name in variables):
         what = f"the worker of {stage} is not set up in this environment; 'milepost up' and 'milepost work' need {', '.join(variables)}"
         return mp.Finding("ok", "postingest", what)

@@ -12,7 +12,8 @@ from typing import Any
 import milepost as mp
 from milepost.applications.postingest.answers import waits
 from milepost.applications.postingest.dialects import as_json
-from milepost.applications.postingest.ocfl.repository import Damaged, Empty, ObjectFound, ObjectMissing, Repository, Staged, Unreachable
+from milepost.applications.postingest.ocfl.object import Damaged, Empty, ObjectFound, ObjectMissing, Staged
+from milepost.applications.postingest.ocfl.repository import Repository, Unreachable
 
 ROOT, LAYOUT, FIXITY = "OCFL_REPO_DIR", "OCFL_LAYOUT", "OCFL_FIXITY"
 EXPECTED = 'expected {"preservationSystemId": "…"}'

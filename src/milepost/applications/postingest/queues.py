@@ -93,12 +93,9 @@ def _check_orders(orders: list[int]) -> None:
 
 def _check_unique(queues: Sequence[Queue]) -> None:
     clashes = []
-    for name, values in (
-        ("queueAlias", [queue.queue_alias for queue in queues]),
-        ("queueUrl", [queue.queue_url for queue in queues]),
-        ("statusText", [queue.status_text for queue in queues]),
-    ):
-        clashes += [(name, value) for value, times in Counter(values).items() if times > 1 and value is not None]
+    for name, field in (("queueAlias", "queue_alias"), ("queueUrl", "queue_url"), ("statusText", "status_text")):
+        values = Counter(getattr(queue, field) for queue in queues)
+        clashes += [(name, value) for value, times in values.items() if times > 1 and value is not None]
     if clashes:
         listed = "\n".join(f"Property: {name}, Value: {value}" for name, value in clashes)
         raise mp.ConfigMistake(f"The values in each queue should be unique but there is more than 1 queue with:\n{listed}")

@@ -6,14 +6,17 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import milepost as mp
 from milepost.applications.postingest.answers import accepts_of, next_payload, waits
-from milepost.applications.postingest.batches import STAGE, OtherBatches
 from milepost.applications.postingest.dialects import ALIASES, INGESTED, TEXTS, form_of, message_of
 from milepost.applications.postingest.queues import Queue, read_queues
 from milepost.applications.postingest.recheck import add_recheck
+
+if TYPE_CHECKING:
+    from milepost.applications.postingest.custodial_copy import CustodialCopy
+    from milepost.applications.postingest.tape import Tape
 
 RETRY = mp.Backoff(attempts=10, base="1m", cap="6h")
 """Failures here have causes that people correct: an item is tried for about a day before it fails."""
@@ -26,6 +29,9 @@ OVERDUE = "30d"
 CONCURRENCY = {"ocfl": 8, "scoutam": 4}
 MEDIA = {"ocfl": "disk", "scoutam": "tape", "CC": "disk", "Scout": "tape", "TC": "tape"}
 """The storage medium of a stage, by its worker or by its name; for PREMIS."""
+BATCHES = "batches"
+"""The stage after all others, where an asset waits for its other batches: other systems delete their copies when it is complete."""
+SHOWN_BATCHES = 3
 
 Handler = Any
 """Takes an item and returns an outcome."""
@@ -52,8 +58,7 @@ def postingest(
     """
     if dialect not in TEXTS:
         raise mp.ConfigMistake(f"the dialect is {dialect!r}; write 'seed' or 'today'")
-    given = usual_queues(dialect) if queues is None else queues
-    found = read_queues(given, TEXTS[dialect])
+    found = queues_of(queues, dialect)
     texts = {queue.queue_alias: queue.status_text or TEXTS[dialect][queue.queue_alias] for queue in found}
     route = mp.Route(
         name,
@@ -63,7 +68,7 @@ def postingest(
         skips=False,
         evidence=True,
         dialect=dialect,
-        form=form_of(dialect, texts, ingested_text, quiet=[STAGE] if wait_for_batches else []),
+        form=form_of(dialect, texts, ingested_text, quiet=[BATCHES] if wait_for_batches else []),
     )
     given_to = os.environ if environment is None else environment
     own = {
@@ -74,15 +79,16 @@ def postingest(
     for queue in found:
         _add(route, queue, texts[queue.queue_alias], dialect, own.get(queue.queue_alias))
     if wait_for_batches:
-        route.stage(STAGE, claims=False, checks=mp.Checks(every="1m", up_to="1h"), retry=RETRY)(OtherBatches())
+        route.stage(BATCHES, claims=False, checks=mp.Checks(every="1m", up_to="1h"), retry=RETRY)(OtherBatches())
     if recheck is not None:
         add_recheck(route, {alias: worker.check for alias, worker in own.items() if hasattr(worker, "check")}, recheck, RETRY)
     return route
 
 
-def usual_queues(dialect: str) -> list[dict[str, Any]]:
-    """The two stages of a dialect, both external."""
-    return [{"queueAlias": alias, "queueOrder": order} for order, alias in enumerate(ALIASES[dialect], 1)]
+def queues_of(given: str | Path | Sequence[Mapping[str, Any]] | None, dialect: str) -> list[Queue]:
+    """The given queues; without them the two stages of the dialect, both external."""
+    usual = [{"queueAlias": alias, "queueOrder": order} for order, alias in enumerate(ALIASES[dialect], 1)]
+    return read_queues(usual if given is None else given, TEXTS[dialect])
 
 
 def _add(route: mp.Route, queue: Queue, text: str, dialect: str, worker: Handler | None) -> None:
@@ -119,6 +125,18 @@ def _add(route: mp.Route, queue: Queue, text: str, dialect: str, worker: Handler
     )(worker)
 
 
+def open_worker(kind: str, env: Mapping[str, str]) -> CustodialCopy | Tape:
+    """The worker that checks; it connects to nothing yet."""
+    # Import the worker's dependencies only where it runs.
+    if kind == "ocfl":
+        from milepost.applications.postingest.custodial_copy import CustodialCopy
+
+        return CustodialCopy.from_environment(env)
+    from milepost.applications.postingest.tape import Tape
+
+    return Tape.from_environment(env)
+
+
 class FromEnvironment:
     """A worker of ours that reads its settings when it is first needed: a process that only submits or reads needs none of them."""
 
@@ -128,18 +146,10 @@ class FromEnvironment:
 
     def ready(self) -> None:
         """Raises mp.ConfigMistake if a setting is missing or wrong."""
-        if self._worker is not None:
-            return
-        # Import the worker's dependencies only where it runs.
-        if self._kind == "ocfl":
-            from milepost.applications.postingest.custodial_copy import CustodialCopy
-
-            self._worker = CustodialCopy.from_environment(self._environment)
-            self._worker.ready()
-        else:
-            from milepost.applications.postingest.tape import Tape
-
-            self._worker = Tape.from_environment(self._environment)
+        if self._worker is None:
+            self._worker = open_worker(self._kind, self._environment)
+            if self._kind == "ocfl":
+                self._worker.ready()
 
     def __call__(self, item: mp.Item) -> mp.Outcome:
         self.ready()
@@ -151,3 +161,28 @@ class FromEnvironment:
         self.ready()
         outcome: mp.Outcome = self._worker.check(payload, absent)
         return outcome
+
+
+class OtherBatches:
+    """Handler of a stage after all others. An item waits there while another batch of its asset has not arrived there and is not
+    completed; a failed batch is waited for, since an operator will correct it. The first batch to arrive does not delay the others."""
+
+    def __init__(self) -> None:
+        self._look: Callable[[str], Sequence[mp.Item]] | None = None
+
+    def attach(self, look: Callable[[str], Sequence[mp.Item]]) -> None:
+        """Called by the ledger's context with the function that finds the route's other items."""
+        self._look = look
+
+    def __call__(self, item: mp.Item) -> mp.Outcome:
+        assert self._look is not None, "attach() was called when the route was opened"
+        asset = item.key.partition("#")[0]
+        behind = [other.key for other in self._look(f"{asset}#") if other.key != item.key and not _through(other)]
+        if not behind:
+            return mp.Done()
+        named = ", ".join(key.partition("#")[2] for key in sorted(behind)[:SHOWN_BATCHES]) + (", …" if len(behind) > SHOWN_BATCHES else "")
+        return mp.NotYet(note=f"all its stages are confirmed; other batches of the asset are not completed: {named}")
+
+
+def _through(item: mp.Item) -> bool:
+    return item.stage == BATCHES or item.status in (mp.Status.COMPLETED, mp.Status.CANCELLED)

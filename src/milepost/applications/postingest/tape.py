@@ -10,7 +10,6 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import milepost as mp
@@ -27,33 +26,6 @@ LOG_EVERY_S = 60.0
 """While ScoutAM cannot be asked, each asset meets the same fault; the log has one line in so many seconds."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass
-class TapeTally:
-    """Results for the files of an asset so far."""
-
-    paths: list[str]
-    volumes: dict[str, list[str]] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
-    unknown: int = 0
-
-    @property
-    def files(self) -> int:
-        return len(self.paths)
-
-    @property
-    def whole(self) -> bool:
-        """Whether each file has been checked, and is on tape."""
-        return self.files > 0 and len(self.volumes) == self.files and not self.missing
-
-    @property
-    def note(self) -> str:
-        """How many files are on tape, and which are missing. It changes only with progress, and so does the history."""
-        # Not all were checked: the files after the last one may be on tape too.
-        at_least = "" if len(self.volumes) + len(self.missing) == self.files else "at least "
-        unknown = f", {at_least}{self.unknown:,} not known to ScoutAM" if self.unknown else ""
-        return f"{at_least}{len(self.volumes):,} of {self.files:,} files on tape{unknown}; missing: {named(self.paths, self.missing)}"
 
 
 class Tape:
@@ -135,7 +107,9 @@ class Tape:
         return mp.NotYet(after=after, note=note)
 
     def _look(self, paths: list[str], absent: Callable[[str], mp.Outcome]) -> mp.Outcome:
-        tally = TapeTally(paths)
+        on_tape: dict[str, list[str]] = {}
+        missing: list[str] = []
+        unknown = 0
         for path in paths:
             state = self._state(path)
             wrong = None if state is None else self._wrong(path, state)
@@ -143,14 +117,14 @@ class Tape:
                 return wrong
             volumes = () if state is None else state.volumes(self.copy)
             if volumes:
-                tally.volumes[path] = list(volumes)
+                on_tape[path] = list(volumes)
             else:
-                tally.missing.append(path)
-                tally.unknown += state is None
-            if len(tally.missing) >= MISSES:
+                missing.append(path)
+                unknown += state is None
+            if len(missing) >= MISSES:
                 break
-        if tally.whole:
-            return mp.Done(tally.volumes)
+        if paths and len(on_tape) == len(paths) and not missing:
+            return mp.Done(on_tape)
         if not self._root_known and not self.client.knows(self.mount_root or "/"):
             return mp.Retry(
                 f"ScoutAM knows neither the asset's files nor MOUNT_ROOT itself, which is set to {self.mount_root or '/'}; "
@@ -160,7 +134,7 @@ class Tape:
                 http_status=404,
             )
         self._root_known = True
-        return absent(tally.note)
+        return absent(tape_note(paths, len(on_tape), missing, unknown))
 
     def _state(self, path: str) -> FileState | None:
         """The state of a file in ScoutAM; None if it does not know the file."""
@@ -186,6 +160,14 @@ class Tape:
                 details={"path": path},
             )
         return None
+
+
+def tape_note(paths: list[str], on_tape: int, missing: list[str], unknown: int) -> str:
+    """How many files are on tape, and which are missing. It changes only with progress, and so does the history."""
+    # Not all were checked: the files after the last one may be on tape too.
+    at_least = "" if on_tape + len(missing) == len(paths) else "at least "
+    strangers = f", {at_least}{unknown:,} not known to ScoutAM" if unknown else ""
+    return f"{at_least}{on_tape:,} of {len(paths):,} files on tape{strangers}; missing: {named(paths, missing)}"
 
 
 def file_paths(payload: Any) -> list[str] | str:

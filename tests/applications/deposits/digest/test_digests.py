@@ -16,8 +16,7 @@ from milepost.applications.deposits.application import digests_check
 from milepost.applications.deposits.digest import collect
 from milepost.applications.deposits.digest.collect import CURSOR, collect_digests, collect_when_due
 from milepost.applications.deposits.settings import AttemptSettings, MailSettings
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
 GOOD, LATE, NEVER = "10.1002/good", "10.1002/late", "10.5555/never"
 
@@ -198,8 +197,7 @@ def test_in_continuous_mode_a_digest_comes_once_a_day(
 
 
 def test_a_cell_of_the_table_is_never_a_formula(scene: DepositsScene, mails: MailServer) -> None:
-    from milepost.applications.deposits.digest.entries import Digest, DigestEntry
-    from milepost.applications.deposits.digest.mail import csv_of
+    from milepost.applications.deposits.digest.mail import Digest, DigestEntry, csv_of
 
     entry = DigestEntry("10.1/x", "Success", title='=HYPERLINK("http://evil.example")')
     digest = Digest(id="d", to=(), owner="", deposited=(entry,), retries=(), manual=(), counts={})

@@ -15,7 +15,7 @@ from tests.net.partner import Line, Partner
 import milepost as mp
 from milepost.applications.deposits.fetch.content import TAIL, ContentStage, content_fault, content_url, end_fault
 from milepost.applications.deposits.files import FileStore, StoredFile
-from milepost.applications.deposits.standins.publisher import PublisherStandIn, small_pdf
+from milepost.applications.deposits.standins.sources import PublisherStandIn, small_pdf
 
 DOI = "10.1/x"
 

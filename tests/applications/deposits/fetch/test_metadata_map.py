@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.applications.deposits.fetch.metadata_map import TABLE, MetadataField, map_record, missing_parts, table_of, title_of, to_json
+from milepost.applications.deposits.fetch.metadata import TABLE, MetadataField, map_record, missing_parts, table_of, title_of, to_json
 
 URL = "http://dx.doi.org/10.1/x"
 FULL: dict[str, Any] = {

@@ -11,12 +11,10 @@ from tests.applications.deposits.deposits_scene import DepositsScene, item_of
 
 import milepost as mp
 from milepost import net
-from milepost.applications.deposits.fetch.crossref import MetadataStage
-from milepost.applications.deposits.fetch.pace import SLOWEST, RequestPace, gap_s
+from milepost.applications.deposits.fetch.metadata import SLOWEST, MetadataStage, RequestPace, gap_s
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.settings import DssSettings, SubmitSettings
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
 SICI = "10.1002/(sici)1096-8644(199605)100:1<19::aid-ajpa3>3.0.co;2-0"
 

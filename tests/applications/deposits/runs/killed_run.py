@@ -10,8 +10,8 @@ from typing import Any
 
 from milepost.application.context import AppDocuments
 from milepost.applications.deposits.digest.collect import CURSOR
-from milepost.applications.deposits.fetch.crossref import MetadataStage
-from milepost.applications.deposits.runs.journal import RunJournal
+from milepost.applications.deposits.fetch.metadata import MetadataStage
+from milepost.applications.deposits.runs import RunJournal
 from milepost.blobs.inbox import FolderInbox
 from milepost.cli import main
 from milepost.operations import Operations

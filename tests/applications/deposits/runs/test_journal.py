@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 from tests.applications.deposits.deposits_service import DEPOSITED, NO_PDF, deposits_service
 
-from milepost.applications.deposits.runs.journal import KEPT, end_run, runs
-from milepost.applications.deposits.runs.record import LONGEST, NAMED, RunRecord
+from milepost.applications.deposits.runs import KEPT, LONGEST, NAMED, RunRecord, end_run, runs
 from milepost.applications.deposits.words import FAILED
 
 

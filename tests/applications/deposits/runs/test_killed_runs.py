@@ -18,9 +18,8 @@ from tests.applications.deposits.sample_folder import Folder, sample_folder
 from tests.project import ROOT
 
 from milepost.applications.deposits.dspace.standin import DSpaceStandIn
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
 from milepost.applications.deposits.standins.mailbox import MailboxStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
 GOOD, LATE = "10.1002/good", "10.1002/late"
 
@@ -150,7 +149,7 @@ def test_a_run_that_is_stopped_by_a_signal_finishes_its_running_work_and_ends(fo
 
 SIGNALS_ITSELF = """
 import os, sys
-from milepost.applications.deposits.fetch.crossref import MetadataStage
+from milepost.applications.deposits.fetch.metadata import MetadataStage
 from milepost.cli import main
 fetch, sent = MetadataStage.__call__, []
 def signalling(self, item):

@@ -9,10 +9,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 from tests.applications.deposits.deposits_scene import DepositsScene
 
-from milepost.applications.deposits.runs.journal import RUNNING, interrupted_runs, runs
-from milepost.applications.deposits.runs.process import this_process
-from milepost.applications.deposits.runs.record import begun
-from milepost.applications.deposits.runs.recovery import TAKING_IN, close_interrupted
+from milepost.applications.deposits.runs import RUNNING, TAKING_IN, begun, close_interrupted, interrupted_runs, runs, this_process
 from milepost.applications.deposits.words import word_counts
 
 

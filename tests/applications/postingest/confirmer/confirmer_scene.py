@@ -12,6 +12,7 @@ import boto3
 from botocore.config import Config
 
 import milepost as mp
+from milepost.applications.postingest.confirmer.rules import ConfirmerSettings
 from milepost.applications.postingest.confirmer.service import Confirmer
 from milepost.testing.aws_model import Faults
 
@@ -70,8 +71,9 @@ class Scene:
     def confirmer(self, check: Callable[[Any], mp.Outcome], attribute: str = "result_CC", **options: Any) -> Confirmer:
         dialect = "seed" if attribute.startswith("ingested_") else "today"
         sqs, dynamodb = self.own
-        settings = {"queue_url": self.queue, "table": self.table, "attribute": attribute, "dialect": dialect, **options}
-        return Confirmer(check, sqs=sqs, dynamodb=dynamodb, **settings)
+        own = {name: options.pop(name) for name in ("max_messages", "quarantine_url", "blobs") if name in options}
+        settings = ConfirmerSettings(self.queue, self.table, attribute, dialect, "ocfl", **own)
+        return Confirmer(check, settings, sqs=sqs, dynamodb=dynamodb, **options)
 
     # Who asks ---------------------------------------------------------------------------------------------------------------
     @staticmethod

@@ -22,6 +22,7 @@ from tests.applications.postingest.tape_scene import Hands, scene_of
 
 import milepost as mp
 from milepost.applications.postingest import postingest
+from milepost.applications.postingest.confirmer.rules import ConfirmerSettings
 from milepost.applications.postingest.confirmer.service import Confirmer, TurnTally
 from milepost.applications.postingest.custodial_copy import CustodialCopy
 from milepost.applications.postingest.scoutam.standin import StandIn
@@ -81,10 +82,11 @@ class Post:
         url: str = self.store.queues.url("postingest", stage)
         return url
 
-    def confirmer(self, check: Any, attribute: str, **options: Any) -> Confirmer:
+    def confirmer(self, check: Any, attribute: str, blobs: str) -> Confirmer:
         prefix, stage = attribute.split("_")
-        settings = {"queue_url": self.queue(stage), "table": self.table, "attribute": attribute, **options}
-        return Confirmer(check, dialect={"result": "today", "ingested": "seed"}[prefix], sqs=self.sqs, dynamodb=self.dynamodb, **settings)
+        dialect = {"result": "today", "ingested": "seed"}[prefix]
+        settings = ConfirmerSettings(self.queue(stage), self.table, attribute, dialect, "ocfl", blobs=blobs)
+        return Confirmer(check, settings, sqs=self.sqs, dynamodb=self.dynamodb)
 
     def said(self) -> list[tuple[str, str]]:
         bodies = [one.get("body", one) for one in self.heard]
@@ -111,7 +113,8 @@ def library() -> Iterator[StandIn]:
         yield standin
 
 
-def started(endpoint: str, attribute: str, post: Post, **more: str) -> subprocess.Popen[str]:
+def started(folder: Path, endpoint: str, attribute: str, post: Post, **more: str) -> subprocess.Popen[str]:
+    (folder / "milepost.toml").write_text('applications = ["postingest"]\n')
     environment = {
         **os.environ,
         "AWS_ENDPOINT_URL": endpoint,
@@ -120,8 +123,8 @@ def started(endpoint: str, attribute: str, post: Post, **more: str) -> subproces
         "DYNAMO_ATTRIBUTE_NAME": attribute,
         **more,
     }
-    command = [sys.executable, "-m", "milepost.applications.postingest.confirmer.service", "--every", "100ms"]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "milepost", "postingest", "confirmer", "--every", "100ms"]
+    return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def ended(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
@@ -145,8 +148,8 @@ def test_35_two_confirmers_in_processes_of_their_own_and_three_notifications(
         "MOUNT_ROOT": library.root,
     }
     confirmers = [
-        started(ministack.url, "result_CC", post, OCFL_REPO_DIR=str(repository.root)),
-        started(ministack.url, "result_TC", post, **tapes),
+        started(tmp_path, ministack.url, "result_CC", post, OCFL_REPO_DIR=str(repository.root)),
+        started(tmp_path, ministack.url, "result_TC", post, **tapes),
     ]
     try:
         post.put()

@@ -148,7 +148,7 @@ def test_22_a_turn_takes_exactly_as_many_as_it_may(scene: Scene) -> None:
 
 
 def test_22_it_is_fifty_unless_something_else_is_said(scene: Scene) -> None:
-    assert scene.confirmer(done).max_messages == 50
+    assert scene.confirmer(done).settings.max_messages == 50
 
 
 @pytest.mark.parametrize("payload", [{"filePaths": ["a"]}, "input", None])

@@ -6,15 +6,18 @@ import json
 import logging
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
 import milepost as mp
-from milepost.applications.postingest.confirmer import service
+from milepost.applications.postingest.confirmer.rules import ConfirmerSettings, read_settings
 from milepost.applications.postingest.confirmer.service import ConfirmerLogFormat
-from milepost.applications.postingest.confirmer.settings import ConfirmerSettings, open_worker, read_settings
 from milepost.applications.postingest.custodial_copy import CustodialCopy
+from milepost.applications.postingest.route import open_worker
 from milepost.applications.postingest.tape import Tape
+from milepost.cli import answer
+from milepost.cli.commands import cli
 
 NEEDED = {"SQS_QUEUE_URL": "https://queue", "DYNAMO_TABLE_NAME": "state", "DYNAMO_ATTRIBUTE_NAME": "result_CC"}
 TAPES = {"SCOUTAM_URL": "http://127.0.0.1:1", "SCOUTAM_USERNAME": "u", "SCOUTAM_PASSWORD": "p", "MOUNT_ROOT": "/archive"}
@@ -88,6 +91,14 @@ def test_what_confirms_is_set_up_from_the_same_environment() -> None:
     tape.client.close()
 
 
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The present folder has the application."""
+    (tmp_path / "milepost.toml").write_text('applications = ["postingest"]\n')
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("environment", "told"),
     [
@@ -107,12 +118,13 @@ def test_the_process_ends_with_2_and_says_what_is_missing(
         monkeypatch.setenv(name, os.devnull)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert service.main([]) == 2
+    assert answer(cli, ["postingest", "confirmer"]) == 2
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("folder")
 def test_a_pause_that_is_none_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert service.main(["--every", "often"]) == 2
+    assert answer(cli, ["postingest", "confirmer", "--every", "often"]) == 2
     assert "--every is 'often'; give a span such as 60s or 5m" in capsys.readouterr().err
 
 

@@ -13,7 +13,8 @@ import pytest
 from tests.applications.postingest.ocfl.ocfl_scene import ASSET, Scene
 
 import milepost as mp
-from milepost.applications.postingest.ocfl.repository import ObjectFound, Unreachable
+from milepost.applications.postingest.ocfl.object import ObjectFound
+from milepost.applications.postingest.ocfl.repository import Unreachable
 
 OTHER = "00000000-0000-4000-8000-000000000002"
 

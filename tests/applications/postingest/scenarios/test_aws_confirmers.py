@@ -11,6 +11,7 @@ from tests.applications.postingest.aws_scene import ASSET, BATCH, Opener, Postin
 from tests.applications.postingest.scenarios.repository_and_tape import PAYLOAD, SCRIPTS, RepositoryAndTape, long_names, whole
 
 from milepost.applications.postingest.confirmer.rows import RowGone
+from milepost.applications.postingest.confirmer.rules import ConfirmerSettings
 from milepost.applications.postingest.confirmer.service import Confirmer, TurnTally
 from milepost.blobs.folder import FolderBlobs
 from milepost.engine.evidence import evidence_of
@@ -31,13 +32,11 @@ class Journey:
         self.confirmers = {
             stage: Confirmer(
                 check,
-                queue_url=post.store.queues.url(post.route, stage),
-                table=post.table,
-                attribute=post.prefix + stage,
-                dialect=dialect,
+                ConfirmerSettings(
+                    post.store.queues.url(post.route, stage), post.table, post.prefix + stage, dialect, "ocfl", blobs=str(blobs)
+                ),
                 sqs=post.sqs,
                 dynamodb=post.dynamodb,
-                blobs=str(blobs),
                 width=1,
                 notes=stage != "CC",
             )

@@ -27,10 +27,8 @@ from tests.applications.deposits.deposits_service import (
 )
 
 from milepost.applications.deposits.people import pages
-from milepost.applications.deposits.people.claims import claim
-from milepost.applications.deposits.runs.journal import RunJournal
-from milepost.applications.deposits.runs.process import this_process
-from milepost.applications.deposits.runs.record import begun
+from milepost.applications.deposits.people.worklist import claim
+from milepost.applications.deposits.runs import RunJournal, begun, this_process
 from milepost.applications.deposits.words import word_counts
 
 Open = Callable[..., Page]

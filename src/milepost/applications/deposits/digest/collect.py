@@ -1,4 +1,4 @@
-"""Collection of digests: reads the history since the last one, and submits a mail item for each owner."""
+"""Collection of digests: reads the history since the last one, and submits an item for each owner on the route of mails."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.acts import DepositsApp
-from milepost.applications.deposits.digest.entries import Digest, digests_of, entry_of, first_note, latest_lines
-from milepost.applications.deposits.runs.journal import mark_reported, unreported
-from milepost.applications.deposits.runs.record import interruption_text
-from milepost.applications.deposits.runs.waits import PartnerWait, partner_waits
+from milepost.applications.deposits.controls import PartnerWait, partner_waits
+from milepost.applications.deposits.digest.mail import Digest, digests_of, entry_of, first_note, latest_lines, mail_of
+from milepost.applications.deposits.runs import interruption_text, mark_reported, unreported
+from milepost.applications.deposits.settings import DepositsApp, DepositsSettings
 from milepost.applications.deposits.words import word_counts
+from milepost.subscribers.email import MailNotSent, MailRefused, mail_transport
 
 CURSOR = "digest"
 """Name of the document that says up to which history line people have been informed."""
@@ -106,7 +106,9 @@ def _collect(app: DepositsApp, cursor: DigestCursor) -> tuple[list[str], bool]:
     if begun is None:
         upto, interrupted, found = _collected(app, cursor, waits)
         if found:
-            _submit(app, _first_mail(after, upto, interrupted, found))
+            # The first mail holds the digests of the others: one write, whole or not at all, decides what is mailed.
+            first, *rest = map(msgspec.to_builtins, found)
+            _submit(app, {"id": f"{after}", "upto": upto, "digest": first, "others": rest, "runs": interrupted})
             begun = app.show(route, f"{after}")
     if begun is not None:
         upto = int(begun["input"]["upto"])
@@ -161,12 +163,6 @@ def _collected(app: DepositsApp, cursor: DigestCursor, waits: list[PartnerWait])
     return upto, [run.id for run in interrupted], found
 
 
-def _first_mail(after: int, upto: int, runs: list[str], digests: list[Digest]) -> dict[str, Any]:
-    """The first mail item of a collection, with the digests of the others: one write, whole or not at all, decides what is mailed."""
-    first, *others = map(msgspec.to_builtins, digests)
-    return {"id": f"{after}", "upto": upto, "digest": first, "others": others, "runs": runs}
-
-
 def _submit(app: DepositsApp, *mails: dict[str, Any]) -> None:
     """Record mails. Raises if one is not recorded: the cursor must stay, so that the next collection tries again."""
     for receipt in app.submit(app.settings.digests_route, *mails, by=BY):
@@ -186,3 +182,27 @@ def undelivered(app: DepositsApp) -> list[dict[str, Any]]:
     if app.settings.mail is None:
         return []
     return app.items(app.settings.digests_route, statuses=["failed", mp.Status.RETRY_SCHEDULED], limit=100)
+
+
+# The route of mails ---------------------------------------------------------------------------------------------------
+def digests_route(settings: DepositsSettings) -> mp.Route:
+    """The route of mails. It opens the transport at the first mail."""
+    route = mp.Route(settings.digests_route, key="id")
+
+    @route.stage("mail", retry=mp.Backoff(attempts=40, base="1m", factor=2, cap="6h"), concurrency=1)
+    def send(item: mp.Item) -> mp.Outcome:
+        mail = settings.mail
+        if mail is None:
+            return mp.NotYet(after="1h", note="[deposits.mail] is not set")
+        digest = msgspec.convert(item.input["digest"], Digest)
+        try:
+            transport = mail_transport(mail.smtp or f"ses://{mail.ses}", password_env=mail.password_env)
+            receipt = transport.send(mail_of(digest, mail.sender, mail.dashboard))
+        except MailRefused as error:
+            return mp.Reject(str(error), category="MAIL_REFUSED")
+        except MailNotSent as error:
+            return mp.Retry(str(error), category="MAIL_NOT_SENT")
+        refused = [f"{one.address}: {one.text}" for one in receipt.refused]
+        return mp.Done({"accepted": list(receipt.accepted), "refused": refused})
+
+    return route

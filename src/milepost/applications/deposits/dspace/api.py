@@ -5,20 +5,30 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from milepost import net
+from milepost.applications.deposits.doi import doi_or_none, doi_url
 from milepost.applications.deposits.dspace.errors import CollectionUnknown, DSpaceRefused, DSpaceUnavailable, DSpaceUnreadable
-from milepost.applications.deposits.dspace.search import Metadata, has_doi, query_for
-from milepost.applications.deposits.dspace.session import DSpaceSession
+from milepost.applications.deposits.dspace.session import DSpaceSession, LoginGuard
+from milepost.applications.deposits.settings import DepositsSettings
 
 ORIGINAL = "ORIGINAL"
 """The bundle of an item's own files."""
 PAGE = 100
 MOST_PAGES = 20
+FIELDS = ("dc.identifier.doi", "dc.relation.isversionof", "dc.identifier.uri")
+"""Metadata fields that may hold an article's DOI."""
+DOI_FIELD = "dc.relation.isversionof"
+"""Where a DOI is put if the metadata does not name it: a deposit that cannot be found again could be made twice."""
+FORMS = ("{}", "https://doi.org/{}", "http://dx.doi.org/{}")
+Metadata = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Values by metadata field, as DSpace 7 and later writes them: {"dc.title": [{"value": "…"}]}."""
+_RESOLVER = re.compile(r"(?:https?://)?(?:dx\.|www\.)?doi\.org/", re.IGNORECASE)
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
@@ -96,14 +106,7 @@ class DSpace:
             key: [{"language": None, "authority": None, "confidence": -1, **entry} for entry in entries]
             for key, entries in metadata.items()
         }
-        body = {
-            "name": name,
-            "metadata": filled,
-            "inArchive": True,
-            "discoverable": discoverable,
-            "withdrawn": False,
-            "type": "item",
-        }
+        body = {"name": name, "metadata": filled, "inArchive": True, "discoverable": discoverable, "withdrawn": False, "type": "item"}
         path = f"/core/items?owningCollection={collection}"
         answer = self.session.write("POST", path, _json(body), content_type="application/json", allowed=(201,))
         return _item(_object(answer, "the item", unknown=True), unknown=True)
@@ -119,30 +122,26 @@ class DSpace:
         self.session.write("DELETE", f"/core/items/{uuid}", allowed=(204, 404))
 
     # Files ------------------------------------------------------------------------------------------------------------------
-    def bundle(self, item: str, name: str = ORIGINAL) -> str:
-        """The UUID of the item's bundle with this name, made if there is none."""
-        found = self.find_bundle(item, name)
-        return self.new_bundle(item, name) if found is None else found
+    def bundle(self, item: str) -> str:
+        """The UUID of the item's bundle ORIGINAL, made if there is none."""
+        return self._find_bundle(item) or self.new_bundle(item)
 
-    def new_bundle(self, item: str, name: str = ORIGINAL) -> str:
-        """The UUID of a bundle of an item that has none of this name."""
-        body = _json({"name": name, "metadata": {}})
+    def new_bundle(self, item: str) -> str:
+        """The UUID of the bundle ORIGINAL of an item that has none."""
+        body = _json({"name": ORIGINAL, "metadata": {}})
         path = f"/core/items/{item}/bundles"
         answer = self.session.write("POST", path, body, content_type="application/json", allowed=(201, 400))
         if answer.status == 201:
             return _uuid(_object(answer, "the bundle"))
         # Made by another try meanwhile: DSpace refuses a second one of that name.
-        found = self.find_bundle(item, name)
+        found = self._find_bundle(item)
         if found is None:
-            raise DSpaceRefused(f"DSpace makes no bundle {name} for item {item}", http_status=400)
+            raise DSpaceRefused(f"DSpace makes no bundle {ORIGINAL} for item {item}", http_status=400)
         return found
 
-    def find_bundle(self, item: str, name: str = ORIGINAL) -> str | None:
-        """The UUID of the item's bundle with this name; None if there is none."""
-        for one in self._pages(f"/core/items/{item}/bundles", "bundles"):
-            if one.get("name") == name:
-                return _uuid(one)
-        return None
+    def _find_bundle(self, item: str) -> str | None:
+        bundles = self._pages(f"/core/items/{item}/bundles", "bundles")
+        return next((_uuid(one) for one in bundles if one.get("name") == ORIGINAL), None)
 
     def bitstreams(self, bundle: str) -> list[DSpaceBitstream]:
         """The files of a bundle."""
@@ -150,7 +149,7 @@ class DSpace:
 
     def files(self, item: str) -> list[DSpaceBitstream]:
         """The item's own files."""
-        bundle = self.find_bundle(item)
+        bundle = self._find_bundle(item)
         return [] if bundle is None else self.bitstreams(bundle)
 
     def upload(self, bundle: str, name: str, content: net.RequestBody) -> DSpaceBitstream:
@@ -163,10 +162,10 @@ class DSpace:
         return _bitstream(_object(answer, "the bitstream", unknown=True))
 
     # Search -----------------------------------------------------------------------------------------------------------------
-    def find(self, doi: str, spellings: Iterable[str] = ()) -> list[DSpaceItem]:
+    def find(self, doi: str) -> list[DSpaceItem]:
         """The items whose metadata has exactly this DOI, as far as the index knows: it may be up to a minute behind. Raises DSpaceError
         where the search fails; that never means that there is none."""
-        query = {"query": query_for(doi, spellings), "dsoType": "item", "size": str(PAGE)}
+        query = {"query": query_for(doi), "dsoType": "item", "size": str(PAGE)}
         if self._administrator:
             query["configuration"] = "administrativeView"
         found: dict[str, DSpaceItem] = {}
@@ -194,6 +193,63 @@ class DSpace:
             if not _more(content, page):
                 break
         return found
+
+
+def open_dspace(
+    settings: DepositsSettings,
+    environment: Mapping[str, str],
+    url: str,
+    *,
+    now: Callable[[], float] = time.time,
+    timeout: float | None = None,
+    guard: LoginGuard | None = None,
+) -> DSpace:
+    """A client of the DSpace server at `url`, with the user and password that the environment has, or without. Without a guard every login
+    is tried."""
+    submit = settings.submit
+    user, password = environment.get(submit.user_env), environment.get(submit.password_env)
+    limit = {} if timeout is None else {"timeout": timeout}
+    session = DSpaceSession(url, user or None, password, allow_cidrs=settings.allow_cidrs, now=now, guard=guard, **limit)
+    return DSpace(session, administrator=bool(user))
+
+
+def query_for(doi: str) -> str:
+    """The Solr query for a DOI in all of its usual forms, also percent-encoded: to the index an encoded character is part of a word."""
+    texts = [form.format(doi) for form in FORMS]
+    texts += [text for text in dict.fromkeys((doi_url(doi), quote(doi, safe="/"))) if text not in texts and "%" in text]
+    return " OR ".join(f"{field}:{quoted(text)}" for field in FIELDS for text in texts)
+
+
+def quoted(text: str) -> str:
+    """A phrase of Solr's query syntax. Without the quotes ':', '/', '(' and others would change the query."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def has_doi(metadata: Any, doi: str) -> bool:
+    """Is this the metadata of an item with exactly this DOI? The index is tokenised: a search for 10.1/abc also finds 10.1/abc.1."""
+    if not isinstance(metadata, dict):
+        return False
+    for name in FIELDS:
+        entries = metadata.get(name)
+        for entry in entries if isinstance(entries, list) else ():
+            value = entry.get("value") if isinstance(entry, dict) else None
+            if isinstance(value, str) and doi in _readings(value):
+                return True
+    return False
+
+
+def findable(metadata: Metadata, doi: str) -> Metadata:
+    """The metadata with the DOI in one of the fields that a search looks at."""
+    if has_doi(metadata, doi):
+        return metadata
+    return {**metadata, DOI_FIELD: [*metadata.get(DOI_FIELD, ()), {"value": doi_url(doi)}]}
+
+
+def _readings(value: str) -> tuple[str | None, str | None]:
+    """The DOI that a metadata value names. Some programs write '#', '?' and '%' of a DOI into a URL as they are: both readings count, since
+    an item that is overlooked would be made again."""
+    return doi_or_none(value), doi_or_none(_RESOLVER.sub("", value.strip(), count=1))
 
 
 def _more(content: dict[str, Any], page: int) -> bool:

@@ -1,15 +1,4 @@
-"""Errors of the DSpace client. None of them holds a password, a token or a part of an answer's body beyond its message.
-
-DSpaceError
-├── DSpaceLoginRefused    DSpace refuses the user and password
-├── DSpaceLoginFailed     a request is refused for lack of a login, or the login has another result than the API promises
-├── DSpaceForbidden       the user lacks the right to do it
-├── DSpaceRefused         DSpace refuses the request: 400, 404, 422, …
-├── CollectionUnknown     DSpace knows no collection with the handle that the settings name
-├── ChecksumMismatch      DSpace has stored other bytes than were sent
-├── DSpaceUnavailable     DSpace cannot be reached now, is too slow, or answers 5xx or 429
-└── DSpaceUnreadable      the answer is not what the API promises
-"""
+"""Errors of the DSpace client. None of them holds a password, a token or a part of an answer's body beyond its message."""
 
 from __future__ import annotations
 
@@ -63,7 +52,7 @@ class DSpaceForbidden(DSpaceError):
 
 
 class DSpaceRefused(DSpaceError):
-    """DSpace refuses the request as it is. A write is refused for good; a search may succeed later."""
+    """DSpace refuses the request as it is: 400, 404, 422, … A write is refused for good; a search may succeed later."""
 
     category = "DSPACE_REFUSED"
 

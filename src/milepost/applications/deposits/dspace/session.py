@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -80,15 +79,6 @@ class DSpaceSession:
         """The CSRF token, and the cookie that the server compares it with."""
         self._bearer: str | None = None
         self._thread = threading.local()
-
-    def __repr__(self) -> str:
-        return f"<DSpaceSession with {self.host}>"
-
-    def __enter__(self) -> DSpaceSession:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close idle connections."""
@@ -167,14 +157,11 @@ class DSpaceSession:
             raise DSpaceUnreadable(f"DSpace: {error}", http_status=error.http_status, unknown=method != "GET") from None
         except net.NetError as error:
             raise DSpaceUnavailable(f"DSpace: {error}", unknown=method != "GET" and error.unknown) from None
-        self._watch(answer)
+        # Every answer may bring another CSRF token: at a login, a renewal, and after a refusal.
+        fresh = answer.headers.get(XSRF_HEADER)
+        if fresh:
+            self._xsrf = fresh, cookie_of(answer) or fresh
         return answer
-
-    def _watch(self, answer: net.Response) -> None:
-        """Every answer may bring another CSRF token: at a login, a renewal, and after a refusal."""
-        token = answer.headers.get(XSRF_HEADER)
-        if token:
-            self._xsrf = token, cookie_of(answer) or token
 
     def _first_token(self) -> tuple[str, str]:
         answer = self._send("GET", "/security/csrf", None, {})

@@ -12,9 +12,7 @@ import base64
 import json
 import re
 import secrets
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +22,7 @@ from typing import Any
 from urllib.parse import parse_qs
 from uuid import uuid4
 
-from milepost.testing.http_standin import HttpStandIn, StandInAnswer, StandInRequest
+from milepost.testing.http_standin import HttpStandIn, StandInAnswer, StandInRequest, serve
 
 USER, PASSWORD = "deposits@example.org", "deposits"
 COLLECTION = "123456789/2"
@@ -387,14 +385,8 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0 takes a free one")
     parser.add_argument("--collection", default=COLLECTION, help="handle of the one collection")
     given = parser.parse_args(args)
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    with DSpaceStandIn(port=given.port, collection=given.collection) as standin:
-        print(standin.url, flush=True)
-        print(f"user {USER}, password {PASSWORD}, collection {given.collection}; Ctrl-C ends it", file=sys.stderr, flush=True)
-        stop.wait()
-    return 0
+    standin = DSpaceStandIn(port=given.port, collection=given.collection)
+    return serve(standin, f"user {USER}, password {PASSWORD}, collection {given.collection}")
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""The DSpace Submission Service: its messages, its results, and a stand-in."""
+"""The DSpace Submission Service: its messages and its results."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -9,18 +10,41 @@ from functools import cached_property
 from typing import Any
 
 import milepost as mp
-from milepost.applications.deposits.controls.ledger import LedgerControls
-from milepost.applications.deposits.controls.operator_faults import operators_fault
-from milepost.applications.deposits.controls.rate_limits import CONFIGURATION
-from milepost.applications.deposits.deposit import Deposit
-from milepost.applications.deposits.dspace.api import DSpace
-from milepost.applications.deposits.dspace.found_items import deposited, hidden, judge, same_file
-from milepost.applications.deposits.dspace.login_hold import LoginHold
+from milepost.applications.deposits.controls import CONFIGURATION, LedgerControls, operators_fault
+from milepost.applications.deposits.dspace.api import DSpace, open_dspace
+from milepost.applications.deposits.dspace.login import LoginHold
 from milepost.applications.deposits.dspace.record import SubmissionRecord, SubmissionRecords, next_step
-from milepost.applications.deposits.dspace.submission import attempted, check_claim, open_dspace
-from milepost.applications.deposits.dss.messages import queue_url, submit_message
-from milepost.applications.deposits.files import FileStore
+from milepost.applications.deposits.dspace.submission import attempted, check_claim, deposited, hidden, judge, same_file
+from milepost.applications.deposits.files import Deposit, FileStore
 from milepost.applications.deposits.settings import DepositsSettings, DssSettings, check_settings
+
+
+def submit_message(deposit: Deposit, dss: DssSettings, collection: str) -> dict[str, Any]:
+    """The SQS message for a deposit, to the letter, as arguments of boto3. It has no `Operation`: the service then creates an item."""
+    labels = {"PackageID": deposit.doi, "SubmissionSource": dss.source, "OutputQueue": queue_name(dss.results)}
+    body = {
+        "SubmissionSystem": dss.system,
+        "CollectionHandle": collection,
+        "MetadataLocation": deposit.metadata.place,
+        "Files": [
+            {"BitstreamName": deposit.content.bitstream, "FileLocation": deposit.content.place, "BitstreamDescription": None},
+        ],
+    }
+    attributes = {name: {"DataType": "String", "StringValue": value} for name, value in labels.items()}
+    return {"MessageBody": json.dumps(body), "MessageAttributes": attributes}
+
+
+def queue_name(queue: str) -> str:
+    """The name of a queue that is given by name or by URL: the service finds its output queues by name."""
+    return queue.rstrip("/").rpartition("/")[2]
+
+
+def queue_url(sqs: Any, queue: str) -> str:
+    """The URL of a queue that is given by name or by URL."""
+    if "://" in queue:
+        return queue
+    answer: str = sqs.get_queue_url(QueueName=queue)["QueueUrl"]
+    return answer
 
 
 class DssSubmission:
@@ -120,7 +144,7 @@ class DssSubmission:
         self._records.put(deposit.doi, SubmissionRecord(sent_at))
         check_claim(self._controls, item)
         try:
-            answer = self.sqs.send_message(QueueUrl=url, MessageBody=message.body, MessageAttributes=message.attributes)
+            answer = self.sqs.send_message(QueueUrl=url, **message)
         except Exception as error:
             return self._queue_failed(error, unknown=not _refused(error))
         within = mp.span_ms(self._dss.answer_within, "[deposits.submit] dss.answer_within") / 1000

@@ -13,8 +13,7 @@ import msgspec
 
 import milepost as mp
 from milepost import net
-from milepost.applications.deposits.fetch.stored import waits_for_store
-from milepost.applications.deposits.files import FileStore
+from milepost.applications.deposits.files import FileStore, waits_for_store
 from milepost.applications.deposits.settings import DepositsSettings, check_settings
 
 TIMEOUTS = net.Timeouts(connect=10, read=60, total=900)

@@ -8,8 +8,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from milepost.applications.deposits.people.claims import CLAIM, claim_note
-from milepost.applications.deposits.stages import CONTENT, METADATA, SUBMIT
+from milepost.applications.deposits.digest.mail import error_text
+from milepost.applications.deposits.people.worklist import CLAIM, claim_note
+from milepost.applications.deposits.words import CONTENT, METADATA, SUBMIT
 
 _STARTED = {
     METADATA: "Fetching its metadata from Crossref",
@@ -98,7 +99,7 @@ def _moment(line: Mapping[str, Any]) -> DoiMoment:
     elif line.get("attempt_number") is not None:
         ending = {"exhausted": "; that was the last try", "rejected": "; it is not tried again"}.get(reason, "")
         what = f"{_FAILED.get(stage, stage)}, try {line['attempt_number']}{ending}"
-    return DoiMoment(line["at"], _KINDS.get(reason, ""), what, _error(line), by, line.get("why") or "")
+    return DoiMoment(line["at"], _KINDS.get(reason, ""), what, error_text(line), by, line.get("why") or "")
 
 
 def _noted(line: Mapping[str, Any]) -> str:
@@ -108,11 +109,6 @@ def _noted(line: Mapping[str, Any]) -> str:
     note = line.get("note")
     text = note.get("text") if isinstance(note, Mapping) else note
     return f"Noted: {text}" if isinstance(text, str) else _WHAT["noted"]
-
-
-def _error(line: Mapping[str, Any]) -> str:
-    details = line.get("error_details")
-    return str(details.get("message") or "") if isinstance(details, Mapping) else ""
 
 
 def doing(view: Mapping[str, Any]) -> str:

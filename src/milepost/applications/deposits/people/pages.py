@@ -1,4 +1,4 @@
-"""Pages of deposits: runs and digests, one DOI, and the worklist of manual deposits with its forms."""
+"""Pages of deposits: runs and digests, one DOI, and the worklist of manual deposits with its forms; and the endpoints of the API."""
 
 from __future__ import annotations
 
@@ -9,17 +9,27 @@ import msgspec
 from msgspec import Meta, Struct
 
 import milepost as mp
-from milepost.applications.deposits.acts import FAILED, DepositsApp, abandon, keys_of, mark_deposited, may_be_deposited, requeue
-from milepost.applications.deposits.digest.entries import Digest, advice_of
-from milepost.applications.deposits.digest.mail import subject_of
+from milepost.applications.deposits.acts import FAILED, abandon, keys_of, mark_deposited, may_be_deposited, requeue
+from milepost.applications.deposits.application import application
+from milepost.applications.deposits.controls import partner_waits
+from milepost.applications.deposits.digest.mail import Digest, advice_of, subject_of
 from milepost.applications.deposits.doi import DoiMistake, normalise
 from milepost.applications.deposits.files import FileStore
-from milepost.applications.deposits.people.claims import claim, claim_in, person_name, release
 from milepost.applications.deposits.people.doi_view import doing, fields_of, files_of, handle_in, links_of, moments_of
-from milepost.applications.deposits.people.worklist import title_of, whole_worklist, worklist_csv, worklist_page
-from milepost.applications.deposits.runs.journal import runs
-from milepost.applications.deposits.runs.waits import partner_waits
-from milepost.applications.deposits.settings import DepositsSettings
+from milepost.applications.deposits.people.worklist import (
+    PAGE,
+    WorklistPage,
+    claim,
+    claim_in,
+    person_name,
+    release,
+    title_of,
+    whole_worklist,
+    worklist_csv,
+    worklist_page,
+)
+from milepost.applications.deposits.runs import RunRecord, runs
+from milepost.applications.deposits.settings import DepositsApp
 from milepost.applications.deposits.words import FAILED as NEEDS_PEOPLE
 from milepost.applications.deposits.words import word_counts, word_of
 
@@ -71,6 +81,7 @@ class DigestForm(Struct, frozen=True):
     reason: str
 
 
+@application.page(HOME, title="Deposits")
 def home(app: DepositsApp, call: mp.Call) -> mp.Page:
     counts = word_counts(app)
     return mp.Page(
@@ -87,6 +98,7 @@ def home(app: DepositsApp, call: mp.Call) -> mp.Page:
     )
 
 
+@application.page(f"{HOME}/find", query=FindDoi)
 def find_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect:
     try:
         return mp.Redirect(_doi_path(normalise(call.query.doi)))
@@ -94,6 +106,7 @@ def find_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect:
         raise mp.UsageError(str(mistake)) from None
 
 
+@application.page(f"{HOME}/digests/{{key}}")
 def digest(app: DepositsApp, call: mp.Call) -> mp.Page:
     key = call.path["key"]
     view = None if app.settings.mail is None else app.show(app.settings.digests_route, key)
@@ -119,6 +132,7 @@ def digest(app: DepositsApp, call: mp.Call) -> mp.Page:
     )
 
 
+@application.page(f"{HOME}/send-again", scope="operate", form=DigestForm)
 def send_again(app: DepositsApp, call: mp.Call) -> mp.Redirect:
     body: DigestForm = call.body
     route = app.settings.digests_route
@@ -128,6 +142,7 @@ def send_again(app: DepositsApp, call: mp.Call) -> mp.Redirect:
     return mp.Redirect(f"{HOME}/digests/{quote(body.key, safe='')}")
 
 
+@application.page(f"{HOME}/worklist", query=WorklistQuery)
 def work(app: DepositsApp, call: mp.Call) -> mp.Page:
     query: WorklistQuery = call.query
     found = worklist_page(app, search=query.search, after=query.after, before=query.before, most=SHOWN_WORK)
@@ -150,51 +165,41 @@ def worklist_path(query: WorklistQuery) -> str:
     return f"worklist?{given}" if given else "worklist"
 
 
+@application.page(f"{HOME}/worklist.csv", query=WorklistQuery)
 def export(app: DepositsApp, call: mp.Call) -> mp.Download:
     return mp.Download("manual-deposits.csv", worklist_csv(whole_worklist(app, call.query.search)), "text/csv; charset=utf-8")
 
 
+@application.page(f"{HOME}/dois/{{doi:path}}")
 def doi_page(app: DepositsApp, call: mp.Call) -> mp.Page:
     return _doi_page(app, call.path["doi"])
 
 
+@application.page(f"{HOME}/claim", scope="operate", form=ClaimForm)
 def claim_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
     name = call.body.name or call.caller.name
     return _act(app, call, lambda: claim(app, call.body.doi, name=name, by=_signature(call, name)))
 
 
+@application.page(f"{HOME}/release", scope="operate", form=ClaimForm)
 def release_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
     return _act(app, call, lambda: release(app, call.body.doi, by=_signature(call, call.body.name)))
 
 
+@application.page(f"{HOME}/deposited", scope="operate", form=DepositedForm)
 def deposited(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
     body: DepositedForm = call.body
     return _act(app, call, lambda: mark_deposited(app, body.doi, body.handle, by=call.caller.name, reason=body.reason))
 
 
+@application.page(f"{HOME}/requeue", scope="operate", form=DoiActForm)
 def requeue_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
     return _act(app, call, lambda: _accepted(requeue(app, [call.body.doi], by=call.caller.name, reason=call.body.reason)))
 
 
+@application.page(f"{HOME}/abandon", scope="operate", form=DoiActForm)
 def abandon_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
     return _act(app, call, lambda: _accepted(abandon(app, [call.body.doi], by=call.caller.name, reason=call.body.reason)))
-
-
-def add_pages(application: mp.Application[DepositsSettings]) -> None:
-    """Declare the pages and their forms."""
-    page = application.page
-    page(HOME, title="Deposits")(home)
-    page(f"{HOME}/find", query=FindDoi)(find_doi)
-    page(f"{HOME}/digests/{{key}}")(digest)
-    page(f"{HOME}/send-again", scope="operate", form=DigestForm)(send_again)
-    page(f"{HOME}/worklist", query=WorklistQuery)(work)
-    page(f"{HOME}/worklist.csv", query=WorklistQuery)(export)
-    page(f"{HOME}/dois/{{doi:path}}")(doi_page)
-    page(f"{HOME}/claim", scope="operate", form=ClaimForm)(claim_doi)
-    page(f"{HOME}/release", scope="operate", form=ClaimForm)(release_doi)
-    page(f"{HOME}/deposited", scope="operate", form=DepositedForm)(deposited)
-    page(f"{HOME}/requeue", scope="operate", form=DoiActForm)(requeue_doi)
-    page(f"{HOME}/abandon", scope="operate", form=DoiActForm)(abandon_doi)
 
 
 def _act(app: DepositsApp, call: mp.Call, act: Any) -> mp.Redirect | mp.Page:
@@ -303,3 +308,38 @@ def _mailed(view: dict[str, Any]) -> dict[str, Any]:
         "next_at": view["due_at"] if status == "RETRY_SCHEDULED" else None,
         "failed": status in FAILED,
     }
+
+
+# The API --------------------------------------------------------------------------------------------------------------
+BASE = "/api/v1/deposits"
+
+
+class WorklistCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A page of the worklist: DOIs that hold `search`, at most `limit` of them, after or before a place that another page has given."""
+
+    search: Annotated[str, Meta(max_length=4000)] = ""
+    after: Annotated[str, Meta(max_length=4000)] = ""
+    before: Annotated[str, Meta(max_length=4000)] = ""
+    limit: Annotated[int, Meta(ge=1, le=1000)] = PAGE
+
+
+@application.endpoint(
+    "GET", f"{BASE}/worklist", scope="read", query=WorklistCall, answers={200: WorklistPage},
+    summary="The DOIs that need a manual deposit, the latest failure first",
+)  # fmt: skip
+def read_worklist(app: DepositsApp, call: mp.Call) -> mp.Answer:
+    query: WorklistCall = call.query
+    return mp.Answer(worklist_page(app, search=query.search, after=query.after, before=query.before, most=query.limit))
+
+
+class RunList(Struct, frozen=True):
+    """The latest runs, the last one first."""
+
+    runs: list[RunRecord]
+
+
+@application.endpoint(
+    "GET", f"{BASE}/runs", scope="read", answers={200: RunList}, summary="The latest runs: running, finished, failed or interrupted"
+)
+def read_runs(app: DepositsApp, call: mp.Call) -> mp.Answer:
+    return mp.Answer(RunList(runs(app)))

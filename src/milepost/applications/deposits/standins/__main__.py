@@ -7,17 +7,15 @@ and "no-pdf" (the publisher). A mail server at port 2525 keeps each mail as a fi
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from milepost.applications.deposits.dspace.standin import COLLECTION, PASSWORD, USER, DSpaceStandIn
-from milepost.applications.deposits.standins.crossref import CrossrefStandIn
 from milepost.applications.deposits.standins.mailbox import MailboxStandIn
-from milepost.applications.deposits.standins.publisher import PublisherStandIn
+from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
+from milepost.testing.http_standin import until_signal
 
 
 @contextmanager
@@ -43,9 +41,6 @@ def main(args: Sequence[str] | None = None) -> int:
         parser.add_argument(f"--{name}", type=int, default=port, metavar="PORT", help=f"default {port}; 0 takes a free one")
     parser.add_argument("--mails", type=Path, default=Path("mails"), metavar="FOLDER", help="for mails; default mails")
     given = parser.parse_args(args)
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
     with (
         partners(given.crossref, given.publisher, given.dspace) as (crossref, publisher, dspace),
         MailboxStandIn(given.mails, port=given.smtp, seen=_report) as mailbox,
@@ -53,7 +48,7 @@ def main(args: Sequence[str] | None = None) -> int:
         lines = (("crossref", crossref.url), ("content", publisher.template), ("dspace", dspace.url), ("smtp", mailbox.url))
         print("\n".join(f'{name} = "{address}"' for name, address in lines), flush=True)
         print(f"collection {COLLECTION}; DSPACE_USER={USER} DSPACE_PASSWORD={PASSWORD}; Ctrl-C ends it", file=sys.stderr, flush=True)
-        stop.wait()
+        until_signal()
     return 0
 
 

@@ -1,1 +1,1 @@
-"""Operating notifications: records, figures, senders, dead letters, destinations, and their API, pages and commands."""
+"""Operating notifications: records, figures, senders, dead letters, destinations, for the API, the pages and the commands."""

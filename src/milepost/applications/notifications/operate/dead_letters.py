@@ -15,10 +15,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import milepost as mp
-from milepost.applications.notifications.operate.messages import FAILED, MessageFilter, find_messages
+from milepost.applications.notifications.operate.messages import MessageFilter, find_messages
+from milepost.applications.notifications.operate.record import FAILED
 from milepost.applications.notifications.operate.senders import seen_sender
 from milepost.applications.notifications.route import STAGE
-from milepost.applications.notifications.settings import NotificationsSettings
+from milepost.applications.notifications.settings import App
 
 PIPELINE = frozenset(
     {"EXCEPTION", "ERROR", "WRONG_ANSWER", "WORKER_LOST", "NO_ANSWER", "CANNOT_BE_STORED", "CANNOT_BE_READ", "INVALID_MESSAGE"}
@@ -30,8 +31,6 @@ CHUNK = 1_000
 MOST_READ = 10_000
 """Up to so many dead letters are read to group them by destination too. Of more, the ledger's counters give the groups by error alone."""
 SAMPLES = 5
-
-App = mp.AppContext[NotificationsSettings]
 
 
 class Cause(Struct, frozen=True):
@@ -124,18 +123,12 @@ def _causes_of(messages: Iterable[Mapping[str, Any]], *, samples: bool = True) -
     for one in messages:
         if one["error"] is not None:
             found.setdefault((one["destination"], one["error"]["group"]), []).append(one["error"])
-    counted = [
-        _cause(
-            group, lane, errors[-1]["category"], errors[-1]["message"] if samples else "", len(errors), *_ends(one["at"] for one in errors)
-        )
-        for (lane, group), errors in found.items()
-    ]
+    counted = []
+    for (lane, group), errors in found.items():
+        times, last = sorted(one["at"] for one in errors), errors[-1]
+        sample = last["message"] if samples else ""
+        counted.append(_cause(group, lane, last["category"], sample, len(errors), times[0], times[-1]))
     return sorted(counted, key=lambda one: (-one.messages, one.destination or "", one.cause))
-
-
-def _ends(times: Iterable[str]) -> tuple[str, str]:
-    ordered = sorted(times)
-    return ordered[0], ordered[-1]
 
 
 def replay_all(app: App, wanted: MessageFilter, *, by: str, reason: str, dry_run: bool = False, pace: str | None = None) -> ReplayReport:

@@ -1,4 +1,4 @@
-"""Operations on messages: read, list, cancel before the first try, replay one. The API, the pages and the commands share them."""
+"""Operations on messages: accept, read, list, cancel before the first try, replay one. The API, the pages and the commands share them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,26 @@ import msgspec
 from msgspec import Struct
 
 import milepost as mp
-from milepost.applications.notifications.message import read_message
-from milepost.applications.notifications.operate.record import record_of
-from milepost.applications.notifications.settings import NotificationsSettings
-from milepost.client import KEY, MessageRefused
+from milepost.applications.notifications.operate.record import FAILED, identity_of, record_of
+from milepost.applications.notifications.settings import App
+from milepost.client import KEY, Message, MessageRefused, check_message
 
-FAILED = ("MAX_RETRIES_EXCEEDED", "REJECTED")
 CANCELLABLE = ("PENDING", "QUEUED", "WAITING")
 """Statuses in which a message that has had no try can be cancelled. It waits where its destination is not configured, say."""
 EDITABLE = ("method", "headers", "body")
 """Fields that a replay may change; the others are the message's identity."""
 
-App = mp.AppContext[NotificationsSettings]
+
+def read_message(data: bytes, largest_body: int) -> Message:
+    """Check a request's body; raises MessageRefused for the first thing that is wrong, in the order of the seed: JSON, required fields,
+    messageId, timestamp, senderId, targetUrl, method, headers, body."""
+    try:
+        given = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise MessageRefused("INVALID_JSON", "Request body is not valid JSON") from None
+    if not isinstance(given, dict):
+        raise MessageRefused("INVALID_JSON", "Request body must be a JSON object")
+    return check_message(given, largest_body, msgspec.json.encode)
 
 
 class MessageFilter(Struct, frozen=True, kw_only=True):
@@ -84,12 +92,8 @@ def message_page(
 
 def message_view(row: Mapping[str, Any]) -> dict[str, Any]:
     """One message for a table, from an item as `Operations.items` gives it."""
-    message_id, sender_id, timestamp, target = (*mp.key_parts(row["key"]), "", "", "")[:4]
     return {
-        "messageId": message_id,
-        "senderId": sender_id,
-        "timestamp": timestamp,
-        "targetUrl": target,
+        **identity_of(row["key"]),
         "destination": row["lane"],
         "status": row["status"],
         "nextRetryAt": row["due_at"] if row["status"] == "RETRY_SCHEDULED" else None,

@@ -1,6 +1,6 @@
-"""Record of a message in the seed's shape, made from the item and its history. Pure.
+"""Record of a message in the seed's shape, and its timeline for a page, both made from the item and its history. Pure.
 
-`attempts` counts the finished HTTP tries of the present series: a replay starts a new one, and the earlier tries stay in
+In the record, `attempts` counts the finished HTTP tries of the present series: a replay starts a new one, and the earlier tries stay in
 `retryHistory`. `dlqBound` and `willMoveToDLQ` are always false, and `dlqArn` is null: there is no dead-letter queue, a dead letter stays
 in the ledger.
 """
@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
+
 import milepost as mp
-from milepost.applications.notifications.outcomes import NETWORK_ERROR, status_text
+from milepost.applications.notifications.outcomes import NETWORK_ERROR, status_line, status_text
 from milepost.client import KEY
 
-FAILED = frozenset({"MAX_RETRIES_EXCEEDED", "REJECTED"})
+FAILED = ("MAX_RETRIES_EXCEEDED", "REJECTED")
 _ANEW = frozenset({"operator-retry", "replaced", "rerun"})
 """Reasons of the lines with which an operator starts a new series of tries."""
 _ELEVEN = {
@@ -46,10 +48,7 @@ def record_of(shown: Mapping[str, Any], most_attempts: int) -> dict[str, Any]:
     ended_badly = shown["status"] in FAILED
     claims = [line["claimed_at"] for line in history if line.get("claimed_at")]
     return {
-        "messageId": message["messageId"],
-        "senderId": message["senderId"],
-        "timestamp": message["timestamp"],
-        "targetUrl": message["targetUrl"],
+        **{field: message[field] for field in KEY},
         "method": message["method"],
         "headers": mp.redacted(message["headers"] or {}),
         "body": message["body"],
@@ -79,8 +78,12 @@ def record_of(shown: Mapping[str, Any], most_attempts: int) -> dict[str, Any]:
 def _content(shown: Mapping[str, Any]) -> dict[str, Any]:
     """The content with all fields: a message of a list, or of a row that another program has put, need not have all of them."""
     given = shown["input"] if isinstance(shown["input"], Mapping) else {}
-    named = dict(zip(KEY, mp.key_parts(shown["key"]), strict=False))
-    return {"method": "POST", "headers": {}, "body": None, **dict.fromkeys(KEY, ""), **named, **given}
+    return {"method": "POST", "headers": {}, "body": None, **identity_of(shown["key"]), **given}
+
+
+def identity_of(key: str) -> dict[str, str]:
+    """The fields of a message that are in its key; those that a key of another form lacks are empty."""
+    return dict.fromkeys(KEY, "") | dict(zip(KEY, mp.key_parts(key), strict=False))
 
 
 def retry_entry(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,12 +163,8 @@ def _final_failure(
 
 def _sealed(shown: Mapping[str, Any]) -> dict[str, Any]:
     """A message whose row has left: its key and its end are known."""
-    message_id, sender_id, timestamp, target = (*mp.key_parts(shown["key"]), "", "", "", "")[:4]
     return {
-        "messageId": message_id,
-        "senderId": sender_id,
-        "timestamp": timestamp,
-        "targetUrl": target,
+        **identity_of(shown["key"]),
         "key": shown["key"],
         "status": shown["status"],
         "lastUpdatedAt": shown["updated_at"],
@@ -176,3 +175,92 @@ def _sealed(shown: Mapping[str, Any]) -> dict[str, Any]:
 
 def _ms_between(begin: str, end: str) -> int:
     return round((datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds() * 1000)
+
+
+# The timeline ---------------------------------------------------------------------------------------------------------
+LARGEST = 4_000
+"""Characters of an answer's body that a page shows."""
+WORDS = {
+    "accepted": "Accepted",
+    "offered": "Offered to a worker",
+    "completed": "Delivered",
+    "cancelled": "Cancelled",
+    "operator-retry": "Sent again",
+    "rerun": "Sent again",
+    "replaced": "Sent again with other content",
+    "rescheduled": "Set for another time",
+    "lost": "Its worker was lost; the partner may have the message",
+    "given-back": "Given back by a worker that stopped",
+    "resent": "Offered again",
+    "not-yet": "Looked at; not sent yet",
+    "noted": "Noted",
+}
+KINDS = {"completed": "done", "retry": "fail", "exhausted": "fail", "rejected": "fail", "lost": "fail"}
+
+
+class AnswerView(Struct, frozen=True):
+    """A partner's answer, with secrets in its headers redacted."""
+
+    status: int | None
+    text: str | None
+    headers: list[tuple[str, str]]
+    body: str
+    cut: bool
+
+
+class MessageMoment(Struct, frozen=True):
+    """One entry: when, what, by whom and why."""
+
+    at: str
+    kind: str
+    """The class of its dot: `done`, `fail` or none."""
+    what: str
+    by: str | None = None
+    why: str | None = None
+    took_ms: int | None = None
+    next_at: str | None = None
+    answer: AnswerView | None = None
+
+
+def timeline_of(shown: Mapping[str, Any]) -> list[MessageMoment]:
+    """The entries of an item, given as `Operations.show` returns it, the first one first."""
+    results = shown.get("results") or {}
+    lines = shown["history"]
+    last_done = max((number for number, line in enumerate(lines) if line["reason"] == "completed"), default=None)
+    return [_moment(line, results.get("deliver") if number == last_done else None) for number, line in enumerate(lines)]
+
+
+def _moment(line: Mapping[str, Any], result: Mapping[str, Any] | None) -> MessageMoment:
+    reason = line["reason"]
+    # Of what a worker reports, its name says nothing to a reader.
+    by = None if line.get("claimed_at") else line.get("by")
+    why, kind = line.get("why"), KINDS.get(reason, "")
+    if line.get("attempt_number") is None:
+        took = None if result is None else result.get("responseTime")
+        return MessageMoment(line["at"], kind, WORDS.get(reason, reason), by, why, took, answer=None if result is None else _answer(result))
+    details = line["error_details"]
+    ending = {"exhausted": "; that was the last try", "rejected": "; it is not tried again"}.get(reason, "")
+    status = line["http_status"]
+    said = status_line(status) if status is not None else f"{line['error_category']}: {details.get('message') or 'no answer'}"
+    return MessageMoment(
+        line["at"],
+        kind,
+        f"Try {line['attempt_number']}: {said}{ending}",
+        by,
+        why,
+        details.get("responseTime", line["response_time"]),
+        line["next_retry_timestamp"],
+        _answer(details) if details.get("response") else None,
+    )
+
+
+def _answer(facts: Mapping[str, Any]) -> AnswerView | None:
+    response = facts.get("response")
+    if not isinstance(response, Mapping):
+        return None
+    headers = mp.redacted(dict(response.get("headers") or {}))
+    body = str(response.get("body") or "")
+    status = facts.get("statusCode")
+    return AnswerView(
+        status, status_text(status), sorted(headers.items()), body[:LARGEST], bool(response.get("cut")) or len(body) > LARGEST
+    )

@@ -1,7 +1,11 @@
-"""Destinations that were added by API or command: kept in the ledger, and read by every process.
+"""Destinations at run time: those that were added by API or command, pauses and outages, and the removal of one.
 
-A destination of the configuration can be replaced by one of the ledger with the same name, and holds again when that is removed.
-Secrets are not stored: a destination names the variable or the file that holds one.
+Added destinations are kept in the ledger, and read by every process. A destination of the configuration can be replaced by one of the ledger with
+the same name, and holds again when that is removed. Secrets are not stored: a destination names the variable or the file that holds one.
+
+The messages of a destination that is gone never go out by the defaults unasked, which have neither its credentials nor its signature. A removal by
+API or command is refused while messages wait, unless it is forced. If the destination is missing otherwise, such as a table that was taken out of
+the configuration, the first message that is due pauses its lane, and all of them wait until the destination is back or an operator resumes it.
 """
 
 from __future__ import annotations
@@ -9,26 +13,30 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 import milepost as mp
-from milepost.applications.notifications.destinations import Destination, pauses_removed
+from milepost import net
+from milepost.applications.notifications.destinations import PAUSED_BY, Destination, pauses_removed
 from milepost.applications.notifications.operate.collector import figures_of
-from milepost.applications.notifications.operate.figures import DestinationFigures, Figures, TryFigures, tries_since
-from milepost.applications.notifications.operate.outages import Outage, end_of, ended_outage, note_end, note_outage, outages
+from milepost.applications.notifications.operate.figures import DestinationFigures, Figures, TryFigures, parties_of, tries_since
 from milepost.applications.notifications.route import STAGE, try_s
-from milepost.applications.notifications.settings import DestinationSettings, NotificationsSettings
+from milepost.applications.notifications.settings import App, DestinationSettings
 
 PREFIX = "destination/"
+OUTAGE = "outage/"
+OUTAGE_SHOWN = timedelta(days=1)
+"""How long the end of an outage is shown."""
 RELEASED = "released/"
 """Documents of destinations that are gone, whose messages go where their URLs belong now."""
 REFRESH = "5s"
 """How soon every process knows of a destination that was added or removed."""
 
-App = mp.AppContext[NotificationsSettings]
 
 log = logging.getLogger(__name__)
 
@@ -221,3 +229,123 @@ def known_destination(app: App, name: str) -> str:
         known = ", ".join(sorted(app.state.destinations.all)) or "none"
         raise mp.NotFound(f"there is no destination {name!r}; known are {known}, and HOST:PORT of unregistered targets")
     return name
+
+
+# Outages --------------------------------------------------------------------------------------------------------------
+class Outage(Struct, frozen=True):
+    """An outage as the ledger keeps it. Times are ISO 8601, UTC."""
+
+    since: str
+    until: str
+    by: str
+    reason: str
+    ended_at: str | None = None
+    """When a person ended it; None: it ends by itself at `until`."""
+    ended_by: str | None = None
+
+
+def end_of(text: str, now: datetime, zone: tzinfo) -> datetime:
+    """The end of an outage, from "18:00" (the next one), a date with a time (in `zone`, if it names none), or a span such as "2h". Pure."""
+    found = datetime.fromtimestamp(mp.moment_ms(text, round(now.timestamp() * 1000), "until", zone) / 1000, UTC)
+    if found <= now:
+        shown = mp.full_time(round(found.timestamp() * 1000), zone)
+        raise mp.UsageError(f"until is {text!r}, which is {shown} and past; give a later time, or a span from now such as '2h'")
+    return found
+
+
+def note_outage(app: App, lane: str, until: datetime, by: str, reason: str) -> None:
+    """Remember an outage that has begun."""
+    _write(app, lane, Outage(iso(app.now()), iso(until), by, reason))
+
+
+def note_end(app: App, lane: str, by: str) -> None:
+    """Remember that a person has ended the outage of a destination, if it has one."""
+    held = app.documents.get(OUTAGE + lane)
+    outage = None if held is None else msgspec.convert(held.value, Outage)
+    now = iso(app.now())
+    if outage is not None and outage.ended_at is None and now < outage.until:
+        _write(app, lane, replace(outage, ended_at=now, ended_by=by))
+
+
+def outages(app: App) -> dict[str, Outage]:
+    """The last outage of each destination that had one."""
+    found = app.documents.find(OUTAGE)
+    return {name.removeprefix(OUTAGE): msgspec.convert(document.value, Outage) for name, document in found.items()}
+
+
+def ended_outage(outage: Outage | None, now: datetime) -> dict[str, Any] | None:
+    """An outage whose end is not long ago, for people and programs; None: there is none, or it is still in force. Pure."""
+    if outage is None:
+        return None
+    ended_at = outage.ended_at or outage.until
+    if not now - OUTAGE_SHOWN < datetime.fromisoformat(ended_at) <= now:
+        return None
+    return {**msgspec.to_builtins(outage), "ended_at": ended_at}
+
+
+def ended_text(ended: Mapping[str, Any], time: str) -> str:
+    """One sentence about an outage that has ended at this time, as the caller writes it. Pure."""
+    how = "by itself" if ended["ended_by"] is None else f"by {ended['ended_by']}"
+    return f"the outage ended {how} at {time}: {ended['reason']}"
+
+
+def _write(app: App, lane: str, outage: Outage) -> None:
+    app.documents.put(OUTAGE + lane, msgspec.to_builtins(outage))
+
+
+def iso(at: datetime) -> str:
+    """A time in ISO 8601, UTC, with milliseconds."""
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03}Z"
+
+
+# Removal --------------------------------------------------------------------------------------------------------------
+def remove_destination(app: App, name: str, *, force: bool = False) -> None:
+    """Remove a destination that was added. Raises mp.ActRefused while messages wait for it; with `force` they go to the destination that
+    their URLs then belong to, or out by the defaults."""
+    if app.documents.get(PREFIX + name) is None:
+        if name in app.settings.destinations:
+            raise mp.UsageError(f"destination {name!r} is in the configuration; remove its table [notifications.destinations.{name}] there")
+        raise mp.NotFound(f"there is no destination {name!r}")
+    if name not in app.settings.destinations:  # otherwise that one holds again
+        [view] = destination_views(app, [name])
+        waiting = view["waiting"] + view["in_progress"]
+        if waiting and not force:
+            more = "more than " if view["waiting_more"] else ""
+            raise mp.ActRefused(
+                f"{more}{waiting:,} {'message has' if waiting == 1 else 'messages have'} not ended that {'is' if waiting == 1 else 'are'} for {name!r}:"
+                " wait until they have, or cancel them; with 'force' they go to the destination that their URLs then belong to,"
+                " or out by the defaults"
+            )
+        if waiting:
+            release(app, name)
+    app.documents.remove(PREFIX + name)
+    refresh(app)
+
+
+def resume_returned(app: App) -> None:
+    """Resume destinations that are there again, if need be under another name, and forget that their messages were released. A worker may
+    have paused one at the moment at which an operator released its messages: it is resumed too."""
+    keep_fresh(app)
+    registry, route = app.state.destinations, app.settings.route
+    for pause in app.pauses(route):
+        lane = pause.scope.removeprefix(f"{route}/{STAGE}/")
+        if not pauses_removed(pause, lane):
+            continue
+        if lane in registry.released:
+            app.resume(route, STAGE, lane, by=PAUSED_BY, reason="an operator has released its messages", own=True)
+        elif lane in registry.all or _taken_over(app, lane):
+            log.warning("there is a destination again for messages to %s; they are sent", lane)
+            app.resume(route, STAGE, lane, by=PAUSED_BY, reason="it is a destination again", own=True)
+    for name in registry.released & registry.all.keys():
+        app.documents.remove(RELEASED + name)
+
+
+def _taken_over(app: App, lane: str) -> bool:
+    """Does the target of a message that waits in this lane belong to another destination now? Not looked for where that would read the whole
+    table: an operator resumes it then."""
+    try:
+        waiting = app.items(app.settings.route, statuses=["live"], stages=[STAGE], lane=lane, limit=1, scan=False)
+        found = [app.state.destinations.of(parties_of(one["key"])[1]) for one in waiting]
+    except (mp.CostlyQuery, net.InvalidRequest):
+        return False
+    return any(one is not None and one.registered for one in found)

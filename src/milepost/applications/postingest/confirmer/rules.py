@@ -1,4 +1,4 @@
-"""Rules of the standalone confirmer: parse a message, build the confirmation, and compute the visibility timeout. Pure functions."""
+"""Rules of the standalone confirmer: read its settings, parse a message, build the confirmation, and compute the visibility timeout. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,54 @@ import msgspec
 import milepost as mp
 from milepost.applications.postingest.dialects import as_json
 
+MAX_MESSAGES = 50
+NEEDED = {
+    "SQS_QUEUE_URL": "the URL of the queue of messages",
+    "DYNAMO_TABLE_NAME": "the table whose rows are confirmed",
+    "DYNAMO_ATTRIBUTE_NAME": "the attribute of a confirmation, such as result_CC or ingested_CC",
+}
+
+
+class ConfirmerSettings(msgspec.Struct, frozen=True):
+    """The queue of messages, and the table whose rows are confirmed, as `attribute` in the format of `dialect`. `blobs` is as for `Rows`."""
+
+    queue_url: str
+    table: str
+    attribute: str
+    dialect: str
+    worker: str
+    max_messages: int = MAX_MESSAGES
+    quarantine_url: str | None = None
+    blobs: str | None = None
+
+
+def read_settings(env: Mapping[str, str]) -> ConfirmerSettings:
+    """Raises mp.ConfigMistake with a sentence for every missing setting."""
+    missing = [f"{name} is not set; expected {what}" for name, what in NEEDED.items() if not env.get(name)]
+    if missing:
+        raise mp.ConfigMistake("\n".join(missing))
+    url, table, attribute = (env[name] for name in NEEDED)
+    dialect, stage = split(attribute)
+    worker, most = _worker(stage, attribute, env.get("CONFIRMER", "")), env.get("MAX_MESSAGES") or str(MAX_MESSAGES)
+    if not most.isdecimal() or int(most) < 1:
+        raise mp.ConfigMistake(f"MAX_MESSAGES is {most!r}; expected a whole number from 1 up")
+    quarantine, blobs = env.get("QUARANTINE_URL") or None, env.get("MILEPOST_BLOBS") or None
+    return ConfirmerSettings(url, table, attribute, dialect, worker, int(most), quarantine, blobs)
+
+
+def _worker(stage: str, attribute: str, said: str) -> str:
+    kinds = sorted(set(WORKERS.values()))
+    if said and said not in kinds:
+        raise mp.ConfigMistake(f"CONFIRMER is {said!r}; expected {' or '.join(kinds)}")
+    worker = said or WORKERS.get(stage)
+    if worker is None:
+        raise mp.ConfigMistake(
+            f"DYNAMO_ATTRIBUTE_NAME is {attribute!r}, which does not say which worker confirms it; set CONFIRMER to {' or '.join(kinds)}"
+        )
+    return worker
+
+
+# Messages and confirmations -------------------------------------------------------------------------------------------
 PREFIXES = {"seed": "ingested_", "today": "result_"}
 """Prefix of the confirmation's attribute, by dialect."""
 WORKERS = {"CC": "ocfl", "Scout": "scoutam", "TC": "scoutam"}

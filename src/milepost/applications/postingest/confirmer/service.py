@@ -1,18 +1,14 @@
 """Standalone confirmer: receives messages from a queue, runs a check, and writes the confirmation on the asset's row. It needs no
 ledger, so it also works for a postingest that is not Milepost's.
 
-    python -m milepost.applications.postingest.confirmer.service [--once] [--every 60s]
-
 The message of a waiting asset is hidden for longer each time, up to twelve hours, so that waiting assets take up less and less of the
 confirmer's time; and a turn that reached its maximum is followed by the next at once.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
-import os
 import signal
 import sys
 import threading
@@ -20,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, TextIO
@@ -29,8 +25,17 @@ import msgspec
 
 import milepost as mp
 from milepost.applications.postingest.confirmer.rows import NotWritten, RowGone, Rows
-from milepost.applications.postingest.confirmer.rules import PREFIXES, CheckRequest, confirmation, read_message, set_aside, wait_s
-from milepost.applications.postingest.confirmer.settings import MAX_MESSAGES, SET_UP, open_clients, open_worker, read_settings
+from milepost.applications.postingest.confirmer.rules import (
+    PREFIXES,
+    CheckRequest,
+    ConfirmerSettings,
+    confirmation,
+    read_message,
+    read_settings,
+    set_aside,
+    wait_s,
+)
+from milepost.applications.postingest.route import open_worker
 from milepost.applications.postingest.tape import Tape
 
 BATCH = 10
@@ -93,37 +98,31 @@ class ConfirmerMessage:
 
 
 class Confirmer:
-    """Checks the messages of `queue_url` with `check`, and confirms them in `table`, as `attribute`, in the format of `dialect`.
+    """Checks the messages of a queue with `check`, and confirms them in the table.
 
-    A message that `check` refuses, or that cannot be read, goes to `quarantine_url` with its content and the reason; without one it stays
-    in the queue, hidden like waiting ones. `blobs` is as for `Rows`. `sqs` and `dynamodb` are boto3 clients; `width` messages are
-    processed at once. With `notes`, the missing files are named on the row, as `waiting_<stage>`, whenever that has changed.
+    A message that `check` refuses, or that cannot be read, goes to the quarantine with its content and the reason; without one it stays
+    in the queue, hidden like waiting ones. `sqs` and `dynamodb` are boto3 clients; `width` messages are processed at once. With `notes`,
+    the missing files are named on the row, as `waiting_<stage>`, whenever that has changed.
     """
 
     def __init__(
         self,
         check: Check,
+        settings: ConfirmerSettings,
         *,
-        queue_url: str,
-        table: str,
-        attribute: str,
-        dialect: str,
         sqs: Any,
         dynamodb: Any,
-        max_messages: int = MAX_MESSAGES,
-        quarantine_url: str | None = None,
-        blobs: str | None = None,
         width: int = WIDTH,
         notes: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.check, self.queue_url, self.attribute, self.dialect = check, queue_url, attribute, dialect
-        self.max_messages, self.quarantine_url, self.width = max_messages, quarantine_url, width
+        self.settings, self.width = settings, width
         self._sqs = sqs
-        self._rows = Rows(dynamodb, table, PREFIXES[dialect], blobs)
+        prefix = PREFIXES[settings.dialect]
+        self._rows = Rows(dynamodb, settings.table, prefix, settings.blobs)
         self._clock = clock
         self._check = partial(check, absent=lambda note: FilesMissing(note=note)) if notes else check
-        self._waiting = WAITING + attribute.removeprefix(PREFIXES[dialect])
+        self._waiting = WAITING + settings.attribute.removeprefix(prefix)
         self._noted: dict[str, str | None] = {}
 
     def run(self, every: float = EVERY_S, until: threading.Event | None = None) -> None:
@@ -135,7 +134,7 @@ class Confirmer:
             except Exception:
                 log.exception("the turn failed; the next one starts in %g s", every)
                 tally = TurnTally(cut_short=True)
-            if tally.received < self.max_messages or tally.failed or tally.cut_short:
+            if tally.received < self.settings.max_messages or tally.failed or tally.cut_short:
                 until.wait(every)
 
     def tick(self) -> TurnTally:
@@ -144,28 +143,30 @@ class Confirmer:
         jobs: list[Future[MessageResult]] = []
         whole = True
         with ThreadPoolExecutor(self.width, thread_name_prefix="confirmer") as pool:
-            while len(jobs) < self.max_messages:
-                messages = self._receive(min(BATCH, self.max_messages - len(jobs)))
+            while len(jobs) < self.settings.max_messages:
+                messages = self._receive(min(BATCH, self.settings.max_messages - len(jobs)))
                 if not messages:
                     whole = messages is not None
                     break
                 jobs += [pool.submit(self._see_to, message) for message in messages]
         tally = _tally([job.result() for job in jobs], whole)
-        log.info("turn", extra={"attribute": self.attribute, **msgspec.to_builtins(tally), "seconds": round(self._clock() - started, 3)})
+        log.info(
+            "turn", extra={"attribute": self.settings.attribute, **msgspec.to_builtins(tally), "seconds": round(self._clock() - started, 3)}
+        )
         return tally
 
     def _receive(self, most: int) -> list[ConfirmerMessage] | None:
         """The next few messages; None if the queue could not be read."""
         try:
             answer = self._sqs.receive_message(
-                QueueUrl=self.queue_url,
+                QueueUrl=self.settings.queue_url,
                 MaxNumberOfMessages=most,
                 MessageAttributeNames=["All"],
                 MessageSystemAttributeNames=["ApproximateReceiveCount"],
             )
         except Exception as error:
             # With 120,000 hidden messages SQS delivers no more (OverLimit) until some of them are visible again; this passes by itself.
-            log.error("no messages received from %s: %s", self.queue_url, error)
+            log.error("no messages received from %s: %s", self.settings.queue_url, error)
             return None
         now = self._clock()
         return [ConfirmerMessage(raw, now) for raw in answer.get("Messages") or ()]
@@ -200,7 +201,7 @@ class Confirmer:
                 return MessageResult("failed", unhidden=None if outcome.after is None else self._hide(message, outcome.after))
             case _:
                 raise TypeError(f"the check answered {outcome!r}; a confirmer takes Done, NotYet, Retry and Reject")
-        self._sqs.delete_message(QueueUrl=self.queue_url, ReceiptHandle=message.handle)
+        self._sqs.delete_message(QueueUrl=self.settings.queue_url, ReceiptHandle=message.handle)
         log.info(became, extra=named)
         return MessageResult(became)
 
@@ -232,8 +233,8 @@ class Confirmer:
 
     def _confirm(self, asked: CheckRequest, done: mp.Done, named: dict[str, Any]) -> Became:
         try:
-            texts = confirmation(self.dialect, self.attribute, done, self._rows.room)
-            if self._rows.room is not None and texts != confirmation(self.dialect, self.attribute, done):
+            texts = confirmation(self.settings.dialect, self.settings.attribute, done, self._rows.room)
+            if self._rows.room is not None and texts != confirmation(self.settings.dialect, self.settings.attribute, done):
                 log.warning("digests and sizes are left out, since they are too large for the row; set MILEPOST_BLOBS", extra=named)
             self._rows.confirm(asked, texts)
         except RowGone:
@@ -244,19 +245,21 @@ class Confirmer:
         """Log a refused message and send it to the quarantine, if there is one: sent before it is deleted, so that it may be there twice but
         is never lost. Without a quarantine it is hidden like waiting ones; returns the result of `_hide`."""
         log.error("not confirmed: %s", reason, extra=named)
-        if self.quarantine_url is None:
+        if self.settings.quarantine_url is None:
             return self._hide(message, None)
-        answer = self._sqs.send_message(QueueUrl=self.quarantine_url, MessageBody=set_aside(self.queue_url, message.raw, reason))
+        answer = self._sqs.send_message(
+            QueueUrl=self.settings.quarantine_url, MessageBody=set_aside(self.settings.queue_url, message.raw, reason)
+        )
         if "MessageId" not in answer:
-            raise mp.LedgerError(f"{self.quarantine_url} has not confirmed the receipt of the message")
-        self._sqs.delete_message(QueueUrl=self.queue_url, ReceiptHandle=message.handle)
+            raise mp.LedgerError(f"{self.settings.quarantine_url} has not confirmed the receipt of the message")
+        self._sqs.delete_message(QueueUrl=self.settings.queue_url, ReceiptHandle=message.handle)
         return None
 
     def _hide(self, message: ConfirmerMessage, after: float | int | str | None) -> str | None:
         """Hide the message for longer. If that fails, return the reason: the message comes again when the queue shows it again."""
         hidden = wait_s(message.received, after, self._clock() - message.at)
         try:
-            self._sqs.change_message_visibility(QueueUrl=self.queue_url, ReceiptHandle=message.handle, VisibilityTimeout=hidden)
+            self._sqs.change_message_visibility(QueueUrl=self.settings.queue_url, ReceiptHandle=message.handle, VisibilityTimeout=hidden)
         except Exception as error:
             return str(error)
         return None
@@ -272,31 +275,16 @@ def _tally(seen: Sequence[MessageResult], whole: bool) -> TurnTally:
 
 
 # The process ----------------------------------------------------------------------------------------------------------------
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="confirmer",
-        description="Receives messages from a queue, checks them, and writes confirmations on the rows of a table.",
-        epilog=SET_UP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--once", action="store_true", help="run one turn, then exit: with 1 if anything failed")
-    parser.add_argument("--every", default=f"{EVERY_S:g}s", help="pause between two turns, such as 60s or 5m")
-    given = parser.parse_args(arguments)
-    try:
-        return run_confirmer(os.environ, given.once, given.every)
-    except mp.UsageError as mistake:
-        print(mistake, file=sys.stderr)
-        return 2
-
-
 def run_confirmer(env: Mapping[str, str], once: bool, every: str) -> int:
     """Run turns until a signal, or one turn; returns the exit code. Raises mp.UsageError if the environment or the span is wrong."""
     try:
         pause = mp.span_ms(every, "--every") / 1000
     except mp.UsageError:
         raise mp.UsageError(f"--every is {every!r}; give a span such as 60s or 5m") from None
-    with ExitStack() as stack:
-        confirmer = open_confirmer(env, stack)
+    settings = read_settings(env)
+    with open_worker(settings.worker, env) as worker, ExitStack() as stack:
+        sqs, dynamodb = (stack.enter_context(closing(client)) for client in open_clients(WIDTH))
+        confirmer = Confirmer(worker.check, settings, sqs=sqs, dynamodb=dynamodb, notes=isinstance(worker, Tape))
         log_to(sys.stdout, log)
         if once:
             tally = confirmer.tick()
@@ -308,27 +296,21 @@ def run_confirmer(env: Mapping[str, str], once: bool, every: str) -> int:
     return 0
 
 
-def open_confirmer(env: Mapping[str, str], stack: ExitStack) -> Confirmer:
-    """A confirmer with the settings of the environment; `stack` closes what it opens."""
-    settings = read_settings(env)
-    worker = open_worker(settings.worker, env)
-    stack.enter_context(worker)
-    sqs, dynamodb = open_clients(WIDTH)
-    stack.callback(sqs.close)
-    stack.callback(dynamodb.close)
-    return Confirmer(
-        worker.check,
-        queue_url=settings.queue_url,
-        table=settings.table,
-        attribute=settings.attribute,
-        dialect=settings.dialect,
-        sqs=sqs,
-        dynamodb=dynamodb,
-        max_messages=settings.max_messages,
-        quarantine_url=settings.quarantine_url,
-        blobs=settings.blobs,
-        notes=isinstance(worker, Tape),
-    )
+def open_clients(width: int) -> tuple[Any, Any]:
+    """boto3's clients of SQS and DynamoDB, with boto3's usual configuration."""
+    try:
+        from boto3.session import Session
+        from botocore.config import Config
+        from botocore.exceptions import NoRegionError
+    except ImportError:
+        raise mp.ConfigMistake("a confirmer needs boto3, which is not installed: pip install 'milepost[aws]'") from None
+    # Every request here may be repeated without harm.
+    config = Config(retries={"mode": "standard", "total_max_attempts": 4}, connect_timeout=5, read_timeout=20, max_pool_connections=width)
+    session = Session()
+    try:
+        return session.client("sqs", config=config), session.client("dynamodb", config=config)
+    except NoRegionError:
+        raise mp.ConfigMistake("AWS_DEFAULT_REGION is not set; expected the region of the queue and the table, such as eu-west-2") from None
 
 
 _USUAL = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
@@ -353,7 +335,3 @@ def log_to(stream: TextIO, own: logging.Logger) -> None:
     handler.setFormatter(ConfirmerLogFormat())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     own.setLevel(logging.INFO)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -20,7 +20,7 @@ import milepost as mp
 Layout = Callable[[str], str]
 """From an object's id to its path below the storage root, with '/' between the folders."""
 
-_DIGESTS: dict[str, Callable[[bytes], Any]] = {
+HASHES: dict[str, Callable[..., Any]] = {
     "md5": partial(hashlib.md5, usedforsecurity=False),
     "sha1": partial(hashlib.sha1, usedforsecurity=False),
     "sha256": hashlib.sha256,
@@ -53,8 +53,8 @@ class _Hashed(Struct, rename="camel"):
     number_of_tuples: Tuples = 3
 
     def __post_init__(self) -> None:
-        if self.digest_algorithm not in _DIGESTS:
-            raise ValueError(f"digestAlgorithm is {self.digest_algorithm!r}, expected one of {', '.join(_DIGESTS)}")
+        if self.digest_algorithm not in HASHES:
+            raise ValueError(f"digestAlgorithm is {self.digest_algorithm!r}, expected one of {', '.join(HASHES)}")
         digits = len(self.digest(""))
         if (self.tuple_size == 0) != (self.number_of_tuples == 0) or self.used > digits:
             raise ValueError(
@@ -67,7 +67,7 @@ class _Hashed(Struct, rename="camel"):
         return self.tuple_size * self.number_of_tuples
 
     def digest(self, object_id: str) -> str:
-        return str(_DIGESTS[self.digest_algorithm](object_id.encode()).hexdigest())
+        return str(HASHES[self.digest_algorithm](object_id.encode()).hexdigest())
 
     def below(self, digest: str, folder: str) -> str:
         size = self.tuple_size

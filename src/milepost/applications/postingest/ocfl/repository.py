@@ -18,18 +18,7 @@ import milepost as mp
 from milepost.applications.postingest.ocfl.folder import NOT_SO, OPEN_FOLDER, ObjectFolder
 from milepost.applications.postingest.ocfl.inventory import Unsound
 from milepost.applications.postingest.ocfl.layouts import KNOWN, Layout, full_name, layout_of
-from milepost.applications.postingest.ocfl.object import (
-    Answer,
-    Damaged,
-    Empty,
-    File,
-    ObjectFound,
-    ObjectMissing,
-    Staged,
-    inspect,
-)
-
-__all__ = ["Answer", "Damaged", "Empty", "File", "ObjectFound", "ObjectMissing", "Repository", "Staged", "Unreachable"]
+from milepost.applications.postingest.ocfl.object import Answer, Damaged, ObjectFound, ObjectMissing, inspect
 
 LAYOUT_FILE = "ocfl_layout.json"
 PAUSE_S = 0.2
@@ -85,7 +74,7 @@ class Repository:
             if not isinstance(answer, ObjectFound):
                 self._check_mounted()
         except OSError as error:
-            self._give_up(error, whole=not self._readable())
+            self._give_up(error, whole=not os.path.lexists(self._declaration))
         return answer
 
     def age(self, place: str, now: float) -> float:
@@ -114,13 +103,6 @@ class Repository:
             os.lstat(self._declaration)
         except FileNotFoundError:
             raise Unreachable(f"{self._declaration} does not exist any more; is the repository mounted?", whole=True) from None
-
-    def _readable(self) -> bool:
-        try:
-            os.lstat(self._declaration)
-        except OSError:
-            return False
-        return True
 
     def _give_up(self, error: OSError, *, whole: bool) -> NoReturn:
         where = error.filename if isinstance(error.filename, str) else self.root

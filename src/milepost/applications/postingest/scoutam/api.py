@@ -1,12 +1,6 @@
 """Client of ScoutAM's HTTP API, with the calls that are needed to find out whether a file is on tape.
 
-Errors, all of them without the password, the token or the content of an answer:
-
-    ScoutAMError
-    ├── AuthenticationFailed    it refuses our user and password, or its own token
-    ├── NotThere                it does not know the file
-    ├── Unavailable             it cannot be reached now: 5xx, refused, too slow, cut off
-    └── Unreadable              its answer is not as specified
+No error has the password, the token or the content of an answer in it.
 """
 
 from __future__ import annotations
@@ -41,7 +35,7 @@ class ScoutAMError(mp.MilepostError):
 
 
 class AuthenticationFailed(ScoutAMError):
-    """ScoutAM refuses the credentials."""
+    """ScoutAM refuses our user and password, or its own token."""
 
 
 class NotThere(ScoutAMError):
@@ -49,7 +43,7 @@ class NotThere(ScoutAMError):
 
 
 class Unavailable(ScoutAMError):
-    """ScoutAM cannot be reached now."""
+    """ScoutAM cannot be reached now: 5xx, refused, too slow, cut off."""
 
 
 class Unreadable(ScoutAMError):

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,7 +17,7 @@ from hashlib import sha256
 from typing import Any
 
 import milepost as mp
-from milepost.testing.http_standin import FOR_EVER, HttpFault, HttpStandIn, StandInAnswer, StandInRequest
+from milepost.testing.http_standin import FOR_EVER, HttpFault, HttpStandIn, StandInAnswer, StandInRequest, serve
 
 USER, PASSWORD = "milepost", "milepost"
 FILES, LOGIN = "/*", "login"
@@ -137,14 +135,8 @@ def main(args: Sequence[str] | None = None) -> int:
         after = mp.span_ms(given.after, "--after") / 1000
     except mp.UsageError:
         parser.error(f"--after is {given.after!r}; give a span such as 30s, 10m or 2h")
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    with StandIn(root=given.root, everything=True, after=after, port=given.port) as standin:
-        print(standin.url, flush=True)
-        print(f"user {USER}, password {PASSWORD}, every file below {given.root}; Ctrl-C ends it", file=sys.stderr, flush=True)
-        stop.wait()
-    return 0
+    standin = StandIn(root=given.root, everything=True, after=after, port=given.port)
+    return serve(standin, f"user {USER}, password {PASSWORD}, every file below {given.root}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Search for deposits that failed with an unknown result: their last try may have succeeded."""
+"""Deposits whose submission has no known result: the stuck report, and a search for those that have failed."""
 
 from __future__ import annotations
 
@@ -9,22 +9,33 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import milepost as mp
-from milepost.applications.deposits.acts import FAILED, DepositsApp, may_be_deposited
-from milepost.applications.deposits.controls.ledger import LedgerControls
-from milepost.applications.deposits.dspace.api import DSpace
+from milepost.applications.deposits.acts import FAILED, may_be_deposited
+from milepost.applications.deposits.controls import LedgerControls
+from milepost.applications.deposits.dspace.api import DSpace, open_dspace
 from milepost.applications.deposits.dspace.errors import DSpaceLoginRefused, DSpaceRefused
-from milepost.applications.deposits.dspace.found_items import deposited
-from milepost.applications.deposits.dspace.login_hold import LoginHold
-from milepost.applications.deposits.dspace.submission import open_dspace
-from milepost.applications.deposits.stages import SUBMIT
+from milepost.applications.deposits.dspace.login import LoginHold
+from milepost.applications.deposits.dspace.submission import deposited
+from milepost.applications.deposits.settings import DepositsApp
+from milepost.applications.deposits.words import SUBMIT
 
-MOST = 200
+MOST_LISTED = 10_000
+MOST_SEARCHED = 200
 """Searches of one call, the latest failures first."""
-LISTED = 10_000
 SINCE = timedelta(days=7)
 """Failures that are older are not searched for again: what DSpace makes late, it makes within hours."""
 BY = "search in DSpace"
+
 log = logging.getLogger(__name__)
+
+
+def stuck_deposits(app: DepositsApp) -> list[dict[str, Any]]:
+    """The rows of DOIs that the submission service has had for longer than `answer_within`, without a result that ended their submission."""
+    dss = app.settings.submit.dss
+    if dss is None:
+        return []
+    before = app.now() - timedelta(milliseconds=mp.span_ms(dss.answer_within, "[deposits.submit] dss.answer_within"))
+    rows = app.items(app.settings.route, statuses=("WAITING", "RETRY_SCHEDULED"), stages=(SUBMIT,), limit=MOST_LISTED)
+    return [row for row in rows if datetime.fromisoformat(row["entered_at"]) <= before]
 
 
 def find_late_deposits(app: DepositsApp, dspace: DSpace | None = None, environment: Mapping[str, str] | None = None) -> list[str]:
@@ -35,12 +46,12 @@ def find_late_deposits(app: DepositsApp, dspace: DSpace | None = None, environme
     url = settings.submit.dspace or settings.submit.search
     if url is None:
         return []
-    listed = app.items(settings.route, statuses=FAILED, stages=(SUBMIT,), limit=LISTED)
+    listed = app.items(settings.route, statuses=FAILED, stages=(SUBMIT,), limit=MOST_LISTED)
     after = app.now() - SINCE
     rows = [row for row in listed if may_be_deposited(row["error"], SUBMIT) and datetime.fromisoformat(row["ended_at"]) >= after]
     if not rows:
         return []
-    rows = sorted(rows, key=lambda row: str(row["ended_at"]), reverse=True)[:MOST]
+    rows = sorted(rows, key=lambda row: str(row["ended_at"]), reverse=True)[:MOST_SEARCHED]
     controls = LedgerControls(settings)
     controls.open(app)
     environment = os.environ if environment is None else environment

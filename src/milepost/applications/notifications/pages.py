@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 import milepost as mp
+from milepost.applications.notifications.application import application
 from milepost.applications.notifications.operate.collector import figures_of
 from milepost.applications.notifications.operate.dead_letters import dead_letter_numbers, dead_letters, replay_all
 from milepost.applications.notifications.operate.messages import (
@@ -23,12 +24,13 @@ from milepost.applications.notifications.operate.messages import (
     read_record,
     replay_message,
 )
+from milepost.applications.notifications.operate.record import timeline_of
 from milepost.applications.notifications.operate.registry import begin_outage, destination_views, pause_destination, resume_destination
 from milepost.applications.notifications.operate.senders import seen_sender, sender_views, shown_destination
-from milepost.applications.notifications.operate.timeline import timeline_of
-from milepost.applications.notifications.settings import NotificationsSettings
+from milepost.applications.notifications.settings import App
 
 HOME = "/notifications"
+DESTINATION = f"{HOME}/destinations/{{name}}"
 LISTED = 100
 NEWEST = 10
 """Messages that the page of a destination shows of each list."""
@@ -40,9 +42,6 @@ HELD = 20
 LARGEST_BODY = 20_000
 """Characters of a body that a page shows."""
 COLOURS = {"healthy": "done", "draining": "done", "failing": "fail", "open": "fail", "misconfigured": "fail"}
-
-App = mp.AppContext[NotificationsSettings]
-Application = mp.Application[NotificationsSettings]
 
 
 class ReasonForm(Struct, frozen=True):
@@ -116,6 +115,7 @@ class ReplayForm(Listing, frozen=True, kw_only=True):
     pace: str = ""
 
 
+@application.page(HOME, title="Notifications")
 def home(app: App, call: mp.Call) -> mp.Page:
     dead, pipeline = dead_letter_numbers(app)
     return mp.Page(
@@ -132,6 +132,7 @@ def home(app: App, call: mp.Call) -> mp.Page:
     )
 
 
+@application.page(DESTINATION)
 def destination(app: App, call: mp.Call, wrong: str = "", form: OutageForm | None = None) -> mp.Page:
     """The page of a destination; with the form of an outage as it was sent, if something in it is wrong."""
     name = call.path["name"]
@@ -145,11 +146,13 @@ def destination(app: App, call: mp.Call, wrong: str = "", form: OutageForm | Non
     return mp.Page("destination.html", {**values, "wrong": _sentence(wrong), "form": form}, 400 if wrong else 200)
 
 
+@application.page(f"{DESTINATION}/pause", scope="operate", form=ReasonForm)
 def pause(app: App, call: mp.Call) -> mp.Redirect:
     pause_destination(app, call.path["name"], by=call.caller.name, reason=call.body.reason)
     return _to_destination(call)
 
 
+@application.page(f"{DESTINATION}/outage", scope="operate", form=OutageForm)
 def outage(app: App, call: mp.Call) -> mp.Page | mp.Redirect:
     body: OutageForm = call.body
     try:
@@ -162,11 +165,13 @@ def outage(app: App, call: mp.Call) -> mp.Page | mp.Redirect:
     return _to_destination(call)
 
 
+@application.page(f"{DESTINATION}/resume", scope="operate", form=ReasonForm)
 def resume(app: App, call: mp.Call) -> mp.Redirect:
     resume_destination(app, call.path["name"], by=call.caller.name, reason=call.body.reason, drain=call.body.drain or None)
     return _to_destination(call)
 
 
+@application.page(f"{HOME}/messages", query=Listing)
 def messages(app: App, call: mp.Call) -> mp.Page:
     """An invalid field is shown with a sentence that says what is wrong."""
     asked: Listing = call.query
@@ -196,6 +201,7 @@ def messages(app: App, call: mp.Call) -> mp.Page:
     )
 
 
+@application.page(f"{HOME}/messages/{{key:path}}")
 def message(app: App, call: mp.Call) -> mp.Page:
     key, only = call.path["key"], seen_sender(call.caller)
     shown, record = app.show(app.settings.route, key), read_record(app, key)
@@ -222,11 +228,13 @@ def message(app: App, call: mp.Call) -> mp.Page:
     )
 
 
+@application.page(f"{HOME}/cancel", scope="operate", form=MessageForm)
 def cancel(app: App, call: mp.Call) -> mp.Redirect:
     cancel_message(app, call.body.key, by=call.caller.name, reason=call.body.reason)
     return _to_message(call.body.key)
 
 
+@application.page(f"{HOME}/replay-one", scope="operate", form=MessageForm)
 def replay(app: App, call: mp.Call) -> mp.Redirect:
     body: MessageForm = call.body
     changes = {"body": body.body.replace("\r\n", "\n")} if body.change else None
@@ -234,10 +242,12 @@ def replay(app: App, call: mp.Call) -> mp.Redirect:
     return _to_message(body.key)
 
 
+@application.page(f"{HOME}/dead-letters")
 def dead_letter_page(app: App, call: mp.Call) -> mp.Page:
     return mp.Page("dead_letters.html", {"here": HOME, "letters": dead_letters(app, call.caller)})
 
 
+@application.page(f"{HOME}/replay", scope="operate", query=Listing)
 def replay_preview(app: App, call: mp.Call) -> mp.Page:
     asked: Listing = call.query
     report = replay_all(app, asked.filter(), by=call.caller.name, reason="preview", dry_run=True)
@@ -245,28 +255,12 @@ def replay_preview(app: App, call: mp.Call) -> mp.Page:
     return mp.Page("replay.html", {"here": HOME, "asked": asked, "report": report, "held": held})
 
 
+@application.page(f"{HOME}/replay", scope="operate", form=ReplayForm)
 def replay_chosen(app: App, call: mp.Call) -> mp.Redirect:
     body: ReplayForm = call.body
     replay_all(app, body.filter(), by=call.caller.name, reason=body.reason, pace=body.pace or None)
     still = {name: text for name, text in body.fields.items() if name in ("sender", "destination")}
     return mp.Redirect(f"{HOME}/messages?{urlencode({**still, 'status': 'live'})}")
-
-
-def add_pages(application: Application) -> None:
-    """Declare the pages and their forms."""
-    page, one = application.page, f"{HOME}/destinations/{{name}}"
-    page(HOME, title="Notifications")(home)
-    page(one)(destination)
-    page(f"{one}/pause", scope="operate", form=ReasonForm)(pause)
-    page(f"{one}/outage", scope="operate", form=OutageForm)(outage)
-    page(f"{one}/resume", scope="operate", form=ReasonForm)(resume)
-    page(f"{HOME}/messages", query=Listing)(messages)
-    page(f"{HOME}/messages/{{key:path}}")(message)
-    page(f"{HOME}/cancel", scope="operate", form=MessageForm)(cancel)
-    page(f"{HOME}/replay-one", scope="operate", form=MessageForm)(replay)
-    page(f"{HOME}/dead-letters")(dead_letter_page)
-    page(f"{HOME}/replay", scope="operate", query=Listing)(replay_preview)
-    page(f"{HOME}/replay", scope="operate", form=ReplayForm)(replay_chosen)
 
 
 def _sentence(text: str) -> str:

@@ -6,9 +6,10 @@ import asyncio
 from datetime import UTC
 from typing import Annotated, Any, NoReturn
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, field, to_builtins
 
 import milepost as mp
+from milepost.applications.notifications.application import application
 from milepost.applications.notifications.operate.collector import figures_of
 from milepost.applications.notifications.operate.dead_letters import DeadLetters, ReplayReport, dead_letters, replay_all
 from milepost.applications.notifications.operate.messages import (
@@ -26,18 +27,17 @@ from milepost.applications.notifications.operate.registry import (
     is_known,
     pause_destination,
     put_destination,
+    remove_destination,
     resume_destination,
 )
-from milepost.applications.notifications.operate.removal import remove_destination
 from milepost.applications.notifications.operate.senders import seen_sender, sender_views, shown_destination
-from milepost.applications.notifications.settings import DestinationSettings, NotificationsSettings
+from milepost.applications.notifications.settings import App, DestinationSettings
 
 BASE = "/api/v1/notifications"
+DESTINATION = f"{BASE}/destinations/{{name}}"
 HEALTH_S = 2.0
 """How long /health waits for the ledger."""
 
-App = mp.AppContext[NotificationsSettings]
-Application = mp.Application[NotificationsSettings]
 Why = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"\S")]
 
 
@@ -136,6 +136,10 @@ class HealthAnswer(Struct, frozen=True):
     parts: list[PartHealth]
 
 
+@application.endpoint(
+    "GET", f"{BASE}/messages", scope="read", query=MessagesQuery, answers={200: MessagePage},
+    summary="Messages by sender, destination, status and time",
+)  # fmt: skip
 def list_messages(app: App, call: mp.Call) -> mp.Answer:
     """Without their content. A key that speaks for a sender, and may not operate, sees that sender's messages alone."""
     asked: MessagesQuery = call.query
@@ -144,6 +148,9 @@ def list_messages(app: App, call: mp.Call) -> mp.Answer:
     return mp.Answer(found)
 
 
+@application.endpoint(
+    "GET", f"{BASE}/messages/{{key:path}}", scope="read", answers={200: dict[str, Any]}, summary="The record of a message"
+)
 def show_message(app: App, call: mp.Call) -> mp.Answer:
     """The record of a message: its content, its tries and what became of it. Headers that hold secrets are redacted. `dlqBound` and
     `finalFailureDetails.willMoveToDLQ` are always false, and `dlqArn` is null: these fields of the original design name a dead-letter queue, and
@@ -155,6 +162,9 @@ def show_message(app: App, call: mp.Call) -> mp.Answer:
     return mp.Answer(found)
 
 
+@application.endpoint(
+    "POST", f"{BASE}/cancel", scope="submit", body=MessageAct, answers={200: dict[str, Any]}, summary="Cancel before the first try"
+)
 def cancel(app: App, call: mp.Call) -> mp.Answer:
     """A message that has had no try is taken back. Once a try has begun, this is refused: the partner may have it."""
     _own(call, call.body.key)
@@ -162,6 +172,9 @@ def cancel(app: App, call: mp.Call) -> mp.Answer:
     return mp.Answer(read_record(app, call.body.key))
 
 
+@application.endpoint(
+    "POST", f"{BASE}/replay", scope="operate", body=ReplayOne, answers={200: dict[str, Any]}, summary="Send a message again"
+)
 def replay_one(app: App, call: mp.Call) -> mp.Answer:
     """The message gets a new series of tries; its earlier history is kept. One that was delivered is sent again as the same work."""
     body: ReplayOne = call.body
@@ -169,6 +182,9 @@ def replay_one(app: App, call: mp.Call) -> mp.Answer:
     return mp.Answer(read_record(app, body.key))
 
 
+@application.endpoint(
+    "POST", f"{BASE}/replays", scope="operate", body=ReplayMany, answers={200: ReplayReport}, summary="Send dead letters again"
+)
 def replay_many(app: App, call: mp.Call) -> mp.Answer:
     """All dead letters that match are sent again. Look first with `dry_run`. A second replay does not double: what is being sent again is
     no dead letter any more."""
@@ -179,20 +195,28 @@ def replay_many(app: App, call: mp.Call) -> mp.Answer:
     return mp.Answer(replay_all(app, wanted, by=call.caller.name, reason=reason, dry_run=body.dry_run, pace=body.pace))
 
 
+@application.endpoint(
+    "GET", f"{BASE}/dead-letters", scope="read", answers={200: DeadLetters}, summary="Dead letters by destination and error"
+)
 def show_dead_letters(app: App, call: mp.Call) -> mp.Answer:
     """Messages that ended without being delivered, by destination and error. Faults of the pipeline are listed apart from partners' refusals."""
     return mp.Answer(dead_letters(app, call.caller))
 
 
+@application.endpoint("GET", f"{BASE}/destinations", scope="read", answers={200: DestinationList}, summary="Destinations and their state")
 def list_destinations(app: App, call: mp.Call) -> mp.Answer:
     """Every destination with its state: pause or outage, breaker, backlog, success rate and times of the last hour. No secret is shown."""
     return mp.Answer(DestinationList([shown_destination(call.caller, one) for one in destination_views(app)]))
 
 
+@application.endpoint("GET", DESTINATION, scope="read", answers={200: dict[str, Any]}, summary="One destination")
 def show_destination(app: App, call: mp.Call) -> mp.Answer:
     return mp.Answer(shown_destination(call.caller, _destination(app, call.path["name"])))
 
 
+@application.endpoint(
+    "PUT", DESTINATION, scope="admin", body=dict[str, Any], answers={200: dict[str, Any]}, summary="Add or replace a destination"
+)
 def put(app: App, call: mp.Call) -> mp.Answer:
     """Add a destination, or replace the one of this name, in every process within five seconds. The fields are those of
     [notifications.destinations.NAME]; secrets are named by variable or file, never given."""
@@ -200,6 +224,7 @@ def put(app: App, call: mp.Call) -> mp.Answer:
     return mp.Answer(_destination(app, call.path["name"]))
 
 
+@application.endpoint("DELETE", DESTINATION, scope="admin", query=RemovalQuery, answers={204: None}, summary="Remove a destination")
 def remove(app: App, call: mp.Call) -> mp.Answer:
     """Remove a destination that was added over the API. One of the configuration holds again. While messages wait for it, this is refused
     (409) with their number; with `force` they go to the destination that their URLs then belong to, or out by the defaults."""
@@ -207,18 +232,28 @@ def remove(app: App, call: mp.Call) -> mp.Answer:
     return mp.Answer(status=204)
 
 
+@application.endpoint(
+    "POST", f"{DESTINATION}/pause", scope="operate", body=DestinationAct, answers={200: dict[str, Any]}, summary="Pause a destination"
+)
 def pause(app: App, call: mp.Call) -> mp.Answer:
     """Nothing is sent to it until it is resumed; its messages wait, and no try is counted."""
     pause_destination(app, call.path["name"], by=call.caller.name, reason=call.body.reason)
     return mp.Answer(_destination(app, call.path["name"]))
 
 
+@application.endpoint(
+    "POST", f"{DESTINATION}/resume", scope="operate", body=DestinationAct, answers={200: dict[str, Any]}, summary="Resume a destination"
+)
 def resume(app: App, call: mp.Call) -> mp.Answer:
     """End a pause or an outage, and close its breaker; the messages that have waited are sent at the rate `drain`, if it is given."""
     resume_destination(app, call.path["name"], by=call.caller.name, reason=call.body.reason, drain=call.body.drain)
     return mp.Answer(_destination(app, call.path["name"]))
 
 
+@application.endpoint(
+    "POST", f"{DESTINATION}/outage", scope="operate", body=OutageRequest, answers={200: dict[str, Any]},
+    summary="A partner is down until then",
+)  # fmt: skip
 def outage(app: App, call: mp.Call) -> mp.Answer:
     """The partner is down until then: its messages wait, uncounted, and every page shows the reason. It ends by itself, and the messages
     that have waited are sent at the rate `drain`."""
@@ -228,11 +263,13 @@ def outage(app: App, call: mp.Call) -> mp.Answer:
     return mp.Answer(_destination(app, call.path["name"]))
 
 
+@application.endpoint("GET", f"{BASE}/senders", scope="read", answers={200: SenderList}, summary="Figures of senders")
 def list_senders(app: App, call: mp.Call) -> mp.Answer:
     """The figures of each sender since the ledger began. A key that speaks for a sender, and may not operate, sees its own alone."""
     return mp.Answer(SenderList(sender_views(figures_of(app), seen_sender(call.caller))))
 
 
+@application.endpoint("GET", "/health", scope=None, answers={200: HealthAnswer, 503: HealthAnswer}, summary="Is the service well?")
 async def health(app: App, call: mp.Call) -> mp.Answer:
     """Is the service well: can the ledger be written to, does a worker run? Within two seconds, and open to all."""
     try:
@@ -252,46 +289,6 @@ def _look(app: App) -> asyncio.Future[list[tuple[str, str]]]:
         there = app.state.health_look = loop.run_in_executor(None, app.unready)
     found: asyncio.Future[list[tuple[str, str]]] = there
     return found
-
-
-def add_endpoints(application: Application) -> None:
-    """Declare the endpoints."""
-    one = f"{BASE}/destinations/{{name}}"
-    add = application.endpoint
-    add(
-        "GET", f"{BASE}/messages", scope="read", query=MessagesQuery, answers={200: MessagePage},
-        summary="Messages by sender, destination, status and time",
-    )(list_messages)  # fmt: skip
-    add("GET", f"{BASE}/messages/{{key:path}}", scope="read", answers={200: dict[str, Any]}, summary="The record of a message")(
-        show_message
-    )
-    add("POST", f"{BASE}/cancel", scope="submit", body=MessageAct, answers={200: dict[str, Any]}, summary="Cancel before the first try")(
-        cancel
-    )
-    add("POST", f"{BASE}/replay", scope="operate", body=ReplayOne, answers={200: dict[str, Any]}, summary="Send a message again")(
-        replay_one
-    )
-    add("POST", f"{BASE}/replays", scope="operate", body=ReplayMany, answers={200: ReplayReport}, summary="Send dead letters again")(
-        replay_many
-    )
-    add("GET", f"{BASE}/dead-letters", scope="read", answers={200: DeadLetters}, summary="Dead letters by destination and error")(
-        show_dead_letters
-    )
-    add("GET", f"{BASE}/destinations", scope="read", answers={200: DestinationList}, summary="Destinations and their state")(
-        list_destinations
-    )
-    add("GET", one, scope="read", answers={200: dict[str, Any]}, summary="One destination")(show_destination)
-    add("PUT", one, scope="admin", body=dict[str, Any], answers={200: dict[str, Any]}, summary="Add or replace a destination")(put)
-    add("DELETE", one, scope="admin", query=RemovalQuery, answers={204: None}, summary="Remove a destination")(remove)
-    add("POST", f"{one}/pause", scope="operate", body=DestinationAct, answers={200: dict[str, Any]}, summary="Pause a destination")(pause)
-    add("POST", f"{one}/resume", scope="operate", body=DestinationAct, answers={200: dict[str, Any]}, summary="Resume a destination")(
-        resume
-    )
-    add(
-        "POST", f"{one}/outage", scope="operate", body=OutageRequest, answers={200: dict[str, Any]}, summary="A partner is down until then"
-    )(outage)
-    add("GET", f"{BASE}/senders", scope="read", answers={200: SenderList}, summary="Figures of senders")(list_senders)
-    add("GET", "/health", scope=None, answers={200: HealthAnswer, 503: HealthAnswer}, summary="Is the service well?")(health)
 
 
 def _destination(app: App, name: str) -> dict[str, Any]:
@@ -318,8 +315,6 @@ def _filter(asked: MessagesQuery | ReplayMany, sender: str | None, message_id: s
 
 def _shown(settings: DestinationSettings) -> dict[str, Any]:
     """Settings as JSON: headers that look like secrets are redacted, though they should not be there."""
-    from msgspec import to_builtins
-
     found: dict[str, Any] = {name: value for name, value in to_builtins(settings).items() if value is not None}
     return {**found, "headers": mp.redacted(found.get("headers", {}))}
 

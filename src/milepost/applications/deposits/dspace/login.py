@@ -1,4 +1,8 @@
-"""Probe of DSpace's login while the stage `submit` is held: one login after a growing delay, by one process; the hold ends if it is accepted."""
+"""Hold of the stage `submit` after a refused login, and the probe that ends it: no DOI makes a login of its own, and none counts a try.
+
+A wrong password is no fault of a DOI, and a login for each of them would lock the account. The first login that DSpace refuses pauses the
+stage in the ledger, for all processes, until a person resumes it or a probe, one login after a growing delay by one process, is accepted.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-import milepost as mp
-from milepost.applications.deposits.controls.ledger import PAUSED_BY, moment_s, own_pauses
-from milepost.applications.deposits.dspace.errors import DSpaceError
-from milepost.applications.deposits.dspace.submission import open_dspace
-from milepost.applications.deposits.settings import DepositsSettings
-from milepost.applications.deposits.stages import SUBMIT
+from milepost.applications.deposits.controls import PAUSED_BY, LedgerControls, moment_s, own_pauses
+from milepost.applications.deposits.dspace.api import open_dspace
+from milepost.applications.deposits.dspace.errors import DSpaceError, DSpaceLoginRefused
+from milepost.applications.deposits.dspace.session import LoginGuard
+from milepost.applications.deposits.settings import DepositsApp, DepositsSettings
+from milepost.applications.deposits.words import SUBMIT
 
 PROBES = "login-probes"
 """Name of the document that says when the login was last probed."""
@@ -22,6 +26,32 @@ LONGEST_S = 12 * 3600.0
 """Most seconds between two probes: a daily round always makes one."""
 
 log = logging.getLogger(__name__)
+
+
+class LoginHold(LoginGuard):
+    """Allows logins while the stage is not held, and holds it when one is refused."""
+
+    def __init__(self, settings: DepositsSettings, controls: LedgerControls) -> None:
+        self._settings, self._controls = settings, controls
+
+    def check(self) -> None:
+        reason = self._controls.hold_reason(SUBMIT)
+        if reason:
+            raise DSpaceLoginRefused(reason)
+
+    def refused(self, user: str, status: int) -> DSpaceLoginRefused:
+        reason = (
+            f"DSpace refused the login of {user} ({status}): put the right password into {self._settings.submit.password_env} for every"
+            f" process of Milepost, then run '{resume_command(self._settings)}'"
+        )
+        log.error("%s. The stage %s is paused until then, and no try is counted", reason, SUBMIT)
+        self._controls.pause(SUBMIT, None, reason)
+        return DSpaceLoginRefused(reason, http_status=status)
+
+
+def resume_command(settings: DepositsSettings) -> str:
+    """The command that ends the hold."""
+    return f"milepost resume {settings.route} {SUBMIT} --by YOU --reason corrected"
 
 
 class LoginProbes(msgspec.Struct, frozen=True):
@@ -37,7 +67,7 @@ def delay_s(times: int) -> float:
     return min(LONGEST_S, FIRST_S * 2.0 ** min(times, 20))
 
 
-def probe_login(app: mp.AppContext[DepositsSettings], environment: Mapping[str, str] | None = None) -> bool:
+def probe_login(app: DepositsApp, environment: Mapping[str, str] | None = None) -> bool:
     """If a refused login holds the stage and the time has come, try the login once; if DSpace accepts it, end the hold. True: it has ended."""
     settings, held = app.settings, own_pauses(app).get(SUBMIT)
     url = settings.submit.dspace or settings.submit.search
