@@ -7,9 +7,9 @@ from tests.engine.views.viewed_ledger import World
 
 from milepost.core.admission.controls import Hold
 from milepost.core.change import Change
+from milepost.core.history import SENTENCES
 from milepost.core.operators import cancel
 from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
-from milepost.core.sentences import SENTENCES
 from milepost.core.status import TERMINAL, Reason
 from milepost.engine.acts.bulk import confirm_outside
 from milepost.engine.views.story import Story, story

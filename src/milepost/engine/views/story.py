@@ -13,10 +13,9 @@ from milepost.core.admission.breakers import BreakerState
 from milepost.core.admission.controls import Hold
 from milepost.core.change import Change
 from milepost.core.confirmations import was_refused
-from milepost.core.history import Line
+from milepost.core.history import Line, line_sentence
 from milepost.core.item import Content, Item, Row
 from milepost.core.routes.route import Stage
-from milepost.core.sentences import line_sentence
 from milepost.core.status import FAILED, STATUS_MEANING, Reason, Status
 from milepost.core.values.durations import UNSCHEDULED, moment_ms, retry_time, short_span
 from milepost.engine.breakers import BreakerView, breaker_of

@@ -24,11 +24,11 @@ from milepost.ledgers.aws.repair.quarantine import AwsQuarantine
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.requests.queues import LONGEST_WAIT_S
 from milepost.ledgers.aws.retention import SEALED_FOR_MS, prune
-from milepost.ledgers.aws.services import StreamReader, Sweeper
 from milepost.ledgers.aws.store import AwsStore, StoreSettings
 from milepost.ledgers.aws.tables.create import make_common, make_route
 from milepost.ledgers.aws.tables.keys import Layout
 from milepost.ledgers.aws.transfer import take_over
+from milepost.ledgers.aws.upkeep import StreamReader, Sweeper
 from milepost.ports.blobs import Blobs
 from milepost.ports.documents import Document
 from milepost.ports.feed import Count, Group, HistoryEntry

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from milepost.core.errors import EventRefused, MilepostError, UsageError
 from milepost.core.events import KINDS, Envelope, Event
-from milepost.core.sentences import line_sentence
+from milepost.core.history import line_sentence
 from milepost.core.status import STATUS_MEANING, Status
 from milepost.subscribers.email.message import Mail, MailNotSent, MailRefused, plain_address
 from milepost.subscribers.email.transport import MailTransport, mail_transport

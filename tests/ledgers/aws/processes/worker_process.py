@@ -27,7 +27,7 @@ from milepost.engine.context import Context
 from milepost.engine.events import deliver as telling
 from milepost.engine.intake import submit
 from milepost.engine.routes.versions import register
-from milepost.ledgers.aws import apply, services, stream
+from milepost.ledgers.aws import apply, stream, upkeep
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.requests.client import Requests
@@ -195,7 +195,7 @@ def shorten_waits(life: Life) -> None:
     telling.LEASE_MS = life.shard_lease_ms
     telling.POLL = telling.STAND_BY = 0.2
     resend.EVERY = 0.3
-    services.SWEEP_S, services.STAND_BY_S = 1.0, 0.2
+    upkeep.SWEEP_S, upkeep.STAND_BY_S = 1.0, 0.2
 
 
 def arm(fault: Fault) -> None:
@@ -232,7 +232,7 @@ def arm(fault: Fault) -> None:
     around(Journal, "_place", after=lambda *_: True, point="placed")
     around(StreamRelay, "_carry_out", after=lambda *_: True, point="followed")
     around(StreamRelay, "handle", after=lambda *_: True, point="counted")
-    finish = services.finish
+    finish = upkeep.finish
 
     def finish_one(store: AwsStore, ended: Sequence[Any], now: int) -> int:
         if len(ended) > 1:
@@ -240,7 +240,7 @@ def arm(fault: Fault) -> None:
             fault.reach("finishing")
         return finish(store, ended, now)
 
-    services.finish = finish_one
+    upkeep.finish = finish_one
 
 
 def confirm(life: Life) -> None:

@@ -12,7 +12,7 @@ from tests.ledgers.aws.table_scene import Died, Process
 
 from milepost.core.outcome import Reject
 from milepost.ledgers.aws.claim.paused_lanes import EMPTY_MS, resume
-from milepost.ledgers.aws.services import StreamReader
+from milepost.ledgers.aws.upkeep import StreamReader
 from milepost.ports.documents import CURSOR, HOLD, Cursor
 from milepost.testing.contract.world import sample_route
 

@@ -10,8 +10,8 @@ from tests.ledgers.aws.repair.repair_scene import Scene, scene_at
 from tests.ledgers.aws.stream.scripted_stream import Reader
 
 from milepost.core.status import Status
-from milepost.ledgers.aws.services import StreamReader
 from milepost.ledgers.aws.stream import LEASE_MS, LOOK_MS, Shards
+from milepost.ledgers.aws.upkeep import StreamReader
 
 T0 = 1_800_000_000_000
 
