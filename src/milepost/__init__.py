@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         RouteMistake,
         UsageError,
     )
+    from milepost.core.history import Line
     from milepost.core.item import Item
     from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
     from milepost.core.routes.backoff import Backoff, Checks
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from milepost.core.routes.parsed_input import KeyColumn
     from milepost.core.routes.route import Limits, Route
     from milepost.core.status import Reason, Status
-    from milepost.core.values.durations import full_time, local_zone, moment_ms, span_ms, zone_of
+    from milepost.core.values.durations import full_time, iso, local_zone, moment_ms, span_ms, zone_of
     from milepost.core.values.histogram import Histogram
     from milepost.core.values.key_text import key_parts
     from milepost.core.values.redaction import redacted
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from milepost.http.protocol.endpoint import Answer, Call, Caller
     from milepost.http.protocol.problems import Problem
     from milepost.operations import FoundItems, Operations
+    from milepost.ports.feed import HistoryEntry
     from milepost.ports.observer import correlation_id
 
 __version__ = "0.1.0"
@@ -86,11 +88,13 @@ __all__ = [
     "FoundItems",
     "HandedOver",
     "Histogram",
+    "HistoryEntry",
     "Item",
     "KeyColumn",
     "LaneView",
     "LedgerError",
     "Limits",
+    "Line",
     "ListReport",
     "MalformedInput",
     "Metric",
@@ -116,6 +120,7 @@ __all__ = [
     "check_signed",
     "correlation_id",
     "full_time",
+    "iso",
     "json_option",
     "key_parts",
     "local_zone",
@@ -140,7 +145,7 @@ _HOMES = {
     "cli.out": ("print_json", "print_next_page", "print_table"),
     "core.routes.backoff": ("Backoff", "Checks"),
     "core.routes.breaker": ("Breaker",),
-    "core.values.durations": ("full_time", "local_zone", "moment_ms", "span_ms", "zone_of"),
+    "core.values.durations": ("full_time", "iso", "local_zone", "moment_ms", "span_ms", "zone_of"),
     "core.values.histogram": ("Histogram",),
     "core.values.redaction": ("redacted",),
     "core.admission.rates": ("CallRate",),
@@ -157,6 +162,7 @@ _HOMES = {
         "RouteMistake",
         "UsageError",
     ),
+    "core.history": ("Line",),
     "core.item": ("Item",),
     "core.values.key_text": ("key_parts",),
     "core.outcome": ("Done", "HandedOver", "NotYet", "Outcome", "Reject", "Retry"),
@@ -171,6 +177,7 @@ _HOMES = {
     "http.protocol.endpoint": ("Answer", "Call", "Caller"),
     "http.protocol.problems": ("Problem",),
     "operations": ("FoundItems", "Operations"),
+    "ports.feed": ("HistoryEntry",),
     "ports.observer": ("correlation_id",),
 }
 """Public names by module. Each is imported at its first use, so that a command that only prints help does not load the engine. Type

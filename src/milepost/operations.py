@@ -11,7 +11,6 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from milepost.core.errors import ActRefused, CostlyQuery
-from milepost.core.history import line_to_public
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome
 from milepost.core.values.durations import Moment, Span, moment_ms, span_ms
@@ -30,6 +29,7 @@ from milepost.engine.views.items import check_route, each, groups, row_view, sho
 from milepost.engine.views.lanes import LaneView, PauseView, lane_views, pauses
 from milepost.engine.views.page_tokens import find_page
 from milepost.engine.views.queries import WARN_ROWS, cost_text, read_parts, statuses_of
+from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import Query
 from milepost.ports.upkeep import BackupReport
 
@@ -359,22 +359,9 @@ class Operations:
         and the receivers that have not received the notice yet."""
         return [to_builtins(one) for one in alert_views(self.context, rule)]
 
-    def feed(self, after: int = 0, limit: int = 500) -> list[dict[str, Any]]:
-        """History lines of all items in the order in which they were written, after the place `after`. Each has its place `seq`, `route`,
-        `key` and `correlation_id`, `life` where the route forgets keys (the time of acceptance in milliseconds), and the fields that
-        `show` gives a line."""
-        return [
-            {
-                "seq": entry.seq,
-                "route": entry.route,
-                "key": entry.key,
-                "correlation_id": entry.correlation_id,
-                "life": line.life,
-                **line_to_public(line, entry.correlation_id),
-            }
-            for entry in self.context.ledger.feed(after, limit)
-            for line in (entry.line,)  # decoded once
-        ]
+    def feed(self, after: int = 0, limit: int = 500) -> list[HistoryEntry]:
+        """History lines of all items in the order in which they were written, after the place `after`."""
+        return self.context.ledger.feed(after, limit)
 
     def show(self, route: str, key: str) -> dict[str, Any] | None:
         """Everything about one item, with its history; None if the key was never seen."""

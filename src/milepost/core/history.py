@@ -29,6 +29,12 @@ class Attempt(Struct, frozen=True, omit_defaults=True, gc=False):
     next_at: int | None = None
     traceback: str | None = None
 
+    @property
+    def public_details(self) -> dict[str, Any]:
+        """The error's details with its message. Details with a message of their own, such as a partner's, keep it."""
+        details = self.details if isinstance(self.details, dict) else {} if self.details is None else {"details": self.details}
+        return {"message": self.message, **details}
+
 
 class Line(Struct, frozen=True, omit_defaults=True, gc=False):
     """One line of an item's history. `stage` is where it happened, `to` is where the item is afterwards, if elsewhere."""
@@ -129,12 +135,11 @@ def line_to_public(line: Line, correlation_id: str) -> dict[str, Any]:
 
 def attempt_to_public(attempt: Attempt, at: int, correlation_id: str) -> dict[str, Any]:
     """A failed attempt with the field names of the retry document."""
-    details = attempt.details if isinstance(attempt.details, dict) else {"details": attempt.details} if attempt.details is not None else {}
     return {
         "attempt_number": attempt.number,
         "timestamp": iso(at),
         "error_category": attempt.category,
-        "error_details": {"message": attempt.message, **details},
+        "error_details": attempt.public_details,
         "response_time": attempt.response_ms,
         "http_status": attempt.http_status,
         "retry_delay_seconds": _seconds(attempt.delay_ms),

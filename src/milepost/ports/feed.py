@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from milepost.core.history import Line, decode_line
+from milepost.core.history import Line, decode_line, line_to_public
 from milepost.core.status import Status
 
 
@@ -24,7 +24,15 @@ class HistoryEntry(Struct, frozen=True):
 
     @property
     def line(self) -> Line:
+        """The line, decoded at each call."""
         return decode_line(self.body)
+
+    def public(self) -> dict[str, Any]:
+        """The line with the fields that `show` gives it, its place `seq`, `route`, `key` and `correlation_id`, and `life` where the route
+        forgets keys (the time of acceptance in milliseconds)."""
+        line = self.line
+        about = {"seq": self.seq, "route": self.route, "key": self.key, "correlation_id": self.correlation_id, "life": line.life}
+        return about | line_to_public(line, self.correlation_id)
 
 
 class Count(Struct, frozen=True):

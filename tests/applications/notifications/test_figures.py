@@ -19,6 +19,7 @@ from milepost.applications.notifications.operate.figures import (
     count,
     tries_since,
 )
+from milepost.core.history import Attempt, encode_line
 
 API = "/api/v1/notifications"
 ROUTE = "notifications"
@@ -85,10 +86,28 @@ def test_two_processes_count_together_what_one_would(tmp_path: Path) -> None:
         assert found["(unknown)"]["malformed"] == 1
 
 
-def line(seq: int, sender: str, target: str, reason: str = "accepted", **more: Any) -> dict[str, Any]:
-    at = "2026-01-31T08:00:00.000Z"
-    usual = {"seq": seq, "route": ROUTE, "key": f"m-{seq}#{sender}#t#{target}", "reason": reason, "status": "QUEUED", "at": at}
-    return {**usual, **more}
+EIGHT = "2026-01-31T08:00:00.000Z"
+
+
+def line(
+    seq: int,
+    sender: str,
+    target: str,
+    reason: str = "accepted",
+    *,
+    route: str = ROUTE,
+    status: str = "QUEUED",
+    at: str = EIGHT,
+    since: str | None = None,
+    attempt: Attempt | None = None,
+) -> mp.HistoryEntry:
+    began = None if since is None else _ms(since)
+    found = mp.Line(seq, _ms(at), mp.Reason(reason), "deliver", mp.Status(status), since=began, attempt=attempt)
+    return mp.HistoryEntry(seq, route, f"m-{seq}#{sender}#t#{target}", "", b"", encode_line(found))
+
+
+def attempt(**details: Any) -> Attempt:
+    return Attempt(1, "SERVER_ERROR", details.pop("message", ""), details)
 
 
 def test_s34_the_sets_of_names_are_bounded_and_nothing_is_lost() -> None:
@@ -101,7 +120,7 @@ def test_s34_the_sets_of_names_are_bounded_and_nothing_is_lost() -> None:
 
 def test_counting_is_pure_and_leaves_other_routes_alone() -> None:
     before = Figures()
-    after = count(before, [line(7, "s", "http://h/"), {**line(8, "s", "http://h/"), "route": "parcels"}], ROUTE, {}, Starts())
+    after = count(before, [line(7, "s", "http://h/"), line(8, "s", "http://h/", route="parcels")], ROUTE, {}, Starts())
     assert (before.seq, before.senders, after.seq, after.senders["s"].accepted) == (0, {}, 8, 1)
 
 
@@ -115,8 +134,7 @@ def test_counting_is_pure_and_leaves_other_routes_alone() -> None:
     ],
 )
 def test_the_last_error_begins_with_the_status_that_the_partner_answered(details: dict[str, Any], said: str) -> None:
-    error = {"attempt_number": 1, "error_details": details, "error_category": "SERVER_ERROR"}
-    failed = line(1, "s", "http://h/", "rejected", status="REJECTED", claimed_at=_at(1, 0), at=_at(1, 1), **error)
+    failed = line(1, "s", "http://h/", "rejected", status="REJECTED", since=_at(1, 0), at=_at(1, 1), attempt=attempt(**details))
     assert count(Figures(), [failed], ROUTE, {"http://h/": "h"}, Starts()).destinations["h"].last_error == said
 
 
@@ -125,11 +143,13 @@ def test_tries_have_a_rate_and_percentiles_of_the_last_hour_and_a_day_is_kept() 
     lanes = {"http://h/": "h"}
     for hour in range(30):
         done = [
-            line(hour * 10 + n, "s", "http://h/", "completed", status="COMPLETED", claimed_at=_at(hour, 0), at=_at(hour, seconds))
+            line(hour * 10 + n, "s", "http://h/", "completed", status="COMPLETED", since=_at(hour, 0), at=_at(hour, seconds))
             for n, seconds in enumerate((0.02, 0.02, 0.02, 4.0))
         ]
-        error = {"attempt_number": 1, "error_details": {"message": "HTTP 503", "responseTime": 20}, "error_category": "SERVER_ERROR"}
-        failed = line(hour * 10 + 5, "s", "http://h/", "retry", status="RETRY_SCHEDULED", claimed_at=_at(hour, 0), at=_at(hour, 1), **error)
+        error = attempt(message="HTTP 503", responseTime=20)
+        failed = line(
+            hour * 10 + 5, "s", "http://h/", "retry", status="RETRY_SCHEDULED", since=_at(hour, 0), at=_at(hour, 1), attempt=error
+        )
         figures = count(figures, [*done, failed], ROUTE, lanes, Starts())
     found = figures.destinations["h"]
     assert len(found.hours) == 24
@@ -158,7 +178,7 @@ def test_a_histogram_answers_what_share_is_within() -> None:
 
 
 def test_the_figures_of_a_large_installation_fit_into_their_document() -> None:
-    lines: list[dict[str, Any]] = []
+    lines: list[mp.HistoryEntry] = []
     lanes: dict[str, str] = {}
     for number in range(2 * MOST_SENDERS):
         lines.append(line(0, f"{'🚚' * 200}{number}", f"https://{number}/"))
@@ -166,10 +186,10 @@ def test_the_figures_of_a_large_installation_fit_into_their_document() -> None:
         for number in range(2 * MOST_DESTINATIONS):
             url = f"https://{number}/"
             lanes[url] = f"{'sub-domain.' * 20}{number}:443"
-            failed = {"attempt_number": 1, "error_details": {"message": '\x00\\"🚚' * 100, "responseTime": 1}}
-            times = {"claimed_at": _at(hour, 0), "at": _at(hour, 1)}
-            lines.append(line(hour, "shop", url, "retry", status="RETRY_SCHEDULED", **times, **failed))
-            lines.append(line(hour, f"sender-{number}", url, "completed", status="COMPLETED", **times))
+            failed = attempt(message='\x00\\"🚚' * 100, responseTime=1)
+            began, ended = _at(hour, 0), _at(hour, 1)
+            lines.append(line(hour, "shop", url, "retry", status="RETRY_SCHEDULED", since=began, at=ended, attempt=failed))
+            lines.append(line(hour, f"sender-{number}", url, "completed", status="COMPLETED", since=began, at=ended))
     found = count(Figures(), lines, ROUTE, lanes, Starts())
     for sender in found.senders.values():
         sender.accepted = sender.delivered = 10**8

@@ -94,13 +94,13 @@ def send(
     now = datetime.now(UTC)
     given: dict[str, Any] = {
         "messageId": message_id or str(uuid4()),
-        "timestamp": timestamp or _at(_ms(now)),
+        "timestamp": timestamp or mp.iso(_ms(now)),
         "senderId": sender,
         "targetUrl": url,
         "method": method,
         "headers": dict(_header(text) for text in headers),
         "body": None if body is None else _text(body),
-        "deliverAt": None if deliver_at is None else _at(mp.moment_ms(deliver_at, _ms(now), "--at", mp.local_zone())),
+        "deliverAt": None if deliver_at is None else mp.iso(mp.moment_ms(deliver_at, _ms(now), "--at", mp.local_zone())),
     }
     try:
         message = read_message(msgspec.json.encode(given), app.settings.largest_body)
@@ -372,10 +372,6 @@ def _hint(app: App, chosen: dict[str, str | None]) -> str:
 
 def _ms(at: datetime) -> int:
     return round(at.timestamp() * 1000)
-
-
-def _at(ms: int) -> str:
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
 def _say_held(app: App, names: list[str]) -> None:

@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from http import HTTPStatus
@@ -92,7 +91,7 @@ def of_response(
     facts: dict[str, Any] = {"success": True, "category": "SUCCESS", "retryEligible": False} if succeeded else {}
     facts["statusCode"] = status
     facts["responseTime"] = response_ms
-    facts["httpResponseReceivedAt"] = _iso(received_at)
+    facts["httpResponseReceivedAt"] = mp.iso(round(received_at * 1000))
     facts["response"] = recorded(response, body, destination.response_bytes, secrets)
     if succeeded:
         return DeliveryVerdict(mp.Done(facts))
@@ -244,13 +243,3 @@ def _as_it_is(data: bytes) -> bytes:
 def _unescaped(data: bytes) -> bytes:
     """JSON without the escapes that an ASCII character can have."""
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)).encode() if found[1] else found[2], data)
-
-
-def _iso(seconds: float) -> str:
-    whole, ms = divmod(round(seconds * 1000), 1000)
-    return f"{_second(whole)}.{ms:03d}Z"
-
-
-@lru_cache(64)
-def _second(seconds: int) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"

@@ -61,7 +61,7 @@ def place_cursor(app: DepositsApp) -> DigestCursor:
     document = app.documents.get(CURSOR)
     if document is None:
         since = app.now() - timedelta(milliseconds=mp.span_ms(app.settings.mail.first, "[deposits.mail] first"))
-        after = place_before(since, lambda place: next(iter(app.feed(place, 1)), None))
+        after = place_before(since, lambda place: next((entry.public() for entry in app.feed(place, 1)), None))
         # False: another process has set it.
         begins = since.isoformat()
         app.documents.put(CURSOR, {"after": after, "at": begins, "since": begins if after else None}, expect=0)
@@ -145,8 +145,8 @@ def _collected(app: DepositsApp, cursor: DigestCursor, waits: list[PartnerWait])
     def lines() -> Iterator[dict[str, Any]]:
         nonlocal upto
         while portion := app.feed(upto, PORTION):
-            upto = portion[-1]["seq"]
-            yield from (line for line in portion if since is None or datetime.fromisoformat(line["at"]) >= since)
+            upto = portion[-1].seq
+            yield from (entry.public() for entry in portion if since is None or entry.line.at >= since.timestamp() * 1000)
 
     last = latest_lines(lines(), settings.route)
     rounds = settings.mode == "rounds"

@@ -98,13 +98,13 @@ class FigureCollector:
             return 0
         starts = self._begun(app, figures)
         for _ in range(PAGES):
-            lines = app.feed(figures.seq, PAGE)
-            if not lines:
+            entries = app.feed(figures.seq, PAGE)
+            if not entries:
                 break
-            targets = {parties_of(line["key"])[1] for line in lines if line["route"] == app.settings.route}
-            figures = count(figures, lines, app.settings.route, {url: _lane(app, url) for url in targets}, starts)
-            total += len(lines)
-            if len(lines) < PAGE:
+            targets = {parties_of(entry.key)[1] for entry in entries if entry.route == app.settings.route}
+            figures = count(figures, entries, app.settings.route, {url: _lane(app, url) for url in targets}, starts)
+            total += len(entries)
+            if len(entries) < PAGE:
                 break
         tally = app.tallies.get(MALFORMED)
         if not add_tally(figures, {} if tally is None else tally.value) and not total:
@@ -122,9 +122,9 @@ class FigureCollector:
         if self._starts is None or figures.holder != self._holder:
             self._starts = Starts()
             place = max(0, figures.seq - LOOK_BACK)
-            while place < figures.seq and (lines := app.feed(place, min(PAGE, figures.seq - place))):
-                self._starts.recall(lines, app.settings.route)
-                place = lines[-1]["seq"]
+            while place < figures.seq and (entries := app.feed(place, min(PAGE, figures.seq - place))):
+                self._starts.recall(entries, app.settings.route)
+                place = entries[-1].seq
         return self._starts
 
 

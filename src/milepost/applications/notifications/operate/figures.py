@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -37,6 +36,8 @@ MOST_STARTS = 50_000
 SENDER_COUNTS = ("accepted", "delivered", "failed", "cancelled", "replayed", "malformed")
 """The counts that are shown of a sender."""
 ENDED = {"COMPLETED": "delivered", "MAX_RETRIES_EXCEEDED": "failed", "REJECTED": "failed", "CANCELLED": "cancelled"}
+_ENDING = frozenset({"completed", "exhausted", "rejected", "lost", "cancelled", "confirmed", "skipped"})
+_ANEW = frozenset({"operator-retry", "rerun", "replaced"})
 
 
 class SenderFigures(Struct):
@@ -144,15 +145,16 @@ class Starts:
         """When the message was accepted, if this is its first try."""
         return self._at.pop(key, None)
 
-    def recall(self, lines: Iterable[Mapping[str, Any]], route: str) -> None:
+    def recall(self, entries: Iterable[mp.HistoryEntry], route: str) -> None:
         """Learn from lines that are counted already. Without that, a process that begins to count would leave the messages that wait
         then out of the times to the first try."""
-        for line in lines:
-            if line["route"] == route:
-                if line["reason"] == "accepted":
-                    self.accepted(line["key"], _ms(line["at"]))
-                elif line.get("claimed_at") is not None:
-                    self.first_try(line["key"])
+        for entry in entries:
+            if entry.route == route:
+                line = entry.line
+                if line.reason is mp.Reason.ACCEPTED:
+                    self.accepted(entry.key, line.at)
+                elif line.since is not None:
+                    self.first_try(entry.key)
 
 
 def read_figures(value: Any) -> Figures:
@@ -160,13 +162,13 @@ def read_figures(value: Any) -> Figures:
     return Figures() if value is None else msgspec.convert(value, Figures)
 
 
-def count(figures: Figures, lines: Iterable[Mapping[str, Any]], route: str, lanes: Mapping[str, str], starts: Starts) -> Figures:
+def count(figures: Figures, entries: Iterable[mp.HistoryEntry], route: str, lanes: Mapping[str, str], starts: Starts) -> Figures:
     """The figures after these lines of the feed. `lanes` has the destination of each target URL."""
     figures = msgspec.convert(msgspec.to_builtins(figures), Figures)
-    for line in lines:
-        figures.seq = line["seq"]
-        if line["route"] == route:
-            _count_line(figures, line, lanes, starts)
+    for entry in entries:
+        figures.seq = entry.seq
+        if entry.route == route:
+            _count_line(figures, entry, lanes, starts)
     return figures
 
 
@@ -203,47 +205,46 @@ def tries_since(figures: DestinationFigures, now_ms: int) -> TryFigures:
     )
 
 
-def _count_line(figures: Figures, line: Mapping[str, Any], lanes: Mapping[str, str], starts: Starts) -> None:
-    key, reason = line["key"], line["reason"]
+def _count_line(figures: Figures, entry: mp.HistoryEntry, lanes: Mapping[str, str], starts: Starts) -> None:
+    key, line = entry.key, entry.line
     name, target = parties_of(key)
     sender, destination = figures.sender(name), figures.destination(lanes.get(target, OTHER))
-    if reason == "accepted":
+    if line.reason is mp.Reason.ACCEPTED:
         sender.accepted += 1
         destination.accepted += 1
-        starts.accepted(key, _ms(line["at"]))
+        starts.accepted(key, line.at)
         return
-    if reason in ("operator-retry", "rerun", "replaced"):
+    if line.reason in _ANEW:
         sender.replayed += 1
         destination.replayed += 1
         return
-    if line.get("claimed_at") is not None:
-        _count_try(sender, destination, line, starts)
-    ended = ENDED.get(line["status"])
-    if ended is not None and reason in ("completed", "exhausted", "rejected", "lost", "cancelled", "confirmed", "skipped"):
+    if line.since is not None:
+        accepted_at = starts.first_try(key)
+        if accepted_at is not None:
+            waited_s = max(0.0, (line.since - accepted_at) / 1000)
+            sender.starts = _with_one(sender.starts, START_S, waited_s)
+            sender.starts_s += waited_s
+        _count_try(destination, line, line.since)
+    ended = ENDED.get(line.status)
+    if ended is not None and line.reason in _ENDING:
         for counted in (sender, destination):
             setattr(counted, ended, getattr(counted, ended) + 1)
 
 
-def _count_try(sender: SenderFigures, destination: DestinationFigures, line: Mapping[str, Any], starts: Starts) -> None:
-    began_ms, ended_ms = _ms(line["claimed_at"]), _ms(line["at"])
-    accepted_ms = starts.first_try(line["key"])
-    if accepted_ms is not None:
-        waited_s = max(0.0, (began_ms - accepted_ms) / 1000)
-        sender.starts = _with_one(sender.starts, START_S, waited_s)
-        sender.starts_s += waited_s
-    failed = line.get("attempt_number") is not None
-    if not failed and line["reason"] != "completed":
+def _count_try(destination: DestinationFigures, line: mp.Line, began_ms: int) -> None:
+    if line.attempt is None and line.reason is not mp.Reason.COMPLETED:
         return
-    hour = _hour(destination, ended_ms // HOUR_MS)
-    if failed:
-        hour.failed += 1
-        destination.last_failure = line["at"]
-        destination.last_error = _short(_error_text(line))
-    else:
+    hour, took_ms = _hour(destination, line.at // HOUR_MS), None
+    if line.attempt is None:
         hour.succeeded += 1
-        destination.last_success = line["at"]
-    took_ms = (line["error_details"].get("responseTime") if failed else None) or (ended_ms - began_ms)
-    hour.times = _with_one(hour.times, TRY_S, took_ms / 1000)
+        destination.last_success = mp.iso(line.at)
+    else:
+        details = line.attempt.public_details
+        hour.failed += 1
+        destination.last_failure = mp.iso(line.at)
+        destination.last_error = _short(_error_text(line.attempt.category, details))
+        took_ms = details.get("responseTime")
+    hour.times = _with_one(hour.times, TRY_S, (took_ms or line.at - began_ms) / 1000)
 
 
 def _with_one(counts: list[int], bounds: tuple[float, ...], value: float) -> list[int]:
@@ -253,10 +254,9 @@ def _with_one(counts: list[int], bounds: tuple[float, ...], value: float) -> lis
     return counts
 
 
-def _error_text(line: Mapping[str, Any]) -> str:
+def _error_text(category: str, details: Mapping[str, Any]) -> str:
     """The error of a try for people. The message of a refused request is the partner's own text: alone it may say nothing."""
-    details = line["error_details"]
-    message = str(details.get("message") or line["error_category"])
+    message = str(details.get("message") or category)
     status = None if details.get("statusCode") is None else status_line(details["statusCode"])
     return message if status is None or status == message else f"{status}: {message}"
 
@@ -286,14 +286,3 @@ def _short(text: str) -> str:
     """An error on one line, within the bytes that it may have."""
     line = "".join(character if character.isprintable() else " " for character in text[:ERROR_BYTES])
     return line.encode("utf-8", "replace")[:ERROR_BYTES].decode("utf-8", "ignore")
-
-
-def _ms(text: str) -> int:
-    """The milliseconds of a line's time, which has always the form 2026-11-18T09:00:00.123Z."""
-    return _second_ms(text[:19]) + int(text[20:23])
-
-
-@lru_cache(1024)
-def _second_ms(text: str) -> int:
-    """Cached, because the lines of a page lie in few seconds."""
-    return round(datetime.fromisoformat(f"{text}Z").timestamp()) * 1000
