@@ -82,7 +82,7 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
         return facts
 
     for _ in range(rounds):
-        for name in ("wrk", "bare", "bare-aiohttp", "deliver", "deliver-processes"):
+        for name in ("wrk", "bare", "bare-aiohttp", "deliver", "deliver-processes", "deliver-pinned"):
             if name not in absent:
                 # Long enough that the first and the last moment do not count much.
                 one(name, seconds if name == "wrk" else 3 * n)
@@ -100,12 +100,13 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
 
     against_aiohttp = {
         f"deliveries in {processes} / bare loop with aiohttp": (ratio(name, "rate", "bare-aiohttp"), ">=", 0.5)
-        for processes, name in (("one process", "deliver"), ("two processes", "deliver-processes"))
+        for processes, name in (("one process", "deliver"), ("two pinned processes", "deliver-pinned"))
         if "bare-aiohttp" in found
     }
     ratios = {
         "deliveries in one process / bare loop": (ratio("deliver", "rate", "bare"), ">=", 0.5),
         "deliveries in two processes / bare loop": (ratio("deliver-processes", "rate", "bare"), ">=", 0.5),
+        "deliveries in two pinned processes / bare loop": (ratio("deliver-pinned", "rate", "bare"), ">=", 0.5),
         **against_aiohttp,
         "accepts on disk / from memory": (ratio("accept", "rate", "accept-memory"), ">=", 0.5),
         "throughput of the others, one hangs / none": (ratio("one-hangs", "rate", "all-healthy"), ">=", 0.95),
@@ -288,13 +289,13 @@ def deliver(folder: Path, n: int) -> dict[str, float]:
         return facts_of(span, n)
 
 
-def deliver_with_processes(folder: Path, n: int) -> dict[str, float]:
-    """The same by `milepost work --processes 2`, from the moment at which both workers are there and may begin."""
+def deliver_with_processes(folder: Path, n: int, *options: str) -> dict[str, float]:
+    """The same by `milepost work --processes 2` with these options, from the moment at which both workers are there and may begin."""
     with partners(1) as there, opened(folder, there.ports) as post:
         (folder / "milepost.toml").write_text(CONFIGURATION.format(port=there.ports[0], concurrency=TASKS * PROCESSES))
         submit(post, [message(number, target(there.ports[0])) for number in range(n)])
         post.pause(ROUTE, "deliver", by="bench", reason="until the workers are there")
-        command = [sys.executable, "-m", "milepost", "work", "--processes", str(PROCESSES)]
+        command = [sys.executable, "-m", "milepost", "work", "--processes", str(PROCESSES), *options]
         with subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL) as workers:
             try:
                 until(lambda: len(post.context.ledger.read(PROCESS)) >= PROCESSES, "workers")
@@ -467,6 +468,7 @@ def measure(words: Sequence[str]) -> dict[str, float]:
         "bare-aiohttp": lambda: bare_aiohttp(folder, int(number)),
         "deliver": lambda: deliver(folder, int(number)),
         "deliver-processes": lambda: deliver_with_processes(folder, int(number)),
+        "deliver-pinned": lambda: deliver_with_processes(folder, int(number), "--pin"),
         "all-healthy": lambda: among(folder, int(number), 0),
         "one-hangs": lambda: among(folder, int(number), 1),
         "accept-memory": lambda: accept(folder, number, from_memory=True),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections import Counter
 from contextlib import suppress
+from pathlib import Path
 
 
 def tune_garbage_collection() -> None:
@@ -30,3 +32,17 @@ def schedule_as_batch() -> None:
     if sys.platform == "linux" and os.sched_getscheduler(0) == os.SCHED_OTHER:
         with suppress(OSError):  # a sandbox may forbid it
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def cpus_by_core(topology: Path = Path("/sys/devices/system/cpu")) -> list[int]:
+    """The CPUs that this process may use (Linux). Those that share a core with one before them come last."""
+    on_core: Counter[str] = Counter()
+    ranked = []
+    for cpu in sorted(os.sched_getaffinity(0)):
+        try:
+            core = (topology / f"cpu{cpu}/topology/thread_siblings_list").read_text()
+        except OSError:
+            core = str(cpu)
+        ranked.append((on_core[core], cpu))
+        on_core[core] += 1
+    return [cpu for _, cpu in sorted(ranked)]

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from tests.polling import wait_until
 
+from milepost.runners.process import cpus_by_core
+
 NOTED = """
 import os
 import sys
@@ -32,6 +34,8 @@ noted = mp.Route("noted", key="id")
 def note(item: mp.Item) -> mp.Outcome:
     scheduling = os.sched_getscheduler(0) if sys.platform == "linux" else ""
     Path(f"{item.key}.{os.getpid()}").write_text(f"{sys.getswitchinterval()} {scheduling}")
+    if sys.platform == "linux":
+        Path(f"cpus.{os.getpid()}").write_text(repr(sorted(os.sched_getaffinity(0))))
     while not Path("open").exists():
         time.sleep(0.01)
     return mp.Done()
@@ -102,6 +106,27 @@ def test_a_process_that_is_killed_is_replaced(noted: Any) -> None:
     assert running.returncode == 0, said
     assert "was killed (SIGKILL); another one starts in 1 s" in said
     assert completed(noted) == 4
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="CPUs are given to processes on Linux only")
+def test_pinned_workers_have_a_cpu_each(noted: Any) -> None:
+    def cpus() -> list[str]:
+        return sorted(path.read_text() for path in Path(noted.folder).glob("cpus.*"))
+
+    submit(noted, 4)
+    running = begin(noted, "--pin", "--until-idle", "0.2")
+    wait_until(lambda: len(workers(noted)) == 2)
+    first = cpus()
+    assert first == sorted(repr([cpu]) for cpu in cpus_by_core()[:2])
+    # The process that replaces a killed one has its CPU.
+    killed = min(workers(noted))
+    its_cpu = Path(noted.folder, f"cpus.{killed}").read_text()
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: len(workers(noted)) == 3)
+    let_go(noted)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 0, said
+    assert cpus() == sorted([*first, its_cpu])
 
 
 def test_a_signal_drains_all_processes(noted: Any) -> None:
@@ -234,6 +259,7 @@ def test_up_ends_with_the_error_of_its_server(noted: Any, up: Callable[[], Site]
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("up", "--pin"), "--pin needs --processes"),
         (("up", "--processes", "2", "--no-work"), "leave out --no-work"),
         (("up", "--processes", "2", "--until-idle"), "leave out --until-idle"),
         (("--ledger", "memory:", "up", "--processes", "2"), "cannot be shared by processes"),

@@ -63,6 +63,15 @@ def processes_option(*, default: int | None, text: str) -> Callable[[F], F]:
     )
 
 
+def pin_option(command: F) -> F:
+    """Give a command --pin."""
+    text = (
+        "Let each worker process use one CPU only, its own (Linux): about 15 % more calls to partners. "
+        "Not for handlers that compute on several CPUs or start programs that do."
+    )
+    return click.option("--pin", is_flag=True, help=text)(command)
+
+
 def run(
     ctx: Context,
     roles: Iterable[str],

@@ -9,11 +9,14 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import cycle
 from typing import NamedTuple
 
 from milepost.cli.config import CliSettings
 from milepost.cli.work.foreground import say, stop_on_signal
 from milepost.core.errors import UsageError
+from milepost.runners.process import cpus_by_core
 
 PARENT_FD = "MILEPOST_PARENT_FD"
 """Environment variable: a pipe that is closed when the parent process ends."""
@@ -29,12 +32,12 @@ class ProcessGroup:
     without an error it was idle; with an error, such as a mistake in the configuration, the others are stopped too.
     """
 
-    def __init__(self, name: str, commands: Sequence[Sequence[str]]) -> None:
+    def __init__(self, name: str, commands: Sequence[GroupCommand]) -> None:
         self._name = name
-        self._commands = [list(command) for command in commands]
+        self._commands = commands
         self._read_fd, self._write_fd = os.pipe()
         self._running: list[StartedProcess] = []
-        self._restarts: list[tuple[float, list[str]]] = []
+        self._restarts: list[tuple[float, GroupCommand]] = []
         """Times at which killed processes are to be replaced, with their commands."""
         self._pause = 0.0
         self._stopping = False
@@ -66,11 +69,14 @@ class ProcessGroup:
                 self._start(restart[1])
         return code
 
-    def _start(self, command: list[str]) -> None:
+    def _start(self, command: GroupCommand) -> None:
         # In a session of its own: Ctrl-C reaches only this process, which passes it on once.
         process = subprocess.Popen(
-            command, env={**os.environ, PARENT_FD: str(self._read_fd)}, pass_fds=[self._read_fd], start_new_session=True
+            command.words, env={**os.environ, PARENT_FD: str(self._read_fd)}, pass_fds=[self._read_fd], start_new_session=True
         )
+        if command.cpu is not None and sys.platform == "linux":
+            with suppress(OSError):  # it has ended already, or a sandbox forbids it
+                os.sched_setaffinity(process.pid, {command.cpu})
         self._running.append(StartedProcess(process, command, time.monotonic()))
         if self._stopping:
             process.terminate()  # a signal has come meanwhile
@@ -89,11 +95,18 @@ class ProcessGroup:
             one.process.terminate()  # does nothing if it has ended
 
 
+class GroupCommand(NamedTuple):
+    """The command line of a process of the group, and the one CPU that the process may use; None: any."""
+
+    words: list[str]
+    cpu: int | None = None
+
+
 class StartedProcess(NamedTuple):
     """A process of the group, its command, and when it began (seconds of the monotonic clock)."""
 
     process: subprocess.Popen[bytes]
-    command: list[str]
+    command: GroupCommand
     began: float
 
 
@@ -104,6 +117,16 @@ def command_line(given: CliSettings, name: str, **options: str | bool | None) ->
         word = f"--{option.replace('_', '-')}"
         words += [word] if value is True else [] if value is None or value is False else [f"{word}={value}"]
     return words
+
+
+def worker_commands(words: list[str], processes: int, *, pin: bool) -> list[GroupCommand]:
+    """The same command for each of these processes. With `pin`, each has a CPU of its own while there are enough."""
+    if not pin:
+        return [GroupCommand(words)] * processes
+    if sys.platform != "linux":
+        raise UsageError("--pin works on Linux only; leave it out")
+    cpus = cycle(cpus_by_core())
+    return [GroupCommand(words, next(cpus)) for _ in range(processes)]
 
 
 def check_shared(given: CliSettings) -> None:

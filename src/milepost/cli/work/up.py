@@ -8,7 +8,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import settings
-from milepost.cli.work.foreground import grace_option, log_option, processes_option, run, until_idle_option
+from milepost.cli.work.foreground import grace_option, log_option, pin_option, processes_option, run, until_idle_option
 from milepost.cli.work.listen import listen_options, listening, wanted
 
 
@@ -17,6 +17,7 @@ from milepost.cli.work.listen import listen_options, listening, wanted
 @grace_option
 @click.option("--no-work", is_flag=True, help="Run no workers; 'milepost work' runs them in other processes.")
 @processes_option(default=None, text="Run the workers in N processes beside the one that serves. One that is killed is replaced.")
+@pin_option
 @listen_options
 @log_option
 @settings
@@ -26,6 +27,7 @@ def up(
     grace: str | None,
     no_work: bool,
     processes: int | None,
+    pin: bool,
     listen: str | None,
     base_path: str | None,
     no_listen: bool,
@@ -42,7 +44,7 @@ def up(
     and 'milepost work' beside it.)
     """
     from milepost.application.installation import alert_watches
-    from milepost.cli.work.process_group import ProcessGroup, check_shared, command_line, stop_with_parent
+    from milepost.cli.work.process_group import GroupCommand, ProcessGroup, check_shared, command_line, stop_with_parent, worker_commands
     from milepost.runners.logs import logs
     from milepost.runners.process import tune_thread_switching
 
@@ -55,7 +57,9 @@ def up(
         )
         worker = command_line(given, "work", grace=grace, log=log_form)
         with logs(log_form):
-            sys.exit(ProcessGroup("up", [serving, *[worker] * processes]).run())
+            sys.exit(ProcessGroup("up", [GroupCommand(serving), *worker_commands(worker, processes, pin=pin)]).run())
+    if pin:
+        raise click.UsageError("--pin needs --processes: it gives each worker process a CPU of its own")
     stop_with_parent()
     where = wanted(listen, given.file.get("listen"), no_listen=no_listen or (until_idle is not None and listen is None))
     base = given.file.get("base_path", "") if base_path is None else base_path
