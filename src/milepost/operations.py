@@ -360,7 +360,8 @@ class Operations:
         return [to_builtins(one) for one in alert_views(self.context, rule)]
 
     def feed(self, after: int = 0, limit: int = 500) -> list[HistoryEntry]:
-        """History lines of all items in the order in which they were written, after the place `after`."""
+        """History lines of all items in the order in which they were written, after the place `after`. `entry.public()` gives a line the
+        fields that `show` gives it, with its place `seq`, `route`, `key` and `correlation_id`."""
         return self.context.ledger.feed(after, limit)
 
     def show(self, route: str, key: str) -> dict[str, Any] | None:

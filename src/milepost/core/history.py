@@ -62,6 +62,7 @@ class Line(Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def after_stage(self) -> str:
+        """The stage at which the item is afterwards."""
         return self.to or self.stage
 
 
