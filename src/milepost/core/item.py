@@ -210,8 +210,10 @@ class Item(Struct, gc=False, eq=False):
 
 def work_id(route: str, key: str, stage: str, pass_no: int, life: int = 0) -> str:
     """The id of (route, key, stage, pass), and of the life of the key where it may have several: 32 hex digits."""
-    parts = (route, key, stage, str(pass_no), str(life)) if life else (route, key, stage, str(pass_no))
-    return sha256("\x1f".join(parts).encode()).hexdigest()[:32]
+    text = f"{route}\x1f{key}\x1f{stage}\x1f{pass_no}"
+    if life:
+        text = f"{text}\x1f{life}"
+    return sha256(text.encode()).hexdigest()[:32]
 
 
 def work_id_of(row: Row) -> str:

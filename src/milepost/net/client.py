@@ -173,7 +173,7 @@ class Client:
             method in REPEATABLE if repeatable is None else repeatable,
         )  # fmt: skip
         pool = self._pool(loop)
-        task = asyncio.current_task()
+        task = asyncio.current_task(loop)
         assert task is not None
         pool.calls.add(task)
         sent = _Sent()
@@ -226,7 +226,7 @@ class Client:
         self, pool: ConnectionPool, destination: HostConnections, connection: HttpConnection, call: _Call, head: bytes, sent: _Sent
     ) -> Response:
         exchange = Exchange(
-            connection, call.url, call.method, call.timeouts, call.ends_at, call.largest, call.sink
+            connection, call.url, call.method, call.timeouts, call.ends_at, call.largest, call.sink, pool.loop
         )  # fmt: skip
         try:
             response = await exchange.run(head, b"" if call.body is None else call.body)

@@ -17,6 +17,8 @@ from milepost.net.errors import AnswerTooLarge, InvalidAnswer, InvalidRequest, N
 from milepost.net.response import MalformedResponse, Response, ResponseParser
 from milepost.net.url import HttpUrl
 
+STEADY_S = 0.05
+"""A connection that was used again within this time is in steady use."""
 BUFFERED = 1 << 20
 """Bytes of a streamed body that wait for the sink before the partner is asked to pause."""
 
@@ -105,9 +107,9 @@ class HttpConnection(asyncio.Protocol):
             self._writable.set_result(None)
 
     def just_used(self, now: float) -> bool:
-        """Was it in use within this turn of the loop, and does its partner keep connections? There is no need to ask the system then,
-        during which another thread would take over the interpreter. A partner that closes after each answer does so within moments."""
-        return self.idle_since == now and self.uses > 1
+        """Was it in use a moment ago, and does its partner keep connections? Then the event loop, which looks at all connections at each
+        turn, is not asked to look again. A partner that closes after each answer does so before the second use."""
+        return now - self.idle_since < STEADY_S and self.uses > 1
 
     def is_silent(self) -> bool:
         """Is there nothing to read? An idle connection on which there is has been closed by the partner, or spoilt."""
@@ -147,13 +149,14 @@ class Exchange:
         ends_at: float,
         largest: int,
         sink: Sink | None,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         assert connection.transport is not None
         self.sent = SendState.NOT_SENT
         self.parser = ResponseParser(method)
         self._connection, self._transport = connection, connection.transport
         self._url, self._host = url, url.host_header
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._timeouts, self._ends_at, self._largest = timeouts, ends_at, largest
         self._sink = sink
         self._whole: asyncio.Future[None] = self._loop.create_future()

@@ -48,7 +48,7 @@ class ConnectionPool:
         self.stopped: set[asyncio.Task[object]] = set()
         """Calls that `close` has cancelled."""
         self.closed = False
-        self._loop = loop
+        self.loop = loop
         self._guard = guard
         self._resolver = resolver
         self._limits = limits
@@ -93,7 +93,7 @@ class ConnectionPool:
     def take(self, destination: HostConnections, *, look: bool = True) -> HttpConnection | None:
         """The idle connection that was used last. With `look`, the system is asked whether the partner has closed it, which the event
         loop may not have noticed yet."""
-        now = self._loop.time()
+        now = self.loop.time()
         while destination.idle:
             connection = destination.idle.pop()
             self._idle.pop(connection, None)
@@ -104,7 +104,7 @@ class ConnectionPool:
 
     def keep(self, destination: HostConnections, connection: HttpConnection, said: float | None) -> None:
         """Keep a connection for the next call; `said`: for how long the partner keeps it."""
-        now = self._loop.time()
+        now = self.loop.time()
         seconds = self._limits.idle_s if said is None else min(self._limits.idle_s, said - MARGIN)
         connection.idle_since = now
         connection.uses += 1
@@ -119,7 +119,7 @@ class ConnectionPool:
         destination.idle.append(connection)
         self._idle[connection] = destination
         if self._sweep is None:
-            self._sweep = self._loop.call_later(self._limits.idle_s, self._close_unused)
+            self._sweep = self.loop.call_later(self._limits.idle_s, self._close_unused)
 
     def drop_idle(self, destination: HostConnections) -> None:
         """Close what is kept for a destination: one connection was found closed, and the others are as old."""
@@ -128,7 +128,7 @@ class ConnectionPool:
 
     def _close_unused(self) -> None:
         self._sweep = None
-        now = self._loop.time()
+        now = self.loop.time()
         for connection, destination in list(self._idle.items()):
             if connection.lost or now >= connection.idle_until:
                 self._forget(connection, destination)
@@ -138,7 +138,7 @@ class ConnectionPool:
                 del self._destinations[key]
         if self._idle:
             soonest = min(connection.idle_until for connection in self._idle)
-            self._sweep = self._loop.call_at(max(soonest, now + 0.05), self._close_unused)
+            self._sweep = self.loop.call_at(max(soonest, now + 0.05), self._close_unused)
 
     def _forget(self, connection: HttpConnection, destination: HostConnections) -> None:
         self._idle.pop(connection, None)
@@ -154,7 +154,7 @@ class ConnectionPool:
     async def connect(self, url: HttpUrl, tls: Tls, timeouts: Timeouts, ends_at: float) -> HttpConnection:
         """Resolve, vet, and connect to exactly what was vetted; raises AddressRefused or ConnectFailed."""
         host = url.host_header
-        limit = min(self._loop.time() + timeouts.connect, ends_at)
+        limit = min(self.loop.time() + timeouts.connect, ends_at)
         try:
             async with asyncio.timeout_at(limit):
                 addresses = await self._addresses(url)
@@ -197,7 +197,7 @@ class ConnectionPool:
         """Try the addresses one after the other, each with its share of the time; the first that takes the connection."""
         failure: OSError = OSError("no address")
         for number, address in enumerate(addresses):
-            share = (limit - self._loop.time()) / (len(addresses) - number)
+            share = (limit - self.loop.time()) / (len(addresses) - number)
             try:
                 async with asyncio.timeout(share):
                     return await self._open(url, address, context)
@@ -210,16 +210,16 @@ class ConnectionPool:
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await self._loop.sock_connect(sock, (str(address), url.port))
+            await self.loop.sock_connect(sock, (str(address), url.port))
             # The socket is connected: no name is looked up again. The name is for SNI and for the certificate.
             name = url.host if context is not None else None
-            _, connection = await self._loop.create_connection(
+            _, connection = await self.loop.create_connection(
                 lambda: HttpConnection(self._lost), sock=sock, ssl=context, server_hostname=name
             )
         except BaseException:
             sock.close()
             raise
-        connection.retire_at = self._loop.time() + LIFE
+        connection.retire_at = self.loop.time() + LIFE
         return connection
 
     # The end --------------------------------------------------------------------------------------------------------------

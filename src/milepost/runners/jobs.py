@@ -122,8 +122,9 @@ class Jobs:
     def _next_lane(self, width: int) -> str | None:
         """The waiting lane with the fewest takers that may have another one; the first of them."""
         found, fewest = None, 0
+        under_way = self._under_way
         for lane in self._lanes:
-            takers = self._takers(lane)
+            takers = under_way.get(lane, 0)
             if (found is None or takers < fewest) and self._may_have_another(lane, takers, width):
                 if not takers:
                     return lane

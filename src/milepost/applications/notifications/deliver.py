@@ -9,6 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+from msgspec import Struct
+
 import milepost as mp
 from milepost import net
 from milepost.applications.notifications.credentials import Credentials, TokenRefused
@@ -183,15 +186,25 @@ def stored_message(item: mp.Item, largest_body: int) -> Mapping[str, Any]:
     return check_message({**named, **given} if isinstance(given, dict) else {**named, "body": given}, largest_body).content
 
 
+class StoredForm(Struct):
+    """The form in which POST /message stores a message."""
+
+    messageId: str
+    senderId: str
+    timestamp: str
+    targetUrl: str
+    method: str
+    headers: dict[str, str]
+    body: str | None
+
+
 def _is_normalised(given: Mapping[str, Any]) -> bool:
     """Has it the form in which POST /message stores a message? Its URL and the values of its headers are checked when they are used."""
-    method, headers, body = given.get("method"), given.get("headers"), given.get("body", ...)
-    if not (isinstance(method, str) and method in METHODS and (body is None or isinstance(body, str)) and isinstance(headers, dict)):
+    try:
+        form = msgspec.convert(given, StoredForm)
+    except msgspec.ValidationError:
         return False
-    for field in KEY:
-        if not isinstance(given.get(field), str):
-            return False
-    return RESERVED.isdisjoint(map(str.lower, headers)) and all(isinstance(value, str) for value in headers.values())
+    return form.method in METHODS and (not form.headers or RESERVED.isdisjoint(map(str.lower, form.headers)))
 
 
 def identity_headers(item: mp.Item, message: Mapping[str, Any]) -> dict[str, str]:

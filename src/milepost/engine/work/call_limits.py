@@ -23,10 +23,10 @@ class CallLimit:
     def __enter__(self) -> Self:
         if self._ms is None:
             return self
-        task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
         assert task is not None
         self._task, self._cancelling = task, task.cancelling()
-        loop = asyncio.get_running_loop()
         limits = _running.get((loop, self._ms))
         if limits is None:
             limits = _running[loop, self._ms] = _EqualLimits(loop, self._ms)
