@@ -122,16 +122,18 @@ def test_items_are_listed_by_part_of_the_key_and_by_time() -> None:
 def test_the_feed_has_every_line_in_order_and_goes_on_where_it_ended(desk: mp.Milepost) -> None:
     desk.run(until_idle=0)
     first = desk.feed(limit=2)
-    assert [(line["reason"], line["key"]) for line in first] == [("accepted", "a"), ("accepted", "b")]
-    rest = desk.feed(first[-1]["seq"])
-    assert sorted((line["reason"], line["key"]) for line in rest) == [
+    assert [(entry.line.reason, entry.key) for entry in first] == [("accepted", "a"), ("accepted", "b")]
+    rest = desk.feed(first[-1].seq)
+    assert sorted((entry.line.reason, entry.key) for entry in rest) == [
         ("accepted", "c"),
         ("completed", "a"),
         ("exhausted", "b"),
         ("exhausted", "c"),
     ]
-    assert {line["route"] for line in rest} == {"parcels"}
-    assert desk.feed(rest[-1]["seq"]) == []
+    assert {entry.route for entry in rest} == {"parcels"}
+    public = rest[0].public()
+    assert (public["seq"], public["route"], public["key"]) == (rest[0].seq, "parcels", rest[0].key)
+    assert desk.feed(rest[-1].seq) == []
 
 
 def test_a_search_that_no_index_serves_reads_every_row_only_if_asked(desk: mp.Milepost, monkeypatch: pytest.MonkeyPatch) -> None:
