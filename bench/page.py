@@ -153,7 +153,7 @@ def section(name: str, run: Run) -> str:
     found = run.sections.get(name)
     if found is None:
         return ""
-    rows = [(what, f"{relation} {bar}", _short(value)) for what, (value, relation, bar) in found["ratios"].items()]
+    rows = [(what, f"{relation} {bar}".strip(), _short(value)) for what, (value, relation, bar) in found["ratios"].items()]
     facts = [
         (what, ", ".join(f"{LABELS[key]} {value:,.0f}" for key, value in each.items() if key in LABELS))
         for what, each in found["medians"].items()
