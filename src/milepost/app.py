@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,6 +29,9 @@ from milepost.runners.threads import ThreadRunner
 from milepost.station import Station
 
 log = logging.getLogger(__name__)
+
+SIGNALS_S = 0.2
+"""Time until Python handles a signal that came just before a wait, or to another thread."""
 
 
 class Milepost(Operations):
@@ -257,11 +261,15 @@ class BackgroundRun:
         return not self.ended and self._runner.needs_this_thread()
 
     def wait(self) -> None:
-        """Return when the run has ended, with or without error."""
-        self.end.exception()
+        """Return when the run has ended, with or without error. Waits a moment at a time: Python runs signal handlers between two waits of
+        the main thread, and a Ctrl-C that came just before a wait without a timeout would be lost."""
+        while not self.ended:
+            with suppress(TimeoutError):
+                self.end.exception(timeout=SIGNALS_S)
 
     def result(self) -> None:
         """Wait for the end; raise the error that ended the run."""
+        self.wait()
         self.end.result()
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.interrupts import interrupt_beside_main_thread
 from tests.polling import wait_until
 
 import milepost as mp
@@ -447,3 +451,37 @@ def test_a_handler_that_cancels_its_own_task_has_failed_whichever_loop_it_runs_o
         submit(post, 2)
         asyncio.run(post.run_async(until_idle=1))
         assert {(row.status, row.attempts) for row in rows(post)} == {(Status.MAX_RETRIES_EXCEEDED, 2)}
+
+
+PROGRAM = """
+import milepost as mp
+
+route = mp.Route("letters", key="id")
+
+@route.stage("send")
+def send(item):
+    return mp.Done()
+
+with mp.open("sqlite:///letters.db", [route]) as post:
+    post.submit("letters", {"id": "L-1"})
+    post.run(until_idle=0)
+    print("ready", flush=True)
+    try:
+        post.run(until_idle=None)
+    except KeyboardInterrupt:
+        print(post.running)
+"""
+
+
+def test_ctrl_c_that_does_not_interrupt_the_wait_of_run_is_handled(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            wait_until(lambda: len(list(Path(f"/proc/{process.pid}/task").iterdir())) > 2)
+            interrupt_beside_main_thread(process.pid)
+            said, errors = process.communicate(timeout=TIMEOUT)
+        finally:
+            process.kill()
+    assert (said, errors, process.returncode) == ("False\n", "", 0)

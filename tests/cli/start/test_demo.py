@@ -14,6 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 from tests.cli.conftest import Shell
+from tests.interrupts import interrupt_beside_main_thread
 from tests.polling import wait_until
 
 from milepost.cli.start.demo import SETTINGS
@@ -67,7 +68,7 @@ def test_the_page_answers_while_the_demo_stays_and_ctrl_c_ends_it_cleanly(bare: 
             said += heard(process, lambda line: "arrive every second" in line)
             assert url in said.splitlines()[-1]
             wait_until(lambda: total(url) > 8)
-            process.send_signal(signal.SIGINT)
+            interrupt_beside_main_thread(process.pid)
             rest, err = process.communicate(timeout=60)
         finally:
             process.kill()

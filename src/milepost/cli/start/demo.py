@@ -207,14 +207,20 @@ def _run(
             where = "" if at is None else f" See them on the dashboard: {at}"
             click.echo(f"\nA few new parcels arrive every second.{where}\nCtrl-C ends the demo.")
             more.wanted.set()
-            worker.join()
+            _wait_for(worker)
     finally:
         station.stop()
-        worker.join()
+        _wait_for(worker)
     if failed:
         raise failed[0]
     if more is not None and more.came:
         click.echo(f"\n{more.came:,} more parcels arrived since then.")
+
+
+def _wait_for(worker: threading.Thread) -> None:
+    """Wait a moment at a time: a Ctrl-C that came just before a wait without a timeout would be lost."""
+    while worker.is_alive():
+        worker.join(EVERY_S)
 
 
 class More:
