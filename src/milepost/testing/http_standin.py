@@ -192,7 +192,8 @@ def until_signal() -> None:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    stop.wait()
+    while not stop.wait(0.2):  # a signal that came just before a wait without a timeout would be lost
+        pass
 
 
 def spoil(kind: str, connection: socket.socket, body: bytes, closing: threading.Event) -> None:
