@@ -135,8 +135,7 @@ def next_due(store: AwsStore, plans: Iterable[Plan]) -> int | None:
             if not stage.ours or plan.name in holds or scope(plan.name, stage.name) in holds:
                 continue
             for place in [f"{kind}{stage.name}#{shard}" for kind in ("", *WAITING) for shard in range(SHARDS)]:
-                keys = {key for forward in (True, False) for key in _sample(store, layout, place, forward)}
-                for image in store.images(plan.name, keys).values():
+                for image in store.images(plan.name, _both_ends(store, layout, place)).values():
                     row = readable(store, layout, image)
                     if row is None or row.terminal or row.stage != stage.name or controls.held(row.route, row.stage, row.lane):
                         continue
@@ -146,12 +145,20 @@ def next_due(store: AwsStore, plans: Iterable[Plan]) -> int | None:
     return min(times, default=None)
 
 
-def _sample(store: AwsStore, layout: Layout, shard: str, forward: bool) -> list[str]:
-    try:
-        page = store.requests.call("dynamodb", "query", TableName=layout.table, **due_query(shard), ScanIndexForward=forward, Limit=SAMPLE)
-    except LedgerMissing:
-        return []
-    return [layout.key_of(image) for image in page["Items"]]
+def _both_ends(store: AwsStore, layout: Layout, shard: str) -> set[str]:
+    """Keys of the first and last items of a partition; one query finds all of a small partition."""
+    keys: set[str] = set()
+    for forward in (True, False):
+        try:
+            page = store.requests.call(
+                "dynamodb", "query", TableName=layout.table, **due_query(shard), ScanIndexForward=forward, Limit=SAMPLE
+            )
+        except LedgerMissing:
+            break
+        keys.update(layout.key_of(image) for image in page["Items"])
+        if "LastEvaluatedKey" not in page:
+            break
+    return keys
 
 
 def reclaim(store: AwsStore, holders: Sequence[str], now: int) -> int:
