@@ -17,7 +17,7 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.message import Message
@@ -180,6 +180,7 @@ class HttpStandIn:
 
 def serve(standin: HttpStandIn, about: str) -> int:
     """Run a stand-in as a program: print its address, and what a person should know, and end at Ctrl-C or SIGTERM."""
+    until_signal = handle_signals()
     with standin:
         print(standin.url, flush=True)
         print(f"{about}; Ctrl-C ends it", file=sys.stderr, flush=True)
@@ -187,13 +188,18 @@ def serve(standin: HttpStandIn, about: str) -> int:
     return 0
 
 
-def until_signal() -> None:
-    """Wait for Ctrl-C or SIGTERM."""
+def handle_signals() -> Callable[[], None]:
+    """Handle Ctrl-C and SIGTERM from now on; the function that is returned waits for one. Call this before the program prints that it is
+    ready: the answer to that may be a signal."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    while not stop.wait(0.2):  # a signal that came just before a wait without a timeout would be lost
-        pass
+
+    def until_signal() -> None:
+        while not stop.wait(0.2):  # a signal that came just before a wait without a timeout would be lost
+            pass
+
+    return until_signal
 
 
 def spoil(kind: str, connection: socket.socket, body: bytes, closing: threading.Event) -> None:

@@ -44,11 +44,11 @@ class ProcessGroup:
 
     def run(self) -> int:
         """Exit code: of the first process that ended with an error, else 0."""
+        # After a second signal this process ends at once. The pipe to the others is then closed, and they end at once too.
+        stop_on_signal(self._stop)
         for command in self._commands:
             self._start(command)
         say(f"milepost {self._name}: processes {', '.join(str(one.process.pid) for one in self._running)}")
-        # After a second signal this process ends at once. The pipe to the others is then closed, and they end at once too.
-        stop_on_signal(self._stop)
         code = 0
         while self._running or self._restarts:
             time.sleep(LOOK_S)

@@ -15,7 +15,7 @@ from pathlib import Path
 from milepost.applications.deposits.dspace.standin import COLLECTION, PASSWORD, USER, DSpaceStandIn
 from milepost.applications.deposits.standins.mailbox import MailboxStandIn
 from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
-from milepost.testing.http_standin import until_signal
+from milepost.testing.http_standin import handle_signals
 
 
 @contextmanager
@@ -41,6 +41,7 @@ def main(args: Sequence[str] | None = None) -> int:
         parser.add_argument(f"--{name}", type=int, default=port, metavar="PORT", help=f"default {port}; 0 takes a free one")
     parser.add_argument("--mails", type=Path, default=Path("mails"), metavar="FOLDER", help="for mails; default mails")
     given = parser.parse_args(args)
+    until_signal = handle_signals()
     with (
         partners(given.crossref, given.publisher, given.dspace) as (crossref, publisher, dspace),
         MailboxStandIn(given.mails, port=given.smtp, seen=_report) as mailbox,
