@@ -200,7 +200,7 @@ def test_doctor(busy: AwsCommandLine, client: Callable[[str], Any], prefix: str)
     )
     [found] = [finding for finding in busy.ok("doctor", "--json").json["findings"] if finding["about"] == "ledger"]
     assert found["next"] == "milepost quarantine list"
-    assert "set aside" in found["what"]
+    assert "in quarantine" in found["what"]
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ import shlex
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,8 +55,9 @@ def blocks(text: str) -> Iterator[Block]:
 class Page:
     """One page while its samples are run."""
 
-    def __init__(self, path: Path, folder: Path, env: dict[str, str] | None = None) -> None:
-        self.path, self.folder, self.env = path, folder, env or {}
+    def __init__(self, path: Path, folder: Path, env: dict[str, str] | None = None, ports: Mapping[int, int] | None = None) -> None:
+        """`ports`: in place of the ports that the page names, which another program may have taken."""
+        self.path, self.folder, self.env, self.ports = path, folder, env or {}, ports or {}
         self.ran = 0
         self._printed: str | None = None
         # A module of its own, so that the annotations of classes in samples can be resolved.
@@ -64,8 +65,11 @@ class Page:
 
     def run(self) -> int:
         """Run every sample; how many there were."""
+        text = self.path.read_text(encoding="utf-8")
+        for shown, port in self.ports.items():
+            text = re.sub(rf"\b{shown}\b", str(port), text)
         with contextlib.chdir(self.folder):
-            for block in blocks(self.path.read_text(encoding="utf-8")):
+            for block in blocks(text):
                 self._run(block)
         return self.ran
 

@@ -128,7 +128,7 @@ def test_a_row_that_is_set_aside_is_listed_and_can_be_released_once_it_is_mended
     Station(ctx).run(until_idle_s=0)
     [aside] = quarantine_view(ctx, 10).set_aside
     assert (aside.kind, aside.content["route"], aside.content["key"], aside.content["row"]["rest"]) == ("row", "parcels", "k0", "{")
-    assert [finding.next for finding in doctor(ctx).findings if "set aside" in finding.what] == ["milepost quarantine list"]
+    assert [finding.next for finding in doctor(ctx).findings if "in quarantine" in finding.what] == ["milepost quarantine list"]
     [refused] = replay(ctx, [aside.id], **SIGNED)
     assert not refused.done
     assert "is damaged" in refused.why

@@ -1,4 +1,4 @@
-"""Message rules of POST /message, for the service and its clients alike: fields are checked in the order of the seed, and normalised.
+"""Message rules of POST /message, for the service and its clients alike: fields are checked in a fixed order, and normalised.
 
 Pure, and without any package besides the standard library.
 """
@@ -17,7 +17,7 @@ from milepost.core.values.key_text import joined_key
 
 REQUIRED = ("messageId", "timestamp", "senderId", "targetUrl")
 KEY = ("messageId", "senderId", "timestamp", "targetUrl")
-"""The fields of a message's key, in the order of the seed's table: pk = messageId#senderId, sk = timestamp#targetUrl."""
+"""The fields of a message's key, in the order of the table's keys on AWS: pk = messageId#senderId, sk = timestamp#targetUrl."""
 METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"})
 WITHOUT_BODY = frozenset({"GET", "HEAD"})
 INLINE_BODY = 262_144
@@ -81,7 +81,7 @@ def plain_json(value: Any) -> bytes:
 
 
 def check_message(given: Mapping[str, Any], largest_body: int = INLINE_BODY, encode: Encode = plain_json) -> Message:
-    """Check a message's fields; raises MessageRefused for the first thing that is wrong, in the order of the seed: required fields,
+    """Check a message's fields; raises MessageRefused for the first thing that is wrong, in this order: required fields,
     messageId, timestamp, senderId, targetUrl, method, headers, body. `encode` serialises a body that is an object."""
     sender = given.get("senderId")
     try:

@@ -1,4 +1,4 @@
-"""Resender: find overdue items and do what needs no worker. Several may run at once."""
+"""Resender: find items whose due time has passed, and do what needs no worker. Several may run at once."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Resender:
         return 0.0 if summary.more and wrote else EVERY
 
     def run_once(self, pages: int = PAGES) -> ResendSummary:
-        """Check all overdue items, at most so many pages per search."""
+        """Check all items whose due time has passed, at most so many pages per search."""
         summary = ResendSummary()
         end_pauses(self._ctx)
         paused = set(self._ctx.ledger.read(HOLD))
@@ -169,7 +169,7 @@ class Resender:
 
 
 def _searches(plan: Plan, now: int, called: bool) -> list[Query]:
-    """Queries for overdue items. Rows at handler stages that wait for a worker are left out; `called`: workers are called by messages."""
+    """Queries for items whose due time has passed. Rows at handler stages that wait for a worker are left out; `called`: workers are called by messages."""
     due = Query(route=plan.name, due_before=now)
     if called:
         return [replace(due, statuses=LIVE, in_queue=False)]

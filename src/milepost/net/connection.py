@@ -25,7 +25,7 @@ BUFFERED = 1 << 20
 TCP_ESTABLISHED = b"\x01"
 """The first byte of TCP_INFO while both sides may send."""
 SO_MEMINFO = 55
-"""Option of Linux whose first number is the memory of what was received and not read, the end of the stream included."""
+"""Socket option of Linux; its first number is the memory that holds data received and not read yet, an end of the stream included."""
 NOTHING = bytes(4)
 
 Sink = Callable[[bytes], object]

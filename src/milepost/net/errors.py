@@ -32,7 +32,7 @@ class SendState(StrEnum):
     MAYBE_SENT = "maybe-sent"
     """It was sent, at least in part, and no answer came: the partner may have acted on it."""
     ANSWERED = "answered"
-    """The partner has answered it, if not in a way that could be read to its end."""
+    """The partner has answered, even if the answer could not be read to its end."""
 
 
 class NetError(MilepostError):

@@ -36,7 +36,7 @@ class RoundReport(msgspec.Struct, frozen=True):
     tried_again: int
     """DOIs that had failed in an earlier round."""
     counts: dict[str, int]
-    """All DOIs of the route by word, after the round."""
+    """All DOIs of the route by status name, after the round."""
     digests: int = 0
     """Mails to people about this round."""
     unmailed: int = 0

@@ -80,7 +80,7 @@ SILENCE = timedelta(minutes=3)
 
 
 class RunRecord(msgspec.Struct, frozen=True):
-    """One run. What a run that was interrupted had noted is in it."""
+    """One run. If it was interrupted, what it had recorded until then."""
 
     at: str
     took_s: int = 0
@@ -92,9 +92,9 @@ class RunRecord(msgspec.Struct, frozen=True):
     """Names of files that were not taken in, each with the reason."""
     tried_again: int = 0
     changes: dict[str, int] = {}
-    """By word: how many more DOIs than before the run. Zeros are left out."""
+    """By status name: how many more DOIs than before the run. Zeros are left out."""
     counts: dict[str, int] = {}
-    """All DOIs by word, after the run; while it runs, before it."""
+    """All DOIs by status name, after the run; while it runs, before it."""
     digests: list[str] = []
     """Keys of the mail items."""
     id: str = ""
@@ -115,7 +115,7 @@ def moment(at: datetime) -> str:
 
 
 def begun(id: str, at: datetime, process: RunProcess, counts: Mapping[str, int]) -> RunRecord:
-    """The record of a run that begins now, with these DOIs by word."""
+    """The record of a run that begins now, with these DOIs by status name."""
     return RunRecord(moment(at), counts=dict(counts), id=id, state="running", process=process, seen_at=moment(at))
 
 
@@ -133,7 +133,7 @@ def intake_facts(intake: IntakeReport) -> dict[str, Any]:
 def ended(
     run: RunRecord, at: datetime, counts: Mapping[str, int], state: Literal["finished", "failed", "interrupted"], error: str = ""
 ) -> RunRecord:
-    """The record of a run that has ended so, with these DOIs by word. `run.counts` are those before it."""
+    """The record of a run that has ended, with these DOIs by status name. `run.counts` are those before it."""
     changes = {word: counts.get(word, 0) - run.counts.get(word, 0) for word in {**run.counts, **counts}}
     return replace(
         run,
@@ -180,7 +180,7 @@ Counts = Callable[[], dict[str, int]]
 
 
 class RunJournal:
-    """Record of one run, as a context: written at the beginning, ended at the end. `counts` gives the DOIs by word."""
+    """Record of one run, as a context: written at the beginning, ended at the end. `counts` gives the DOIs by status name."""
 
     def __init__(self, app: DepositsApp, counts: Counts) -> None:
         self._app, self._counts = app, counts
@@ -294,7 +294,7 @@ _TRACE = re.compile(rf"({ARCHIVED}|{QUARANTINE})/(?:(.*)/)?([0-9]{{8}}T[0-9]{{6}
 
 def close_interrupted(app: DepositsApp, counts: dict[str, int]) -> list[RunRecord]:
     """End the records of runs whose processes are gone, with what can be found of them, and return all interrupted ones that no run has
-    reported yet. `counts` are the DOIs by word now."""
+    reported yet. `counts` are the DOIs by status name now."""
     for run in interrupted_runs(app):
         log.warning("the run of %s was interrupted; this one reports it", run.at)
         end_run(app, cut_off(replace(run, **_traces(app, run)), counts))

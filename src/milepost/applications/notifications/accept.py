@@ -1,4 +1,4 @@
-"""Accept: POST /message takes a message, records it durably, and answers in the seed's shape."""
+"""Accept: POST /message takes a message, records it durably, and answers in the JSON form of this endpoint."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def largest_request(settings: NotificationsSettings) -> int:
 
 
 def answer_of_problem(problem: mp.Problem) -> mp.Answer:
-    """An error of the server itself (no key, a wrong method, a ledger that cannot be reached) in the seed's shape, without inner details."""
+    """An error of the server itself (no key, a wrong method, a ledger that cannot be reached) in the JSON form of POST /message, without inner details."""
     if problem.status >= 500:
         return _error("SYSTEM_ERROR", SYSTEM_TEXT, problem.status)
     text = f"{problem.detail}; expected: {problem.expected}" if problem.expected else problem.detail

@@ -34,7 +34,7 @@ from milepost.applications.notifications.settings import App, NotificationsSetti
 COLLECT = "2s"
 """How often the feed is counted."""
 RETURNED = "10s"
-"""How soon the messages of a destination that is there again are sent."""
+"""How soon the messages of a destination that works again are sent."""
 COUNT_S = 30.0
 """How long one call goes on counting."""
 LATE_S = 300
@@ -88,7 +88,7 @@ def opened(app: App) -> None:
 
 @application.moved
 def moved(name: str, value: Any, place: Callable[[int], int]) -> Any:
-    """The figures count on from the place of the same line there."""
+    """After a move to another ledger, the figures count on from the same history line."""
     return {**value, "seq": place(value["seq"]), "holder": "", "held_until": 0} if name == FIGURES else value
 
 

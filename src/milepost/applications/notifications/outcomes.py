@@ -60,7 +60,7 @@ class DeliveryVerdict(Struct, frozen=True):
 
 
 def category_of(status: int) -> str:
-    """The seed's category of a status."""
+    """Category of a status, as stored with a try."""
     if 200 <= status < 300:
         return "SUCCESS"
     return "CLIENT_ERROR" if 400 <= status < 500 else "SERVER_ERROR" if 500 <= status < 600 else "UNKNOWN_STATUS"
@@ -144,7 +144,7 @@ def retry_after_s(response: net.Response, cap_ms: int, now: float) -> float | No
 
 
 def error_details(body: bytes) -> dict[str, Any]:
-    """The seed's error details: message, code and details of a JSON answer, or the first characters of a text."""
+    """Error details of a partner's answer: message, code and details of a JSON answer, or the first characters of a text."""
     text = body.decode("utf-8", "replace").strip()
     try:
         found = json.loads(text)

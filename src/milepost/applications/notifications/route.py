@@ -17,7 +17,7 @@ not longer than this."""
 COLUMNS = (
     *KEY, "method", "attempts", "nextRetryAt", "retryHistory", "maxRetriesExceeded", "maxRetriesExceededAt",
 )  # fmt: skip
-"""Attributes of the seed's table that each row has on AWS."""
+"""Attributes with names of their own that each row has on AWS."""
 
 
 def try_s(destination: Destination) -> float:

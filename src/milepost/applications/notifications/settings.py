@@ -131,7 +131,7 @@ class SenderSettings(mp.AppSettings, frozen=True):
 
 
 class AlertSettings(mp.AppSettings, frozen=True):
-    """Recipients of alerts, which are sent when messages end as dead letters, a breaker opens, or a destination is paused by its 410, and when it is over."""
+    """Recipients of alerts, which are sent when messages end as dead letters, a breaker opens, or a destination is paused because it answered 410; and when the trouble is over."""
 
     to: tuple[str, ...] = ()
     """Addresses of subscribers: "log", a URL, "email:…"."""

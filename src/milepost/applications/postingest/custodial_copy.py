@@ -60,7 +60,7 @@ class CustodialCopy:
         return cls(root, layout=env.get(LAYOUT) or None, fixity=fixity)
 
     def ready(self) -> None:
-        """Log, before any asset is checked, that the repository cannot be read: all assets would wait."""
+        """Warn, before any asset is checked, if the repository cannot be read: all assets would wait."""
         fault = self.fault()
         if fault is not None:
             log.warning("assets wait until this is corrected: %s", fault)
@@ -77,7 +77,7 @@ class CustodialCopy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """It holds nothing open."""
+        """No-op: there is nothing to close."""
 
     def __call__(self, item: mp.Item) -> mp.Outcome:
         return self.check(item.payload)

@@ -22,8 +22,8 @@ def resend(given: CliSettings, route: str | None, **options: Any) -> int:
     """Offer items to their stage again, or run the resender once.
 
     With a route and keys or filters: offer an external stage to its partner again, or run a handler again at once instead of at its
-    due time. This counts no attempt. Without arguments the resender runs once: it finds overdue items of all routes and offers them
-    again.
+    due time. This counts no attempt. Without arguments the resender runs once: it finds the items of all routes whose due
+    time has passed, and offers them again.
     """
     if route is not None:
         return act_on_items(given, "resend", route=route, **options)

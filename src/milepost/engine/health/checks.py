@@ -168,8 +168,10 @@ def _ledger(run: CheckRun) -> Iterator[CheckResult]:
     if run.facts.get("sound") is False:
         yield _bad("ledger", "the ledger's file fails its integrity check", "stop all processes and restore a backup")
     yield from _room(run.facts.get("free_bytes"))
+    if entries := run.facts.get("set_aside"):
+        yield _warn("ledger", f"rows, messages or records in quarantine, not worked on: {entries:,}", "milepost quarantine list")
     for problem in run.facts.get("problems", ()):
-        yield _warn("ledger", problem, "milepost quarantine list" if "set aside" in problem else "")
+        yield _warn("ledger", problem)
 
 
 def _room(free: int | None) -> Iterator[CheckResult]:

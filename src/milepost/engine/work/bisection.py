@@ -21,7 +21,7 @@ def halving(items: list[Item]) -> Generator[list[Item], Answer, dict[int, tuple[
     """Yields the items of the next call and receives its result; returns (outcome, failed alone) by position.
 
     A failed call with several items counts for none of them, except for items unsettled when the budget is used up. One culprit takes at
-    most log2(n) + 3 calls: a half that succeeds settles itself and convicts the other without a call, and all items set aside on the way
+    most log2(n) + 3 calls: a half that succeeds settles itself, and so the fault is in the other half, and all items set aside on the way
     are called together once the culprit is known.
     """
     settled: dict[int, tuple[Outcome, bool]] = {}

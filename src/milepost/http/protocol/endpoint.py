@@ -88,7 +88,7 @@ class Endpoint(Struct, frozen=True):
     largest: int | None = None
     """Maximum size of its body in bytes, if it is not the usual one."""
     writes: bool = True
-    """False: a call changes nothing, although the method is not GET."""
+    """False: it only reads, although the method is not GET."""
     page: bool = False
     """It is for people: problems are shown as a page, and a caller without a session is redirected to the log-in."""
     is_async: bool = False

@@ -72,7 +72,7 @@ def unb64(text: str) -> bytes:
 
 
 QUEUED_SHARD, MARKED_SHARD = "queued", "marked"
-"""Index partitions of items that wait for a worker of ours, by the end of their offer life; items with an overdue mark have their
+"""Index partitions of items that wait for Milepost's own workers, by the time at which their message expires; items with an overdue mark have their
 own, by that mark. So a backlog never delays the resender's other rows."""
 
 

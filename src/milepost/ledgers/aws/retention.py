@@ -128,7 +128,7 @@ def _keep(store: AwsStore, layout: Layout, image: Image, place: int | None) -> N
         last = place or (lines[-1].seq if lines else 0)
         name, body = kept(item, [written.body for written in lines], last)
     except UNREADABLE as error:
-        # Its lines stay in the history table; it must not stop others from being sealed.
+        # Its lines stay in the journal; it must not stop others from being sealed.
         log.error("cannot keep the evidence of %s in %s: %s", layout.key_of(image), layout.table, error)
         return
     try:

@@ -190,7 +190,7 @@ class AwsStore:
         return {(route, key): image for route, keys in by_route.items() for key, image in self.images(route, keys).items()}
 
     def history(self, route: str, key: str, image: Image | None, *, placed: bool = True, payloads: bool = False) -> list[HistoryEntry]:
-        """Lines in the history table, followed by those still on the row `image`, which have no place yet."""
+        """Lines in the journal, followed by those still on the row `image`, which have no place yet."""
         seal = self.seals(route, [key]).get(key) if image is None else None
         life = life_of(image) if image is not None else 0 if seal is None else seal.life
         written = self.journal.history(route, key, life, placed=placed, payloads=payloads)

@@ -215,9 +215,7 @@ def describe(store: AwsStore, url: str) -> dict[str, Any]:
         facts["routes"] = routes
         facts["lines"] = store.journal.last_seq()
         visible, in_flight, _ = store.queues.depth(store.queues.quarantine())
-        facts["set aside"] = visible + in_flight
-        if visible + in_flight:
-            facts["problems"].append(f"{visible + in_flight:,} messages, rows or records are set aside in {store.names.quarantine}")
+        facts["set_aside"] = visible + in_flight
     except LedgerError as error:
         facts["problems"].append(str(error))
     return facts

@@ -320,18 +320,14 @@ class SqliteLedger:
                 "sound": tx.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok" if sizes["file"] < 200_000_000 else None,
             }
         )
-        free = free_bytes(self.path)
-        problems = []
-        if facts["set_aside"]:
-            problems.append(f"unreadable or unwritable rows are set aside and not worked on: {facts['set_aside']:,}")
         return {
             "kind": "sqlite",
             "path": self.path,
             "bytes": sizes["file"],
             "log_bytes": sizes["log"],
-            "free_bytes": free,
+            "free_bytes": free_bytes(self.path),
             **facts,
-            "problems": problems,
+            "problems": [],
         }
 
     def idle_upkeep(self) -> None:

@@ -30,7 +30,7 @@ def csv_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes
 
 
 def _cell(value: object) -> str:
-    """A cell that no spreadsheet program takes for a formula."""
+    """The text of a cell, escaped so that no spreadsheet program runs it as a formula."""
     text = "" if value is None else str(value)
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
@@ -52,7 +52,7 @@ _SEARCH_FIRST = "Search DSpace for the DOI first: the last try may have succeede
 
 
 class DigestEntry(msgspec.Struct, frozen=True):
-    """One DOI in a digest: its word, and what people have to know."""
+    """One DOI in a digest: its status name, and what people have to know."""
 
     doi: str
     word: str
@@ -114,7 +114,7 @@ def error_text(line: Mapping[str, Any]) -> str:
 
 
 class Digest(msgspec.Struct, frozen=True):
-    """Content of a mail: the DOIs by their result, and the number of all DOIs by word."""
+    """Content of a mail: the DOIs by their result, and the number of all DOIs by status name."""
 
     id: str
     to: tuple[str, ...]

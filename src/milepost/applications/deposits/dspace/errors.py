@@ -7,8 +7,7 @@ from typing import Any
 import milepost as mp
 
 HELD_S = 1.0
-"""Seconds until a DOI is due again whose login was refused. The hold of its stage keeps it from being tried; after the hold it waits no
-longer than the others."""
+"""Seconds until a DOI is due again whose login was refused. Until then, and after, the hold of its stage keeps it from being tried."""
 
 
 class DSpaceError(mp.MilepostError):
@@ -34,7 +33,7 @@ class DSpaceError(mp.MilepostError):
 
 
 class DSpaceLoginRefused(DSpaceError):
-    """DSpace refuses the user and password. People put that right: it is no fault of the item's, and counts no try."""
+    """DSpace refuses the user and password. A person must correct it. It is not the item's fault, and counts no try."""
 
     category = "DSPACE_LOGIN_REFUSED"
 
@@ -58,7 +57,7 @@ class DSpaceRefused(DSpaceError):
 
 
 class CollectionUnknown(DSpaceError):
-    """DSpace knows no collection with the handle that the settings name. People put that right: it is no fault of the item's."""
+    """DSpace knows no collection with the handle that the settings name. A person must correct it. It is not the item's fault."""
 
     category = "NO_COLLECTION"
 

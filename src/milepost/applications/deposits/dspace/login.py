@@ -1,4 +1,4 @@
-"""Hold of the stage `submit` after a refused login, and the probe that ends it: no DOI makes a login of its own, and none counts a try.
+"""Hold of the stage `submit` after a refused login, and the probe login that ends it. DOIs wait meanwhile, and count no try.
 
 A wrong password is no fault of a DOI, and a login for each of them would lock the account. The first login that DSpace refuses pauses the
 stage in the ledger, for all processes, until a person resumes it or a probe, one login after a growing delay by one process, is accepted.

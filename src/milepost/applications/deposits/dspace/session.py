@@ -176,7 +176,7 @@ class DSpaceSession:
 
     # Login ------------------------------------------------------------------------------------------------------------------
     def _log_in(self, stale: str | None) -> None:
-        """Have a login that is valid for a while and is not the stale one. One thread asks for it; the others wait and share it."""
+        """Make sure that there is a valid login other than `stale`. One thread asks for it; the others wait and share it."""
         with self._lock:
             if self._bearer is not None and self._bearer != stale:
                 expires = expiry_of(self._bearer)

@@ -35,7 +35,7 @@ PAGE = 500
 PAGES = 40
 """Pages of the feed that are counted in one write."""
 LOOK_BACK = 2_000
-"""Lines before its place that a process reads again when it begins to count, for the messages that have had no try yet."""
+"""Lines before its saved place that a process reads again when it begins to count, for the messages that have had no try yet."""
 HELD_MS = 30_000
 MOST_NAMES = 1_000
 """Names of senders of malformed requests that are kept until they are added; a flood of names is cut off."""

@@ -21,7 +21,7 @@ EDITABLE = ("method", "headers", "body")
 
 
 def read_message(data: bytes, largest_body: int) -> Message:
-    """Check a request's body; raises MessageRefused for the first thing that is wrong, in the order of the seed: JSON, required fields,
+    """Check a request's body; raises MessageRefused for the first thing that is wrong, in this order: JSON, required fields,
     messageId, timestamp, senderId, targetUrl, method, headers, body."""
     try:
         given = msgspec.json.decode(data)

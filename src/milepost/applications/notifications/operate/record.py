@@ -1,4 +1,4 @@
-"""Record of a message in the seed's shape, and its timeline for a page, both made from the item and its history. Pure.
+"""Record of a message as the API gives it, and its timeline for a page, both made from the item and its history. Pure.
 
 In the record, `attempts` counts the finished HTTP tries of the present series: a replay starts a new one, and the earlier tries stay in
 `retryHistory`. `dlqBound` and `willMoveToDLQ` are always false, and `dlqArn` is null: there is no dead-letter queue, a dead letter stays
@@ -87,7 +87,7 @@ def identity_of(key: str) -> dict[str, str]:
 
 
 def retry_entry(line: Mapping[str, Any]) -> dict[str, Any]:
-    """A failed try in the seed's eleven fields; headers of the partner's answer are redacted."""
+    """A failed try in the eleven fields of `retryHistory`; headers of the partner's answer are redacted."""
     return {name: mp.redacted(line.get(field)) if name == "errorDetails" else line.get(field) for name, field in _ELEVEN.items()}
 
 

@@ -44,7 +44,7 @@ class StageAdmission:
         self._taken: dict[str | None, int] = {}
         self._probes: dict[str, list[str]] = {}
         self.next_at: int | None = None
-        """When there is a token again, or the breaker may let something through, if messages wait for that."""
+        """The earliest time at which messages that wait for a token or a breaker may be claimed."""
         self.closed = False
         """The breaker of a stage without lanes lets nothing through now."""
 

@@ -157,7 +157,7 @@ def put_of(change: Change, content: Any, layout: Layout, values: Values, token: 
 
 
 def update_of(change: Change, layout: Layout, values: Values, copied: int | None = None) -> Update:
-    """The single write of a change, under its precondition (see `core.change.holds`). `copied`: the history table has all lines
+    """The single write of a change, under its precondition (see `core.change.holds`). `copied`: the journal has all lines
     up to this version, so that this write removes them from the row. Only the relay knows that."""
     before, after = change.before, change.after
     update = Update(layout, before.key)

@@ -77,7 +77,7 @@ class Handle(Struct, frozen=True, eq=False):
 
 
 class Link(Struct, frozen=True):
-    """A history line that waits on its row to be copied to the history table."""
+    """A history line that waits on its row to be copied to the journal."""
 
     version: int
     previous: bytes
@@ -324,7 +324,7 @@ def packed_trail(trail: Sequence[dict[str, Any]], values: Values, place: str) ->
 
 
 def copied_of(image: Image) -> int:
-    """The version up to which the lines are in the history table."""
+    """The version up to which the lines are in the journal."""
     return _number(image, "copied", 0)
 
 

@@ -1,6 +1,6 @@
 """The journal: every history line by item, and one order over all of them.
 
-A line is a row of the history table. A block gives lines their places in the order: it is one row of the control table, named
+A line is a row of the journal. A block gives lines their places in the order: it is one row of the control table, named
 after its first place, that lists up to a hundred lines. Lines are written first, then their block; a line is delivered only
 when its block exists. A block begins where the previous one ends, and the put is conditional on no other block beginning
 there. So there are no gaps and no late insertions, and a reader at a place has received everything before it. This requires
@@ -50,7 +50,7 @@ Ref = tuple[str, str, int]
 """(route, name, version): one line. The name is the item's key, with its life where a key can have several (`named`)."""
 
 
-# Lines: rows of the history table, with hash key `item` ("<route>/<key>") and range key `version` ---------------------
+# Lines: rows of the journal, with hash key `item` ("<route>/<key>") and range key `version` ---------------------
 class JournalEntry(Struct, frozen=True):
     """A line to be written, with the payload that it offers, if any."""
 
@@ -88,7 +88,7 @@ def key_in(name: str) -> str:
 
 
 def uncopied(image: Image, key: str, layout: Layout, values: Values) -> list[JournalEntry]:
-    """The row's lines that are not in the history table yet, oldest first."""
+    """The row's lines that are not in the journal yet, oldest first."""
     links = [link for link in links_of(image, values) if link.version > copied_of(image)]
     if not links:
         return []
