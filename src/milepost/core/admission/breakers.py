@@ -57,6 +57,8 @@ class BreakerRecord(Struct, frozen=True, omit_defaults=True):
     """Number of probes that must succeed, as declared by the stage when the latest was let through."""
     trips: int = 0
     """How often it has opened since it was closed last."""
+    lost_worker: str = ""
+    """The worker whose loss was counted last: the items that it lost count as one failure."""
 
     @property
     def closed(self) -> bool:
@@ -83,8 +85,9 @@ def breaker_after(record: BreakerRecord | None, change: Change) -> BreakerRecord
     key, line = change.before.key, change.line
     attempt = None if line is None else line.attempt
     if change.breaker is not None:
-        error = "the worker was lost" if attempt is None else f"{attempt.category}: {attempt.message}"
-        return after_failure(record, change.breaker, key, error, change.after.updated_at)
+        now, lost = change.after.updated_at, "" if attempt is not None else change.before.holder or ""
+        error = f"the worker {lost} was lost" if attempt is None else f"{attempt.category}: {attempt.message}"
+        return after_failure(record, change.breaker, key, error, now, lost)
     if record is None or not ends_claim(change):
         return record
     if line is None:
@@ -96,17 +99,20 @@ def breaker_after(record: BreakerRecord | None, change: Change) -> BreakerRecord
     return after_success(record, key) if answered else after_silence(record, key)
 
 
-def after_failure(record: BreakerRecord | None, breaker: Breaker, key: str, error: str, now: int) -> BreakerRecord:
-    """The record after a failed try of an item. While the breaker is open, only the failure of a probe counts: a try that began
-    before it opened says nothing new."""
+def after_failure(record: BreakerRecord | None, breaker: Breaker, key: str, error: str, now: int, lost_worker: str = "") -> BreakerRecord:
+    """The record after a failed try of an item, or after its worker was lost, which counts once for all items of that worker: it may
+    have been killed. While the breaker is open, only the failure of a probe counts: a try that began before it opened says nothing new."""
     record = record or BreakerRecord()
     error = error[:ERROR_LIMIT]
     if record.closed:
+        if lost_worker and lost_worker == record.lost_worker:
+            return record
+        lost_worker = lost_worker or record.lost_worker
         begin = now - breaker.within_ms
         failures = [*(at for at in record.failures if begin < at <= now + SET_BACK_MS), now][-breaker.failures :]
         if len(failures) < breaker.failures:
-            return BreakerRecord(failures, error)
-        return BreakerRecord(error=error, opened_at=now, retry_at=now + breaker.cooldown_ms, trips=1)
+            return BreakerRecord(failures, error, lost_worker=lost_worker)
+        return BreakerRecord(error=error, opened_at=now, retry_at=now + breaker.cooldown_ms, trips=1, lost_worker=lost_worker)
     if record.probe_of(key) is None:
         return record
     return replace(record, error=error, retry_at=now + breaker.cooldown_ms, probes=[], passed=0, trips=record.trips + 1)

@@ -102,18 +102,33 @@ class BreakersContract(Promises):
         guarded.add("last")
         assert "last" in self.keys(guarded.claim().items)
 
-    def test_lost_leases_count_as_failures(self, guarded: World) -> None:
-        guarded.add("p1", "p2", "p3")
-        assert len(guarded.claim().items) == 3
-        guarded.clock.advance("2m")
-        guarded.claim()
-        for key in ("p1", "p2", "p3"):
-            change = guarded.look(key)
-            if change is not None:
-                guarded.apply(change)
-        record = guarded.breaker(PLAIN)
+    def lose(self, world: World, holder: str, *keys: str) -> None:
+        """Add these items, and lose the worker that claims what is there."""
+        world.add(*keys)
+        items = world.claim(holder=holder).items
+        assert items
+        world.clock.advance(LEASE / 1000)
+        for item in items:
+            change = world.look(item.key)
+            assert change is not None
+            world.apply(change)
+
+    def test_lost_workers_count_as_failures(self, ledger: Ledger) -> None:
+        world = World(ledger, sample_route(breaker=Breaker(failures=3, within="1h", cooldown="30s")))
+        for number in range(3):
+            record = world.breaker(PLAIN)
+            assert record is None or record.closed
+            self.lose(world, f"w{number}", f"p{number}")
+        record = world.breaker(PLAIN)
         assert record is not None
         assert not record.closed
+        assert "the worker w2 was lost" in record.error
+
+    def test_the_items_of_one_lost_worker_count_as_one_failure(self, guarded: World) -> None:
+        self.lose(guarded, "w", "p1", "p2", "p3", "p4")
+        record = guarded.breaker(PLAIN)
+        assert record is not None
+        assert (record.closed, len(record.failures)) == (True, 1)
 
     def test_each_lane_has_its_own(self, guarded: World) -> None:
         self.fail(guarded, "n1", "n2", "n3", lane="north")
