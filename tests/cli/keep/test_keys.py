@@ -47,3 +47,17 @@ def test_a_key_has_attributes_for_applications(shell) -> None:
     assert "given twice" in shell.signed("keys", "new", "x", "--scope", "read", "--attribute", "a=1", "--attribute", "a=2").err
     assert "invalid attribute 'Sender'" in shell.signed("keys", "new", "x", "--scope", "read", "--attribute", "Sender=1").err
     assert "has the value ''" in shell.signed("keys", "new", "x", "--scope", "read", "--attribute", "sender=").err
+
+
+def test_the_first_key_says_that_every_call_needs_one_now(shell) -> None:
+    first = shell.signed("keys", "new", "shop", "--scope", "submit")
+    assert "from now on every call needs a key" in first.err
+    assert "keys new NAME --scope admin" in first.err
+    assert first.out.strip().startswith("mp_")
+    assert "from now on" not in shell.signed("keys", "new", "me", "--scope", "admin").err
+
+
+def test_the_first_key_may_be_that_of_an_administrator(shell) -> None:
+    made = shell.signed("keys", "new", "me", "--scope", "admin").err
+    assert "from now on every call needs a key" in made
+    assert "--scope admin" not in made

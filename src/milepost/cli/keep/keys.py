@@ -8,6 +8,9 @@ from milepost.cli.config import CliSettings
 from milepost.cli.options import check_signed, listing_group, shared_options, signed
 from milepost.cli.out import print_json, print_table, printed
 
+FIRST_KEY = """This is the first key: from now on every call needs a key, also from this machine, and the dashboard asks for one."""
+ADMIN_KEY = """It may not see and do everything. To make a key for yourself:
+  milepost keys new NAME --scope admin --by YOU --reason '…'"""
 NO_KEYS = """No API keys: all calls from this machine are accepted, and no others. To create one:
   milepost keys new NAME --scope read --by YOU --reason '…'"""
 
@@ -76,12 +79,13 @@ def new(
     application gives a meaning to.
     """
     from milepost.core.values.durations import rate_per_second, span_ms
-    from milepost.engine.auth import key_view, make_key
+    from milepost.engine.auth import all_keys, key_view, make_key
 
     who, why = check_signed(by, reason)
     lasts = None if expires is None else span_ms(expires, "--expires")
     pace = None if rate is None else rate_per_second(rate, "--rate")
     with given.context(create=True) as ctx:
+        first = not all_keys(ctx)
         made, text = make_key(
             ctx, name, scopes, by=who, reason=why, routes=only or None, lasts_ms=lasts, rate=pace, burst=burst, attributes=_attributes(given_attributes)
         )  # fmt: skip
@@ -91,6 +95,10 @@ def new(
         return
     click.echo(text)
     click.echo("Store it safely: it cannot be shown again.", err=True)
+    if first:
+        click.echo(FIRST_KEY, err=True)
+        if "admin" not in scopes:
+            click.echo(ADMIN_KEY, err=True)
 
 
 def _attributes(given: tuple[str, ...]) -> dict[str, str]:
