@@ -153,7 +153,7 @@ def _chunks(blocks: list[bytes]) -> Iterator[bytes]:
 async def welcome(state: ServerState, call: Call) -> bool:
     """Whether the caller may still receive the stream. While the ledger cannot be read, a connected caller stays connected."""
     try:
-        return await state.authenticator.recognise(call.raw, call.raw.scope["endpoint"]) == call.caller
+        return await state.caller(call.raw, call.raw.scope["endpoint"]) == call.caller
     except ProblemError as found:
         return found.problem.status not in (401, 403)
     except MilepostError:
