@@ -31,6 +31,8 @@ STYLES = {
 
 
 MB = 1_000_000
+REFUSALS = 20
+"""Refused items that are printed."""
 PIPED = 80
 WIDE = 400
 """Width of a piped table: wide enough that a row stays on one line."""
@@ -98,6 +100,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], right:
     for row in rows:
         made.add_row(*("-" if value is None else safe(value) for value in row))
     show_table(made)
+
+
+def print_refused(title: str, refused: Sequence[tuple[str, str]], count: int) -> None:
+    """Print the first items that were refused, each with the reason, and how many more there are."""
+    if refused:
+        print_table((title, "why"), refused[:REFUSALS])
+        if count > REFUSALS:
+            console().print(f"… and {count - REFUSALS:,} more.")
 
 
 def _text(value: Any) -> str:

@@ -10,5 +10,14 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Act": ("retry", "skip", "confirm", "cancel", "resend", "rerun", "replace", "reschedule", "pause", "resume", "limit", "breakers"),
     "Keep": ("routes", "subscribers", "keys", "prune", "backup", "restore", "adopt", "quarantine", "move", "cost"),
 }
-"""The sections of the help, each with its commands in order. The module of a command is named after both: `act/retry.py`."""
-MODULES = {name: f"milepost.cli.{title.lower()}.{name.replace('-', '_')}" for title, names in SECTIONS.items() for name in names}
+"""The sections of the help, each with its commands in order."""
+_SHARED = {
+    "items": ("retry", "skip", "confirm", "cancel", "resend", "rerun", "replace", "reschedule"),
+    "controls": ("pause", "resume", "limit", "breakers"),
+    "backup": ("restore",),
+}
+_MODULE = {name: module for module, names in _SHARED.items() for name in names}
+MODULES = {
+    name: f"milepost.cli.{title.lower()}.{_MODULE.get(name, name).replace('-', '_')}" for title, names in SECTIONS.items() for name in names
+}
+"""The module of a command is in the folder of its section, and has its name, unless several share one: `look/status.py`, `act/items.py`."""

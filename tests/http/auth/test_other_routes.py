@@ -184,7 +184,7 @@ def blocks(answer: http.client.HTTPResponse) -> Iterator[str]:
 def test_a_page_hears_of_changes_of_its_own_route_alone_and_of_none_after_its_key_was_revoked(
     at: GuardedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("milepost.http.dashboard.pages.live.CHECK_S", 0.0)
+    monkeypatch.setattr("milepost.http.api.events.CHECK_S", 0.0)
     monkeypatch.setattr(at.opened.state.feed, "heartbeat_s", 0.2)
     key = at.key("read", name="page", routes=["parcels"])
     connection, answer = changes(at, "GET", key)

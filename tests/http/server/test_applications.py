@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 from tests.application.parcels_application import Settings, application
+from tests.http.event_listener import Listener
 from tests.http.guarded_server import SIGNED
 from tests.http.live_server import LiveServer, sample_route
 from tests.http.page_text import text_of
@@ -71,6 +72,23 @@ def test_it_sees_the_attributes_of_the_callers_key() -> None:
         assert at.call("GET", "/who").body == {"name": "local", "attributes": {}}
         shop = make_key(at.ctx, "shop", ["read"], attributes={"sender": "shop"}, **SIGNED)[1]
         assert at.call("GET", "/who", key=shop).body == {"name": "shop", "attributes": {"sender": "shop"}}
+
+
+def test_a_key_that_is_bound_to_some_of_its_items_still_receives_the_stream_of_the_other_routes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("milepost.http.api.events.CHECK_S", 0.0)
+    desk = mp.Application("desk", Settings, bound_by="sender")
+
+    @desk.routes
+    def routes(settings: Settings) -> list[mp.Route]:
+        return [sample_route("letters")]
+
+    with served(desk) as at:
+        shop = make_key(at.ctx, "shop", ["read"], attributes={"sender": "shop"}, **SIGNED)[1]
+        listener = Listener(at, key=shop)
+        for route, name in (("letters", "a"), ("parcels", "b"), ("letters", "c"), ("parcels", "d")):
+            at.milepost.submit(route, {"id": name})
+        assert [heard.data["subject"] for heard in listener.take(2)] == ["b", "d"]
+        listener.close()
 
 
 def test_a_shape_of_its_own_for_what_it_takes_and_for_every_error(at: LiveServer) -> None:

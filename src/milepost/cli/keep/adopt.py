@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 import click
 
-from milepost.cli.act.targets import print_refused
 from milepost.cli.config import CliSettings
 from milepost.cli.options import act_options, check_signed
-from milepost.cli.out import console, print_json, progress, safe
+from milepost.cli.out import console, print_json, print_refused, progress, safe
 
 
 @click.command()

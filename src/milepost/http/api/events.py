@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -18,7 +19,7 @@ from milepost.engine.views.items import route_names
 from milepost.http.auth.authenticator import LOCAL
 from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.protocol.problems import ProblemError, problem_error
-from milepost.http.state.event_stream import MOST
+from milepost.http.state.event_stream import MOST, EncodedEvent
 from milepost.http.state.state import ServerState
 
 log = logging.getLogger(__name__)
@@ -111,31 +112,37 @@ def _check(state: ServerState, call: Call) -> None:
 
 
 async def _stream(state: ServerState, call: Call, after: FeedPlace | None) -> AsyncGenerator[bytes, None]:
-    loop, feed, takes = asyncio.get_running_loop(), state.feed, _filter(call)
+    loop, takes = asyncio.get_running_loop(), _filter(call)
     yield b"retry: 2000\n"
-    spoke = checked = loop.time()
-    following = feed.follow(after)
-    try:
+    spoke = loop.time()
+    async with aclosing(followed(state, call, after)) as following:
         async for found, place in following:
-            if call.caller == LOCAL or loop.time() - checked >= CHECK_S:
-                if not await welcome(state, call):
-                    return
-                checked = loop.time()
             blocks = [event.block for event in found if takes(event.route, event.kind)]
             if blocks:
                 for chunk in _chunks(blocks):
                     yield chunk
-            elif not found or loop.time() - spoke >= feed.heartbeat_s:
+            elif not found or loop.time() - spoke >= state.feed.heartbeat_s:
                 # An id without data moves the reader's place and is no event: a listener that receives little need not read everything again.
                 yield f": here\nid: {place}\n\n".encode()
             else:
                 continue
             spoke = loop.time()
+
+
+async def followed(state: ServerState, call: Call, after: FeedPlace | None) -> AsyncGenerator[tuple[list[EncodedEvent], FeedPlace], None]:
+    """What `Feed.follow` yields, until the caller may not receive the stream any more, or the ledger cannot be read."""
+    loop, checked = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+    try:
+        async with aclosing(state.feed.follow(after)) as following:
+            async for found, place in following:
+                if call.caller == LOCAL or loop.time() - checked >= CHECK_S:
+                    if not await _welcome(state, call):
+                        return
+                    checked = loop.time()
+                yield found, place
     except MilepostError as error:
         # The reader reconnects, and continues at its place.
         log.warning("event stream closed: %s", error)
-    finally:
-        await following.aclose()
 
 
 def _chunks(blocks: list[bytes]) -> Iterator[bytes]:
@@ -150,10 +157,10 @@ def _chunks(blocks: list[bytes]) -> Iterator[bytes]:
         yield bytes(chunk)
 
 
-async def welcome(state: ServerState, call: Call) -> bool:
+async def _welcome(state: ServerState, call: Call) -> bool:
     """Whether the caller may still receive the stream. While the ledger cannot be read, a connected caller stays connected."""
     try:
-        return await state.authenticator.recognise(call.raw, call.raw.scope["endpoint"]) == call.caller
+        return await state.caller(call.raw, call.raw.scope["endpoint"]) == call.caller
     except ProblemError as found:
         return found.problem.status not in (401, 403)
     except MilepostError:

@@ -48,9 +48,11 @@ def _environment(folder: Path | None = None) -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     made.filters["n"] = lambda number: f"{number:,}"
-    made.filters["path"] = lambda text: quote(str(text), safe="")
+    made.filters["path"] = made.filters["url"] = lambda text: quote(str(text), safe="")
     made.filters["moments"] = moments
-    made.filters["url"] = lambda text: quote(str(text), safe="")
+    made.filters["iso"] = iso
+    made.filters["span"] = short_span
+    made.filters["age"] = age
     return made
 
 
@@ -74,7 +76,7 @@ def page_for(
     state: ServerState, request: Request, me: Caller, template: str, *, status: int = 200, templates: Path | None = None, **values: Any
 ) -> HTMLResponse:
     """A template with the values that every page needs. `templates`: the folder of an application's own templates."""
-    token = request.cookies.get(COOKIE)
+    token, now = request.cookies.get(COOKIE), state.ctx.clock.now()
     shared = {
         "base": state.base,
         "static": f"{state.base}/static/{VERSION}",
@@ -84,7 +86,8 @@ def page_for(
         "q": None,
         "csrf": csrf_token(token) if token else "",
         "person": me.name if token and me.scopes and me is not LOCAL else None,
-        "now": iso(state.ctx.clock.now()),
+        "now": iso(now),
+        "now_ms": now,
         # The URL of the ledger is for callers who may read.
         "ledger": state.ctx.ledger.url if me.scopes else "",
     }

@@ -126,11 +126,9 @@ class Answering:
     async def _answer(self, request: Request, endpoint: Endpoint) -> Response:
         state, caller = self._state, ANONYMOUS
         try:
-            caller = await state.authenticator.recognise(request, endpoint)
+            caller = await state.caller(request, endpoint)
             if endpoint.scope is not None and not caller.may(endpoint.scope):
                 raise problem_error("not-allowed", f"{caller.name!r} may not do this", expected=f"a key with the scope {endpoint.scope!r}")
-            if not endpoint.application:
-                caller = state.general(caller, endpoint.scope)
             # First of all: an error in the rest of the call would reveal that the route exists.
             if "route" in request.path_params and not caller.sees(request.path_params["route"]):
                 raise state.no_route(caller, request.path_params["route"])

@@ -11,6 +11,7 @@ from copy import copy
 from typing import Any, cast
 
 from msgspec.structs import replace
+from starlette.requests import Request
 
 from milepost.application.declaration import ConfiguredApplication
 from milepost.core.routes.plan import Plan
@@ -97,8 +98,12 @@ class ServerState:
         except TimeoutError:
             return [Unready("ledger", f"it has not answered within {PATIENCE_S:g} s")]
 
-    def general(self, caller: Caller, scope: str | None) -> Caller:
-        """The caller at an endpoint of Milepost's own: without the routes of applications that bind its key to some of their items."""
+    async def caller(self, request: Request, endpoint: Endpoint) -> Caller:
+        """The caller as this endpoint sees it; raises a problem if the call is not allowed at all. At an endpoint of Milepost's own it does not
+        see the routes of applications that bind its key to some of their items."""
+        caller, scope = await self.authenticator.recognise(request, endpoint), endpoint.scope
+        if endpoint.application:
+            return caller
         hidden: set[str] = set()
         for one in self.applications:
             name = one.application.bound_by

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlencode
 
 from msgspec import Meta, Struct
@@ -12,7 +12,7 @@ from milepost.core.values.durations import iso
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import subscribers
 from milepost.engine.events.feed import EventsBefore, FeedEvent, page_back
-from milepost.http.dashboard.render import age, page, seen_routes
+from milepost.http.dashboard.render import page, seen_routes
 from milepost.http.protocol.endpoint import END, Answer, Call, Caller, endpoint
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState
@@ -22,8 +22,9 @@ STEP = 1_000
 """Lines that are read at a time, if only some events are wanted."""
 FAR, FAR_REMOTE = 5_000, 1_000
 """Maximum lines that are read for one page; fewer if every hundred of them is a request."""
-DONE = frozenset({"advanced", "completed", "confirmed", "back-fill"})
-FAILED = frozenset({"retry", "exhausted", "rejected", "lost", "overdue"})
+LOOKS = dict.fromkeys(("advanced", "completed", "confirmed", "back-fill"), "done")
+LOOKS |= dict.fromkeys(("retry", "exhausted", "rejected", "lost", "overdue"), "fail")
+"""Class of the style sheet for a kind of event."""
 
 
 class EventsPageQuery(Struct, frozen=True):
@@ -60,8 +61,6 @@ def events(state: ServerState, call: Call) -> Answer:
     part = bool(chosen) or call.caller.routes is not None
     choice = PageEventFilter(call.caller, asked)
     found = _back(state.ctx, int(asked.before) if asked.before else None, choice, STEP if part else SHOWN)
-    now = state.ctx.clock.now()
-    known = subscribers(state.ctx, call.caller.narrowed)
     oldest = found.events[-1].seq - 1 if found.events else max(0, found.next - 1)
     return page(
         state,
@@ -71,10 +70,10 @@ def events(state: ServerState, call: Call) -> Answer:
         filtered=bool(chosen),
         routes=routes,
         kinds=sorted(KINDS),
-        subscribers=known,
-        ages={one.name: age(one.waiting_since, now) for one in known},
+        subscribers=subscribers(state.ctx, call.caller.narrowed),
         sees_all=call.caller.routes is None,
-        events=[_event(one) for one in found.events],
+        events=found.events,
+        looks=LOOKS,
         since=iso(choice.since) if found.next and len(found.events) < SHOWN else None,
         earlier=f"?{urlencode({**chosen, 'before': found.next})}" if found.next else None,
         latest=f"?{urlencode(chosen)}" if asked.before else None,
@@ -93,20 +92,3 @@ def _back(ctx: Context, before: int | None, choice: PageEventFilter, look: int) 
         if not part.next or len(found) >= SHOWN or left <= 0:
             return EventsBefore(found, part.next)
         before, look = part.next, STEP
-
-
-def _event(found: FeedEvent) -> dict[str, Any]:
-    event, line = found.event, found.event.line
-    attempt = line.attempt
-    return {
-        "id": found.id,
-        "at": iso(event.at),
-        "kind": event.kind,
-        "look": "done" if event.kind in DONE else "fail" if event.kind in FAILED else "",
-        "route": event.route,
-        "key": event.key,
-        "stage": event.stage,
-        "by": line.by,
-        "act": line.act,
-        "says": line.why or ("" if attempt is None else f"{attempt.category}: {attempt.message}"),
-    }

@@ -6,13 +6,10 @@ import json
 from datetime import datetime
 from typing import Any
 
-from msgspec import Struct
-
 from milepost.core.history import Line
 from milepost.core.item import digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, LIVE, Reason, Status
-from milepost.core.values.durations import iso, short_span
 from milepost.core.values.json import canonical_json
 from milepost.engine.context import Context
 from milepost.engine.views.items import row_view, show, stage_names
@@ -27,33 +24,6 @@ from milepost.ports.items import Query
 GOOD = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.CONFIRMED})
 ALIKE, LOOKS = 10, 6
 """Maximum keys shown that begin like an unknown one, and maximum queries for them."""
-
-
-class Try(Struct, frozen=True):
-    """A failed attempt: its error, its duration, and the time of the next one."""
-
-    category: str
-    message: str
-    http_status: int | None
-    by: str
-    why: str
-    """Set if a partner or an operator reported the failure."""
-    took: str
-    again_in: str
-    again_at: str | None
-
-
-class TimelineEntry(Struct, frozen=True):
-    """One line: a sentence, and the details below it. `said` and `details` are JSON."""
-
-    at: str | None
-    kind: str
-    text: str
-    act: str | None
-    failed: Try | None
-    said: str
-    details: str
-    traceback: str
 
 
 @endpoint("GET", "/items/{route}/{key:path}", scope="read", page=True, summary="One item's story")
@@ -84,7 +54,6 @@ def item(state: ServerState, call: Call) -> Answer:
         content=None if view["input"] is None else written(view["input"]),
         happened=[_entry(one, view["results"] or {}) for one in found_story.happened],
         way=picture,
-        drawn=None if picture is None else (iso(picture.start), iso(picture.end)),
         values=_values(view),
         another=_another(plan, view),
         key_fields="" if callable(key_part) else key_part if isinstance(key_part, str) else " and ".join(key_part),
@@ -165,43 +134,26 @@ def written(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def _entry(one: StoryLine, results: dict[str, Any]) -> TimelineEntry:
+def _entry(one: StoryLine, results: dict[str, Any]) -> dict[str, Any]:
+    """A line of the timeline: the line itself, a sentence about it, and the values below it by their titles."""
     line, attempt = one.line, one.line.attempt
-    kind = "fail" if attempt is not None else "done" if line.reason in GOOD else ""
-    details = "" if attempt is None or attempt.details is None else written(attempt.details)
-    return TimelineEntry(
-        # A line that cannot be read has no time.
-        at=iso(one.at) if line.version else None,
-        kind=kind,
-        text=one.short if attempt is None else _failed(line, attempt.number),
-        act=line.act,
-        failed=_try(line),
-        said=_said(line, results),
-        details=details,
-        traceback="" if attempt is None or attempt.traceback is None else attempt.traceback,
-    )
-
-
-def _failed(line: Line, number: int) -> str:
-    end = {Reason.EXHAUSTED: "; no attempts are left", Reason.REJECTED: " permanently"}.get(line.reason, "")
-    return f"attempt {number} at '{line.stage}' failed{end}"
-
-
-def _try(line: Line) -> Try | None:
-    attempt = line.attempt
+    shown: dict[str, Any] = {
+        "line": line,
+        "kind": "done" if line.reason in GOOD else "",
+        "text": one.short,
+        "values": {"answer": _said(line, results)},
+    }
     if attempt is None:
-        return None
-    took = attempt.response_ms or (0 if line.since is None else line.at - line.since)
-    return Try(
-        category=attempt.category,
-        message=attempt.message,
-        http_status=attempt.http_status,
-        by=line.by or "",
-        why=line.why or "",
-        took=short_span(took) if took > 0 else "",
-        again_in="" if attempt.delay_ms is None else short_span(attempt.delay_ms),
-        again_at=iso(attempt.next_at),
-    )
+        return shown
+    end = {Reason.EXHAUSTED: "; no attempts are left", Reason.REJECTED: " permanently"}.get(line.reason, "")
+    details = None if attempt.details is None else written(attempt.details)
+    return {
+        **shown,
+        "kind": "fail",
+        "text": f"attempt {attempt.number} at '{line.stage}' failed{end}",
+        "values": {**shown["values"], "details": details, "traceback": attempt.traceback},
+        "took_ms": attempt.response_ms or (0 if line.since is None else line.at - line.since),
+    }
 
 
 def _said(line: Line, results: dict[str, Any]) -> str:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from starlette.responses import Response
 
-from milepost.core.errors import MilepostError
-from milepost.http.api.events import CHECK_S, STREAM, EventStream, welcome
+from milepost.http.api.events import STREAM, EventStream, followed
 from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.event_stream import MOST
 from milepost.http.state.state import ServerState
 
-log = logging.getLogger(__name__)
 CALM_S = 0.5
 """Minimum time between two notifications of a page."""
 
@@ -33,23 +31,13 @@ async def live(state: ServerState, call: Call) -> Answer:
 
 
 async def _changes(state: ServerState, call: Call) -> AsyncGenerator[bytes, None]:
-    loop, following = asyncio.get_running_loop(), state.feed.follow(None)
     yield b"retry: 2000\n\n"
-    checked, first = loop.time(), True
-    try:
+    first = True
+    async with aclosing(followed(state, call, None)) as following:
         async for found, place in following:
-            if loop.time() - checked >= CHECK_S:
-                if not await welcome(state, call):
-                    return
-                checked = loop.time()
             if first or any(call.caller.sees(event.route) for event in found):
                 first = False
                 yield f"event: changed\ndata: {place}\n\n".encode()
                 await asyncio.sleep(CALM_S)
             elif not found:
                 yield b": here\n\n"
-    except MilepostError as error:
-        # The page connects again.
-        log.warning("live updates of a page stopped: %s", error)
-    finally:
-        await following.aclose()

@@ -12,9 +12,8 @@ from msgspec import Struct
 
 from milepost.core.admission.controls import Hold, scope
 from milepost.core.counters import HOUR
-from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Stage
 from milepost.core.status import FAILED, LIVE, Status
-from milepost.core.values.durations import short_span
 from milepost.engine.context import Context
 from milepost.engine.health.checks import OK, OVERVIEW, CheckResult, CheckRun, run_checks
 from milepost.engine.health.stage_problems import WAITING
@@ -47,28 +46,13 @@ PARTS = (
 )
 
 
-class Part(Struct, frozen=True):
-    """Some of a stage's items: how many, and the filter that finds them."""
-
-    label: str
-    kind: str
-    n: int
-    statuses: list[str]
-
-
 class FunnelStage(Struct, frozen=True):
-    """A stage in the funnel, with all its parts and ages, even if they are zero, so that it keeps its shape. `overdue` is the text for
-    overdue items, "1,204+ overdue" if there may be more; None: the stage has no mark. `late`: some are overdue, or may be."""
+    """A stage in the funnel. It has all its parts, even if they are zero, so that it keeps its shape: label, class of the style sheet, number,
+    and the statuses that find the items."""
 
-    name: str
-    parts: list[Part]
-    here: int
-    past: int
+    seen: StageView
+    parts: list[tuple[str, str, int, list[str]]]
     bar: Markup
-    ages: list[tuple[str, str, str]]
-    """Label, meaning and value."""
-    overdue: str | None
-    late: bool
     paused: PauseView | None
     lanes: list[tuple[str, PauseView]]
     """The lanes that are paused by themselves, with their pauses."""
@@ -93,11 +77,8 @@ class FailureCause(Struct, frozen=True):
 class RouteView(Struct, frozen=True):
     """A route. `known`: its route file is loaded here, so that its items can be viewed and acted on."""
 
-    name: str
-    known: bool
-    marked: bool
-    """A stage has an overdue mark."""
     seen: Snapshot
+    known: bool
     steps: list[FunnelStage]
     causes: list[FailureCause]
     hours: Chart
@@ -120,7 +101,7 @@ def overview(state: ServerState, call: Call) -> Answer:
     # Milepost's own routes take no submits, and are hidden while they are healthy.
     seen = [one for one in seen if not own_route(state.ctx, one.route) or one.failed or one.live]
     well = health(state.ctx, seen, all_seen=call.caller.routes is None, ttl_cache=state.ttl_cache)
-    return page(state, call, "home.html", routes=home(state.ctx, seen, state.samples), health=well)
+    return page(state, call, "home.html", routes=home(state.ctx, seen, state.samples), health=well, live=LIVE)
 
 
 def home(ctx: Context, found: Iterable[Snapshot], samples: Samples) -> list[RouteView]:
@@ -137,7 +118,7 @@ def _route(
     now, plan = seen.at, ctx.plans.get(seen.route)
     hours = by_hour(counts, now)
     watched = samples.seen(seen.route, Sample(now, seen.done, seen.failed))
-    steps = [_step(stage, seen, plan, pauses) for stage in seen.stages]
+    steps = [_step(stage, seen, None if plan is None else plan.by_name.get(stage.name), pauses) for stage in seen.stages]
     paused = pauses.get(seen.route)
 
     @cache
@@ -150,10 +131,8 @@ def _route(
     born = version.at if version is not None and version.version == 1 else None
     parts, behind = ([PausedPart("at this route", seen.live)], 0) if paused else _paused_parts(ctx, seen, steps, free)
     return RouteView(
-        seen.route,
-        plan is not None,
-        any(stage.overdue is not None for stage in seen.stages),
         seen,
+        plan is not None,
         steps,
         causes(ctx, seen, groups, free),
         hours_chart(hours, now),
@@ -168,17 +147,17 @@ def _paused_parts(ctx: Context, seen: Snapshot, steps: Sequence[FunnelStage], fr
     parts: list[PausedPart] = []
     behind = before = 0
     looks = sum(len(step.lanes) for step in steps) <= LANES
-    for stage, step in zip(seen.stages, steps, strict=True):
-        waits = stage.among(*WAITING)
+    for step in steps:
+        stage, waits = step.seen.name, step.seen.among(*WAITING)
         if step.paused:
             # Items before this stage will reach it; those at an earlier pause have been counted there.
             behind = max(0, before - sum(one.n or 0 for one in parts))
-            parts.append(PausedPart(f"at {step.name}", waits))
+            parts.append(PausedPart(f"at {stage}", waits))
         elif waits or before:
             for lane, _ in step.lanes:
-                n = 0 if not waits else _in_lane(ctx, seen.route, step.name, lane) if looks and free() else None
-                parts.append(PausedPart(f"in lane {lane} of {step.name}", n, more=before > 0))
-        before += step.here
+                n = 0 if not waits else _in_lane(ctx, seen.route, stage, lane) if looks and free() else None
+                parts.append(PausedPart(f"in lane {lane} of {stage}", n, more=before > 0))
+        before += step.seen.among(*LIVE)
     return parts, behind
 
 
@@ -188,50 +167,17 @@ def _in_lane(ctx: Context, route: str, stage: str, lane: str) -> int | None:
     return len(found.items) if found.next is None else None
 
 
-def _step(stage: StageView, seen: Snapshot, plan: Plan | None, pauses: dict[str, PauseView]) -> FunnelStage:
-    parts = [Part(label, kind, stage.among(*statuses), [status.value for status in statuses]) for label, kind, statuses in PARTS]
-    ages = [
-        ("p50", "half of the items in progress have been here for at most this long", _span(stage.p50_ms)),
-        ("p95", "95% of the items in progress have been here for at most this long", _span(stage.p95_ms)),
-        ("oldest", "the item that has been here longest", _span(stage.oldest_ms)),
-    ]
+def _step(stage: StageView, seen: Snapshot, declared: Stage | None, pauses: dict[str, PauseView]) -> FunnelStage:
+    parts = [(label, kind, stage.among(*statuses), [status.value for status in statuses]) for label, kind, statuses in PARTS]
     whole = max(1, seen.total)
-    title = ", ".join([*(f"{part.n:,} {part.label}" for part in parts if part.n), f"{stage.past:,} completed"])
-    bar = stack([*((part.kind, part.n / whole) for part in parts), ("done", stage.past / whole)], title)
+    title = ", ".join([*(f"{n:,} {label}" for label, _, n, _ in parts if n), f"{stage.past:,} completed"])
+    bar = stack([*((kind, n / whole) for _, kind, n, _ in parts), ("done", stage.past / whole)], title)
     above = scope(seen.route, stage.name)
     lanes = [(lane, pauses[name]) for name in sorted(pauses) if name.startswith(f"{above}/") and (lane := name.removeprefix(f"{above}/"))]
-    return FunnelStage(
-        stage.name,
-        parts,
-        stage.among(*LIVE),
-        stage.past,
-        bar,
-        ages,
-        _overdue(stage),
-        bool(stage.overdue or stage.overdue_more),
-        pauses.get(above),
-        lanes,
-        _tag(stage.name, plan),
-    )
-
-
-def _span(ms: int | None) -> str:
-    return "–" if ms is None else short_span(ms)
-
-
-def _tag(stage: str, plan: Plan | None) -> tuple[str, str] | None:
-    known = None if plan is None else plan.by_name.get(stage)
-    if known is None or known.ours:
-        return None
-    return ("external", "a partner does it") if known.external else ("remote", "remote workers claim it over HTTP")
-
-
-def _overdue(stage: StageView) -> str | None:
-    if stage.overdue is None:
-        return None
-    if stage.overdue or not stage.overdue_more:
-        return f"{stage.overdue:,}{'+' if stage.overdue_more else ''} overdue"
-    return "some may be overdue"
+    tag = None
+    if declared is not None and not declared.ours:
+        tag = ("external", "a partner does it") if declared.external else ("remote", "remote workers claim it over HTTP")
+    return FunnelStage(stage, parts, bar, pauses.get(above), lanes, tag)
 
 
 def causes(ctx: Context, seen: Snapshot, groups: Sequence[Group], free: Callable[[], bool]) -> list[FailureCause]:

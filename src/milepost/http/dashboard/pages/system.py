@@ -7,20 +7,19 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from milepost.core.admission.controls import Hold, Limit
-from milepost.core.routes.plan import Plan
-from milepost.core.routes.route import Limits, Stage
-from milepost.core.values.durations import iso
+from milepost.core.admission.controls import Hold, Limit, scope
+from milepost.core.routes.route import Limits
 from milepost.engine.acts.foreign_rows import Quarantine, quarantine_view
 from milepost.engine.alerts.watch import alert_views
 from milepost.engine.auth import all_keys, key_view, last_uses
-from milepost.engine.breakers import BreakerView, breaker_views
+from milepost.engine.breakers import breaker_views
 from milepost.engine.health.doctor import Health, doctor
-from milepost.engine.presence import HEARD_MS, ProcessView, RoleView, processes_view
+from milepost.engine.presence import HEARD_MS, ProcessView, processes_view
 from milepost.engine.routes.versions import route_view
+from milepost.engine.views.lanes import pause_view
 from milepost.engine.views.timestamps import instant
 from milepost.http.dashboard.charts import durations
-from milepost.http.dashboard.render import age, ms_since, page, seen_routes
+from milepost.http.dashboard.render import ms_since, page, seen_routes
 from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import HOLD, LIMIT, read_all
@@ -54,19 +53,21 @@ class SystemFacts(Struct, frozen=True):
 def system(state: ServerState, call: Call) -> Answer:
     """Expensive parts are read only when the page is opened, not when its live parts are fetched again."""
     ctx, routes, now = state.ctx, seen_routes(state, call), state.ctx.clock.now()
-    holds = [_hold(name, hold) for name, hold in sorted(read_all(ctx.ledger, HOLD, Hold).items())]
+    paused = [pause_view(name, hold) for name, hold in sorted(read_all(ctx.ledger, HOLD, Hold).items())]
     seen = processes_view(ctx, call.caller.narrowed)
     return page(
         state,
         call,
         "system.html",
         everything=call.caller.routes is None,
-        processes=[_process(one, now) for one in seen.processes],
-        roles=[_role(one, now) for one in seen.roles],
-        holds=[hold for hold in holds if hold["route"] in routes],
+        processes=[_process(one) for one in seen.processes],
+        roles=[(role, role.at is None or ms_since(role.at, now) > HEARD_MS) for role in seen.roles],
+        pauses=[pause for pause in paused if pause.scope.partition("/")[0] in routes],
         alerts=[one for one in alert_views(ctx) if call.caller.sees(one.route)],
-        breakers=[_breaker(one) for one in breaker_views(ctx) if one.route in routes],
-        stages=_limits(state, routes),
+        breakers=[one for one in breaker_views(ctx) if one.route in routes],
+        limits=_limits(state, routes),
+        in_words=limits_in_words,
+        control_path=control_path,
         durations=durations(state.collector.figures(), routes),
         still=_still(state, call, routes, now) if call.headers.get("x-live") is None else SystemFacts(),
     )
@@ -95,19 +96,11 @@ def _still(state: ServerState, call: Call, routes: list[str], now: int) -> Syste
     )
 
 
-def _process(one: ProcessView, now: int) -> dict[str, Any]:
+def _process(one: ProcessView) -> dict[str, Any]:
     """`state`: running; stopped, which is no alarm; or silent, if it has not said that it stops."""
     state = "alive" if one.alive else "stopped" if one.stopped else "silent"
-    slow = [
-        {"place": " / ".join(str(of[name]) for name in ("route", "stage", "key") if name in of), "seconds": of.get("seconds")}
-        for of in one.overrunning
-    ]  # fmt: skip
-    return {"view": one, "state": state, "seen": age(one.seen_at, now), "slow": slow}
-
-
-def _role(one: RoleView, now: int) -> dict[str, Any]:
-    late = one.at is None or ms_since(one.at, now) > HEARD_MS
-    return {"name": one.role, "at": one.at, "ago": age(one.at, now), "by": one.holder, "late": late}
+    slow = [(" / ".join(str(of[name]) for name in ("route", "stage", "key") if name in of), of.get("seconds")) for of in one.overrunning]
+    return {"view": one, "state": state, "slow": slow}
 
 
 def _facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
@@ -122,15 +115,10 @@ def _fact(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _hold(name: str, hold: Hold) -> dict[str, Any]:
-    route, *rest = name.split("/", 2)
-    path = "/".join(quote(part, safe="") for part in (route, "holds", *rest))
-    return {"scope": name, "route": route, "path": path, "by": hold.by, "reason": hold.reason, "at": iso(hold.at), "until": iso(hold.until)}
-
-
-def _breaker(one: BreakerView) -> dict[str, Any]:
-    path = "/".join(quote(part, safe="") for part in (one.route, "breakers", one.stage, *([one.lane] if one.lane else [])))
-    return {"view": one, "path": path}
+def control_path(scope: str, kind: str) -> str:
+    """The path of a control of this scope, below /api/v1/routes."""
+    route, *place = scope.split("/", 2)
+    return "/".join(quote(part, safe="") for part in (route, kind, *place))
 
 
 def _limits(state: ServerState, routes: list[str]) -> list[dict[str, Any]]:
@@ -141,32 +129,17 @@ def _limits(state: ServerState, routes: list[str]) -> list[dict[str, Any]]:
         for stage in plan.stages:
             if stage.external:
                 continue
-            found.append(_limit(plan, stage, None, Limits(rate=stage.rate, concurrency=stage.concurrency), limits))
-            own = {name.split("/", 2)[2] for name in limits if name.startswith(f"{plan.name}/{stage.name}/")}
-            found += [_limit(plan, stage, lane, stage.lanes.get(lane, Limits()), limits) for lane in sorted({*stage.lanes, *own})]
+            above = scope(plan.name, stage.name)
+            own = {name.removeprefix(f"{above}/") for name in limits if name.startswith(f"{above}/")}
+            filed = {above: Limits(rate=stage.rate, concurrency=stage.concurrency)}
+            filed |= {f"{above}/{lane}": stage.lanes.get(lane, Limits()) for lane in sorted({*stage.lanes, *own})}
+            found += [{"scope": name, "remote": stage.remote, "filed": of, "now": limits.get(name)} for name, of in filed.items()]
     return found
 
 
-def _limit(plan: Plan, stage: Stage, lane: str | None, filed: Limits, limits: dict[str, Limit]) -> dict[str, Any]:
-    parts = (plan.name, stage.name) if lane is None else (plan.name, stage.name, lane)
-    now = limits.get("/".join(parts))
-    return {
-        "scope": "/".join(parts),
-        "path": "/".join(quote(part, safe="") for part in (plan.name, "limits", *parts[1:])),
-        "remote": stage.remote,
-        "filed": limits_in_words(filed.rate, filed.concurrency),
-        "now": None if now is None else limits_in_words(now.rate, now.concurrency),
-        "rate": "" if now is None or now.rate is None else now.rate,
-        "concurrency": "" if now is None or now.concurrency is None else now.concurrency,
-        "by": "" if now is None else now.by,
-        "reason": "" if now is None else now.reason,
-        "at": None if now is None else iso(now.at),
-    }
-
-
-def limits_in_words(rate: str | float | None, concurrency: int | None) -> str:
+def limits_in_words(limits: Limits | Limit) -> str:
     """'16 at a time, 50/s'; a number is calls a second."""
-    parts = [] if concurrency is None else [f"{concurrency:,} at a time"]
-    if rate is not None:
-        parts.append(rate if isinstance(rate, str) else f"{rate:g}/s")
+    parts = [] if limits.concurrency is None else [f"{limits.concurrency:,} at a time"]
+    if limits.rate is not None:
+        parts.append(limits.rate if isinstance(limits.rate, str) else f"{limits.rate:g}/s")
     return ", ".join(parts) or "no limit"
