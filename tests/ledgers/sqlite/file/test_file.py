@@ -380,6 +380,19 @@ def test_a_migration_holds_no_large_file_in_memory(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_a_migration_leaves_views_that_people_have_added(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    schema.migrate(connection, str(path), up_to=11)
+    connection.execute("CREATE VIEW inputs AS SELECT item, CAST(body AS TEXT) AS text FROM content WHERE kind = 0")
+    connection.execute("INSERT INTO content (item, kind, stage, body) VALUES (7, 0, 0, x'7b7d')")
+    connection.close()
+    SqliteLedger.open(str(path)).close()
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT * FROM inputs").fetchall() == [(7, "{}")]
+    connection.close()
+
+
 def test_people_with_a_database_browser_can_read_the_items(tmp_path: Path) -> None:
     path = filled(tmp_path / "m.db", 1)
     connection = sqlite3.connect(path)
