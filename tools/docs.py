@@ -489,8 +489,7 @@ def client_page() -> str:
 
 
 def errors_page() -> str:
-    """The tree as the module draws it, and every error with its meaning."""
-    intro, _, tree = (errors.__doc__ or "").strip().partition("\n\n")
+    """The tree, and every error with its meaning."""
     rows = []
     for name, subject in vars(errors).items():
         if isinstance(subject, type) and issubclass(subject, errors.MilepostError):
@@ -499,14 +498,23 @@ def errors_page() -> str:
     parts = [
         MADE,
         "# Errors",
-        intro,
-        fenced(tree),
+        errors.__doc__ or "",
+        fenced("\n".join(error_tree(errors.MilepostError))),
         "On the command line a message is one sentence on standard error, and the exit code is as below. "
         "What a user wrote wrongly never shows a traceback.",
         table(("error", "meaning", "exit code", "in `milepost`"), rows),
         "What to do about the errors of the ledger's file is in [The ledger](../ledger.md#when-something-is-wrong).",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def error_tree(subject: type[Exception], before: str = "") -> Iterator[str]:
+    """The class and those below it in its module, one per line."""
+    yield before + subject.__name__
+    below = [each for each in subject.__subclasses__() if each.__module__ == subject.__module__]
+    stem = before.replace("├── ", "│   ").replace("└── ", "    ")
+    for each in below:
+        yield from error_tree(each, stem + ("└── " if each is below[-1] else "├── "))
 
 
 # Putting it together --------------------------------------------------------------------------------------------------------
