@@ -177,7 +177,7 @@ def test_writes_that_come_together_share_one_commit_and_one_that_fails_is_undone
     threads += [threading.Thread(target=add, args=(f"d{n}", n == 3)) for n in range(10)]
     for thread in threads[1:]:
         thread.start()
-    while len(store._queue) < 10:
+    while len(store._queue) < 11:
         threading.Event().wait(0.001)
     go_on.set()
     for thread in threads:
