@@ -70,6 +70,8 @@ TERMINAL = frozenset({S.COMPLETED, S.MAX_RETRIES_EXCEEDED, S.REJECTED, S.CANCELL
 FAILED = frozenset({S.MAX_RETRIES_EXCEEDED, S.REJECTED})
 LIVE = frozenset(Status) - TERMINAL
 NOTES = frozenset({R.OVERDUE, R.KEPT, R.NOTED, R.LATE, R.UNDECIDED})
+ACTS = frozenset({R.SKIPPED, R.CANCELLED, R.OPERATOR_RETRY, R.MOVED, R.BACK_FILL, R.RERUN, R.REPLACED, R.RESCHEDULED})
+"""Reasons of lines that only an operator's act makes."""
 
 
 class Edge(NamedTuple):
