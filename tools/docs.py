@@ -13,7 +13,6 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import is_dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from milepost import client, net
 from milepost.cli.commands import cli
 from milepost.cli.sections import SECTIONS
 from milepost.core import errors
-from milepost.core.status import EDGES, FAILED, LIVE, NOTES, REASON_MEANING, STATUS_MEANING, Edge, Reason, Status
+from milepost.core.status import EDGES, FAILED, LIVE, NOTES, Edge, Reason, Status
 from milepost.subscribers import email
 from tools.act_table import ACTS, act_rows
 from tools.architecture import architecture_parts, missing_steps
@@ -45,7 +44,7 @@ NAMED: dict[frozenset[Status | None], tuple[str, str]] = {
 
 
 def status_table() -> str:
-    rows = [(f"`{status}`", meaning, "yes" if status in LIVE else "no") for status, meaning in STATUS_MEANING.items()]
+    rows = [(f"`{status}`", status.meaning, "yes" if status in LIVE else "no") for status in Status]
     return table(("status", "meaning", "live"), rows)
 
 
@@ -91,7 +90,7 @@ def edge_table() -> str:
 
 
 def reason_table() -> str:
-    rows = [(f"`{reason.value}`", REASON_MEANING[reason], "no" if reason in NOTES else "yes") for reason in Reason]
+    rows = [(f"`{reason.value}`", reason.meaning, "no" if reason in NOTES else "yes") for reason in Reason]
     return table(("reason", "what happened", "an edge"), rows)
 
 
@@ -287,9 +286,8 @@ def name_parts(name: str, module: Any = milepost) -> Iterator[str]:
         yield doc(node)
         yield table(("member", "meaning"), field_notes(node))
         return
-    if issubclass(subject, Enum):
-        meanings: dict[Any, str] = {**STATUS_MEANING, **REASON_MEANING}
-        yield table(("member", "value", "meaning"), [(f"`{name}.{each.name}`", f"`{each.value}`", meanings[each]) for each in subject])
+    if issubclass(subject, (Status, Reason)):
+        yield table(("member", "value", "meaning"), [(f"`{name}.{each.name}`", f"`{each.value}`", each.meaning) for each in subject])
         return
     node = class_node(subject)
     # A class that adds methods to a base of ours is made as that base is.
@@ -491,8 +489,7 @@ def client_page() -> str:
 
 
 def errors_page() -> str:
-    """The tree as the module draws it, and every error with its meaning."""
-    intro, _, tree = (errors.__doc__ or "").strip().partition("\n\n")
+    """The tree, and every error with its meaning."""
     rows = []
     for name, subject in vars(errors).items():
         if isinstance(subject, type) and issubclass(subject, errors.MilepostError):
@@ -501,14 +498,23 @@ def errors_page() -> str:
     parts = [
         MADE,
         "# Errors",
-        intro,
-        fenced(tree),
+        errors.__doc__ or "",
+        fenced("\n".join(error_tree(errors.MilepostError))),
         "On the command line a message is one sentence on standard error, and the exit code is as below. "
         "What a user wrote wrongly never shows a traceback.",
         table(("error", "meaning", "exit code", "in `milepost`"), rows),
         "What to do about the errors of the ledger's file is in [The ledger](../ledger.md#when-something-is-wrong).",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def error_tree(subject: type[Exception], before: str = "") -> Iterator[str]:
+    """The class and those below it in its module, one per line."""
+    yield before + subject.__name__
+    below = [each for each in subject.__subclasses__() if each.__module__ == subject.__module__]
+    stem = before.replace("├── ", "│   ").replace("└── ", "    ")
+    for each in below:
+        yield from error_tree(each, stem + ("└── " if each is below[-1] else "├── "))
 
 
 # Putting it together --------------------------------------------------------------------------------------------------------

@@ -17,124 +17,79 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from milepost.app import Milepost, open, restore
-    from milepost.application.context import AppContext, AppDocuments
-    from milepost.application.declaration import Application, AwsAccess, Download, Metric, Page, Redirect
-    from milepost.application.settings import AppSettings
-    from milepost.cli.options import check_signed, json_option, signed
-    from milepost.cli.out import print_json, print_next_page, print_table
-    from milepost.core.admission.rates import CallRate
-    from milepost.core.errors import (
-        ActRefused,
-        ConfigMistake,
-        CostlyQuery,
-        EventRefused,
-        LedgerError,
-        MalformedInput,
-        MilepostError,
-        NotFound,
-        RouteChanged,
-        RouteMistake,
-        UsageError,
-    )
-    from milepost.core.history import Line
-    from milepost.core.item import Item
-    from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
-    from milepost.core.routes.backoff import Backoff, Checks
-    from milepost.core.routes.breaker import Breaker
-    from milepost.core.routes.parsed_input import KeyColumn
-    from milepost.core.routes.route import Limits, Route
-    from milepost.core.status import Reason, Status
-    from milepost.core.values.durations import full_time, iso, local_zone, moment_ms, span_ms, zone_of
-    from milepost.core.values.histogram import Histogram
-    from milepost.core.values.key_text import key_parts
-    from milepost.core.values.redaction import redacted
-    from milepost.engine.alerts.rule import AlertPointer, AlertRule, AlertSubject
-    from milepost.engine.health.checks import Finding
-    from milepost.engine.lists.reconcile import ListReport
-    from milepost.engine.views.lanes import LaneView, PauseView
-    from milepost.http.auth.rates import Rates
-    from milepost.http.protocol.endpoint import Answer, Call, Caller
-    from milepost.http.protocol.problems import Problem
-    from milepost.operations import FoundItems, Operations
-    from milepost.ports.feed import HistoryEntry
-    from milepost.ports.observer import correlation_id
+    from milepost.app import Milepost as Milepost
+    from milepost.app import open as open
+    from milepost.app import restore as restore
+    from milepost.application.context import AppContext as AppContext
+    from milepost.application.context import AppDocuments as AppDocuments
+    from milepost.application.declaration import Application as Application
+    from milepost.application.declaration import AwsAccess as AwsAccess
+    from milepost.application.declaration import Download as Download
+    from milepost.application.declaration import Metric as Metric
+    from milepost.application.declaration import Page as Page
+    from milepost.application.declaration import Redirect as Redirect
+    from milepost.application.settings import AppSettings as AppSettings
+    from milepost.cli.options import check_signed as check_signed
+    from milepost.cli.options import json_option as json_option
+    from milepost.cli.options import signed as signed
+    from milepost.cli.out import print_json as print_json
+    from milepost.cli.out import print_next_page as print_next_page
+    from milepost.cli.out import print_table as print_table
+    from milepost.core.admission.rates import CallRate as CallRate
+    from milepost.core.errors import ActRefused as ActRefused
+    from milepost.core.errors import ConfigMistake as ConfigMistake
+    from milepost.core.errors import CostlyQuery as CostlyQuery
+    from milepost.core.errors import EventRefused as EventRefused
+    from milepost.core.errors import LedgerError as LedgerError
+    from milepost.core.errors import MalformedInput as MalformedInput
+    from milepost.core.errors import MilepostError as MilepostError
+    from milepost.core.errors import NotFound as NotFound
+    from milepost.core.errors import RouteChanged as RouteChanged
+    from milepost.core.errors import RouteMistake as RouteMistake
+    from milepost.core.errors import UsageError as UsageError
+    from milepost.core.history import Line as Line
+    from milepost.core.item import Item as Item
+    from milepost.core.outcome import Done as Done
+    from milepost.core.outcome import HandedOver as HandedOver
+    from milepost.core.outcome import NotYet as NotYet
+    from milepost.core.outcome import Outcome as Outcome
+    from milepost.core.outcome import Reject as Reject
+    from milepost.core.outcome import Retry as Retry
+    from milepost.core.routes.backoff import Backoff as Backoff
+    from milepost.core.routes.backoff import Checks as Checks
+    from milepost.core.routes.breaker import Breaker as Breaker
+    from milepost.core.routes.parsed_input import KeyColumn as KeyColumn
+    from milepost.core.routes.route import Limits as Limits
+    from milepost.core.routes.route import Route as Route
+    from milepost.core.status import Reason as Reason
+    from milepost.core.status import Status as Status
+    from milepost.core.values.durations import full_time as full_time
+    from milepost.core.values.durations import iso as iso
+    from milepost.core.values.durations import local_zone as local_zone
+    from milepost.core.values.durations import moment_ms as moment_ms
+    from milepost.core.values.durations import span_ms as span_ms
+    from milepost.core.values.durations import zone_of as zone_of
+    from milepost.core.values.histogram import Histogram as Histogram
+    from milepost.core.values.key_text import key_parts as key_parts
+    from milepost.core.values.redaction import redacted as redacted
+    from milepost.engine.alerts.rule import AlertPointer as AlertPointer
+    from milepost.engine.alerts.rule import AlertRule as AlertRule
+    from milepost.engine.alerts.rule import AlertSubject as AlertSubject
+    from milepost.engine.health.checks import Finding as Finding
+    from milepost.engine.lists.reconcile import ListReport as ListReport
+    from milepost.engine.views.lanes import LaneView as LaneView
+    from milepost.engine.views.lanes import PauseView as PauseView
+    from milepost.http.auth.rates import Rates as Rates
+    from milepost.http.protocol.endpoint import Answer as Answer
+    from milepost.http.protocol.endpoint import Call as Call
+    from milepost.http.protocol.endpoint import Caller as Caller
+    from milepost.http.protocol.problems import Problem as Problem
+    from milepost.operations import FoundItems as FoundItems
+    from milepost.operations import Operations as Operations
+    from milepost.ports.feed import HistoryEntry as HistoryEntry
+    from milepost.ports.observer import correlation_id as correlation_id
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "ActRefused",
-    "AlertPointer",
-    "AlertRule",
-    "AlertSubject",
-    "Answer",
-    "AppContext",
-    "AppDocuments",
-    "AppSettings",
-    "Application",
-    "AwsAccess",
-    "Backoff",
-    "Breaker",
-    "Call",
-    "CallRate",
-    "Caller",
-    "Checks",
-    "ConfigMistake",
-    "CostlyQuery",
-    "Done",
-    "Download",
-    "EventRefused",
-    "Finding",
-    "FoundItems",
-    "HandedOver",
-    "Histogram",
-    "HistoryEntry",
-    "Item",
-    "KeyColumn",
-    "LaneView",
-    "LedgerError",
-    "Limits",
-    "Line",
-    "ListReport",
-    "MalformedInput",
-    "Metric",
-    "Milepost",
-    "MilepostError",
-    "NotFound",
-    "NotYet",
-    "Operations",
-    "Outcome",
-    "Page",
-    "PauseView",
-    "Problem",
-    "Rates",
-    "Reason",
-    "Redirect",
-    "Reject",
-    "Retry",
-    "Route",
-    "RouteChanged",
-    "RouteMistake",
-    "Status",
-    "UsageError",
-    "check_signed",
-    "correlation_id",
-    "full_time",
-    "iso",
-    "json_option",
-    "key_parts",
-    "local_zone",
-    "moment_ms",
-    "open",
-    "print_json",
-    "print_next_page",
-    "print_table",
-    "redacted",
-    "restore",
-    "signed",
-    "span_ms",
-    "zone_of",
-]
 
 _HOMES = {
     "app": ("Milepost", "open", "restore"),
@@ -183,6 +138,7 @@ _HOMES = {
 """Public names by module. Each is imported at its first use, so that a command that only prints help does not load the engine. Type
 checkers read the imports above; a test compares the two."""
 _HOME_OF = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names}
+__all__ = sorted(_HOME_OF)
 
 
 if not TYPE_CHECKING:  # a type checker would accept any name

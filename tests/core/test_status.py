@@ -10,7 +10,7 @@ from tests.core.item_lives import START, make_plan, new_item, walk
 from milepost.core.change import Change
 from milepost.core.decide import NOTHING, accept
 from milepost.core.item import digest_of
-from milepost.core.status import EDGES, FAILED, LIVE, NOTES, STATUS_MEANING, TERMINAL, Reason, Status, allowed
+from milepost.core.status import EDGES, FAILED, LIVE, NOTES, TERMINAL, Reason, Status, allowed
 
 S, R = Status, Reason
 
@@ -59,11 +59,11 @@ def test_an_item_begins_pending_or_offered_in_the_same_write(offered: bool) -> N
     assert allowed(None, row.status, R.ACCEPTED)
 
 
-def test_statuses_are_live_or_terminal_and_each_has_a_meaning() -> None:
+def test_statuses_are_live_or_terminal_and_all_words_have_a_meaning() -> None:
     assert set(Status) == LIVE | TERMINAL
     assert not LIVE & TERMINAL
     assert FAILED < TERMINAL
-    assert set(STATUS_MEANING) == set(Status)
+    assert all(word.meaning for word in (*Status, *Reason))
 
 
 def test_every_reason_is_a_note_or_on_an_edge() -> None:

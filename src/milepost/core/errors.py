@@ -1,25 +1,4 @@
-"""Exceptions: one tree. Every message says what is wrong, where, and what would be right.
-
-MilepostError
-├── UsageError              the call itself is wrong (command line exit code 2)
-│   ├── RouteMistake        a route is written wrongly; raised while it is being imported
-│   ├── ConfigMistake       milepost.toml, --ledger or --routes has an invalid value
-│   ├── NotFound            the object that the call names does not exist
-│   └── CostlyQuery         no index serves a search, and the caller did not allow a full scan
-├── MalformedInput          one item's input cannot be accepted (the others can)
-├── RouteChanged            this process's route differs from the one the ledger holds
-├── ActRefused              an act on an item cannot be carried out
-├── EventRefused            a subscriber will never accept this event
-└── LedgerError             the ledger cannot be used
-    ├── LedgerBusy          other processes locked the file for longer than the timeout
-    ├── LedgerFull          no space left where the ledger is
-    ├── LedgerReadOnly      the ledger may not be written
-    ├── LedgerDamaged       the file is corrupt
-    ├── LedgerForeign       the file is not a ledger
-    ├── LedgerMissing       the table or queue does not exist
-    ├── LedgerMoved         its items were moved to another ledger
-    └── LedgerTooNew        a later Milepost made this ledger
-"""
+"""Exceptions: one tree. Every message says what is wrong, where, and what would be right."""
 
 from __future__ import annotations
 
@@ -33,11 +12,11 @@ class UsageError(MilepostError):
 
 
 class RouteMistake(UsageError):
-    """A route is written wrongly."""
+    """A route is written wrongly; raised while its file is imported."""
 
 
 class ConfigMistake(UsageError):
-    """The configuration has an invalid value."""
+    """The configuration (milepost.toml, --ledger or --routes) has an invalid value."""
 
 
 class NotFound(UsageError):
@@ -49,7 +28,7 @@ class CostlyQuery(UsageError):
 
 
 class MalformedInput(MilepostError):
-    """One input cannot be accepted. `field` names the wrong field and `expected` says what would be right, where known."""
+    """One input cannot be accepted; the others can. `field` names the wrong field and `expected` says what would be right, where known."""
 
     def __init__(self, message: str, *, field: str = "", expected: str = "") -> None:
         super().__init__(message)
@@ -57,7 +36,7 @@ class MalformedInput(MilepostError):
 
 
 class RouteChanged(MilepostError):
-    """The ledger holds another version of this route."""
+    """The ledger holds another version of a route than this process."""
 
 
 class ActRefused(MilepostError):

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from milepost.core.status import Reason, Status
+from milepost.core.status import ACTS, Reason, Status
 from milepost.core.values.durations import iso, retry_time, short_span
 
 
@@ -170,13 +170,7 @@ def line_sentence(line: Line, source: str = "") -> str:
     return text
 
 
-_BY_PEOPLE = frozenset(
-    {
-        Reason.ACCEPTED, Reason.SKIPPED, Reason.CANCELLED, Reason.OPERATOR_RETRY, Reason.MOVED, Reason.BACK_FILL,
-        Reason.RERUN, Reason.REPLACED, Reason.RESCHEDULED,
-        Reason.CONFIRMED, Reason.RESENT, Reason.KEPT, Reason.NOTED,
-    }
-)  # fmt: skip
+_BY_PEOPLE = ACTS | {Reason.ACCEPTED, Reason.CONFIRMED, Reason.RESENT, Reason.KEPT, Reason.NOTED}
 
 
 def _attempt(line: Line) -> str:

@@ -4,53 +4,64 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 
-class Status(StrEnum):
+class Word(StrEnum):
+    """A word of the ledger, with its meaning for people."""
+
     # The hash of plain text: an Enum's is written in Python, and statuses are dictionary keys for every item.
     __hash__ = str.__hash__
-    PENDING = "PENDING"
-    QUEUED = "QUEUED"
-    PROCESSING = "PROCESSING"
-    WAITING = "WAITING"
-    RETRY_SCHEDULED = "RETRY_SCHEDULED"
-    COMPLETED = "COMPLETED"
-    MAX_RETRIES_EXCEEDED = "MAX_RETRIES_EXCEEDED"
-    REJECTED = "REJECTED"
-    CANCELLED = "CANCELLED"
+    _value_: str
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str = "") -> Self:
+        word = str.__new__(cls, value)
+        word._value_, word.meaning = value, meaning
+        return word
 
 
-class Reason(StrEnum):
-    __hash__ = str.__hash__
-    ACCEPTED = "accepted"
-    OFFERED = "offered"
-    CLAIMED = "claimed"
-    ADVANCED = "advanced"
-    COMPLETED = "completed"
-    NOT_YET = "not-yet"
-    HANDED_OVER = "handed-over"
-    RETRY = "retry"
-    EXHAUSTED = "exhausted"
-    REJECTED = "rejected"
-    LOST = "lost"
-    GIVEN_BACK = "given-back"
-    RESENT = "resent"
-    CONFIRMED = "confirmed"
-    SKIPPED = "skipped"
-    CANCELLED = "cancelled"
-    OPERATOR_RETRY = "operator-retry"
-    MOVED = "moved"
-    BACK_FILL = "back-fill"
-    RERUN = "rerun"
-    REPLACED = "replaced"
-    RESCHEDULED = "rescheduled"
+class Status(Word):
+    PENDING = "PENDING", "recorded at its stage; not yet offered"
+    QUEUED = "QUEUED", "offered to its stage"
+    PROCESSING = "PROCESSING", "a worker holds the lease"
+    WAITING = "WAITING", "checked and not there yet, or handed over"
+    RETRY_SCHEDULED = "RETRY_SCHEDULED", "failed; next attempt at its due time"
+    COMPLETED = "COMPLETED", "completed the last stage"
+    MAX_RETRIES_EXCEEDED = "MAX_RETRIES_EXCEEDED", "failed after too many attempts"
+    REJECTED = "REJECTED", "failed permanently"
+    CANCELLED = "CANCELLED", "taken off the route by an operator"
+
+
+class Reason(Word):
+    ACCEPTED = "accepted", "the item was recorded at its first stage"
+    OFFERED = "offered", "its stage was offered the work"
+    CLAIMED = "claimed", "a worker claimed it (makes no line)"
+    ADVANCED = "advanced", "the stage is done; the item moves to the next"
+    COMPLETED = "completed", "the last stage is done"
+    NOT_YET = "not-yet", "checked, and it is not there yet"
+    HANDED_OVER = "handed-over", "the work was given to a partner whose answer comes later"
+    RETRY = "retry", "an attempt failed and counts; another follows"
+    EXHAUSTED = "exhausted", "an attempt failed, and no attempts are left"
+    REJECTED = "rejected", "failed permanently"
+    LOST = "lost", "a worker's lease expired"
+    GIVEN_BACK = "given-back", "a worker gave it back unfinished; not counted"
+    RESENT = "resent", "its stage was offered again"
+    CONFIRMED = "confirmed", "a partner or an operator confirmed the stage"
+    SKIPPED = "skipped", "an operator skipped the stage"
+    CANCELLED = "cancelled", "an operator took it off the route"
+    OPERATOR_RETRY = "operator-retry", "an operator started it again"
+    MOVED = "moved", "its stage was removed; `routes apply` moved it to another"
+    BACK_FILL = "back-fill", "it had completed, and was sent to an added stage"
+    RERUN = "rerun", "it had completed, and an operator ran it again from a stage"
+    REPLACED = "replaced", "an operator gave it other content, and it started again"
+    RESCHEDULED = "rescheduled", "an operator moved the time before which it does not start"
     # Lines that change no status: facts to keep with the item.
-    OVERDUE = "overdue"
-    KEPT = "kept"
-    NOTED = "noted"
-    LATE = "late"
-    UNDECIDED = "undecided"
+    OVERDUE = "overdue", "it is overdue at its stage; reported once"
+    KEPT = "kept", "an answer came early and is kept until the item is ready for it"
+    NOTED = "noted", "a fact was recorded that changes nothing"
+    LATE = "late", "an outcome came after its lease had expired, and was refused"
+    UNDECIDED = "undecided", "a process with an older route left its outcome to a newer one"
 
 
 S, R = Status, Reason
@@ -59,48 +70,8 @@ TERMINAL = frozenset({S.COMPLETED, S.MAX_RETRIES_EXCEEDED, S.REJECTED, S.CANCELL
 FAILED = frozenset({S.MAX_RETRIES_EXCEEDED, S.REJECTED})
 LIVE = frozenset(Status) - TERMINAL
 NOTES = frozenset({R.OVERDUE, R.KEPT, R.NOTED, R.LATE, R.UNDECIDED})
-
-STATUS_MEANING: dict[Status, str] = {
-    S.PENDING: "recorded at its stage; not yet offered",
-    S.QUEUED: "offered to its stage",
-    S.PROCESSING: "a worker holds the lease",
-    S.WAITING: "checked and not there yet, or handed over",
-    S.RETRY_SCHEDULED: "failed; next attempt at its due time",
-    S.COMPLETED: "completed the last stage",
-    S.MAX_RETRIES_EXCEEDED: "failed after too many attempts",
-    S.REJECTED: "failed permanently",
-    S.CANCELLED: "taken off the route by an operator",
-}
-
-REASON_MEANING: dict[Reason, str] = {
-    R.ACCEPTED: "the item was recorded at its first stage",
-    R.OFFERED: "its stage was offered the work",
-    R.CLAIMED: "a worker claimed it (makes no line)",
-    R.ADVANCED: "the stage is done; the item moves to the next",
-    R.COMPLETED: "the last stage is done",
-    R.NOT_YET: "checked, and it is not there yet",
-    R.HANDED_OVER: "the work was given to a partner whose answer comes later",
-    R.RETRY: "an attempt failed and counts; another follows",
-    R.EXHAUSTED: "an attempt failed, and no attempts are left",
-    R.REJECTED: "failed permanently",
-    R.LOST: "a worker's lease expired",
-    R.GIVEN_BACK: "a worker gave it back unfinished; not counted",
-    R.RESENT: "its stage was offered again",
-    R.CONFIRMED: "a partner or an operator confirmed the stage",
-    R.SKIPPED: "an operator skipped the stage",
-    R.CANCELLED: "an operator took it off the route",
-    R.OPERATOR_RETRY: "an operator started it again",
-    R.MOVED: "its stage was removed; `routes apply` moved it to another",
-    R.BACK_FILL: "it had completed, and was sent to an added stage",
-    R.RERUN: "it had completed, and an operator ran it again from a stage",
-    R.REPLACED: "an operator gave it other content, and it started again",
-    R.RESCHEDULED: "an operator moved the time before which it does not start",
-    R.OVERDUE: "it is overdue at its stage; reported once",
-    R.KEPT: "an answer came early and is kept until the item is ready for it",
-    R.NOTED: "a fact was recorded that changes nothing",
-    R.LATE: "an outcome came after its lease had expired, and was refused",
-    R.UNDECIDED: "a process with an older route left its outcome to a newer one",
-}
+ACTS = frozenset({R.SKIPPED, R.CANCELLED, R.OPERATOR_RETRY, R.MOVED, R.BACK_FILL, R.RERUN, R.REPLACED, R.RESCHEDULED})
+"""Reasons of lines that only an operator's act makes."""
 
 
 class Edge(NamedTuple):

@@ -11,7 +11,6 @@ from xml.sax.saxutils import escape, quoteattr
 
 from milepost.core.events import event_id
 from milepost.core.history import Line, decode_line
-from milepost.core.status import REASON_MEANING
 from milepost.core.values.durations import iso
 from milepost.core.values.json import canonical_json
 from milepost.core.values.key_text import SEPARATOR, unescape_part
@@ -125,7 +124,7 @@ def _events(record: dict[str, Any], agents: dict[str, str]) -> Iterator[str]:
 
 def _detail(line: Line) -> str:
     place = f"stage {line.stage}" + (f", on to {line.to}" if line.to else "")
-    return f"{REASON_MEANING[line.reason]} ({place})" + (f": {line.why}" if line.why else "")
+    return f"{line.reason.meaning} ({place})" + (f": {line.why}" if line.why else "")
 
 
 def _outcome(line: Line, entry: dict[str, Any] | None) -> str:

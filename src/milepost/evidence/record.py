@@ -15,7 +15,7 @@ from msgspec import UNSET
 from milepost.core.events import events_of
 from milepost.core.history import Line, decode_line, link, origin
 from milepost.core.item import Item, digest_of
-from milepost.core.status import NOTES, TERMINAL, Reason
+from milepost.core.status import ACTS, NOTES, TERMINAL, Reason
 from milepost.core.values.durations import iso
 from milepost.core.values.json import canonical_json
 
@@ -23,18 +23,6 @@ SCHEMA = "milepost.evidence/1"
 
 _STAGE_ENDS = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.CONFIRMED, Reason.SKIPPED})
 """Reasons of lines that end a stage."""
-_ACTS = frozenset(
-    {
-        Reason.SKIPPED,
-        Reason.CANCELLED,
-        Reason.OPERATOR_RETRY,
-        Reason.MOVED,
-        Reason.BACK_FILL,
-        Reason.RERUN,
-        Reason.REPLACED,
-        Reason.RESCHEDULED,
-    }
-)
 _MAYBE_ACTS = frozenset({Reason.ACCEPTED, Reason.CONFIRMED, Reason.RESENT, Reason.NOTED})
 """Reasons that programs use too; an operator's line has a reason in words."""
 
@@ -94,7 +82,7 @@ def _record(
         "changed_at": None if last is None else iso(last.at),
         "ended_at": iso(ended[-1]) if last is not None and last.status in TERMINAL and ended else None,
         "stages": _stages(lines, output_of),
-        "acts": [_act(line) for line in lines if line.reason in _ACTS or (line.reason in _MAYBE_ACTS and line.why)],
+        "acts": [_act(line) for line in lines if line.reason in ACTS or (line.reason in _MAYBE_ACTS and line.why)],
         "events": [event.id for line in lines for event in events_of(line, route, key, about["correlation_id"])],
         "chain": {
             "origin": origin(route, key, bytes.fromhex(about["input_digest"]), _life(lines)).hex(),

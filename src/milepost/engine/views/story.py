@@ -16,7 +16,7 @@ from milepost.core.confirmations import was_refused
 from milepost.core.history import Line, line_sentence
 from milepost.core.item import Content, Item, Row
 from milepost.core.routes.route import Stage
-from milepost.core.status import FAILED, STATUS_MEANING, Reason, Status
+from milepost.core.status import FAILED, Reason, Status
 from milepost.core.values.durations import UNSCHEDULED, moment_ms, retry_time, short_span
 from milepost.engine.breakers import BreakerView, breaker_of
 from milepost.engine.context import Context
@@ -90,8 +90,8 @@ def _where(row: Row, stages: list[str], watch: Watch) -> str:
     if row.later_than(watch.now):
         return f"Scheduled to start at {place} {since}. Accepted {watch.when(row.created_at)}."
     if row.terminal:
-        return f"Ended at {place}: {row.status}, {STATUS_MEANING[row.status]}; {since}."
-    return f"At {place}: {row.status}, {STATUS_MEANING[row.status]}. It arrived here {since}."
+        return f"Ended at {place}: {row.status}, {row.status.meaning}; {since}."
+    return f"At {place}: {row.status}, {row.status.meaning}. It arrived here {since}."
 
 
 def _waiting(ctx: Context, item: Item, stages: list[str], watch: Watch) -> tuple[list[str], list[str]]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
 
-from milepost.core.item import Content, Item, KeyPart, Row
+from milepost.core.item import Content, Item, Row
 from milepost.core.status import LIVE, Status
 from milepost.core.values.key_text import SEPARATOR
 from milepost.ledgers.sqlite.rows.codec import CODES, COLUMNS, HANDED_OVER, items_of, rows_of
@@ -39,10 +39,25 @@ IN_HAND = Times("item_held", "due_at", HELD)
 HANDED = Times("item_handed_over", "due_at", f"flags & {HANDED_OVER}")
 OVERDUE = Times("item_overdue", "overdue_at", "overdue_at IS NOT NULL")
 AGE = Times("item_age", "entered_at", "due_at IS NOT NULL")
-BY_VALUE = {"error_group": "item_error", "list_id": "item_list"}
 SECOND = "substr(key, instr(key, '#') + 1)"
 """SQL for the part of a key after its first part, as in the index."""
 FAILED = frozenset({Status.MAX_RETRIES_EXCEEDED, Status.REJECTED, Status.CANCELLED})
+
+
+class Part(NamedTuple):
+    """Rows that lie together in an index, sorted by `order`. A search reads its parts one after the other, sorted by `place`."""
+
+    place: tuple[Any, ...]
+    source: str
+    condition: str
+    values: tuple[Any, ...]
+    order: tuple[str, ...] = ("id",)
+    before: tuple[Any, ...] = (0,)
+    """Values of `order` that are lower than those of any row."""
+
+    @property
+    def select(self) -> str:
+        return f"SELECT {COLUMNS} FROM item INDEXED BY {self.source} WHERE {self.condition}"
 
 
 def find(tx: Transaction, query: Query) -> QueryPage:
@@ -67,25 +82,29 @@ def find(tx: Transaction, query: Query) -> QueryPage:
 
 def _by_index(tx: Transaction, query: Query, route: int, where: str, values: list[Any]) -> tuple[list[Any], Any] | None:
     """A page in the order of the index that serves the search; None: there is none."""
-    live = query.statuses is not None and query.statuses <= LIVE
     if query.prefix is not None:
         return _by_key(tx, query, query.prefix, route, where, values)
+    parts = _parts(tx.names, query, route)
+    return None if parts is None else _page(tx, query, parts, where, values)
+
+
+def _parts(names: NameNumbers, query: Query, route: int) -> list[Part] | None:
+    """The parts of the index that serves a search without a prefix; None: there is none."""
+    live = query.statuses is not None and query.statuses <= LIVE
     if (second := next((part for part in query.parts if part.position == 1), None)) is not None:
-        return _by_second_part(tx, query, second, route, where, values)
-    if query.group is not None:
-        return _by_value(tx, query, "error_group", [query.group], route, where, values)
-    if query.statuses is not None and query.statuses <= FAILED:
-        return _by_failure(tx, query, where, values)
+        return _second_parts(names, query, second.text, route)
+    if query.group is not None or (query.statuses is not None and query.statuses <= FAILED):
+        return _ordered_parts(names, query, route)
     if query.handed_over:
-        return _by_time(tx, query, [HANDED], where, values)
+        return _time_parts(names, query, HANDED)
     if query.overdue_before is not None:
-        return _by_time(tx, query, [OVERDUE], where, values)
+        return _time_parts(names, query, OVERDUE)
     if live and query.entered_before is not None and query.due_before is None:
-        return _by_time(tx, query, [AGE], where, values)
+        return _time_parts(names, query, AGE)
     if query.lists is not None:
-        return _by_value(tx, query, "list_id", sorted(query.lists), route, where, values)
+        return _ordered_parts(names, query, route)
     if live or query.due_before is not None:
-        return _by_time(tx, query, _clocks(query), where, values)
+        return _time_parts(names, query, *_clocks(query))
     return None
 
 
@@ -100,13 +119,11 @@ def _in_order(tx: Transaction, query: Query, route: int, where: str, values: lis
         where, values = f"{where} AND key >= ? AND key < ?", [*values, query.prefix, query.prefix + LAST]
     parts = _ordered_parts(tx.names, query, route)
     if parts is not None:
-        where += _only_places(tx.names, query)
         rows = [
             row
-            for index, condition, wanted in parts
+            for part in parts
             for row in tx.execute(
-                f"SELECT {COLUMNS} FROM item INDEXED BY {index} WHERE {condition} AND id {side} ?{where} ORDER BY id {way} LIMIT ?",
-                (*wanted, start, *values, query.limit + 1),
+                f"{part.select} AND id {side} ?{where} ORDER BY id {way} LIMIT ?", (*part.values, start, *values, query.limit + 1)
             ).fetchall()
         ]
         return _first(rows, query.limit, backwards)
@@ -117,18 +134,68 @@ def _in_order(tx: Transaction, query: Query, route: int, where: str, values: lis
     return _along(tx, query, route, where, values)
 
 
-def _ordered_parts(names: NameNumbers, query: Query, route: int) -> list[tuple[str, str, list[Any]]] | None:
-    """The parts of indexes in which the wanted rows are in the order of their ids, as (index, condition, values); None: there are none."""
-    if query.group is not None:
-        return [("item_error", "error_group = ? AND route = ?", [query.group, route])]
-    if query.statuses is not None and query.statuses <= FAILED:
+def _ordered_parts(names: NameNumbers, query: Query, route: int) -> list[Part] | None:
+    """Parts of indexes in which the wanted rows are in the order of their ids; None: there are none."""
+    if query.group is None and query.statuses is not None and query.statuses <= FAILED:
         codes = sorted(CODES[status] for status in query.statuses)
         return [
-            ("item_failed", f"place = ? AND status = {code} AND status > 5", [place]) for place in _places(names, query) for code in codes
+            Part((place, code), "item_failed", f"place = ? AND status = {code} AND status > 5", (place,))
+            for place in _places(names, query)
+            for code in codes
         ]
-    if query.lists is not None:
-        return [("item_list", "list_id = ? AND route = ?", [one, route]) for one in sorted(query.lists)]
-    return None
+    index, column, wanted = ("item_list", "list_id", query.lists) if query.group is None else ("item_error", "error_group", {query.group})
+    condition = f"{column} = ? AND route = ?{_only_places(names, query)}"
+    return None if wanted is None else [Part((one,), index, condition, (one, route)) for one in sorted(wanted)]
+
+
+def _second_parts(names: NameNumbers, query: Query, second: str, route: int) -> list[Part]:
+    """All items whose key has this second part (a batch, for example), ordered by the key without its first part. The index has only
+    keys of several parts; in a key with more than two parts the second is followed by the separator."""
+    condition = f"route = ? AND instr(key, '#') > 0 AND {SECOND} BETWEEN ? AND ?{_only_places(names, query)}"
+    ranges = ((second, second), (second + SEPARATOR, second + SEPARATOR + LAST))
+    return [Part((), "item_second_part", condition, (route, *some), (SECOND, "id"), ("", 0)) for some in ranges]
+
+
+def _time_parts(names: NameNumbers, query: Query, *indexes: Times) -> list[Part]:
+    """Live items, place by place and index by index, each in order of its time."""
+    return [
+        Part((place, number), index.name, f"place = ? AND {index.condition}", (place,), (index.column, "id"), (-1, 0))
+        for place in _places(names, query)
+        for number, index in enumerate(indexes)
+    ]
+
+
+def _clocks(query: Query) -> list[Times]:
+    """The indexes, by due time, of live rows of these statuses."""
+    if query.statuses is None:
+        return [DUE, IN_HAND]
+    return [*([DUE] if query.statuses - PROCESSING else []), *([IN_HAND] if query.statuses & PROCESSING else [])]
+
+
+def _page(tx: Transaction, query: Query, parts: list[Part], where: str, values: list[Any]) -> tuple[list[Any], Any]:
+    """A page of these parts. Its end is the place of the last row's part, and that row's values of the part's `order`."""
+    after = tuple(query.after or ())
+    rows: list[Any] = []
+    for part in parts:
+        place, start = after[: len(part.place)], after[len(part.place) :]
+        if part.place < place:
+            continue
+        if part.place > place or not after:
+            start = part.before
+        room, order = query.limit - len(rows), ", ".join(part.order)
+        # SQLite finds the first row by the first column; of the rows with the same value it then skips those of earlier pages.
+        found = tx.execute(
+            f"{part.select} AND ({order}) > ({', '.join('?' * len(start))}) AND {part.order[0]} >= ?{where} ORDER BY {order} LIMIT ?",
+            (*part.values, *start, start[0], *values, room),
+        ).fetchall()
+        rows += found
+        if len(found) == room:
+            return rows, (*part.place, *(_sort_value(found[-1], column) for column in part.order))
+    return rows, None
+
+
+def _sort_value(row: Any, column: str) -> Any:
+    return row[_PLACE_OF["key"]].partition(SEPARATOR)[2] if column == SECOND else row[_PLACE_OF[column]]
 
 
 def _first(rows: list[Any], limit: int, backwards: bool) -> tuple[list[Any], int | None]:
@@ -181,76 +248,6 @@ def _only_places(names: NameNumbers, query: Query) -> str:
     return f" AND place IN ({','.join(map(str, _places(names, query)))})"
 
 
-def _by_value(
-    tx: Transaction, query: Query, column: str, wanted: list[str], route: int, where: str, values: list[Any]
-) -> tuple[list[Any], Any]:
-    """All items with this error, or from these lists (list by list), in order of arrival."""
-    where += _only_places(tx.names, query)
-    start_value, start_id = query.after or ("", 0)
-    rows: list[Any] = []
-    for value in wanted:
-        if value < start_value:
-            continue
-        room = query.limit - len(rows)
-        found = tx.execute(
-            f"SELECT {COLUMNS} FROM item INDEXED BY {BY_VALUE[column]} WHERE {column} = ? AND id > ? AND route = ?{where}"
-            " ORDER BY id LIMIT ?",
-            (value, start_id if value == start_value else 0, route, *values, room),
-        ).fetchall()
-        rows += found
-        if len(found) == room:
-            return rows, (value, found[-1][0])
-    return rows, None
-
-
-def _clocks(query: Query) -> list[Times]:
-    """The indexes, by due time, of live rows of these statuses."""
-    if query.statuses is None:
-        return [DUE, IN_HAND]
-    return [*([DUE] if query.statuses - PROCESSING else []), *([IN_HAND] if query.statuses & PROCESSING else [])]
-
-
-def _by_time(tx: Transaction, query: Query, clocks: list[Times], where: str, values: list[Any]) -> tuple[list[Any], Any]:
-    """Live items, place by place and index by index, each in order of its time."""
-    start_place, start_clock, start_time, start_id = query.after or (0, 0, -1, 0)
-    rows: list[Any] = []
-    for place in _places(tx.names, query):
-        for clock, (name, column, condition) in enumerate(clocks):
-            if (place, clock) < (start_place, start_clock):
-                continue
-            time, number = (start_time, start_id) if (place, clock) == (start_place, start_clock) else (-1, 0)
-            room = query.limit - len(rows)
-            found = tx.execute(
-                f"SELECT {COLUMNS} FROM item INDEXED BY {name} WHERE place = ? AND {condition} AND ({column}, id) > (?, ?)"
-                f" AND {column} >= ?{where} ORDER BY {column}, id LIMIT ?",
-                (place, time, number, time, *values, room),
-            ).fetchall()
-            rows += found
-            if len(found) == room:
-                return rows, (place, clock, found[-1][_PLACE_OF[column]], found[-1][0])
-    return rows, None
-
-
-def _by_failure(tx: Transaction, query: Query, where: str, values: list[Any]) -> tuple[list[Any], Any]:
-    assert query.statuses is not None
-    start_place, start_status, start_id = query.after or (0, 0, 0)
-    rows: list[Any] = []
-    for place in _places(tx.names, query):
-        for status in sorted(CODES[status] for status in query.statuses):
-            if (place, status) < (start_place, start_status):
-                continue
-            number = start_id if (place, status) == (start_place, start_status) else 0
-            room = query.limit - len(rows)
-            found = tx.execute(
-                f"SELECT {COLUMNS} FROM item WHERE place = ? AND status = {status} AND status > 5 AND id > ?{where} ORDER BY id LIMIT ?",
-                (place, number, *values, room),
-            ).fetchall()
-            rows += found
-            if len(found) == room:
-                return rows, (place, status, found[-1][0])
-    return rows, None
-
-
 def _by_key(tx: Transaction, query: Query, prefix: str, route: int, where: str, values: list[Any]) -> tuple[list[Any], Any]:
     """Items whose key begins so, in key order."""
     where += _only_places(tx.names, query)
@@ -259,25 +256,6 @@ def _by_key(tx: Transaction, query: Query, prefix: str, route: int, where: str, 
         (route, prefix, prefix + LAST, query.after or "", *values, query.limit),
     ).fetchall()
     return rows, rows[-1][2] if len(rows) == query.limit else None
-
-
-def _by_second_part(tx: Transaction, query: Query, second: KeyPart, route: int, where: str, values: list[Any]) -> tuple[list[Any], Any]:
-    """All items whose key has this second part (a batch, for example), ordered by the key without its first part. The index has only
-    keys of several parts; in a key with more than two parts the second is followed by the separator."""
-    where += _only_places(tx.names, query)
-    rows: list[Any] = []
-    rest, number = query.after or ("", 0)
-    for first, last in ((second.text, second.text), (second.text + SEPARATOR, second.text + SEPARATOR + LAST)):
-        if last < rest:
-            continue
-        room = query.limit - len(rows)
-        rows += tx.execute(
-            f"SELECT {COLUMNS} FROM item INDEXED BY item_second_part WHERE route = ? AND instr(key, '#') > 0 AND {SECOND} BETWEEN ? AND ?"
-            f" AND ({SECOND}, id) > (?, ?){where} ORDER BY {SECOND}, id LIMIT ?",
-            (route, first, last, rest, number, *values, room),
-        ).fetchall()
-    after = None if len(rows) < query.limit else (rows[-1][_PLACE_OF["key"]].partition(SEPARATOR)[2], rows[-1][0])
-    return rows, after
 
 
 def _along(tx: Transaction, query: Query, route: int, where: str, values: list[Any]) -> tuple[list[Any], Any]:

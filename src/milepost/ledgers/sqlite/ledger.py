@@ -344,13 +344,17 @@ class SqliteLedger:
             names = self._reading.names = NameNumbers()
 
         def refreshed(connection: sqlite3.Connection) -> T:
-            # One transaction, so that names and rows match.
-            connection.execute("BEGIN")
+            # One transaction, so that names and rows match. A Ctrl-C may come at any place, and must not leave it open.
             try:
+                connection.execute("BEGIN")
                 names.refresh(connection)
                 return run(Transaction(connection, names))
+            except BaseException:
+                names.forget()
+                raise
             finally:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
 
         return self._store.read(refreshed)
 

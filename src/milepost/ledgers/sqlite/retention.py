@@ -47,9 +47,9 @@ def prune(read: TransactionRunner, write: TransactionRunner, asked: PruneCriteri
     return Pruned(sum(left.values()), forgotten, (more and bool(left)) or len(spent) == asked.limit, len(spent), left)
 
 
-def _search(statuses: frozenset[Status]) -> str:
+def _search(statuses: frozenset[Status], columns: str = "i.id, i.head") -> str:
     codes = ",".join(str(CODES[status]) for status in sorted(statuses))
-    return f"SELECT i.id, i.head FROM item i WHERE i.route = ? AND i.due_at IS NULL AND i.status IN ({codes}) AND i.entered_at < ?"
+    return f"SELECT {columns} FROM item i WHERE i.route = ? AND i.due_at IS NULL AND i.status IN ({codes}) AND i.entered_at < ?"
 
 
 def _ended(tx: Transaction, asked: PruneCriteria) -> dict[int, bytes]:
@@ -70,14 +70,11 @@ def _leaving(tx: Transaction, numbers: Sequence[int]) -> list[Leaving]:
 
 def _remove_rows(tx: Transaction, asked: PruneCriteria, heads: Mapping[int, bytes]) -> dict[Status, int]:
     """Turn these rows into seals if they are unchanged; returns how many, by status."""
-    search = _search(asked.statuses) + " AND i.id = ? AND i.head = ?"
+    search = _search(asked.statuses, "i.status") + " AND i.id = ? AND i.head = ?"
     route_id = tx.names.routes.get(asked.route)
-    each: Numbers = [
-        (number,) for number, head in heads.items() if tx.execute(search, (route_id, asked.ended_before, number, head)).fetchone()
-    ]
-    left = Counter(
-        STATUSES[tx.execute("SELECT status FROM item WHERE id = ?", number).fetchone()[0]] for number in each
-    )  # fmt: skip
+    found = {number: tx.execute(search, (route_id, asked.ended_before, number, head)).fetchone() for number, head in heads.items()}
+    each: Numbers = [(number,) for number, row in found.items() if row is not None]
+    left = Counter(STATUSES[row[0]] for row in found.values() if row is not None)
     tx.executemany(
         "INSERT OR REPLACE INTO seal (route, key, status, input_digest, ended_at, head, list_id, stage, life)"
         " SELECT i.route, i.key, i.status, i.input_digest, i.entered_at, i.head, i.list_id, p.stage, i.life"

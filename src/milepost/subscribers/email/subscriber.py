@@ -16,7 +16,7 @@ from msgspec import Struct
 from milepost.core.errors import EventRefused, MilepostError, UsageError
 from milepost.core.events import KINDS, Envelope, Event
 from milepost.core.history import line_sentence
-from milepost.core.status import STATUS_MEANING, Status
+from milepost.core.status import Status
 from milepost.subscribers.email.message import Mail, MailNotSent, MailRefused, plain_address
 from milepost.subscribers.email.transport import MailTransport, mail_transport
 from milepost.subscribers.formed import CURE
@@ -197,7 +197,7 @@ def words_of(envelope: Envelope) -> MailWords:
     facts = [
         ("Item", f"{event.route} / {event.key}"),
         ("Stage", event.stage),
-        ("Status", f"{status.value}, {STATUS_MEANING[status]}"),
+        ("Status", f"{status.value}, {status.meaning}"),
         ("When", when),
         ("Correlation", event.correlation_id),
         ("Id", event.id),

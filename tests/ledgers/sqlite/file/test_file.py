@@ -177,7 +177,7 @@ def test_writes_that_come_together_share_one_commit_and_one_that_fails_is_undone
     threads += [threading.Thread(target=add, args=(f"d{n}", n == 3)) for n in range(10)]
     for thread in threads[1:]:
         thread.start()
-    while len(store._queue) < 10:
+    while len(store._queue) < 11:
         threading.Event().wait(0.001)
     go_on.set()
     for thread in threads:
@@ -378,6 +378,19 @@ def test_a_migration_holds_no_large_file_in_memory(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_migration_leaves_views_that_people_have_added(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    schema.migrate(connection, str(path), up_to=11)
+    connection.execute("CREATE VIEW inputs AS SELECT item, CAST(body AS TEXT) AS text FROM content WHERE kind = 0")
+    connection.execute("INSERT INTO content (item, kind, stage, body) VALUES (7, 0, 0, x'7b7d')")
+    connection.close()
+    SqliteLedger.open(str(path)).close()
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT * FROM inputs").fetchall() == [(7, "{}")]
+    connection.close()
 
 
 def test_people_with_a_database_browser_can_read_the_items(tmp_path: Path) -> None:

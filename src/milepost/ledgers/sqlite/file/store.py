@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -130,13 +131,20 @@ class SqliteFile:
             pause = min(pause * 1.5, longest_s)
 
     def write(self, run: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `run` in a transaction and return when it is on disk. If `run` raises, only its own part is rolled back."""
+        """Run `run` in a transaction and return when it is on disk. If `run` raises, only its own part is rolled back. A Ctrl-C in this
+        thread leaves the parts of other threads to them."""
         work = CommitPart(run)
         self._queue.append(work)
-        with self._turn:
-            # With more than GROUP waiting, our own part may not be in the first group.
-            while not work.done:
-                self._commit([self._queue.popleft() for _ in range(min(len(self._queue), GROUP))])
+        try:
+            with self._turn:
+                # With more than GROUP waiting, our own part may not be in the first group. Parts leave the queue when they are done.
+                while not work.done:
+                    waiting = (self._queue[place] for place in range(len(self._queue)))
+                    self._commit(list(islice((part for part in waiting if not part.done), GROUP)))
+                    while self._queue and self._queue[0].done:
+                        self._queue.popleft()
+        finally:
+            work.done = True  # nobody waits for it any more
         if work.error is not None:
             raise work.error
         return work.result  # type: ignore[return-value]
@@ -146,40 +154,44 @@ class SqliteFile:
         try:
             if self.crowded and time.monotonic() - self._last_commit < 0.001:
                 time.sleep(random.uniform(0.0002, 0.001))
-            self._retry_while_locked(lambda: connection.execute("BEGIN IMMEDIATE"))
+            begun = False
             try:
+                self._retry_while_locked(lambda: connection.execute("BEGIN IMMEDIATE"))
+                begun = True
                 for work in group:
                     self._run_one(connection, work, alone=len(group) == 1)
                 self._retry_while_locked(lambda: connection.execute("COMMIT"))
-            except BaseException:
+                self._last_commit = time.monotonic()
+                for work in group:
+                    work.done = True
+            except BaseException as error:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
+                elif begun and not isinstance(error, Exception):  # a Ctrl-C after the commit
+                    for work in group:
+                        work.done = True
                 self.on_rollback()
                 raise
-            self._last_commit = time.monotonic()
         except sqlite3.Error as error:
             if len(group) > 1:
                 # One part, or all together, are too large for the file. Commit each alone, so that no other part is rolled back with it.
                 for work in group:
-                    work.error = None
                     self._commit([work])
                 return
-            group[0].error = translated(error, self.path)
-        except BaseException as error:
+            group[0].error, group[0].done = translated(error, self.path), True
+        except Exception as error:
             for work in group:
-                work.error = work.error or error
-        finally:
-            for work in group:
-                work.done = True
+                work.error, work.done = work.error or error, True
 
     def _run_one(self, connection: sqlite3.Connection, work: CommitPart[Any], *, alone: bool) -> None:
+        work.error = None
         if alone:
             work.result = work.run(connection)
             return
         connection.execute("SAVEPOINT part")
         try:
             work.result = work.run(connection)
-        except BaseException as error:
+        except Exception as error:
             if not connection.in_transaction:
                 raise  # SQLite has rolled back the whole group
             connection.execute("ROLLBACK TO part")

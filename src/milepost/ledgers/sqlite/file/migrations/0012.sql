@@ -14,4 +14,7 @@ INSERT INTO content_by_kind (kind, item, stage, body) SELECT kind, item, stage, 
 -- SQLite would keep what the dropped pages held in memory, so that it could undo the statement. To empty a table it does not.
 DELETE FROM content;
 DROP TABLE content;
+-- Views and triggers that people have added may name this table: without this, SQLite refuses the name while it is missing there.
+PRAGMA legacy_alter_table = ON;
 ALTER TABLE content_by_kind RENAME TO content;
+PRAGMA legacy_alter_table = OFF;
