@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import partial
 from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.errors import UsageError
-from milepost.core.item import Item, KeyPart
+from milepost.core.item import KeyPart
 from milepost.core.routes.parsed_input import key_fields as fields_of
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.core.values.durations import span_ms
@@ -114,17 +113,12 @@ def _list_ids(ctx: Context, route: str, name: str) -> frozenset[str]:
 
 
 def attach_all(ctx: Context) -> None:
-    """Give each handler with an `attach` method a function that finds items of its route by key prefix."""
+    """Give each handler with an `attach` method a function that finds the items of its route, without content, whose keys have a prefix."""
     for plan in ctx.plans.values():
         for stage in plan.stages:
             attach = getattr(stage.handler, "attach", None)
             if callable(attach):
-                attach(partial(by_prefix, ctx, plan.name))
-
-
-def by_prefix(ctx: Context, route: str, prefix: str) -> list[Item]:
-    """The route's items whose keys have this prefix, without content."""
-    return list(each(ctx, Query(route=route, prefix=prefix)))
+                attach(lambda prefix, route=plan.name: list(each(ctx, Query(route=route, prefix=prefix))))
 
 
 class PartSummary(Struct, frozen=True):
