@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from milepost.core.values.key_text import key_parts
     from milepost.core.values.redaction import redacted
     from milepost.engine.alerts.rule import AlertPointer, AlertRule, AlertSubject
-    from milepost.engine.health.checks import Finding
+    from milepost.engine.health.findings import Finding
     from milepost.engine.lists.reconcile import ListReport
     from milepost.engine.views.lanes import LaneView, PauseView
     from milepost.http.auth.rates import Rates
@@ -170,7 +170,7 @@ _HOMES = {
     "core.routes.route": ("Limits", "Route"),
     "core.status": ("Reason", "Status"),
     "engine.alerts.rule": ("AlertPointer", "AlertRule", "AlertSubject"),
-    "engine.health.checks": ("Finding",),
+    "engine.health.findings": ("Finding",),
     "engine.views.lanes": ("LaneView", "PauseView"),
     "http.auth.rates": ("Rates",),
     "engine.lists.reconcile": ("ListReport",),

@@ -20,7 +20,7 @@ from milepost.engine.acts.bulk import act, note, take_confirmations
 from milepost.engine.acts.controls import close_breakers, drain, pause, resume
 from milepost.engine.alerts.watch import alert_views
 from milepost.engine.context import Context
-from milepost.engine.health.readiness import unready
+from milepost.engine.health.doctor import unready
 from milepost.engine.intake import Receipt, submit
 from milepost.engine.lists.reconcile import ListReport, submit_list
 from milepost.engine.lists.source import Bytes

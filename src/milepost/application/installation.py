@@ -15,7 +15,7 @@ from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerFull, UsageErr
 from milepost.engine.alerts.rule import AlertRule
 from milepost.engine.alerts.watch import AlertWatch
 from milepost.engine.context import Context
-from milepost.engine.health.checks import BAD, DOCTOR, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
+from milepost.engine.health.findings import BAD, DOCTOR, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
 from milepost.engine.metrics import Family
 from milepost.engine.views.lanes import PauseView
 from milepost.ports.subscriber import Subscriber

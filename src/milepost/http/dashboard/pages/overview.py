@@ -16,8 +16,8 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.core.values.durations import short_span
 from milepost.engine.context import Context
-from milepost.engine.health.checks import OK, OVERVIEW, CheckResult, CheckRun, run_checks
-from milepost.engine.health.stage_problems import WAITING
+from milepost.engine.health.checks import WAITING, run_checks
+from milepost.engine.health.findings import OK, OVERVIEW, CheckResult, CheckRun
 from milepost.engine.views.caches import TtlCache
 from milepost.engine.views.items import own_route
 from milepost.engine.views.lanes import PauseView, pause_view
