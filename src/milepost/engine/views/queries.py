@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,7 +16,7 @@ from milepost.core.status import FAILED, LIVE, Status
 from milepost.core.values.durations import span_ms
 from milepost.core.values.key_text import SEPARATOR, escape_part
 from milepost.engine.context import Context
-from milepost.engine.ledger_pages import seal_pages
+from milepost.engine.ledger_pages import matching_seals
 from milepost.engine.views.items import check_route, each, lists
 from milepost.engine.views.items import status as status_of
 from milepost.ports.items import Query
@@ -194,10 +193,9 @@ def summary(ctx: Context, query: Query, on_progress: Callable[[int], None] | Non
         overdue += late_ms is not None and row.status in LIVE and row.entered_at + late_ms <= now
         if on_progress is not None:
             on_progress(number)
-    for seal in chain.from_iterable(seal_pages(ctx.ledger, query.route, SEALS)):
-        if seal.key.startswith(query.prefix or "") and all(part.matches(seal.key) for part in query.parts):
-            add(seal.status, seal.stage)
-            left += 1
+    for seal in matching_seals(ctx.ledger, query, SEALS):
+        add(seal.status, seal.stage)
+        left += 1
     return PartSummary(
         query.route,
         statuses.total(),
