@@ -389,7 +389,7 @@ class ReplaceChanged:
         self._seen: set[int] = set()
         """Hashes of the keys so far: a key that the list has twice with different content is not replaced."""
         self._done = 0
-        self._compared = 0
+        self._to_compare = COMPARED if dry_run else 0
 
     def batch(self, batch: LineBatch, taken: TakenBatch) -> list[ChangedLine]:
         """Replace changed items and update their receipts; returns the changed lines with their results."""
@@ -412,7 +412,8 @@ class ReplaceChanged:
         decisions = [(item, self._decision(new)) for _, item, new in work]
         made = [decision(item) for item, decision in decisions] if self._dry_run else apply_all(self._ctx, decisions)
         answers |= dict(zip((place for place, _, _ in work), made, strict=True))
-        compared = {place: self._compare(item, new) for place, item, new in work}
+        compared = {place: difference(item.input, new.content) for place, item, new in work[: self._to_compare]}
+        self._to_compare -= len(compared)
         changed_lines = []
         for place in places:
             answer = answers[place]
@@ -441,12 +442,6 @@ class ReplaceChanged:
             kept = {name: value for name, value in about.items() if value is not None}
             self._act = enter(self._ctx, "replace", self._plan.name, self._by, self._reason, kept)
         return self._act
-
-    def _compare(self, item: Item, new: NewContent) -> list[FieldDifference]:
-        if not self._dry_run or self._compared >= COMPARED:
-            return []
-        self._compared += 1
-        return difference(item.input, new.content)
 
     def finish(self) -> None:
         """Finish the act at the end of the list."""
