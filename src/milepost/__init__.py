@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from milepost.engine.alerts.rule import AlertPointer as AlertPointer
     from milepost.engine.alerts.rule import AlertRule as AlertRule
     from milepost.engine.alerts.rule import AlertSubject as AlertSubject
-    from milepost.engine.health.checks import Finding as Finding
+    from milepost.engine.health.findings import Finding as Finding
     from milepost.engine.lists.reconcile import ListReport as ListReport
     from milepost.engine.views.lanes import LaneView as LaneView
     from milepost.engine.views.lanes import PauseView as PauseView
@@ -125,7 +125,7 @@ _HOMES = {
     "core.routes.route": ("Limits", "Route"),
     "core.status": ("Reason", "Status"),
     "engine.alerts.rule": ("AlertPointer", "AlertRule", "AlertSubject"),
-    "engine.health.checks": ("Finding",),
+    "engine.health.findings": ("Finding",),
     "engine.views.lanes": ("LaneView", "PauseView"),
     "http.auth.rates": ("Rates",),
     "engine.lists.reconcile": ("ListReport",),

@@ -20,7 +20,7 @@ from milepost.engine.acts.bulk import act, note, take_confirmations
 from milepost.engine.acts.controls import close_breakers, drain, pause, resume
 from milepost.engine.alerts.watch import alert_views
 from milepost.engine.context import Context
-from milepost.engine.health.readiness import unready
+from milepost.engine.health.doctor import unready
 from milepost.engine.intake import Receipt, submit
 from milepost.engine.lists.reconcile import ListReport, submit_list
 from milepost.engine.lists.source import Bytes
@@ -213,7 +213,7 @@ class Operations:
         group of failures. `created_from` and `created_before` compare the time of acceptance (a time, in
         `zone` if it names none, or a span ago); no index serves them.
         Without `scan`, a search that would read more than 1,000 rows because no index serves it, as most do on AWS, raises CostlyQuery."""
-        query = self._search(scan, route, statuses, stages, lane, prefix, parts, group)
+        query = self._query(scan, route, statuses, stages, lane, prefix, parts, group)
         times = _created(self.context.clock.now(), created_from, created_before, zone)
         return [row_view(item) for item in each(self.context, replace(query, **times), limit)]
 
@@ -237,16 +237,29 @@ class Operations:
     ) -> FoundItems:
         """A page of the items that match, as `items` finds them: those that were accepted last first, or with `oldest_first` the first.
         `after` is the `next` of the page before, of the same search; another text raises UsageError."""
-        query = self._search(scan, route, statuses, stages, lane, prefix, parts, group)
+        query = self._query(scan, route, statuses, stages, lane, prefix, parts, group)
         search = (query, str(created_from), str(created_before))
         query = replace(query, **_created(self.context.clock.now(), created_from, created_before, zone))
         found = find_page(self.context, query, search, oldest_first=oldest_first, after=after, limit=limit)
         return FoundItems([row_view(item) for item in found.items], found.next, found.ordered)
 
-    def _search(self, scan: bool, route: str, *filters: Any) -> Query:
-        """The query of these filters (see `_query`); CostlyQuery if it must not scan, and no index serves it."""
+    def _query(
+        self,
+        scan: bool,
+        route: str,
+        statuses: Iterable[str],
+        stages: Iterable[str],
+        lane: str | None,
+        prefix: str | None,
+        parts: Iterable[str],
+        group: str | None,
+    ) -> Query:
+        """The query of these filters; CostlyQuery if it must not scan, and no index serves it."""
         check_route(self.context, route)
-        query = _query(self.context, route, *filters)
+        chosen, at = statuses_of(statuses), frozenset(stages) or None
+        query = Query(
+            route=route, statuses=chosen, stages=at, lane=lane, prefix=prefix, parts=read_parts(self.context, route, parts), group=group
+        )
         cost = None if scan or query == Query(route=route) else self.context.ledger.cost_of(query)
         if cost is not None and cost.rows > WARN_ROWS:
             raise CostlyQuery(cost_text(route, cost))
@@ -273,7 +286,7 @@ class Operations:
         """Retry, skip, cancel, resend or rerun (`verb`) the items with these `keys`, or, without keys, all that match, as the command of
         that name does. The report has the number of items done, and the refused ones with the reason. `stage`: where retry and rerun start.
         `as_new`: retry and rerun give the work a new work_id, and run no verify probe first. With `dry_run` nothing is changed."""
-        query = None if keys is not None else _query(self.context, route, statuses, stages, lane, prefix, parts, group)
+        query = None if keys is not None else self._query(True, route, statuses, stages, lane, prefix, parts, group)
         return act(self.context, verb, route, keys=keys, query=query, by=by, reason=reason, stage=stage, as_new=as_new, dry_run=dry_run)
 
     def pause(
@@ -384,24 +397,3 @@ def _created(now: int, begin: Moment | None, end: Moment | None, zone: tzinfo) -
     return {
         name: moment_ms(value, now, name.removeprefix("created_"), zone, past=True) for name, value in given.items() if value is not None
     }
-
-
-def _query(
-    ctx: Context,
-    route: str,
-    statuses: Iterable[str],
-    stages: Iterable[str],
-    lane: str | None,
-    prefix: str | None,
-    parts: Iterable[str],
-    group: str | None,
-) -> Query:
-    return Query(
-        route=route,
-        statuses=statuses_of(statuses),
-        stages=frozenset(stages) or None,
-        lane=lane,
-        prefix=prefix,
-        parts=read_parts(ctx, route, parts),
-        group=group,
-    )

@@ -11,6 +11,7 @@ from typing import Any
 from milepost.composition import who
 from milepost.core.errors import LedgerBusy, LedgerFull
 from milepost.engine.context import Context
+from milepost.engine.events.cursors import all_delivered
 from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.follow_ups import follow_ups
 from milepost.engine.heads.daily import HeadKeeper
@@ -20,7 +21,6 @@ from milepost.engine.resend import Resender
 from milepost.engine.retention import Retention
 from milepost.engine.routes.backfill import back_fill_waits
 from milepost.engine.share import SharedTurns
-from milepost.engine.work.idle import all_delivered, nothing_due
 from milepost.engine.work.worker import GRACE_MS, Worker
 from milepost.evidence.signing import Signer
 from milepost.ports.runner import Clock, Runner, Service
@@ -129,12 +129,17 @@ class Station:
             if settled != worker.finished and any(role.follows for role in self.roles):
                 # The consequences of the last outcomes may not have been read yet.
                 return False
-            if worker.in_hand or not nothing_due(self.ctx, horizon, worker.outdated):
+            if worker.in_hand or self._anything_due(worker, horizon):
                 return False
             if worker.turns % 2 or worker.taken != taken or worker.in_hand:
                 # An item that was due a moment ago may just have been claimed.
                 return False
         return all_delivered(self.ctx, self._receivers, horizon)
+
+    def _anything_due(self, worker: Worker, horizon: int) -> bool:
+        """Whether an item that the worker could claim is due by then."""
+        due = self.ctx.ledger.next_due([plan for plan in self.ctx.plans.values() if plan.name not in worker.outdated])
+        return due is not None and due <= horizon
 
     def _facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = {"roles": {role.name: role.last_good_run for role in self.roles if role.last_good_run}}

@@ -11,9 +11,8 @@ from tests.application.parcels_application import Settings, application
 
 import milepost as mp
 from milepost.application import installation
-from milepost.engine.health.checks import Finding
-from milepost.engine.health.doctor import doctor
-from milepost.engine.health.readiness import unready
+from milepost.engine.health.doctor import doctor, unready
+from milepost.engine.health.findings import Finding
 from milepost.engine.views.caches import TtlCache
 from milepost.engine.views.snapshot import snapshots
 from milepost.http.dashboard.pages.overview import health

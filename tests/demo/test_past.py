@@ -17,8 +17,8 @@ from milepost.demo.past import DISK, STEPS, TAPE, Past, PastChance, PastClock, p
 from milepost.engine.act_log import all_acts
 from milepost.engine.context import Context
 from milepost.engine.heads.daily import all_heads
-from milepost.engine.health.checks import BAD
 from milepost.engine.health.doctor import doctor
+from milepost.engine.health.findings import BAD
 from milepost.engine.views.items import lists as records
 from milepost.engine.views.late_items import overdue
 from milepost.ports.documents import HOLD, PARKED, Parked, read_all

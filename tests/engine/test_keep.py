@@ -20,7 +20,8 @@ from milepost.core.status import Status
 from milepost.engine import retention
 from milepost.engine.context import Context
 from milepost.engine.events.deliver import EventRelay
-from milepost.engine.health.checks import DOCTOR, CheckRun, run_checks
+from milepost.engine.health.checks import run_checks
+from milepost.engine.health.findings import DOCTOR, CheckRun
 from milepost.engine.intake import submit
 from milepost.engine.retention import Retention
 from milepost.engine.routes.versions import register

@@ -85,7 +85,7 @@ def test_a_worker_tells_what_it_claims_and_which_leases_were_lost(world: World, 
     world.add("a", "b")
     assert len(world.claim("weigh", want=1)) == 1
     world.clock.advance("31s")
-    Worker(world.ctx, ThreadRunner(), "host:2", stages=[PLACE]).turn()
+    Worker(world.ctx, ThreadRunner(), "host:2").turn()
     assert counter(collector, "claims") == {PLACE: 2}
     assert counter(collector, "leases_lost") == {PLACE: 1}
 

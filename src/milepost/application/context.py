@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Protocol
+from typing import Any, Generic, Protocol
 
 import msgspec
 
@@ -15,9 +15,6 @@ from milepost.engine.intake import Receipt, start_ms
 from milepost.operations import Operations
 from milepost.ports.documents import APPLICATION, TALLY, Document
 from milepost.ports.observer import correlation_id as current_correlation_id
-
-if TYPE_CHECKING:
-    from milepost.engine.context import Context
 
 LARGEST = 200_000
 """Bytes of a document as JSON: it is stored as one value in every ledger."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from milepost.application.context import AppContext, SharedSubmits
     from milepost.engine.alerts.rule import AlertRule
     from milepost.engine.context import Context
-    from milepost.engine.health.checks import Finding
+    from milepost.engine.health.findings import Finding
     from milepost.engine.views.lanes import PauseView
     from milepost.http.protocol.endpoint import Answer
     from milepost.http.protocol.problems import Problem

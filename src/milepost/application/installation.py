@@ -15,7 +15,7 @@ from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerFull, UsageErr
 from milepost.engine.alerts.rule import AlertRule
 from milepost.engine.alerts.watch import AlertWatch
 from milepost.engine.context import Context
-from milepost.engine.health.checks import BAD, DOCTOR, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
+from milepost.engine.health.findings import BAD, DOCTOR, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
 from milepost.engine.metrics import Family
 from milepost.engine.views.lanes import PauseView
 from milepost.ports.subscriber import Subscriber
@@ -33,8 +33,11 @@ def install(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) ->
     """Add the applications' checks, and their functions for resumed pauses, to the ledger's context, and call their functions for an opened
     ledger. Returns their contexts."""
     found = list(applications)
-    checks = [AppCheck(one.on(ctx), part) for one in found for part in one.application.checks]
-    ctx.checks = tuple(Check(f"{each.app.name} {each.part.name}", partial(_results, each), each.views) for each in checks)
+    ctx.checks = tuple(
+        Check(f"{one.name} {part.name}", AppCheck(one.on(ctx), part), (DOCTOR, OVERVIEW, READY) if part.ready else (DOCTOR, OVERVIEW))
+        for one in found
+        for part in one.application.checks
+    )
     ctx.before_resume = tuple(partial(_before_resume, one, ctx) for one in found if one.application.before_resume)
     for one in found:
         for opened in one.application.openers:
@@ -91,28 +94,26 @@ def families(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -
     return found
 
 
-def _results(check: AppCheck, run: CheckRun) -> Iterator[CheckResult]:
-    # A finding of an application belongs to no single route: only viewers who see all routes get it.
-    if not run.everything:
-        return
-    part = check.part
-    for finding in check.findings(afresh=run.thorough):
-        sentence = "" if finding.level == OK else f"{finding.what[:1].upper()}{finding.what[1:]}."
-        unready = f"the check {part.name!r} fails; 'milepost doctor' says more" if part.ready and finding.level == BAD else ""
-        yield CheckResult(finding, headline=sentence, part=check.app.name, unready=unready)
-
-
 class AppCheck:
     """Runs one health check of an application in a thread of its own, one run at a time. It is another author's code and may call
     partners: its errors are findings, and while it hangs, a view shows the last result, or says that there is none."""
 
     def __init__(self, app: AppContext[Any], part: CheckPart) -> None:
         self.app, self.part = app, part
-        self.views = frozenset({DOCTOR, OVERVIEW, READY} if part.ready else {DOCTOR, OVERVIEW})
         self._lock = threading.Lock()
         self._run: threading.Thread | None = None
         self._ended_at: float | None = None
         self._found: list[Finding] = []
+
+    def __call__(self, run: CheckRun) -> Iterator[CheckResult]:
+        # A finding of an application belongs to no single route: only viewers who see all routes get it.
+        if not run.everything:
+            return
+        part = self.part
+        for finding in self.findings(afresh=run.thorough):
+            sentence = "" if finding.level == OK else f"{finding.what[:1].upper()}{finding.what[1:]}."
+            unready = f"the check {part.name!r} fails; 'milepost doctor' says more" if part.ready and finding.level == BAD else ""
+            yield CheckResult(finding, headline=sentence, part=self.app.name, unready=unready)
 
     def findings(self, *, afresh: bool) -> list[Finding]:
         """The findings: new ones if `afresh`, otherwise at most `KEEP_S` old if the check answers."""

@@ -15,7 +15,7 @@ from milepost.ports.observer import NO_OBSERVER, Observer
 from milepost.ports.runner import Chance, Clock
 
 if TYPE_CHECKING:
-    from milepost.engine.health.checks import Check
+    from milepost.engine.health.findings import Check
     from milepost.engine.views.lanes import PauseView
 
 

@@ -4,7 +4,6 @@ a storage volume, such as a tape."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 import msgspec
@@ -17,7 +16,7 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status
 from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
-from milepost.engine.ledger_pages import seal_pages
+from milepost.engine.ledger_pages import matching_seals
 from milepost.engine.views.items import each
 from milepost.evidence.record import SCHEMA, blob_name, differences, evidence, kept, seal_record
 from milepost.evidence.reported_files import paths_on
@@ -79,9 +78,8 @@ def all_evidence(ctx: Context, query: Query) -> Iterator[FoundRecord]:
 
 def sealed_evidence(ctx: Context, query: Query) -> Iterator[FoundRecord]:
     """Evidence of matching items whose rows have left: the kept evidence, or the seal."""
-    for known in chain.from_iterable(seal_pages(ctx.ledger, query.route, SEALS)):
-        if _seal_matches(known, query):
-            yield _of_seal(ctx, query.route, known)
+    for known in matching_seals(ctx.ledger, query, SEALS):
+        yield _of_seal(ctx, query.route, known)
 
 
 def _of_row(ctx: Context, item: Item) -> FoundRecord:
@@ -126,20 +124,6 @@ def _of_seal(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
 
 def _place(lines: Sequence[HistoryEntry]) -> int:
     return lines[-1].seq if lines else 0
-
-
-def _seal_matches(known: KnownKey, query: Query) -> bool:
-    """Whether a seal matches the query. A seal has no lane and no error, so queries for these match rows only."""
-    return (
-        query.lane is None
-        and query.group is None
-        and known.key.startswith(query.prefix or "")
-        and all(part.matches(known.key) for part in query.parts)
-        and (query.statuses is None or known.status in query.statuses)
-        and (query.stages is None or known.stage in query.stages)
-        and (query.lists is None or known.list_id in query.lists)
-        and (query.entered_before is None or (known.ended_at or 0) < query.entered_before)
-    )
 
 
 class OnVolume(Struct, frozen=True):

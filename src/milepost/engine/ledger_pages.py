@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -29,6 +30,22 @@ def seal_pages(ledger: Ledger, route: str, size: int) -> Iterator[list[KnownKey]
         yield seals
         if after is None:
             return
+
+
+def matching_seals(ledger: Ledger, query: Query, size: int) -> Iterator[KnownKey]:
+    """The seals that match a query. A seal has no lane and no error, so queries for these match rows only."""
+    for known in chain.from_iterable(seal_pages(ledger, query.route, size)):
+        if (
+            query.lane is None
+            and query.group is None
+            and known.key.startswith(query.prefix or "")
+            and all(part.matches(known.key) for part in query.parts)
+            and (query.statuses is None or known.status in query.statuses)
+            and (query.stages is None or known.stage in query.stages)
+            and (query.lists is None or known.list_id in query.lists)
+            and (query.entered_before is None or (known.ended_at or 0) < query.entered_before)
+        ):
+            yield known
 
 
 def line_pages(ledger: Ledger, after: int, size: int) -> Iterator[list[HistoryEntry]]:

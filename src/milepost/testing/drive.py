@@ -10,7 +10,7 @@ from milepost.core.item import Item
 from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import Span, iso, short_span, span_ms
 from milepost.engine.context import Context
-from milepost.engine.work.idle import all_delivered
+from milepost.engine.events.cursors import all_delivered
 from milepost.ports.items import Query, Refused
 from milepost.ports.subscriber import Subscriber
 from milepost.station import Station

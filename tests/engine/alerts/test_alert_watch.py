@@ -23,7 +23,8 @@ from milepost.core.events import Envelope
 from milepost.engine.alerts import record as rules
 from milepost.engine.alerts.record import Trouble
 from milepost.engine.alerts.watch import AlertWatch, stored_alerts
-from milepost.engine.health.checks import DOCTOR, CheckRun, run_checks
+from milepost.engine.health.checks import run_checks
+from milepost.engine.health.findings import DOCTOR, CheckRun
 from milepost.subscribers import CallSubscriber
 from milepost.testing import VirtualClock, drain
 

@@ -8,8 +8,8 @@ from tests.engine.views.viewed_ledger import World, parcels
 
 from milepost.core.admission.controls import Hold
 from milepost.core.outcome import Done, Reject, Retry
-from milepost.engine.health.checks import Finding
 from milepost.engine.health.doctor import doctor
+from milepost.engine.health.findings import Finding
 from milepost.ports.documents import CURSOR, HOLD, PARKED, ROUTE, Cursor, Parked
 
 

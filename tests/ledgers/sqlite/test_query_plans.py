@@ -17,12 +17,12 @@ from milepost.core.status import LIVE, Status
 from milepost.engine import metrics
 from milepost.engine.acts.bulk import confirm_outside
 from milepost.engine.context import Context
-from milepost.engine.health import doctor, readiness
-from milepost.engine.health.stage_problems import late_at
+from milepost.engine.events.cursors import all_delivered
+from milepost.engine.health import doctor
+from milepost.engine.health.checks import late_since
 from milepost.engine.intake import submit
 from milepost.engine.presence import Heartbeat
 from milepost.engine.resend import Resender
-from milepost.engine.work import idle
 from milepost.ledgers.sqlite.file.store import SqliteFile
 from milepost.ledgers.sqlite.ledger import SqliteLedger
 from milepost.ports.items import ClaimRequest, Query
@@ -125,11 +125,11 @@ def repeated(ctx: Context) -> dict[str, Callable[[], object]]:
         "heartbeat": heartbeat.turn,
         "leases of the dead": lambda: ledger.reclaim(["gone"], ctx.clock.now()),
         "next due": lambda: ledger.next_due(ctx.plans.values()),
-        "idle": lambda: (idle.nothing_due(ctx, ctx.clock.now()), idle.all_delivered(ctx, [], ctx.clock.now())),
+        "idle": lambda: all_delivered(ctx, [], ctx.clock.now()),
         "feed": lambda: ledger.feed(ledger.last_seq() - 10, 10),
         "feed at its end": lambda: ledger.feed(ledger.last_seq(), 500),
         "metrics": lambda: metrics.ledger_families(ctx),
-        "ready": lambda: readiness.unready(ctx),
+        "ready": lambda: doctor.unready(ctx),
         "set aside": lambda: ledger.quarantine.entries(1),
         "claim": lambda: ledger.claim(
             [ClaimRequest(plan, "weigh", 1, Lease("token", "me", ctx.clock.now() + 60_000))], ctx.clock.now(), 0.0
@@ -137,7 +137,7 @@ def repeated(ctx: Context) -> dict[str, Callable[[], object]]:
         "claim of nothing": lambda: ledger.claim(
             [ClaimRequest(plan, "stamp", 9, Lease("token", "me", ctx.clock.now() + 60_000))], ctx.clock.now(), 0.0
         ),
-        "late": lambda: late_at(ctx, "parcels", "weigh", set(), ctx.clock.now()),
+        "late": lambda: late_since(ctx, "parcels", "weigh", set(), ctx.clock.now()),
         "items in work": page(Query(route="parcels", statuses=frozenset({Status.PROCESSING}))),
         "items overdue": page(Query(route="parcels", statuses=LIVE, overdue_before=ctx.clock.now())),
         "items handed over": page(Query(route="parcels", statuses=frozenset({Status.WAITING}), handed_over=True)),

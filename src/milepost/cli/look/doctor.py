@@ -11,7 +11,7 @@ from milepost.cli.options import shared_options
 from milepost.cli.out import console, page, print_json, safe, show_table, styled, table
 
 if TYPE_CHECKING:
-    from milepost.engine.health.checks import Finding
+    from milepost.engine.health.findings import Finding
 
 
 @click.command()
@@ -22,8 +22,8 @@ def doctor(given: CliSettings, as_json: bool) -> int:
     Checks the ledger, the processes and the last successful run of each role, pauses, leases, overdue work, subscribers, and the hash
     chains of the items written last. Exit code 1 if a finding is bad.
     """
-    from milepost.engine.health.checks import BAD
     from milepost.engine.health.doctor import doctor as look
+    from milepost.engine.health.findings import BAD
     from milepost.ports.ledger import MISSING_CAPABILITIES
 
     with given.context() as ctx:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from milepost.core.item import Item, Row
+from milepost.core.item import Row
 from milepost.core.outcome import Done, Outcome
 from milepost.core.status import Reason, Status
 from milepost.core.values.refusal import RefusalKind
@@ -21,6 +21,7 @@ Answer = Literal["applied", "kept", "known", "differs", "nothing", "ended", "unk
 """`kept`: stored until the item is ready for it. `known`: the same confirmation was given before. `differs`: another one was given before;
 this one is noted. `nothing`: it does not confirm the stage; noted. `ended`: the item has ended and does not move. `unknown`: no such
 item. `refused`: for the reason given."""
+_ANSWERS: dict[RefusalKind, Answer] = {RefusalKind.KNOWN: "known", RefusalKind.CONFIRMS_NOTHING: "nothing", RefusalKind.ENDED: "ended"}
 DIFFERS = "another answer was given for this stage before; this one is noted"
 
 
@@ -37,28 +38,23 @@ class ConfirmationResult(Struct, frozen=True):
 
 def hear(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> ConfirmationResult:
     """Apply a partner's confirmation as `confirm_outside` does, and classify the result. Logs a warning for an item that has ended."""
-    [item] = ctx.ledger.get([(route, key)])
     answer, reason = take_confirmations(ctx, route, stage, {key: outcome}, by, why)[key]
     if isinstance(answer, Row):
         if reason is Reason.NOTED:
             return ConfirmationResult("differs", DIFFERS, answer)
         return ConfirmationResult("kept" if reason is Reason.KEPT else "applied", "", answer)
+    [item] = ctx.ledger.get([(route, key)])
     if item is None:
         return _gone(ctx, route, key, outcome, answer.text)
     if isinstance(item, Refused):
         return ConfirmationResult("refused", answer.text, kind=answer.kind)
     if answer.kind is RefusalKind.NOTED_BEFORE:
         return ConfirmationResult("differs", DIFFERS, item.row)
-    if answer.kind is RefusalKind.KNOWN:
-        return ConfirmationResult("known", answer.text, item.row)
-    [now_there] = ctx.ledger.get([(route, key)])
-    row = now_there.row if isinstance(now_there, Item) else None
-    if answer.kind is RefusalKind.CONFIRMS_NOTHING:
-        return ConfirmationResult("nothing", answer.text, row or item.row)
     if answer.kind is RefusalKind.ENDED:
         log.warning("%s/%s: a confirmation for stage %r arrived too late: %s", route, key, stage, answer)
-        return ConfirmationResult("ended", answer.text, row or item.row)
-    return ConfirmationResult("refused", answer.text, row, kind=answer.kind)
+    if answer.kind in _ANSWERS:
+        return ConfirmationResult(_ANSWERS[answer.kind], answer.text, item.row)
+    return ConfirmationResult("refused", answer.text, item.row, kind=answer.kind)
 
 
 def _gone(ctx: Context, route: str, key: str, outcome: Outcome, why: str) -> ConfirmationResult:

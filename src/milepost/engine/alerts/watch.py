@@ -27,8 +27,8 @@ from milepost.engine.alerts.record import AlertDelivery, AlertNotice, AlertRecor
 from milepost.engine.alerts.rule import AlertRule
 from milepost.engine.breakers import open_breakers
 from milepost.engine.context import Context
+from milepost.engine.events.cursors import all_delivered
 from milepost.engine.events.deliver import POLL, EventRelay
-from milepost.engine.work.idle import all_delivered
 from milepost.ports.documents import ALERT, HOLD, read_all, read_all_versioned, read_versioned
 from milepost.ports.items import Query
 from milepost.ports.subscriber import Subscriber

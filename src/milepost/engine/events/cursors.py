@@ -1,8 +1,8 @@
-"""Subscriber cursors: views, the lines that all subscribers have received, silent subscribers, and removal."""
+"""Subscriber cursors: views, the lines that all or some subscribers have received, silent subscribers, and removal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from milepost.core.values.durations import iso
 from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
+from milepost.engine.events.parked_events import NEVER, parked_for
 from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_all, read_versioned
 from milepost.ports.retention import DeliveredLines
 
@@ -116,6 +117,20 @@ def forget_subscriber(ctx: Context, name: str, *, by: str, reason: str) -> bool:
         if parked.subscriber == name:
             ctx.ledger.write(PARKED, parked_name, None)
     record(ctx, "forget", "", by, reason, {"subscriber": name})
+    return True
+
+
+def all_delivered(ctx: Context, subscribers: Iterable[str], horizon: int) -> bool:
+    """Whether each subscriber has received all events, except those that are retried only after `horizon`."""
+    cursors = read_all(ctx.ledger, CURSOR, Cursor)
+    last = ctx.ledger.last_seq()
+    for name in subscribers:
+        cursor = cursors.get(name)
+        if cursor is None or (cursor.seq < last and cursor.retry_at <= horizon):
+            return False
+        retries = (parked.retry_at for parked, _ in parked_for(ctx, name).values())
+        if any(NEVER < at <= horizon for at in retries):
+            return False
     return True
 
 

@@ -120,17 +120,16 @@ def publish_some(ctx: Context, signer: Signer | None, day: str, before: int) -> 
     so_far = _so_far(begun, 0 if last is None else int(last["up_to"]), day, before)
     if last is not None and last["day"] >= so_far.day:
         return HeadStep()
-    summed = add_lines(ctx, so_far, PARTS)
-    if not summed.done:
-        if not ctx.ledger.write(HEAD, BEGUN, summed.sum, expect=_version(begun)):
+    found, root = add_lines(ctx, so_far, PARTS)
+    if root is None:
+        if not ctx.ledger.write(HEAD, BEGUN, found, expect=_version(begun)):
             return HeadStep()  # another process works on it
-        drop_replaced(ctx, so_far, summed.sum)
+        drop_replaced(ctx, so_far, found)
         return HeadStep(more=True)
-    if not summed.sum.count:
+    if not found.count:
         return HeadStep()
-    found = summed.sum
     previous = None if last is None else last["digest"]
-    head = {**head_of(found.day, summed.root, found.count, found.after, found.up_to, previous, signer), "tree": found.tree}
+    head = {**head_of(found.day, root, found.count, found.after, found.up_to, previous, signer), "tree": found.tree}
     if not ctx.ledger.write(HEAD, LAST, head, expect=_version(document)):
         return HeadStep()
     drop_replaced(ctx, so_far, found)

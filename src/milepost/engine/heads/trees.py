@@ -45,16 +45,9 @@ class Sum(Struct, frozen=True):
     tree: str = ""
 
 
-class Summed(Struct, frozen=True):
-    """A sum with more lines. `done`: all lines are in; `root` is then the root of the whole tree."""
-
-    sum: Sum
-    done: bool
-    root: bytes = b""
-
-
-def add_lines(ctx: Context, so_far: Sum, parts: int) -> Summed:
-    """Add lines to the sum, for at most `parts` parts. Starts again if the tree is gone because another process has continued it."""
+def add_lines(ctx: Context, so_far: Sum, parts: int) -> tuple[Sum, bytes | None]:
+    """Add lines to the sum, for at most `parts` parts; returns it with the root of the whole tree, or None while lines remain. Starts again
+    if the tree is gone because another process has continued it."""
     try:
         held = _entries(_body(ctx, so_far.tree)) if so_far.tree else []
     except FileNotFoundError:
@@ -73,13 +66,12 @@ def add_lines(ctx: Context, so_far: Sum, parts: int) -> Summed:
         if done := len(part) < PART:
             break
     if not held:
-        return Summed(so_far, done)
+        return so_far, b""
     packed = list(_packed(held))
     # Different names, because the unfinished list is deleted later and the one of a head never is.
     tree = f"heads/{so_far.day}/{'roots' if done else 'so-far'}-{sha256(b''.join(packed)).hexdigest()}"
     ctx.blobs.write(tree, packed)
-    summed = replace(so_far, up_to=up_to, count=count, tree=tree)
-    return Summed(summed, done, root([digest for _, digest in held]) if done else b"")
+    return replace(so_far, up_to=up_to, count=count, tree=tree), root([digest for _, digest in held]) if done else None
 
 
 def drop_replaced(ctx: Context, replaced: Sum, now: Sum) -> None:

@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import cached_property, partial
+from collections.abc import Container, Iterator
+from functools import partial
 from shlex import quote
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote as url_quote
 
-from msgspec import Struct
-
-from milepost.core.admission.controls import Hold
+from milepost.core.admission.controls import scope
+from milepost.core.confirmations import REFUSED, was_refused
 from milepost.core.errors import LedgerError, MilepostError
 from milepost.core.item import Item
-from milepost.core.status import Status
+from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import short_span
 from milepost.engine.alerts.watch import undelivered
 from milepost.engine.breakers import breaker_views, open_breakers
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import live_cursors, silent
-from milepost.engine.health.stage_problems import AWAITED, LATE_MS, SAMPLE, WAITING, external_stages, late_at, refused_at, worked_stages
-from milepost.engine.presence import HEARD_MS, last_runs
+from milepost.engine.health.findings import BAD, DOCTOR, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
+from milepost.engine.presence import HEARD_MS
 from milepost.engine.retention import Retention
 from milepost.engine.routes.backfill import hindrance, left, sent
 from milepost.engine.routes.versions import FINISHED, outdated
-from milepost.engine.views.items import ALIVE_MS, SIGNED, chain_broken_at, chain_fault, counted, live_processes, processes, route_names
-from milepost.engine.views.snapshot import Snapshot, snapshots
-from milepost.engine.views.timestamps import Watch
-from milepost.ports.documents import BACK_FILL, HOLD, PARKED, ROUTE, BackFill, Parked, Process, RouteVersion, read_all
+from milepost.engine.views.items import ALIVE_MS, SIGNED, chain_broken_at, chain_fault, counted, processes, route_names
+from milepost.ports.documents import BACK_FILL, PARKED, ROUTE, BackFill, Parked, RouteVersion, read_all
 from milepost.ports.items import Query
 
-OK, WARN, BAD = "ok", "warn", "bad"
-DOCTOR, READY, OVERVIEW = "doctor", "ready", "overview"
-"""The views."""
 ROLES = ("worker", "resender")
 """Roles that every ledger needs; a relay only where there are subscribers."""
 GONE_MS = 10 * 60_000
@@ -42,100 +36,13 @@ LITTLE_ROOM, NO_ROOM = 100_000_000, 1_048_576
 """Free bytes on the ledger's disk below which there is little room, or none."""
 CHAINS = 50
 TO_DO = (Status.PENDING, Status.QUEUED)
-
-T = TypeVar("T")
-
-
-class Finding(Struct, frozen=True):
-    """One result of a check. `level` is ok, warn or bad; `next` says what to do."""
-
-    level: str
-    about: str
-    what: str
-    next: str = ""
-
-
-class CheckResult(Struct, frozen=True):
-    """A finding, and how the other views show it. A finding without `what` is not shown by `doctor`."""
-
-    finding: Finding
-    headline: str = ""
-    """For the overview: a sentence if something is wrong, a part of the "all is well" line if the level is ok. Empty: not shown there."""
-    page: str = "/system"
-    """The dashboard page where an operator can act on it."""
-    part: str = ""
-    """For `/readyz`: the part of the process that is not ready. Empty: this finding does not affect readiness."""
-    unready: str = ""
-    """For `/readyz`: why that part is not ready. No names of routes, keys, files or hosts: every caller may read it."""
-
-
-class CheckRun:
-    """State that the checks of one run share. `routes`: the snapshots of the routes that the viewer sees (None: of all). `everything`: the
-    viewer sees all routes. `thorough`: read rows even if the counters say that there are none. `once` caches expensive answers."""
-
-    def __init__(
-        self,
-        ctx: Context,
-        watch: Watch | None = None,
-        *,
-        routes: Iterable[Snapshot] | None = None,
-        everything: bool = True,
-        thorough: bool = True,
-        once: Callable[[tuple[str, ...], Callable[[], Any]], Any] | None = None,
-    ) -> None:
-        self.ctx = ctx
-        self.watch = watch or Watch(ctx.clock.now())
-        self.everything, self.thorough = everything, thorough
-        self._routes = None if routes is None else {one.route: one for one in routes}
-        self._once = once
-
-    @property
-    def now(self) -> int:
-        return self.watch.now
-
-    def once(self, about: tuple[str, ...], ask: Callable[[], T]) -> T:
-        """The answer to an expensive query; a view that is shown often accepts an answer that is up to a minute old."""
-        return ask() if self._once is None else self._once(about, ask)
-
-    @cached_property
-    def seen(self) -> Mapping[str, Snapshot]:
-        """The routes that the viewer sees."""
-        return snapshots(self.ctx) if self._routes is None else self._routes
-
-    def sees(self, route: str) -> bool:
-        return self._routes is None or route in self._routes
-
-    @cached_property
-    def facts(self) -> dict[str, Any]:
-        return self.ctx.ledger.describe()
-
-    @cached_property
-    def holds(self) -> dict[str, Hold]:
-        return read_all(self.ctx.ledger, HOLD, Hold)
-
-    @cached_property
-    def alive(self) -> list[Process]:
-        return live_processes(self.ctx)
-
-    @cached_property
-    def last_runs(self) -> dict[str, tuple[int, str]]:
-        return last_runs(self.ctx)
-
-    def worth_asking(self, route: str, stage: str, statuses: Iterable[Status]) -> bool:
-        """Whether to query for problems of this stage's items. A quick view queries only where the counters say that there are
-        any, and for routes that its viewer sees."""
-        if self.thorough:
-            return self.sees(route)
-        wanted = tuple(statuses)
-        return route in self.seen and any(one.name == stage and one.among(*wanted) for one in self.seen[route].stages)
-
-
-class Check(Struct, frozen=True):
-    """One rule and the views that show its findings."""
-
-    name: str
-    function: Callable[[CheckRun], Iterable[CheckResult]]
-    views: Collection[str]
+LATE_MS = 5 * 60_000
+"""Work that has been due for this long without a claim is reported."""
+SAMPLE = 1000
+WAITING = LIVE - {Status.PROCESSING}
+"""Statuses without a worker."""
+AWAITED = frozenset({Status.WAITING, Status.QUEUED})
+"""Statuses of an external stage that awaits its answer."""
 
 
 def run_checks(run: CheckRun, view: str) -> list[CheckResult]:
@@ -405,14 +312,28 @@ def _leases(run: CheckRun) -> Iterator[CheckResult]:
 
 
 def _late(run: CheckRun) -> Iterator[CheckResult]:
-    """Items that workers should have claimed long ago, by stage."""
+    """Items that workers, ours or remote ones, should have claimed long ago, by stage; without those that are paused."""
     paused = {*run.holds, *open_breakers(run.ctx)}
-    for route, stage in worked_stages(run.ctx, paused):
-        if run.worth_asking(route, stage, WAITING):
-            late = run.once(("late", route, stage), partial(late_at, run.ctx, route, stage, paused, run.now))
-            if late is not None:
-                what, page = late.text(run.now), _items_page(route, f"stage={url_quote(stage, safe='')}&nearest=true")
-                yield _warn("late", what, late.cure, headline=_sentence(what), page=page)
+    for route, stage, kind in _stages(run.ctx):
+        if kind == "external" or route in paused or scope(route, stage) in paused or not run.worth_asking(route, stage, WAITING):
+            continue
+        since = run.once(("late", route, stage), partial(late_since, run.ctx, route, stage, paused, run.now))
+        if since is not None:
+            what = f"work at {route}/{stage} has been due for {short_span(run.now - since)} and no worker has claimed it"
+            cure = "start more workers (milepost work), or raise the stage's concurrency or rate"
+            plan = run.ctx.plans.get(route)
+            if plan is not None and stage in plan.by_name and plan.by_name[stage].remote:
+                what, cure = f"{what}; it waits for a worker (remote)", "start more of the stage's remote workers, which claim over HTTP"
+            yield _warn("late", what, cure, headline=_sentence(what), page=_stage_page(route, stage))
+
+
+def late_since(ctx: Context, route: str, stage: str, paused: Container[str], now: int) -> int | None:
+    """Since when the work at a stage has been due, if that is too long, without items in paused lanes.
+    One query of the index of due items; while nothing is late, it finds nothing."""
+    before = now - LATE_MS - 1
+    found = ctx.ledger.find(Query(route=route, statuses=WAITING, stages=frozenset({stage}), due_before=before, limit=SAMPLE)).items
+    rows = [item.row for item in found if scope(route, stage, item.row.lane) not in paused]
+    return min((row.look_at for row in rows if row.look_at is not None and row.look_at <= before), default=None)
 
 
 def _lost_messages(run: CheckRun) -> Iterator[CheckResult]:
@@ -433,13 +354,38 @@ def _lost_messages(run: CheckRun) -> Iterator[CheckResult]:
 
 def _refused_answers(run: CheckRun) -> Iterator[CheckResult]:
     """Answers for external stages that do not confirm what the stages were given to do."""
-    for route, stage in external_stages(run.ctx):
-        if run.worth_asking(route, stage, AWAITED):
-            found = run.once(("refused", route, stage), partial(refused_at, run.ctx, route, stage))
+    for route, stage, kind in _stages(run.ctx):
+        if kind == "external" and run.worth_asking(route, stage, AWAITED):
+            found = run.once(("refused", route, stage), partial(_refused_at, run.ctx, route, stage))
             if found is not None:
-                what, page = found.text(), _items_page(route, f"stage={url_quote(stage, safe='')}&nearest=true")
-                cure = f"milepost show {route} {quote(found.key)}; the stage is offered again automatically"
-                yield _warn("answer", what, cure, headline=_sentence(what), page=page)
+                what, key = found
+                cure = f"milepost show {route} {quote(key)}; the stage is offered again automatically"
+                yield _warn("answer", what, cure, headline=_sentence(what), page=_stage_page(route, stage))
+
+
+def _refused_at(ctx: Context, route: str, stage: str) -> tuple[str, str] | None:
+    """The refused answers of one external stage, among the first items that await an answer, as a text and the key of one item; None if
+    there are none."""
+    page = ctx.ledger.find(Query(route=route, statuses=AWAITED, stages=frozenset({stage}), limit=SAMPLE))
+    found = [item.row for item in page.items if was_refused(item.row)]
+    if not found:
+        return None
+    n, key, why = counted(len(found), "item"), found[0].key, (found[0].note or "").removeprefix(REFUSED)
+    at_least = "at least " if page.next is not None else ""
+    return f"the answers for {at_least}{n} at {route}/{stage} confirm nothing, such as {key}: {why}", key
+
+
+def _stages(ctx: Context) -> list[tuple[str, str, str]]:
+    """Route, name and kind of all stages that the ledger has."""
+    return [
+        (route, stage, kind)
+        for route, version in sorted(read_all(ctx.ledger, ROUTE, RouteVersion).items())
+        for stage, kind in version.shape
+    ]
+
+
+def _stage_page(route: str, stage: str) -> str:
+    return _items_page(route, f"stage={url_quote(stage, safe='')}&nearest=true")
 
 
 def _failed_and_overdue(run: CheckRun) -> Iterator[CheckResult]:

@@ -225,37 +225,20 @@ def unpack(chunks: Iterable[bytes]) -> Iterator[list[str]]:
         raise EOFError("truncated")
 
 
-class MissingKeys:
-    """Finds the keys of an earlier list that a later one does not have, while the later one is read in blocks. Both are sorted."""
-
-    def __init__(self, earlier: Iterator[list[str]]) -> None:
-        self._earlier = earlier
-        self._held: list[str] = []
-        self._at = 0
-        """The keys of `_held` from here on are behind the later list so far."""
-
-    def up_to_end_of(self, later: list[str]) -> list[str]:
-        """The missing keys up to the last key of the next block of the later list."""
-        bound = later[-1]
-        while not self._held or self._held[-1] <= bound:
-            more = next(self._earlier, None)
+def missing(earlier: Iterator[list[str]], later: Iterable[list[str]]) -> Iterator[list[str]]:
+    """Keys of `earlier` that are not in `later`, in blocks; both are sorted blocks and read once."""
+    held: list[str] = []
+    at = 0  # the keys of `held` from here on are behind the later list so far
+    for block in later:
+        bound = block[-1]
+        while not held or held[-1] <= bound:
+            more = next(earlier, None)
             if more is None:
                 break
-            self._held, self._at = self._held[self._at :] + more, 0
-        cut = bisect_right(self._held, bound, self._at)
-        passed, self._at = self._held[self._at : cut], cut
-        return [] if passed == later else sorted(set(passed).difference(later))
-
-    def rest(self) -> Iterator[list[str]]:
-        """The missing keys behind the end of the later list."""
-        yield self._held[self._at :]
-        yield from self._earlier
-
-
-def missing(earlier: Iterator[list[str]], later: Iterable[list[str]]) -> Iterator[str]:
-    """Keys of `earlier` that are not in `later`; both are sorted blocks and read once."""
-    keys = MissingKeys(earlier)
-    for block in later:
-        yield from keys.up_to_end_of(block)
-    for gone in keys.rest():
-        yield from gone
+            held, at = held[at:] + more, 0
+        cut = bisect_right(held, bound, at)
+        passed, at = held[at:cut], cut
+        if passed != block:
+            yield sorted(set(passed).difference(block))
+    yield held[at:]
+    yield from earlier

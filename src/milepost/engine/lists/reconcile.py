@@ -14,8 +14,9 @@ import errno
 import os
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext
+from itertools import chain
 from typing import TypedDict, Unpack
 
 from msgspec import Struct
@@ -36,7 +37,7 @@ from milepost.engine.apply import Decision, apply_all
 from milepost.engine.context import Context
 from milepost.engine.intake import TakenBatch, check_open, start_ms, take_in_batch
 from milepost.engine.lists.formats import BadLine, LineBatch, bad_line
-from milepost.engine.lists.keys import MissingKeys, SortedKeys, missing, pack, unpack
+from milepost.engine.lists.keys import SortedKeys, missing, pack, unpack
 from milepost.engine.lists.source import Bytes, Source, open_source, parse_ahead
 from milepost.engine.views.items import counted, lists
 from milepost.ports.documents import LIST, Act, ListRecord
@@ -255,7 +256,7 @@ def vanished_keys(ctx: Context, route: str, list_id: str) -> Iterator[str]:
         raise UsageError(
             f"list {list_id!r} is {'not finished' if record.full else 'not a full list'}, so vanished keys are unknown; {cure}"
         )
-    return iter(()) if before is None else missing(_keys_of(ctx, before), _keys_of(ctx, record))
+    return iter(()) if before is None else chain.from_iterable(missing(_keys_of(ctx, before), _keys_of(ctx, record)))
 
 
 def _add_keys(batch: LineBatch, taken: TakenBatch, keys: SortedKeys) -> list[BadLine]:
@@ -310,14 +311,11 @@ def _finish(
 ) -> ListReport:
     """Count keys and conflicts, store the keys, find vanished keys, and record the list."""
     tally = dict.fromkeys(_CATEGORIES, 0)
-    vanished = _Vanished(iter(()) if before is None else _keys_of(ctx, before)) if record.full else None
 
     def blocks() -> Iterator[list[str]]:
         for some, marks in keys.distinct_blocks():
             for mark in tally:
                 tally[mark] += marks.count(mark)
-            if vanished is not None:
-                vanished.note(some)
             yield some
 
     if dry_run:
@@ -339,12 +337,17 @@ def _finish(
         del counts["replaced"]
     counts |= {"repeated": keys.total - sum(counts.values()), "malformed": refused}
     lines = sum(counts.values())
-    if vanished is not None:
-        vanished.finish()
-        if vanished.error is None:
-            counts["vanished"] = vanished.count
-        else:
-            notes.append(f"vanished keys are unknown: {vanished.error}")
+    vanished: list[str] = []
+    if record.full:
+        n, known = 0, () if before is None else missing(_keys_of(ctx, before), (some for some, _ in keys.distinct_blocks()))
+        try:
+            for gone in known:
+                n += len(gone)
+                vanished += gone[: SHOWN - len(vanished)]
+            counts["vanished"] = n
+        except MilepostError as error:
+            vanished = []
+            notes.append(f"vanished keys are unknown: {error}")
     if not dry_run:
         ctx.ledger.write(LIST, record.id, replace(record, counts=counts))
     return ListReport(
@@ -359,38 +362,10 @@ def _finish(
         counts=counts,
         malformed=malformed,
         changed=changed,
-        vanished=vanished.shown if vanished is not None else [],
+        vanished=vanished,
         compared_with=before.id if before is not None and "vanished" in counts else "",
         notes=notes,
     )
-
-
-class _Vanished:
-    """Keys of the previous full list that are not in this one: their number, and the first ones; `error` says why they are unknown."""
-
-    def __init__(self, earlier: Iterator[list[str]]) -> None:
-        self.count = 0
-        self.shown: list[str] = []
-        self.error: MilepostError | None = None
-        self._missing = MissingKeys(earlier)
-
-    def note(self, keys: list[str]) -> None:
-        """Compare with the next block of this list."""
-        self._add(lambda: [self._missing.up_to_end_of(keys)])
-
-    def finish(self) -> None:
-        """Compare the rest of the previous list, at the end of this one."""
-        self._add(self._missing.rest)
-
-    def _add(self, find: Callable[[], Iterable[list[str]]]) -> None:
-        if self.error is not None:
-            return
-        try:
-            for gone in find():
-                self.count += len(gone)
-                self.shown += gone[: SHOWN - len(self.shown)]
-        except MilepostError as error:
-            self.error, self.shown = error, []
 
 
 def _last_full(earlier: list[ListRecord]) -> ListRecord | None:
@@ -414,7 +389,7 @@ class ReplaceChanged:
         self._seen: set[int] = set()
         """Hashes of the keys so far: a key that the list has twice with different content is not replaced."""
         self._done = 0
-        self._compared = 0
+        self._to_compare = COMPARED if dry_run else 0
 
     def batch(self, batch: LineBatch, taken: TakenBatch) -> list[ChangedLine]:
         """Replace changed items and update their receipts; returns the changed lines with their results."""
@@ -437,7 +412,8 @@ class ReplaceChanged:
         decisions = [(item, self._decision(new)) for _, item, new in work]
         made = [decision(item) for item, decision in decisions] if self._dry_run else apply_all(self._ctx, decisions)
         answers |= dict(zip((place for place, _, _ in work), made, strict=True))
-        compared = {place: self._compare(item, new) for place, item, new in work}
+        compared = {place: difference(item.input, new.content) for place, item, new in work[: self._to_compare]}
+        self._to_compare -= len(compared)
         changed_lines = []
         for place in places:
             answer = answers[place]
@@ -466,12 +442,6 @@ class ReplaceChanged:
             kept = {name: value for name, value in about.items() if value is not None}
             self._act = enter(self._ctx, "replace", self._plan.name, self._by, self._reason, kept)
         return self._act
-
-    def _compare(self, item: Item, new: NewContent) -> list[FieldDifference]:
-        if not self._dry_run or self._compared >= COMPARED:
-            return []
-        self._compared += 1
-        return difference(item.input, new.content)
 
     def finish(self) -> None:
         """Finish the act at the end of the list."""

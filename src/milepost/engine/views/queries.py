@@ -5,20 +5,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import partial
-from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.errors import UsageError
-from milepost.core.item import Item, KeyPart
+from milepost.core.item import KeyPart
 from milepost.core.routes.parsed_input import key_fields as fields_of
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.core.values.durations import span_ms
 from milepost.core.values.key_text import SEPARATOR, escape_part
 from milepost.engine.context import Context
-from milepost.engine.ledger_pages import seal_pages
+from milepost.engine.ledger_pages import matching_seals
 from milepost.engine.views.items import check_route, each, lists
 from milepost.engine.views.items import status as status_of
 from milepost.ports.items import Query
@@ -114,17 +112,12 @@ def _list_ids(ctx: Context, route: str, name: str) -> frozenset[str]:
 
 
 def attach_all(ctx: Context) -> None:
-    """Give each handler with an `attach` method a function that finds items of its route by key prefix."""
+    """Give each handler with an `attach` method a function that finds the items of its route, without content, whose keys have a prefix."""
     for plan in ctx.plans.values():
         for stage in plan.stages:
             attach = getattr(stage.handler, "attach", None)
             if callable(attach):
-                attach(partial(by_prefix, ctx, plan.name))
-
-
-def by_prefix(ctx: Context, route: str, prefix: str) -> list[Item]:
-    """The route's items whose keys have this prefix, without content."""
-    return list(each(ctx, Query(route=route, prefix=prefix)))
+                attach(lambda prefix, route=plan.name: list(each(ctx, Query(route=route, prefix=prefix))))
 
 
 class PartSummary(Struct, frozen=True):
@@ -200,10 +193,9 @@ def summary(ctx: Context, query: Query, on_progress: Callable[[int], None] | Non
         overdue += late_ms is not None and row.status in LIVE and row.entered_at + late_ms <= now
         if on_progress is not None:
             on_progress(number)
-    for seal in chain.from_iterable(seal_pages(ctx.ledger, query.route, SEALS)):
-        if seal.key.startswith(query.prefix or "") and all(part.matches(seal.key) for part in query.parts):
-            add(seal.status, seal.stage)
-            left += 1
+    for seal in matching_seals(ctx.ledger, query, SEALS):
+        add(seal.status, seal.stage)
+        left += 1
     return PartSummary(
         query.route,
         statuses.total(),

@@ -172,7 +172,7 @@ class Remote:
                 item = found[ref]
                 results[ref] = JobResult(item, outcome, max(0, now - (item.row.claimed_at or now))), digest
         refused = settle(self._ctx, [result for result, _ in results.values()]).refused
-        written = {ref: not refused or self._written(result) for ref, (result, _) in results.items()}
+        written = {ref: not refused or self._recorded(ref) for ref in results}  # some of a batch may be written
         with self._lock:
             for ref, (_, digest) in results.items():
                 self._end(ref, RemoteSettlement(digest, written[ref]))
@@ -191,11 +191,6 @@ class Remote:
             for ref in found:
                 self._end(ref, RemoteSettlement(b"", False))
         return given
-
-    def _written(self, result: JobResult) -> bool:
-        """Whether this outcome of a batch was written, although some of the batch were refused."""
-        row = result.item.row
-        return row.lease is not None and self._recorded((row.route, row.key, row.lease))
 
     def _recorded(self, ref: Ref, outcome: Outcome | None = None) -> bool:
         """Whether the ledger has recorded an outcome of this lease (the given one, if any)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from milepost.core.admission.breakers import BreakerRecord
 from milepost.core.admission.controls import Limit, is_held, scope
@@ -36,7 +36,7 @@ class Worker:
 
     name = "worker"
 
-    def __init__(self, ctx: Context, runner: Runner, holder: str, *, stages: Iterable[tuple[str, str]] | None = None) -> None:
+    def __init__(self, ctx: Context, runner: Runner, holder: str) -> None:
         self.ctx = ctx
         self.holder = holder
         self.lease_ms = LEASE_MS
@@ -45,7 +45,6 @@ class Worker:
         self.turns = 0
         """Odd while a turn is running: between a claim in the ledger and its record here, the claimed items are not visible."""
         self.outdated: set[str] = set()
-        wanted = None if stages is None else set(stages)
 
         def wake() -> None:
             runner.wake(self.name)
@@ -54,7 +53,7 @@ class Worker:
             StageSlots(plan, stage, runner.pool(stage, stage.concurrency, run_plain, run_async, wake))
             for plan in ctx.plans.values()
             for stage in plan.stages
-            if stage.ours and (wanted is None or (plan.name, stage.name) in wanted)
+            if stage.ours
         ]
         for slots in self.all_slots:
             ready(slots.stage)
@@ -148,7 +147,7 @@ class Worker:
             self.ctx.ledger.extend([item.row for item in old], now + self.lease_ms, now, [item.ticket for item in old])
 
     def _read_controls(self, now: int) -> None:
-        """Read limits, pauses and breakers, and give back items that cannot start because of them."""
+        """Read limits, pauses and breakers, and give back items that cannot start soon: because of them, or because the calls have become slow."""
         if _early(self._controls_at, now, CONTROLS_MS):
             return
         self._controls_at = now + CONTROLS_MS
@@ -157,15 +156,11 @@ class Worker:
         for slots in self.all_slots:
             if slots.set_width(limits):
                 slots.next_at = now
-            self._return_unstarted(slots, holds, breakers, now)
-
-    def _return_unstarted(self, slots: StageSlots, holds: set[str], breakers: Mapping[str, BreakerRecord], now: int) -> None:
-        """Give back items that cannot start here soon: their lane is paused now, or the calls have become slow."""
-        if holds:
-            slots.recall(self.ctx, "it is paused", lambda item: is_held(holds, item.route, item.stage, item.lane))
-        if breakers:
-            slots.recall(self.ctx, "the breaker of its lane has opened", lambda item: _shut_out(breakers, item))
-        slots.recall_late(self.ctx, now - LONGEST_WAIT_MS)
+            if holds:
+                slots.recall(self.ctx, "it is paused", lambda item: is_held(holds, item.route, item.stage, item.lane))
+            if breakers:
+                slots.recall(self.ctx, "the breaker of its lane has opened", lambda item: _shut_out(breakers, item))
+            slots.recall_late(self.ctx, now - LONGEST_WAIT_MS)
 
     def _claim(self, now: int) -> None:
         if self._alone:
@@ -192,7 +187,11 @@ class Worker:
         running calls do not end in that time, normal work continues, and this is tried again later, less and less often. Returns whether
         nothing else may be claimed now."""
         if self.in_hand == 0:
-            self._claim_fragile(now)
+            slots = self._fragile.pop(0)
+            self._claim_for([(slots, slots.room())], now, fragile=True)
+            self._alone = True
+            self._waiting_since = None
+            self._fragile_pause = FRAGILE_PAUSE_MS
         elif self._waiting_since is None:
             self._waiting_since = now
         elif not 0 <= now - self._waiting_since < FRAGILE_WAIT_MS:
@@ -201,13 +200,6 @@ class Worker:
             self._fragile_at = now + self._fragile_pause
             return False
         return True
-
-    def _claim_fragile(self, now: int) -> None:
-        slots = self._fragile.pop(0)
-        self._claim_for([(slots, slots.room())], now, fragile=True)
-        self._alone = True
-        self._waiting_since = None
-        self._fragile_pause = FRAGILE_PAUSE_MS
 
     def _claim_for(self, asking: list[tuple[StageSlots, int]], now: int, *, fragile: bool) -> None:
         answers = self.ctx.ledger.claim(self._asks(asking, now, fragile=fragile), now, self.ctx.chance.jitter())

@@ -17,7 +17,7 @@ from milepost.application.declaration import ConfiguredApplication
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.engine.context import Context
-from milepost.engine.health.readiness import Unready, unready
+from milepost.engine.health.doctor import Unready, unready
 from milepost.engine.metrics import BothObservers, Collector, Gauges
 from milepost.engine.views.caches import TtlCache, read_cached
 from milepost.engine.work.remote import Remote

@@ -15,8 +15,8 @@ from milepost.core.counters import HOUR
 from milepost.core.routes.route import Stage
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.engine.context import Context
-from milepost.engine.health.checks import OK, OVERVIEW, CheckResult, CheckRun, run_checks
-from milepost.engine.health.stage_problems import WAITING
+from milepost.engine.health.checks import WAITING, run_checks
+from milepost.engine.health.findings import OK, OVERVIEW, CheckResult, CheckRun
 from milepost.engine.views.caches import TtlCache
 from milepost.engine.views.items import own_route
 from milepost.engine.views.lanes import PauseView, pause_view
