@@ -297,6 +297,3 @@ def _write_if_unchanged(store: AwsStore, image: Image, operation: str, **texts: 
     """Change or remove a seal, unless it was written again since it was read: then its key has ended again."""
     unchanged = expressions({"head": image["head"]}, ConditionExpression="#head = :head", **texts)
     return store.requests.write_if(operation, TableName=store.names.seen, Key={"key": image["key"]}, **unchanged)
-
-
-log = logging.getLogger(__name__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -35,8 +34,6 @@ SETTLED_MS = 600_000
 """Minimum uptime before a process starts the daily repair, so that short commands never do."""
 SAMPLE = 100
 WAITING = (f"{QUEUED_SHARD}#", f"{MARKED_SHARD}#")
-
-log = logging.getLogger(__name__)
 
 
 class StreamReader:
