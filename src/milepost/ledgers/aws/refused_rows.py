@@ -36,8 +36,8 @@ from milepost.ports.items import Refused
 
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, FileNotFoundError, LedgerDamaged)
 """Exceptions that mean one item is unreadable. Any other is a problem with AWS and concerns all items."""
-UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
-"""Exceptions raised while a row's write is built, if a value in it cannot be stored."""
+UNWRITABLE = (RowRefused, msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
+"""Exceptions for a row that DynamoDB refuses, and those raised while its write is built, if a value in it cannot be stored."""
 QUARANTINED = "aside#"
 """Kind of the control documents of quarantined rows, followed by the route's name. A document is named after the item's key."""
 LONGEST = 4_000
@@ -67,6 +67,11 @@ log = logging.getLogger(__name__)
 def concerns_one_row(error: Exception) -> bool:
     """Whether an error concerns one row alone. Any other is a problem with AWS or with the route: the caller must raise it."""
     return not isinstance(error, LedgerError) or isinstance(error, (LedgerDamaged, RowRefused))
+
+
+def unwritable(error: Exception, key: str) -> Refused:
+    """The answer for a row whose write failed with one of UNWRITABLE."""
+    return Refused(str(error) if isinstance(error, RowRefused) else f"{type(error).__name__}: {error}", key)
 
 
 # Reading ----------------------------------------------------------------------------------------------------------------

@@ -196,18 +196,16 @@ class RowRepair:
         """Write what this row alone needs, if it needs anything."""
         found = Findings()
         try:
-            for kind in (self._confirm(one, now) or self._repair_ended(one, now)) if one.row.terminal else self._repair_live(one, now):
+            if not one.row.terminal:
+                kinds = self._repair_live(one, now)
+            elif not (kinds := self._confirm(one, now)) and _is_unfinished(one):
+                finish(self._store, [one.row], now)
+                kinds = ["ended"]
+            for kind in kinds:
                 found.mend(kind)
         except Exception as error:
             self._quarantine(one.image, "it cannot be repaired", error, found, now)
         return found
-
-    def _repair_ended(self, one: _ScannedRow, now: int) -> list[str]:
-        """Finish an ended row that no stream relay has finished."""
-        if not _is_unfinished(one):
-            return []
-        finish(self._store, [one.row], now)
-        return ["ended"]
 
     def _repair_live(self, one: _ScannedRow, now: int) -> list[str]:
         row, image = one.row, one.image

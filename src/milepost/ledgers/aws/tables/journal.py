@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from hashlib import sha256
 from threading import Lock
 from typing import Any
 
@@ -20,7 +19,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from milepost.core.errors import LedgerDamaged
-from milepost.ledgers.aws.names import ResourceNames, b64, unb64
+from milepost.ledgers.aws.names import ResourceNames, b64, fitted_key, unb64
 from milepost.ledgers.aws.requests.client import Requests, expressions, key_condition
 from milepost.ledgers.aws.tables.conditional_write import place_of
 from milepost.ledgers.aws.tables.documents import kind_query
@@ -111,11 +110,7 @@ def line_at(image: Image) -> tuple[str, int]:
 
 
 def item_name(route: str, name: str) -> str:
-    item = f"{route}/{name}"
-    data = item.encode()
-    if len(data) <= LONGEST_ITEM:
-        return item
-    return f"{data[: LONGEST_ITEM - 70].decode(errors='ignore')}#{sha256(data).hexdigest()}"
+    return fitted_key(f"{route}/{name}", LONGEST_ITEM)
 
 
 def images_of(batch: JournalBatch, values: Values) -> list[Image]:
