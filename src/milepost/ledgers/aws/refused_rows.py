@@ -31,7 +31,7 @@ from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.item_rows import content_of, is_ours, row_of
 from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
-from milepost.ledgers.aws.tables.values import plain
+from milepost.ledgers.aws.tables.values import is_blob, plain
 from milepost.ports.items import Refused
 
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, FileNotFoundError, LedgerDamaged)
@@ -130,8 +130,8 @@ def fault_in(image: Image, layout: Layout | None = None) -> str | None:
         if name not in image:
             return f"the attribute {name!r} is missing; it is {TYPES[EXPECTED[name]]} on every row that Milepost has taken in"
     for name, wanted in EXPECTED.items():
-        if name in JSON and "blob" in image.get(name, {}).get("M", {}):
-            continue  # stored in a blob
+        if name in JSON and is_blob(image.get(name, {})):
+            continue
         if name in image and (fault := _type_fault(name, image[name], wanted) or _value_fault(name, image[name][wanted])):
             return f"the {fault}"
     return None

@@ -333,6 +333,7 @@ class Repair:
         self._store, self._route, self._plan, self._jitter = store, plan.name, plan, jitter
         self._pace, self._page = pace, page
         self._holder = secrets.token_urlsafe(9)
+        self._blob_place = f"{REPAIR}/{place_of(self._route, '')}"
         self._run: RepairRun | None = None
         """The run held by this process, as last written."""
         self._version = 0
@@ -447,11 +448,11 @@ class Repair:
 
     # Blobs of the run ---------------------------------------------------------------------------------------------------
     def _keep(self, value: Any) -> Attribute:
-        return self._store.values.encode(value, f"{REPAIR}/{place_of(self._route, '')}")
+        return self._store.values.encode(value, self._blob_place)
 
     def _remove_blob(self, old: Attribute, new: Attribute | None) -> None:
         if old != new:
-            self._store.values.remove({"old": old})
+            self._store.values.remove({"old": old}, self._blob_place)
 
     def _progress(self, run: RepairRun, standing_by: str | None = None) -> Progress:
         done = run.finished is not None

@@ -117,7 +117,7 @@ def images_of(batch: JournalBatch, values: Values) -> list[Image]:
     """The rows of a batch's lines. Large values go to blobs separate from the item's, because a line may outlive its row."""
     images = []
     for nth, entry in enumerate(batch.entries):
-        place = f"history/{place_of(entry.route, named(entry.key, entry.life))}"
+        place = _blob_place(entry.route, named(entry.key, entry.life))
         image: Image = {
             **line_key(*entry.ref),
             "previous": {"S": b64(entry.previous)},
@@ -132,6 +132,10 @@ def images_of(batch: JournalBatch, values: Values) -> list[Image]:
             image["payload"] = values.encode(entry.payload, place)
         images.append(image)
     return images
+
+
+def _blob_place(route: str, name: str) -> str:
+    return f"history/{place_of(route, name)}"
 
 
 def batch_of(image: Image) -> tuple[str, int, int]:
@@ -250,7 +254,7 @@ class Journal:
         images = [image for image in self._lines(route, named(key, life)) if batch_of(image)[2] < up_to]
         self._requests.batch_write(self._history, deletes=[{name: image[name] for name in ("item", "version")} for image in images])
         for image in images:
-            self._values.remove(image)
+            self._values.remove(image, _blob_place(route, named(key, life)))
 
     # Reading --------------------------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[HistoryEntry]:
