@@ -12,6 +12,7 @@ from milepost.core.routes.route import Route
 from milepost.ledgers.aws import apply
 from milepost.ledgers.aws.requests.client import RowRefused
 from milepost.ledgers.aws.tables.conditional_write import Update
+from milepost.ports.items import Query, Refused
 from milepost.testing.contract.world import World
 
 
@@ -115,3 +116,19 @@ def external_route() -> Route:
     route.external("first")
     route.external("second")
     return route
+
+
+def test_an_answer_that_is_nested_too_deeply_sets_aside_its_row_alone(ledger: SynchronousLedger) -> None:
+    world, store = World(ledger, external_route()), ledger.store
+    world.add("a", "deep", "c")
+    for key, answer in (("deep", "[" * 5000 + "]" * 5000), ("c", "yes")):
+        change = Update(store.load_route(world.plan), key)
+        change.set("ingested_first", {"S": answer})
+        assert change.written(store.requests)
+    ledger.follower.follow(world.now)
+    assert [world.row(key).stage for key in ("a", "c")] == ["first", "second"]
+    (found,) = set_aside(ledger)
+    assert "nested too deeply" in found["reason"]
+    page = ledger.find(Query(route="parcels"))
+    assert (sorted(item.key for item in page.items), [one.key for one in page.refused]) == (["a", "c"], ["deep"])
+    assert isinstance(ledger.get([("parcels", "deep")])[0], Refused)

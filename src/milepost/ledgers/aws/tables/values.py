@@ -81,7 +81,7 @@ class Values:
         if "S" in attribute:
             return _json_or_text(attribute["S"])
         if is_blob(attribute):
-            return _decode(self.text(attribute))
+            return _parsed(self.text(attribute))
         return plain(attribute)
 
     def text(self, attribute: dict[str, Any]) -> bytes:
@@ -140,6 +140,13 @@ def plain(attribute: dict[str, Any]) -> Any:
 
 def _json_or_text(text: str) -> Any:
     try:
-        return _decode(text.encode())
+        return _parsed(text.encode())
     except msgspec.DecodeError:
         return text
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return _decode(data)
+    except RecursionError:
+        raise ValueError("a value of it is nested too deeply") from None
