@@ -34,7 +34,7 @@ from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
 from milepost.ledgers.aws.tables.values import is_blob, plain
 from milepost.ports.items import Refused
 
-UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, FileNotFoundError, LedgerDamaged)
+UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, FileNotFoundError, RecursionError, LedgerDamaged)
 """Exceptions that mean one item is unreadable. Any other is a problem with AWS and concerns all items."""
 UNWRITABLE = (RowRefused, msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
 """Exceptions for a row that DynamoDB refuses, and those raised while its write is built, if a value in it cannot be stored."""
