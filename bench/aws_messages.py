@@ -96,7 +96,7 @@ def _outside(case: str, bytes_out: float, need: Need) -> Iterator[Figure]:
     yield Figure(case, "bytes sent out of AWS: answer and delivery", bytes_out, need.bytes_out)
     for service, price in dollars(need, prices).items():
         if service not in COUNTED and price:
-            counted = prices.data_out.of(bytes_out / 1e9) if service == "data out" else price
+            counted = prices.data_out * bytes_out / 1e9 if service == "data out" else price
             yield Figure(case, f"$ a million in {PRICED_IN}: {service} (list price of {AS_OF})", MILLION * counted, MILLION * price)
 
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from msgspec.structs import replace
 from tests.infra.templates import TOPIC, Template
+
+from milepost.ledgers.aws.cost.prices import Prices, standing
+from milepost.route_files import load_routes
 
 DAY = 86_400
 
@@ -27,6 +33,16 @@ def test_which_alarms_there_are(both: Template) -> None:
     called = ("deposits.metadata", "deposits.content")
     expected |= {f"{stage}-{what}" for stage in called for what in ("oldest-message", "missing-messages")}
     assert set(both.named("CloudWatch::Alarm", "AlarmName")) == {f"test-{name}" for name in expected}
+
+
+def test_the_alarms_and_metrics_that_the_cost_model_counts_are_those_of_the_stack(both: Template) -> None:
+    routes = load_routes([str(both.folder.parent / name) for name in ("assets.py", "deposits.py")])
+    free = Prices(**dict.fromkeys(Prices.__struct_fields__, 0.0))
+    alarms = both.of("CloudWatch::Alarm").values()
+    assert standing(routes, replace(free, alarms=1.0)) == len(alarms)
+    ours = {json.dumps(metric(alarm)) for alarm in alarms if alarm["Namespace"] == "Milepost"}
+    # Items, for the dashboard, is the one metric without an alarm.
+    assert standing(routes, replace(free, metrics=1.0)) == len(ours) + sum(len(route.stages) for route in routes)
 
 
 def metric(alarm: dict) -> tuple[str, str, dict[str, str]]:

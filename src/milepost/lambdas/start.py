@@ -224,8 +224,8 @@ def called(call: LambdaContext) -> Iterator[Trace]:
 
 # Delivery of events to the functions' subscribers ---------------------------------------------------------------------
 def deliver(ready: Opened, call: LambdaContext, reserve_ms: int) -> str | None:
-    """Deliver, as the relay function does as lines come, and the resender function later: to the topic, then to subscribers that make follow-up items, page by page while time is left. None: nothing is left to
-    deliver; else why something may be."""
+    """Deliver to the topic, then to subscribers that make follow-up items, page by page while time is left: the relay function as lines
+    come, the resender function later. None: nothing is left to deliver; else why something may be."""
     waits = [f"{relay.name}: {reason}" for relay in ready.event_relays if (reason := _deliver(relay, call, reserve_ms)) is not None]
     return "; ".join(waits) or None
 

@@ -8,8 +8,11 @@ import pytest
 from tests.ledgers.aws.synchronous_ledger import SynchronousLedger
 
 from milepost.core.outcome import Reject
+from milepost.core.routes.route import Route
 from milepost.ledgers.aws import apply
 from milepost.ledgers.aws.requests.client import RowRefused
+from milepost.ledgers.aws.tables.conditional_write import Update
+from milepost.ports.items import Query, Refused
 from milepost.testing.contract.world import World
 
 
@@ -68,3 +71,64 @@ def test_blobs_go_with_an_ended_row(ledger: SynchronousLedger, again: bool) -> N
     else:
         with pytest.raises(FileNotFoundError):
             ledger.store.values.decode(image["input"])
+
+
+def test_a_partners_answer_that_names_a_blob_of_another_row_removes_nothing(ledger: SynchronousLedger) -> None:
+    world, store = World(ledger), ledger.store
+    world.add("theirs", text="x" * 9000)
+    world.add("ours")
+    reference = store.images("parcels", ["theirs"])["theirs"]["input"]
+    change = Update(store.load_route(world.plan), "ours")
+    change.set("ingested_delivered", reference)
+    assert change.written(store.requests)
+    ledger.follower.follow(world.now)
+    claimed = {item.key: item for item in world.claim("weigh").items}
+    world.settle(claimed["ours"], Reject("no"))
+    store.requests.call("dynamodb", "delete_item", TableName=store.names.rows("parcels"), Key={"id": {"S": "ours"}})
+    ledger.follower.follow(world.now)
+    assert world.item("theirs").input["text"] == "x" * 9000
+
+
+@pytest.mark.parametrize("word", ["of", "blob"])
+def test_a_map_of_another_program_is_no_reference(ledger: SynchronousLedger, word: str) -> None:
+    """Milepost writes {"of": stage} for a payload that equals a result, and {"blob": name, …} for a large value."""
+    world, store = World(ledger, external_route()), ledger.store
+    ledger.prepare(world.plan)
+    ledger.follower.load_route(world.plan)
+    given = {"M": {word: {"S": "x"}, "id": {"S": "a"}}}
+    store.requests.call("dynamodb", "put_item", TableName=store.names.rows("parcels"), Item={"id": {"S": "a"}, "input": given})
+    ledger.follower.follow(world.now)
+    assert world.item("a").payload == {word: "x", "id": "a"}
+    change = Update(store.load_route(world.plan), "a")
+    change.set("input", {"S": '{"rewritten": true}'})
+    assert change.written(store.requests)
+    ledger.follower.follow(world.now)
+    assert world.item("a").payload == {word: "x", "id": "a"}
+    change = Update(store.load_route(world.plan), "a")
+    change.set("ingested_first", {"M": {word: {"S": "y"}}})
+    assert change.written(store.requests)
+    ledger.follower.follow(world.now)
+    assert (world.row("a").stage, world.item("a").results) == ("second", {"first": {word: "y"}})
+
+
+def external_route() -> Route:
+    route = Route("parcels", key="id")
+    route.external("first")
+    route.external("second")
+    return route
+
+
+def test_an_answer_that_is_nested_too_deeply_sets_aside_its_row_alone(ledger: SynchronousLedger) -> None:
+    world, store = World(ledger, external_route()), ledger.store
+    world.add("a", "deep", "c")
+    for key, answer in (("deep", "[" * 5000 + "]" * 5000), ("c", "yes")):
+        change = Update(store.load_route(world.plan), key)
+        change.set("ingested_first", {"S": answer})
+        assert change.written(store.requests)
+    ledger.follower.follow(world.now)
+    assert [world.row(key).stage for key in ("a", "c")] == ["first", "second"]
+    (found,) = set_aside(ledger)
+    assert "nested too deeply" in found["reason"]
+    page = ledger.find(Query(route="parcels"))
+    assert (sorted(item.key for item in page.items), [one.key for one in page.refused]) == (["a", "c"], ["deep"])
+    assert isinstance(ledger.get([("parcels", "deep")])[0], Refused)

@@ -14,7 +14,7 @@ from milepost.core.status import Status
 from milepost.ledgers.aws.breakers import update_breakers
 from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.offers import message_for
-from milepost.ledgers.aws.refused_rows import UNREADABLE, UNWRITABLE, concerns_one_row, readable, why_unreadable
+from milepost.ledgers.aws.refused_rows import UNREADABLE, UNWRITABLE, concerns_one_row, readable, unwritable, why_unreadable
 from milepost.ledgers.aws.requests.client import RowRefused
 from milepost.ledgers.aws.requests.queues import Outgoing, SqsMessage
 from milepost.ledgers.aws.store import AwsStore
@@ -74,10 +74,8 @@ def _write(store: AwsStore, change: Change, copied: int | None) -> Conflict | Re
         image = store.requests.conflict("update_item", **update_of(change, layout, store.values, copied).params())
     except LedgerMissing:
         return Conflict(None)
-    except RowRefused as refused:
-        return Refused(str(refused), change.before.key)
     except UNWRITABLE as error:
-        return Refused(f"{type(error).__name__}: {error}", change.before.key)
+        return unwritable(error, change.before.key)
     if image is None:
         return None
     if not image:

@@ -115,7 +115,7 @@ def cost_of(store: AwsStore, query: Query) -> ScanCost | None:
 
     rows = sum(count.n for count in store.counters.counts(query.route))
     prices = REGIONS.get(store.requests.region)
-    return ScanCost(rows, rows, None if prices is None else prices.reads.of(rows))
+    return ScanCost(rows, rows, None if prices is None else prices.reads * rows)
 
 
 def _matching(store: AwsStore, layout: Layout, image: Image, query: Query) -> Item | Refused | None:

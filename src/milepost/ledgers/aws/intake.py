@@ -9,8 +9,7 @@ from functools import partial
 from milepost.core.item import digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
-from milepost.ledgers.aws.refused_rows import UNREADABLE, UNWRITABLE
-from milepost.ledgers.aws.requests.client import RowRefused
+from milepost.ledgers.aws.refused_rows import UNREADABLE, UNWRITABLE, unwritable
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import put_new, put_of
 from milepost.ledgers.aws.tables.item_rows import entered_at, is_ours
@@ -61,10 +60,8 @@ def _put(store: AwsStore, layout: Layout, new_item: NewItem) -> KnownKey | Refus
     try:
         image = put_of(new_item.change, new_item.input, layout, store.values, secrets.token_hex(8))
         there = put_new(store.requests, layout, image)
-    except RowRefused as refused:
-        return Refused(str(refused), key)
     except UNWRITABLE as error:
-        return Refused(f"{type(error).__name__}: {error}", key)
+        return unwritable(error, key)
     if there is None:
         return None
     there = there or store.images(layout.route, [key]).get(key)
@@ -84,24 +81,20 @@ def known_of(image: Image, layout: Layout, store: AwsStore) -> KnownKey:
     """The answer for a key with a row, including a row of another program that was not taken in yet."""
     key = layout.key_of(image)
     try:
-        return _known(key, image, store)
+        if not is_ours(image):
+            content = store.values.decode(image["input"]) if "input" in image else None
+            return KnownKey(key, Status.PENDING, digest_of(content))
+        status = Status(image["status"]["S"])
+        return KnownKey(
+            key,
+            status,
+            image["inputDigest"]["B"],
+            image["queue"]["S"],
+            image["listId"]["S"] if "listId" in image else None,
+            False,
+            entered_at(image) if status in TERMINAL else None,
+            image["head"]["B"],
+            image["contentDigest"]["B"] if "contentDigest" in image else None,
+        )
     except UNREADABLE:
         return KnownKey(key, Status.PENDING, b"")  # it exists, but its content is unreadable
-
-
-def _known(key: str, image: Image, store: AwsStore) -> KnownKey:
-    if not is_ours(image):
-        content = store.values.decode(image["input"]) if "input" in image else None
-        return KnownKey(key, Status.PENDING, digest_of(content))
-    status = Status(image["status"]["S"])
-    return KnownKey(
-        key,
-        status,
-        image["inputDigest"]["B"],
-        image["queue"]["S"],
-        image["listId"]["S"] if "listId" in image else None,
-        False,
-        entered_at(image) if status in TERMINAL else None,
-        image["head"]["B"],
-        image["contentDigest"]["B"] if "contentDigest" in image else None,
-    )

@@ -76,6 +76,14 @@ QUEUED_SHARD, MARKED_SHARD = "queued", "marked"
 own, by that mark. So a backlog never delays the resender's other rows."""
 
 
+def fitted_key(text: str, longest: int) -> str:
+    """The text as a key attribute: where it has more bytes than DynamoDB accepts, its beginning and its digest."""
+    data = text.encode()
+    if len(data) <= longest:
+        return text
+    return f"{data[: longest - 70].decode(errors='ignore')}#{hashlib.sha256(data).hexdigest()}"
+
+
 def due_shard(stage: str, key: str) -> str:
     """The item's partition in the index `due`, the same in every process."""
     return f"{stage}#{crc32(key.encode('utf-8', 'surrogatepass')) % SHARDS}"

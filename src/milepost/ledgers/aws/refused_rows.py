@@ -31,13 +31,13 @@ from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.item_rows import content_of, is_ours, row_of
 from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
-from milepost.ledgers.aws.tables.values import plain
+from milepost.ledgers.aws.tables.values import is_blob, plain
 from milepost.ports.items import Refused
 
-UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, FileNotFoundError, LedgerDamaged)
+UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, FileNotFoundError, RecursionError, LedgerDamaged)
 """Exceptions that mean one item is unreadable. Any other is a problem with AWS and concerns all items."""
-UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
-"""Exceptions raised while a row's write is built, if a value in it cannot be stored."""
+UNWRITABLE = (RowRefused, msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
+"""Exceptions for a row that DynamoDB refuses, and those raised while its write is built, if a value in it cannot be stored."""
 QUARANTINED = "aside#"
 """Kind of the control documents of quarantined rows, followed by the route's name. A document is named after the item's key."""
 LONGEST = 4_000
@@ -67,6 +67,11 @@ log = logging.getLogger(__name__)
 def concerns_one_row(error: Exception) -> bool:
     """Whether an error concerns one row alone. Any other is a problem with AWS or with the route: the caller must raise it."""
     return not isinstance(error, LedgerError) or isinstance(error, (LedgerDamaged, RowRefused))
+
+
+def unwritable(error: Exception, key: str) -> Refused:
+    """The answer for a row whose write failed with one of UNWRITABLE."""
+    return Refused(str(error) if isinstance(error, RowRefused) else f"{type(error).__name__}: {error}", key)
 
 
 # Reading ----------------------------------------------------------------------------------------------------------------
@@ -125,8 +130,8 @@ def fault_in(image: Image, layout: Layout | None = None) -> str | None:
         if name not in image:
             return f"the attribute {name!r} is missing; it is {TYPES[EXPECTED[name]]} on every row that Milepost has taken in"
     for name, wanted in EXPECTED.items():
-        if name in JSON and "blob" in image.get(name, {}).get("M", {}):
-            continue  # stored in a blob
+        if name in JSON and is_blob(image.get(name, {})):
+            continue
         if name in image and (fault := _type_fault(name, image[name], wanted) or _value_fault(name, image[name][wanted])):
             return f"the {fault}"
     return None

@@ -35,7 +35,7 @@ from milepost.ledgers.aws.requests.queues import Outgoing
 from milepost.ledgers.aws.retention import Sealing, seal_for, write_seals
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.stream import StreamRecord
-from milepost.ledgers.aws.tables.conditional_write import LONG_TRAIL, Update
+from milepost.ledgers.aws.tables.conditional_write import LONG_TRAIL, Update, places_of
 from milepost.ledgers.aws.tables.item_rows import content_of, is_ours, links_of, row_of
 from milepost.ledgers.aws.tables.journal import JournalEntry, named, uncopied
 from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
@@ -119,7 +119,7 @@ class StreamRelay:
             if heavy and key not in self._store.images(route, [key]):
                 for image in heavy:
                     try:
-                        self._store.values.remove(image)
+                        self._store.values.remove(image, *places_of(one.layout, key))
                     except (OSError, ValueError) as error:
                         # If this were raised, the whole batch would be counted again; a blob that stays only takes up space.
                         log.error("cannot remove a blob of %s/%s, whose row is gone: %s", route, key, error)

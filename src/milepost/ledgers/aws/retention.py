@@ -24,7 +24,7 @@ from milepost.ledgers.aws.names import FAILED_SHARD, b64, due_shard, iso
 from milepost.ledgers.aws.refused_rows import UNREADABLE, readable
 from milepost.ledgers.aws.requests.client import RowRefused, expressions
 from milepost.ledgers.aws.store import AwsStore, seal_of
-from milepost.ledgers.aws.tables.conditional_write import Update
+from milepost.ledgers.aws.tables.conditional_write import Update, places_of
 from milepost.ledgers.aws.tables.item_rows import content_of, copied_of, is_ours, row_of
 from milepost.ledgers.aws.tables.journal import item_name
 from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
@@ -199,7 +199,7 @@ def _prune_rows(store: AwsStore, layout: Layout, asked: PruneCriteria) -> tuple[
             return left, True
         status = _prune_row(store, layout, image, asked)
         if status is not None:
-            store.values.remove(image)
+            store.values.remove(image, *places_of(layout, layout.key_of(image)))
             left[status] += 1
         store.pruned_to[layout.route] = {name: image[name] for name in layout.key}
     store.pruned_to.pop(layout.route, None)
@@ -297,6 +297,3 @@ def _write_if_unchanged(store: AwsStore, image: Image, operation: str, **texts: 
     """Change or remove a seal, unless it was written again since it was read: then its key has ended again."""
     unchanged = expressions({"head": image["head"]}, ConditionExpression="#head = :head", **texts)
     return store.requests.write_if(operation, TableName=store.names.seen, Key={"key": image["key"]}, **unchanged)
-
-
-log = logging.getLogger(__name__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -35,8 +34,6 @@ SETTLED_MS = 600_000
 """Minimum uptime before a process starts the daily repair, so that short commands never do."""
 SAMPLE = 100
 WAITING = (f"{QUEUED_SHARD}#", f"{MARKED_SHARD}#")
-
-log = logging.getLogger(__name__)
 
 
 class StreamReader:
@@ -254,32 +251,34 @@ def _rename_seal(store: AwsStore, seal: Image, old: str, new: str) -> None:
 def _rename(store: AwsStore, layout: Layout, image: Image, old: str, new: str) -> bool:
     """Rename in one row; False: another process wrote the row in the meantime."""
     key = layout.key_of(image)
-    update = Update(layout, key)
+    renamed = dict(image)
     for prefix in (layout.prefix, "payload_"):
         if prefix + old in image:
-            update.set(prefix + new, _renamed_reference(image[prefix + old], old, new))
-            update.remove(prefix + old)
-    for name, value in image.items():
-        if name.startswith("payload_") and name != "payload_" + old and value.get("M", {}).get("of") == {"S": old}:
-            update.set(name, _renamed_reference(value, old, new))
+            renamed[prefix + new] = renamed.pop(prefix + old)
+    for name, value in renamed.items():
+        # A payload that equals a result is stored as a reference to it.
+        if name.startswith("payload_") and value == {"M": {"of": {"S": old}}}:
+            renamed[name] = {"M": {"of": {"S": new}}}
     if old in image.get("through", {}).get("SS", ()):
-        update.set("through", {"SS": sorted({new if stage == old else stage for stage in image["through"]["SS"]})})
+        renamed["through"] = {"SS": sorted({new if stage == old else stage for stage in image["through"]["SS"]})}
     if "kept" in image:
         kept: dict[str, Any] = store.values.decode(image["kept"])
         if old in kept:
-            renamed = {new if stage == old else stage: outcome for stage, outcome in kept.items()}
-            update.set("kept", store.values.encode(renamed, place_of(layout.route, key)))
+            kept = {new if stage == old else stage: outcome for stage, outcome in kept.items()}
+            renamed["kept"] = store.values.encode(kept, place_of(layout.route, key))
     if image["queue"]["S"] == old:
-        update.set("queue", {"S": new})
+        renamed["queue"] = {"S": new}
         if "dueShard" in image and image["dueShard"]["S"] in {due_shard(kind + old, key) for kind in ("", *WAITING)}:
-            update.set("dueShard", {"S": due_shard(new, key)})
+            renamed["dueShard"] = {"S": due_shard(new, key)}
             if image["status"]["S"] in (Status.PENDING.value, Status.QUEUED.value) and "notBefore" not in image:
                 # Its message went to the old stage's queue: the resender must send another.
-                update.set("dueAt", image["enteredAt" if "enteredAt" in image else "lastUpdatedAt"])
-                update.remove("lookAt")
+                renamed["dueAt"] = image["enteredAt" if "enteredAt" in image else "lastUpdatedAt"]
+                renamed.pop("lookAt", None)
         lane = image.get("lane", {}).get("S", "")
         if image.get("dueShard") == {"S": held_partition(old, lane, key)}:
-            update.set("dueShard", {"S": held_partition(new, lane, key)})
+            renamed["dueShard"] = {"S": held_partition(new, lane, key)}
+    update = Update(layout, key)
+    update.replace(image, renamed)
     if update.empty:
         return True
     update.unchanged(image, "version", "queue", "lease", "status")
@@ -293,7 +292,3 @@ def _rename_holding(store: AwsStore, route: str, old: str, new: str) -> None:
             renamed = {**document.value, "stage": new}
             store.control.write(HOLDING, scope(route, new, renamed["lane"]), renamed)
             store.control.write(HOLDING, name, None)
-
-
-def _renamed_reference(value: dict[str, Any], old: str, new: str) -> dict[str, Any]:
-    return {"M": {"of": {"S": new}}} if value.get("M", {}).get("of") == {"S": old} else value

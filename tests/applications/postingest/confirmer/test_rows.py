@@ -15,6 +15,8 @@ from milepost.applications.postingest.confirmer.rows import LARGE
 from milepost.applications.postingest.confirmer.service import TurnTally
 from milepost.blobs.folder import FolderBlobs
 from milepost.blobs.memory import MemoryBlobs
+from milepost.ledgers.aws.tables.conditional_write import places_of
+from milepost.ledgers.aws.tables.keys import Layout
 from milepost.ledgers.aws.tables.values import Values
 
 AT = {"attribute": "payload_TC", "size": 300_000}
@@ -126,6 +128,19 @@ def test_two_rows_never_share_what_is_kept_for_them(scene: Scene, tmp_path: Path
     rows = [scene.row(), scene.row("another")]
     assert len({row["result_CC"]["M"]["blob"]["S"] for row in rows if row is not None}) == 2
     assert len({row["result_CC"]["M"]["sha256"]["S"] for row in rows if row is not None}) == 1
+
+
+def test_what_is_kept_for_a_row_leaves_with_it(scene: Scene, tmp_path: Path) -> None:
+    scene.ask("x")
+    assert scene.confirmer(Seen(mp.Done("x" * (LARGE + 1))), blobs=str(tmp_path)).tick().confirmed == 1
+    row, values = scene.row(), Values(FolderBlobs(tmp_path))
+    assert row is not None
+    layout = Layout("postingest", scene.table, ("assetId", "batchId"), "result_")
+    values.remove(row, *places_of(layout, f"{ASSET}#another"))
+    assert values.decode(row["result_CC"]) == "x" * (LARGE + 1)
+    values.remove(row, *places_of(layout, f"{ASSET}#{BATCH}"))
+    with pytest.raises(FileNotFoundError):
+        values.decode(row["result_CC"])
 
 
 def test_a_confirmation_that_no_row_holds_says_what_to_do(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:

@@ -212,6 +212,19 @@ def test_a_message_that_nobody_could_read_goes_back_to_its_queue(
     assert sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"] == "what is this?"
 
 
+def test_a_row_that_cannot_be_read_keeps_no_other_from_being_taken_in(
+    command_line: AwsCommandLine, put: Put, client: Callable[[str], Any], prefix: str
+) -> None:
+    lost = {"M": {"blob": {"S": "gone/for/good"}, "sha256": {"S": "0"}, "size": {"N": "1"}}}
+    put("one", "TC", CC=PATHS)
+    for asset, row in (("answer", {"input": {"S": "{}"}, "queue": {"S": "TC"}, "result_CC": lost}), ("input", {"input": lost})):
+        key = {"assetId": {"S": asset}, "batchId": {"S": "b"}}
+        client("dynamodb").put_item(TableName=ResourceNames(prefix).rows("parcels"), Item={**key, **row})
+    answer = command_line("adopt", "parcels", "--all", *SIGNED, "--json").json
+    assert (answer["adopted"], sorted(key for key, _ in answer["refused"])) == (1, ["answer#b", "input#b"])
+    assert all("cannot be read" in why for _, why in answer["refused"])
+
+
 def test_on_an_embedded_ledger_nothing_is_left_to_be_taken_in(command_line: AwsCommandLine) -> None:
     command_line.settle("sqlite:///milepost.db")
     command_line.ok("submit", "parcels", "--item", '{"assetId": "a", "batchId": "b"}')

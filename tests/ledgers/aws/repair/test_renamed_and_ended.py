@@ -52,6 +52,16 @@ def test_rows_of_a_paused_lane_are_resumed_under_the_stages_new_name(scene: Scen
         newer.close()
 
 
+def test_a_partners_answer_that_reads_like_a_reference_to_the_stage_is_not_renamed(scene: Scene) -> None:
+    answer = {"M": {"of": {"S": "weigh"}}}
+    scene.add("a")
+    scene.follow()
+    scene.damage("a", ingested_weigh=answer)
+    scene.aws.rename_stage("parcels", "weigh", "scale")
+    assert scene.image("a")["ingested_scale"] == answer
+    assert "ingested_weigh" not in scene.image("a")
+
+
 class DiesAfterTheCheckpoint(Process):
     """Dies as soon as a shard has been moved on past something."""
 

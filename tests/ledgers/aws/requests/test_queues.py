@@ -254,7 +254,7 @@ def test_without_a_quarantine_the_message_stays_and_the_others_come(
     with caplog.at_level(logging.WARNING):
         messages = queues.receive(url, 10, 60)
     assert numbers(messages) == [0, 1]
-    assert "unreadable message" in caplog.text
+    assert "unusable message" in caplog.text
     queues.delete(messages)
     assert queues.depth(url) == (0, 1, 0)
 

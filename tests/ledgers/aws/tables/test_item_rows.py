@@ -121,7 +121,9 @@ def test_a_rows_blobs_go_with_it() -> None:
     blobs = MemoryBlobs()
     values = Values(blobs)
     attribute = values.encode("x" * 9000, "assets/1")
-    values.remove({"input": attribute, "status": {"S": "COMPLETED"}})
+    values.remove({"input": attribute, "status": {"S": "COMPLETED"}}, "assets/2")
+    assert values.decode(attribute) == "x" * 9000
+    values.remove({"input": attribute, "status": {"S": "COMPLETED"}}, "assets/1")
     with pytest.raises(FileNotFoundError):
         values.decode(attribute)
 

@@ -231,14 +231,13 @@ class MessageClaims:
     def _distinct(self, ask: ClaimRequest, found: Sequence[SqsMessage]) -> list[SqsMessage]:
         """The messages for this stage, one for each item: of several the one with the highest version, because only that one may precede the
         write that it refers to. The others are deleted."""
-        queues = self._store.queues
         seen: dict[str, SqsMessage] = {}
         duplicates: list[SqsMessage] = []
         for message in found:
             key = message.body.get("key")
             if not isinstance(key, str) or message.body.get("stage") != ask.stage or message.body.get("route") != ask.plan.name:
-                queues.set_aside("message", message.body, f"it is not a message for stage {ask.stage!r} of route {ask.plan.name!r}")
-                duplicates.append(message)
+                body = _encode(message.body).decode()
+                self._reject(message, body, f"it is not a message for stage {ask.stage!r} of route {ask.plan.name!r}")
             elif key not in seen:
                 seen[key] = message
             elif _version_in(message) > _version_in(seen[key]):
@@ -246,8 +245,11 @@ class MessageClaims:
                 seen[key] = message
             else:
                 duplicates.append(message)
-        queues.delete(duplicates)
+        self._store.queues.delete(duplicates)
         return list(seen.values())
+
+    def _reject(self, message: SqsMessage, body: str, reason: str) -> None:
+        self._store.queues.reject(message, body, reason)
 
     def _settle_messages(
         self,
@@ -387,6 +389,10 @@ class FunctionMessages(MessageClaims):
         answered.next_at = admission.next_at
         return answered
 
+    def _reject(self, message: SqsMessage, body: str, reason: str) -> None:
+        # Raises where the quarantine cannot be reached: the queue would delete the message.
+        self._store.queues.set_aside_message(message.url, message.id, body, reason)
+
     def delay(self, later: Sequence[tuple[SqsMessage, int]]) -> list[SqsMessage]:
         """Send a copy of each that arrives after so many milliseconds; returns those for which that failed."""
         try:
@@ -418,5 +424,5 @@ def from_event(event: Mapping[str, Any], store: AwsStore, url: str) -> list[SqsM
         if isinstance(message, SqsMessage):
             messages.append(message)
         else:
-            store.queues.set_aside("message", {"url": url, "id": raw["MessageId"], "body": raw["Body"]}, message)
+            store.queues.set_aside_message(url, raw["MessageId"], raw["Body"], message)
     return messages

@@ -18,78 +18,68 @@ NOTE = f"List prices as of {AS_OF}, without free tiers, discounts or tax; check 
 MILLION = 1_000_000
 
 
-class Price(Struct, frozen=True):
-    """Dollars for a number of units."""
-
-    dollars: float
-    per: int = 1
-
-    def of(self, quantity: float) -> float:
-        return quantity * self.dollars / self.per
-
-
 class Prices(Struct, frozen=True, kw_only=True):
-    """One region's prices; those with a default are the same in all of these regions."""
+    """One region's prices of one unit, in dollars; those with a default are the same in all of these regions."""
 
-    writes: Price
+    writes: float
     """Write request units: on-demand, up to 1 KB each; an index's share is charged like the table's."""
-    reads: Price
+    reads: float
     """Read request units: on-demand, up to 4 KB each, read consistently."""
-    stream_reads: Price
+    stream_reads: float
     """GetRecords by our own processes; Lambda's are free."""
-    stored: Price
+    stored: float
     """GB-months."""
-    recovery: Price
+    recovery: float
     """Point-in-time recovery, GB-months."""
-    queue_requests: Price = Price(0.40, MILLION)
+    queue_requests: float = 0.40 / MILLION
     """Standard queues; each 64 KB of a request counts as one."""
-    publishes: Price = Price(0.50, MILLION)
+    publishes: float = 0.50 / MILLION
     """Standard topics; each 64 KB of a request counts as one."""
-    deliveries: Price = Price(0.0, MILLION)
+    deliveries: float = 0.0
     """From a topic to a queue."""
-    api_requests: Price
+    api_requests: float
     """HTTP APIs of API Gateway, the first 300 million a month; each 512 KB of a request counts as one."""
-    data_out: Price = Price(0.09)
+    data_out: float = 0.09
     """GB from AWS to the internet, the first 10 TB a month."""
-    calls: Price = Price(0.20, MILLION)
+    calls: float = 0.20 / MILLION
     """Lambda's requests."""
-    compute: Price = Price(0.0000133334)
+    compute: float = 0.0000133334
     """GB-seconds of Lambda on arm64."""
-    blob_puts: Price
-    blob_gets: Price
-    blob_stored: Price
+    blob_puts: float
+    blob_gets: float
+    blob_stored: float
     """GB-months."""
-    metrics: Price = Price(0.30)
+    metrics: float = 0.30
     """A month, as for alarms."""
-    alarms: Price = Price(0.10)
-    logs: Price
+    alarms: float = 0.10
+    logs: float
     """GB."""
 
 
 REGIONS: dict[str, Prices] = {
     "us-east-1": Prices(
-        writes=Price(0.625, MILLION),
-        reads=Price(0.125, MILLION),
-        stream_reads=Price(0.02, 100_000),
-        stored=Price(0.25),
-        recovery=Price(0.20),
-        api_requests=Price(1.00, MILLION),
-        blob_puts=Price(0.005, 1000),
-        blob_gets=Price(0.0004, 1000),
-        blob_stored=Price(0.023),
-        logs=Price(0.50),
+        writes=0.625 / MILLION,
+        reads=0.125 / MILLION,
+        stream_reads=0.02 / 100_000,
+        stored=0.25,
+        recovery=0.20,
+        api_requests=1.00 / MILLION,
+        blob_puts=0.005 / 1000,
+        blob_gets=0.0004 / 1000,
+        blob_stored=0.023,
+        logs=0.50,
     ),
     "eu-west-2": Prices(
-        writes=Price(0.7423, MILLION),
-        reads=Price(0.1485, MILLION),
-        stream_reads=Price(0.0238, 100_000),
-        stored=Price(0.29715),
-        recovery=Price(0.23772),
-        api_requests=Price(1.16, MILLION),
-        blob_puts=Price(0.0053, 1000),
-        blob_gets=Price(0.00042, 1000),
-        blob_stored=Price(0.024),
-        logs=Price(0.5985),
+        writes=0.7423 / MILLION,
+        reads=0.1485 / MILLION,
+        stream_reads=0.0238 / 100_000,
+        stored=0.29715,
+        recovery=0.23772,
+        api_requests=1.16 / MILLION,
+        blob_puts=0.0053 / 1000,
+        blob_gets=0.00042 / 1000,
+        blob_stored=0.024,
+        logs=0.5985,
     ),
 }
 
@@ -107,17 +97,17 @@ def dollars(need: Need, prices: Prices, *, lambdas: bool = True) -> dict[str, fl
     kept_gb, blob_gb = need.kept_bytes / 1e9, need.blob_bytes / 1e9
     puts, gets = need.calls.get(("s3", "put_object"), 0), need.calls.get(("s3", "get_object"), 0)
     return {
-        "DynamoDB writes": prices.writes.of(need.total("write")),
-        "DynamoDB reads": prices.reads.of(need.total("read")),
-        "DynamoDB streams": 0.0 if lambdas else prices.stream_reads.of(need.stream_reads),
-        "SQS": prices.queue_requests.of(need.queue_requests),
-        "SNS": prices.publishes.of(need.publishes) + prices.deliveries.of(need.events),
-        "Lambda": prices.calls.of(need.invocations) + prices.compute.of(need.gb_seconds),
-        "API Gateway": prices.api_requests.of(need.api_requests),
-        "data out": prices.data_out.of(need.bytes_out / 1e9),
-        "S3": prices.blob_puts.of(puts) + prices.blob_gets.of(gets),
-        "CloudWatch logs": prices.logs.of(need.log_bytes / 1e9),
-        "a month's storage": prices.stored.of(kept_gb) + prices.recovery.of(kept_gb) + prices.blob_stored.of(blob_gb),
+        "DynamoDB writes": prices.writes * need.total("write"),
+        "DynamoDB reads": prices.reads * need.total("read"),
+        "DynamoDB streams": 0.0 if lambdas else prices.stream_reads * need.stream_reads,
+        "SQS": prices.queue_requests * need.queue_requests,
+        "SNS": prices.publishes * need.publishes + prices.deliveries * need.events,
+        "Lambda": prices.calls * need.invocations + prices.compute * need.gb_seconds,
+        "API Gateway": prices.api_requests * need.api_requests,
+        "data out": prices.data_out * need.bytes_out / 1e9,
+        "S3": prices.blob_puts * puts + prices.blob_gets * gets,
+        "CloudWatch logs": prices.logs * need.log_bytes / 1e9,
+        "a month's storage": prices.stored * kept_gb + prices.recovery * kept_gb + prices.blob_stored * blob_gb,
     }
 
 
@@ -125,10 +115,12 @@ def standing(routes: Sequence[Route], prices: Prices) -> float:
     """Dollars a month without any items: alarms, metrics, the resender's runs, and empty polls."""
     stages = sum(len(route.stages) for route in routes)
     workers = sum(stage.ours for route in routes for stage in route.stages)
-    # Alarms: one per stage (oldest item), per worker one for its queue and two for its function, four or two per table, ten others.
-    alarms = stages + 3 * workers + 4 * len(routes) + 6 + 10
+    # Alarms: one per stage (oldest item), per worker two for its queue and two for its function, four or two per table, two for each of
+    # the three other functions, three others.
+    alarms = stages + 4 * workers + 4 * len(routes) + 6 + 6 + 3
     minutes = 30 * 24 * 60
     # Lambda polls an empty queue with five pollers, 20 seconds each.
     polls = workers * minutes * 15
-    resender = prices.calls.of(minutes) + prices.compute.of(minutes * MEMORY_GB)
-    return prices.alarms.of(alarms) + prices.metrics.of(2 * stages + 5) + resender + prices.queue_requests.of(polls)
+    resender = prices.calls * minutes + prices.compute * minutes * MEMORY_GB
+    # Metrics: two per stage, one per worker (items without a message), and the resender's runs.
+    return prices.alarms * alarms + prices.metrics * (2 * stages + workers + 1) + resender + prices.queue_requests * polls

@@ -22,7 +22,7 @@ from milepost.core.status import TERMINAL, Reason, Status
 from milepost.ledgers.aws.foreign_rows.confirmations import OUTSIDE
 from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.offers import message_for, send
-from milepost.ledgers.aws.refused_rows import quarantine_copy
+from milepost.ledgers.aws.refused_rows import UNREADABLE, quarantine_copy, why_unreadable
 from milepost.ledgers.aws.requests.client import expressions
 from milepost.ledgers.aws.requests.queues import Outgoing
 from milepost.ledgers.aws.store import AwsStore
@@ -201,7 +201,10 @@ def foreign_row_of(store: AwsStore, layout: Layout, plan: Plan, image: Image) ->
         known = ", ".join(plan.by_name)
         return ForeignRow(key, named, wrong=f"its stage {named!r} is not in the route ({known}); correct its 'queue' attribute")
     before = [stage.name for stage in plan.stages[: plan.position[named]]]
-    return ForeignRow(key, named, tuple(stage for stage in before if _answered(store, layout, stage, image)))
+    try:
+        return ForeignRow(key, named, tuple(stage for stage in before if _answered(store, layout, stage, image)))
+    except UNREADABLE as error:
+        return ForeignRow(key, named, wrong=f"its answers cannot be read: {why_unreadable(error, image, layout)}")
 
 
 def adopt_at(store: AwsStore, layout: Layout, plan: Plan, image: Image, now: int, *, by: str, why: str) -> Adopted:
@@ -211,11 +214,13 @@ def adopt_at(store: AwsStore, layout: Layout, plan: Plan, image: Image, now: int
     if wrong is not None:
         return Adopted(foreign.key, False, foreign.stage, wrong)
     stage = store.plan_with_offers(plan).by_name[foreign.stage]
-    content = store.values.decode(image["input"]) if "input" in image else None
     try:
+        content = store.values.decode(image["input"]) if "input" in image else None
         first = _first(store, layout, plan, stage, foreign, image, content, now, by, why)
     except MalformedInput as error:
         return Adopted(foreign.key, False, foreign.stage, str(error))
+    except UNREADABLE as error:
+        return Adopted(foreign.key, False, foreign.stage, f"it cannot be read: {why_unreadable(error, image, layout)}")
     carried = _carried(plan, layout, foreign, image)
     update = adoption_update(store, layout, first, content, image, omit=("firstQueued", "lastQueued"))
     update.set_all(carried)

@@ -18,10 +18,10 @@ from milepost.core.values.json import canonical_json
 from milepost.core.values.refusal import Refusal
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.stream import StreamRecord
-from milepost.ledgers.aws.tables.conditional_write import Update
+from milepost.ledgers.aws.tables.conditional_write import Update, place_of
 from milepost.ledgers.aws.tables.item_rows import Handle, is_ours
 from milepost.ledgers.aws.tables.keys import WAITING, Image, Layout
-from milepost.ledgers.aws.tables.values import Values
+from milepost.ledgers.aws.tables.values import WITH_KEY, Values
 
 OUTSIDE = Author("outside")
 
@@ -35,12 +35,16 @@ def keep_input(store: AwsStore, layout: Layout, record: StreamRecord) -> None:
     name = f"payload_{old['queue']['S']}"
     if name in new or "input" not in old or old["version"] != new["version"]:
         return
-    update = Update(layout, layout.key_of(new))
-    update.set(name, old["input"])
+    key, payload = layout.key_of(new), old["input"]
+    if "M" in payload and WITH_KEY not in payload["M"]:
+        # As text: a map of another program might read like a reference to a result.
+        payload = store.values.encode(store.values.decode(payload), place_of(layout.route, key))
+    update = Update(layout, key)
+    update.set(name, payload)
     update.unchanged(new, name, "version")
     # If the row has changed, the writer of that change has read the rewritten input.
     if update.written(store.requests):
-        new[name] = old["input"]
+        new[name] = payload
 
 
 def confirmed_change(item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> Change | None:

@@ -196,18 +196,16 @@ class RowRepair:
         """Write what this row alone needs, if it needs anything."""
         found = Findings()
         try:
-            for kind in (self._confirm(one, now) or self._repair_ended(one, now)) if one.row.terminal else self._repair_live(one, now):
+            if not one.row.terminal:
+                kinds = self._repair_live(one, now)
+            elif not (kinds := self._confirm(one, now)) and _is_unfinished(one):
+                finish(self._store, [one.row], now)
+                kinds = ["ended"]
+            for kind in kinds:
                 found.mend(kind)
         except Exception as error:
             self._quarantine(one.image, "it cannot be repaired", error, found, now)
         return found
-
-    def _repair_ended(self, one: _ScannedRow, now: int) -> list[str]:
-        """Finish an ended row that no stream relay has finished."""
-        if not _is_unfinished(one):
-            return []
-        finish(self._store, [one.row], now)
-        return ["ended"]
 
     def _repair_live(self, one: _ScannedRow, now: int) -> list[str]:
         row, image = one.row, one.image
@@ -335,6 +333,7 @@ class Repair:
         self._store, self._route, self._plan, self._jitter = store, plan.name, plan, jitter
         self._pace, self._page = pace, page
         self._holder = secrets.token_urlsafe(9)
+        self._blob_place = f"{REPAIR}/{place_of(self._route, '')}"
         self._run: RepairRun | None = None
         """The run held by this process, as last written."""
         self._version = 0
@@ -449,11 +448,11 @@ class Repair:
 
     # Blobs of the run ---------------------------------------------------------------------------------------------------
     def _keep(self, value: Any) -> Attribute:
-        return self._store.values.encode(value, f"{REPAIR}/{place_of(self._route, '')}")
+        return self._store.values.encode(value, self._blob_place)
 
     def _remove_blob(self, old: Attribute, new: Attribute | None) -> None:
         if old != new:
-            self._store.values.remove({"old": old})
+            self._store.values.remove({"old": old}, self._blob_place)
 
     def _progress(self, run: RepairRun, standing_by: str | None = None) -> Progress:
         done = run.finished is not None

@@ -143,7 +143,7 @@ class Queues:
                 if isinstance(message, SqsMessage):
                     messages.append(message)
                 else:
-                    self._quarantine(url, raw, message)
+                    self.reject(SqsMessage(url, raw["ReceiptHandle"], {}, 1, raw.get("MessageId", "")), raw.get("Body", ""), message)
         return messages
 
     def delete(self, messages: Sequence[SqsMessage]) -> None:
@@ -168,6 +168,19 @@ class Queues:
         body = json.dumps({"kind": kind, "reason": reason[:2000], "content": _cut_to_fit(content)}, separators=(",", ":"))
         self._requests.call("sqs", "send_message", QueueUrl=self.quarantine(), MessageBody=body)
 
+    def set_aside_message(self, url: str, id: str, body: str, reason: str) -> None:
+        """Put a message of a queue that cannot be used into quarantine. `milepost quarantine replay` sends it to that queue again."""
+        self.set_aside("message", {"url": url, "id": id, "body": body}, reason)
+
+    def reject(self, message: SqsMessage, body: str, reason: str) -> None:
+        """Put a received message into quarantine and delete it. One that cannot be put there stays, and affects no other."""
+        try:
+            self.set_aside_message(message.url, message.id, body, reason)
+            self.delete([message])
+        except LedgerError as error:
+            # Not deleted, so not lost: SQS delivers it again when its visibility ends.
+            log.warning("cannot quarantine an unusable message, so it stays in %s: %s", message.url, error)
+
     def named(self, name: str) -> str:
         """The address of the queue of this name."""
         if name not in self._urls:
@@ -177,14 +190,6 @@ class Queues:
     def _numbers(self, url: str, *names: str) -> list[int]:
         attributes = self._requests.call("sqs", "get_queue_attributes", QueueUrl=url, AttributeNames=list(names)).get("Attributes", {})
         return [int(attributes.get(name, 0)) for name in names]
-
-    def _quarantine(self, url: str, raw: dict[str, Any], reason: str) -> None:
-        try:
-            self.set_aside("message", {"url": url, "id": raw.get("MessageId", ""), "body": raw.get("Body", "")}, reason)
-            self._batch("delete_message_batch", url, [{"Id": "0", "ReceiptHandle": raw["ReceiptHandle"]}])
-        except LedgerError as error:
-            # Not deleted, so not lost: SQS delivers it again when its visibility ends. The readable ones must not suffer.
-            log.warning("cannot quarantine an unreadable message, so it stays in %s: %s", url, error)
 
     def _settle(self, operation: str, messages: Sequence[SqsMessage], params: dict[str, Any]) -> None:
         by_url: dict[str, list[dict[str, Any]]] = {}

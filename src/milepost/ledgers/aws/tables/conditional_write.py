@@ -139,6 +139,12 @@ def place_of(route: str, key: str) -> str:
     return f"{route}/{sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
 
+def places_of(layout: Layout, key: str) -> tuple[str, str]:
+    """Where a row's blobs are: its own, and those of its confirmations (see `applications.postingest.confirmer.rows`)."""
+    owner = "\0".join((layout.table, *(part["S"] for part in layout.key_image(key).values())))
+    return place_of(layout.route, key), f"confirmed/{sha256(owner.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+
+
 def put_of(change: Change, content: Any, layout: Layout, values: Values, token: str) -> Image:
     """The complete row of a new item."""
     row = change.after

@@ -5,12 +5,11 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from hashlib import sha256
 from typing import Any
 
 import msgspec
 
-from milepost.ledgers.aws.names import ResourceNames
+from milepost.ledgers.aws.names import ResourceNames, fitted_key
 from milepost.ledgers.aws.requests.client import Requests, expressions, key_condition
 from milepost.ledgers.aws.tables.keys import Image
 from milepost.ports.documents import Document
@@ -75,7 +74,8 @@ class Control:
             condition = "#version = :expect"
             values["expect"] = {"N": str(expect)}
         change = "SET #value = :value, #token = :token, #version = if_not_exists(#version, :none) + :one"
-        if _key(kind, name)["name"]["S"] != name:
+        if fitted_key(name, LONGEST_NAME) != name:
+            # Then the complete name is in an attribute of its own.
             change += ", #named = :named"
             values["named"] = {"S": name}
         refused = self._update(kind, name, change, condition, values)
@@ -110,11 +110,7 @@ def kind_query(kind: str, further: str = "", **values: str) -> dict[str, Any]:
 
 
 def _key(kind: str, name: str) -> Image:
-    data = name.encode()
-    if len(data) > LONGEST_NAME:
-        # The complete name is then in an attribute of its own.
-        name = f"{data[: LONGEST_NAME - 70].decode(errors='ignore')}#{sha256(data).hexdigest()}"
-    return {"kind": {"S": kind}, "name": {"S": name}}
+    return {"kind": {"S": kind}, "name": {"S": fitted_key(name, LONGEST_NAME)}}
 
 
 def _name_in(image: Image) -> str:

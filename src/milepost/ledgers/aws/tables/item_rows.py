@@ -253,8 +253,9 @@ def content_of(image: Image, layout: Layout, values: Values) -> Content:
     payloads = {}
     for name, attribute in image.items():
         if name.startswith("payload_"):
-            of = attribute.get("M", {}).get("of")
-            payloads[name.removeprefix("payload_")] = results.get(of["S"]) if of else content_value(attribute, image, layout, values)
+            reference = attribute.get("M", {}).get("of")
+            payload = results.get(reference["S"]) if reference else content_value(attribute, image, layout, values)
+            payloads[name.removeprefix("payload_")] = payload
     return Content(content_value(image["input"], image, layout, values) if "input" in image else None, payloads, results)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from hashlib import sha256
 from threading import Lock
 from typing import Any
 
@@ -20,7 +19,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from milepost.core.errors import LedgerDamaged
-from milepost.ledgers.aws.names import ResourceNames, b64, unb64
+from milepost.ledgers.aws.names import ResourceNames, b64, fitted_key, unb64
 from milepost.ledgers.aws.requests.client import Requests, expressions, key_condition
 from milepost.ledgers.aws.tables.conditional_write import place_of
 from milepost.ledgers.aws.tables.documents import kind_query
@@ -111,18 +110,14 @@ def line_at(image: Image) -> tuple[str, int]:
 
 
 def item_name(route: str, name: str) -> str:
-    item = f"{route}/{name}"
-    data = item.encode()
-    if len(data) <= LONGEST_ITEM:
-        return item
-    return f"{data[: LONGEST_ITEM - 70].decode(errors='ignore')}#{sha256(data).hexdigest()}"
+    return fitted_key(f"{route}/{name}", LONGEST_ITEM)
 
 
 def images_of(batch: JournalBatch, values: Values) -> list[Image]:
     """The rows of a batch's lines. Large values go to blobs separate from the item's, because a line may outlive its row."""
     images = []
     for nth, entry in enumerate(batch.entries):
-        place = f"history/{place_of(entry.route, named(entry.key, entry.life))}"
+        place = _blob_place(entry.route, named(entry.key, entry.life))
         image: Image = {
             **line_key(*entry.ref),
             "previous": {"S": b64(entry.previous)},
@@ -137,6 +132,10 @@ def images_of(batch: JournalBatch, values: Values) -> list[Image]:
             image["payload"] = values.encode(entry.payload, place)
         images.append(image)
     return images
+
+
+def _blob_place(route: str, name: str) -> str:
+    return f"history/{place_of(route, name)}"
 
 
 def batch_of(image: Image) -> tuple[str, int, int]:
@@ -255,7 +254,7 @@ class Journal:
         images = [image for image in self._lines(route, named(key, life)) if batch_of(image)[2] < up_to]
         self._requests.batch_write(self._history, deletes=[{name: image[name] for name in ("item", "version")} for image in images])
         for image in images:
-            self._values.remove(image)
+            self._values.remove(image, _blob_place(route, named(key, life)))
 
     # Reading --------------------------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[HistoryEntry]:

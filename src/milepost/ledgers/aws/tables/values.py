@@ -80,8 +80,8 @@ class Values:
         """The value of an attribute. Text is read as JSON if it is JSON; other programs may have written any type."""
         if "S" in attribute:
             return _json_or_text(attribute["S"])
-        if "blob" in attribute.get("M", {}):
-            return _decode(self.text(attribute))
+        if is_blob(attribute):
+            return _parsed(self.text(attribute))
         return plain(attribute)
 
     def text(self, attribute: dict[str, Any]) -> bytes:
@@ -95,10 +95,18 @@ class Values:
             raise LedgerDamaged(f"the blob {name!r} is damaged: its digest differs from the one in its row; restore it from a backup")
         return data
 
-    def remove(self, image: dict[str, dict[str, Any]]) -> None:
-        """Remove a row's blobs; the row itself is already gone."""
+    def remove(self, image: dict[str, dict[str, Any]], *places: str) -> None:
+        """Remove a row's blobs, whose names begin with these places; the row itself is already gone. Another program may have put a
+        reference to a blob of another row there."""
         for name in _blobs_of(image):
-            self._blobs.remove(name)
+            if name.rpartition("/")[0] in places:
+                self._blobs.remove(name)
+
+
+def is_blob(attribute: dict[str, Any]) -> bool:
+    """Whether an attribute refers to a blob. A map of another program may have a field of that name too."""
+    fields: dict[str, Any] = attribute.get("M", {})
+    return fields.keys() >= {"blob", "sha256", "size"}
 
 
 def has_blobs(image: dict[str, dict[str, Any]]) -> bool:
@@ -108,7 +116,7 @@ def has_blobs(image: dict[str, dict[str, Any]]) -> bool:
 
 def _blobs_of(image: dict[str, dict[str, Any]]) -> Iterator[str]:
     for attribute in (*image.values(), *image.get("trail", {}).get("L", ())):
-        if "blob" in attribute.get("M", {}):
+        if is_blob(attribute):
             yield attribute["M"]["blob"]["S"]
 
 
@@ -132,6 +140,13 @@ def plain(attribute: dict[str, Any]) -> Any:
 
 def _json_or_text(text: str) -> Any:
     try:
-        return _decode(text.encode())
+        return _parsed(text.encode())
     except msgspec.DecodeError:
         return text
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return _decode(data)
+    except RecursionError:
+        raise ValueError("a value of it is nested too deeply") from None
