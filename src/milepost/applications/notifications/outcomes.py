@@ -225,7 +225,7 @@ def _within(headers: HeaderPairs, limit: int) -> HeaderPairs:
 
 
 def _without_secrets(headers: HeaderPairs, secrets: Collection[str]) -> dict[str, str]:
-    return {name: without(value.encode(), secrets).decode() for name, value in headers}
+    return {name: without(value.encode(), secrets).decode("utf-8", "replace") for name, value in headers}
 
 
 @lru_cache(256)
