@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import milepost as mp
 from milepost import net
 from milepost.client import MessageNotAccepted, MessageReceipt, MessageRefused, MessageUnknown, RetryPolicy
-from milepost.client.exchange import HttpCall, RetryPause, checked_message, reading, sending
+from milepost.client.exchange import GivenMessage, HttpCall, RetryPause, checked_message, reading, sending
 
 NOW = datetime(2026, 1, 31, 8, tzinfo=UTC)
 ACCEPTED = {"messageId": "m-1", "duplicateDetected": False, "requestId": "r-1", "storedMessage": {"status": "QUEUED"}}
@@ -23,9 +23,9 @@ DUPLICATE = {"messageId": "m-1", "duplicateDetected": True, "requestId": "r-1", 
 def message(**fields: Any) -> Any:
     usual = {
         "target_url": "https://crm.example/a", "body": {"paid": True}, "sender_id": "shop", "message_id": "m-1", "timestamp": NOW,
-        "method": "POST", "headers": None, "deliver_at": None, "largest_body": 1000, "now": NOW,
+        "method": "POST", "headers": None, "deliver_at": None,
     }  # fmt: skip
-    return checked_message(**{**usual, **fields})
+    return checked_message(GivenMessage(**{**usual, **fields}), 1000, NOW)
 
 
 def answer(status: int, body: Any = None, **headers: str) -> net.Response:

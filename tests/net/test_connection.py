@@ -7,7 +7,6 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -27,12 +26,8 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def idle(sock: socket.socket) -> HttpConnection:
-    class Transport:
-        def get_extra_info(self, name: str) -> Any:
-            return sock if name == "socket" else None
-
     connection = HttpConnection(lambda lost: None)
-    connection.transport = Transport()  # type: ignore[assignment]
+    connection.sock = sock
     return connection
 
 

@@ -15,6 +15,7 @@ from milepost import net
 from milepost.client.exchange import (
     Body,
     Conversation,
+    GivenMessage,
     HttpCall,
     MessageReceipt,
     MessageState,
@@ -62,30 +63,8 @@ class _Service:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
 
-    def _sending(
-        self,
-        target_url: str,
-        body: Body,
-        sender_id: str | None,
-        message_id: str | None,
-        timestamp: str | datetime | None,
-        method: str,
-        headers: Mapping[str, str] | None,
-        deliver_at: str | datetime | None,
-        correlation_id: str | None,
-    ) -> Conversation[MessageReceipt]:
-        message, data = checked_message(
-            target_url=target_url,
-            body=body,
-            sender_id=sender_id or self.sender,
-            message_id=message_id,
-            timestamp=timestamp,
-            method=method,
-            headers=headers,
-            deliver_at=deliver_at,
-            largest_body=self._largest_body,
-            now=datetime.now(UTC),
-        )
+    def _sending(self, given: GivenMessage, correlation_id: str | None) -> Conversation[MessageReceipt]:
+        message, data = checked_message(given, self._largest_body, datetime.now(UTC))
         return sending(message, data, correlation_id, self._retry, time.monotonic, random.random)
 
     def _reading(self, message: MessageReceipt | str) -> Conversation[MessageState]:
@@ -127,9 +106,8 @@ class MessageClient(_Service):
 
         Raises MessageRefused if the message cannot be accepted, and MessageNotAccepted if the service cannot accept it now.
         """
-        return self._carry_out(
-            self._sending(target_url, body, sender_id, message_id, timestamp, method, headers, deliver_at, correlation_id)
-        )  # fmt: skip
+        given = GivenMessage(target_url, body, sender_id or self.sender, message_id, timestamp, method, headers, deliver_at)
+        return self._carry_out(self._sending(given, correlation_id))
 
     def read(self, message: MessageReceipt | str) -> MessageState:
         """The state of a message, by its receipt or its key. Raises MessageUnknown if the service has none; the key needs the scope
@@ -182,9 +160,8 @@ class AsyncMessageClient(_Service):
         correlation_id: str | None = None,
     ) -> MessageReceipt:
         """`MessageClient.send`, awaited."""
-        return await self._carry_out(
-            self._sending(target_url, body, sender_id, message_id, timestamp, method, headers, deliver_at, correlation_id)
-        )  # fmt: skip
+        given = GivenMessage(target_url, body, sender_id or self.sender, message_id, timestamp, method, headers, deliver_at)
+        return await self._carry_out(self._sending(given, correlation_id))
 
     async def read(self, message: MessageReceipt | str) -> MessageState:
         """`MessageClient.read`, awaited."""

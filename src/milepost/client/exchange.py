@@ -135,41 +135,43 @@ class _Again:
     unknown: bool = False
 
 
-def checked_message(
-    *,
-    target_url: str,
-    body: Body,
-    sender_id: str | None,
-    message_id: str | None,
-    timestamp: str | datetime | None,
-    method: str,
-    headers: Mapping[str, str] | None,
-    deliver_at: str | datetime | None,
-    largest_body: int,
-    now: datetime,
-) -> tuple[Message, bytes]:
+@dataclass(frozen=True)
+class GivenMessage:
+    """A message as a program gives it to `send`."""
+
+    target_url: str
+    body: Body
+    sender_id: str | None
+    message_id: str | None
+    timestamp: str | datetime | None
+    method: str
+    headers: Mapping[str, str] | None
+    deliver_at: str | datetime | None
+
+
+def checked_message(given: GivenMessage, largest_body: int, now: datetime) -> tuple[Message, bytes]:
     """The message, checked as the service checks it, and the bytes to send: the same for every try. Raises MessageRefused."""
-    if message_id is not None and timestamp is None:
+    if given.message_id is not None and given.timestamp is None:
         raise UsageError("send(message_id=…) needs timestamp=… too: the service recognises a repeat by both")
-    if not sender_id:
+    if not given.sender_id:
         raise UsageError("there is no sender: give MessageClient(sender=…), or sender_id=…")
-    given: dict[str, Any] = {
-        "messageId": message_id or str(uuid4()),
-        "timestamp": _time(now if timestamp is None else timestamp),
-        "senderId": sender_id,
-        "targetUrl": target_url,
-        "method": method,
-        "headers": _plain(headers or {}),
-        "body": _plain(body),
-        "deliverAt": None if deliver_at is None else _time(deliver_at),
+    fields: dict[str, Any] = {
+        "messageId": given.message_id or str(uuid4()),
+        "timestamp": _time(now if given.timestamp is None else given.timestamp),
+        "senderId": given.sender_id,
+        "targetUrl": given.target_url,
+        "method": given.method,
+        "headers": _plain(given.headers or {}),
+        "body": _plain(given.body),
+        "deliverAt": None if given.deliver_at is None else _time(given.deliver_at),
     }
-    message = check_message(given, largest_body)
-    sent = {name: value for name, value in given.items() if value is not None}
+    message = check_message(fields, largest_body)
+    sent = {name: value for name, value in fields.items() if value is not None}
     sent |= {name: message.content[name] for name in ("messageId", "timestamp", "senderId", "targetUrl", "method")}
     try:
         return message, plain_json(sent)
     except ValueError:
-        raise MessageRefused("VALIDATION_ERROR", "Invalid body: it is no text that can be sent", sender=sender_id) from None
+        raise MessageRefused("VALIDATION_ERROR", "Invalid body: it is no text that can be sent", sender=given.sender_id) from None
 
 
 def sending(

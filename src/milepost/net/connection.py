@@ -17,8 +17,6 @@ from milepost.net.errors import AnswerTooLarge, InvalidAnswer, InvalidRequest, N
 from milepost.net.response import MalformedResponse, Response, ResponseParser
 from milepost.net.url import HttpUrl
 
-STEADY_S = 0.05
-"""A connection that was used again within this time is in steady use."""
 BUFFERED = 1 << 20
 """Bytes of a streamed body that wait for the sink before the partner is asked to pause."""
 
@@ -69,9 +67,9 @@ class HttpConnection(asyncio.Protocol):
         self.lost = False
         self.retire_at = 0.0
         """When it has lived long enough, by the loop's clock."""
-        self.idle_since = self.idle_until = 0.0
-        self.uses = 0
-        """Requests after which it was kept."""
+        self.idle_until = 0.0
+        self.sock: socket.socket | None = None
+        """The socket itself, which the transport closes: its copy of it is slow to ask."""
         self._on_lost = on_lost
         self._paused = False
         self._writable: asyncio.Future[None] | None = None
@@ -106,20 +104,13 @@ class HttpConnection(asyncio.Protocol):
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
 
-    def just_used(self, now: float) -> bool:
-        """Was it in use a moment ago, and does its partner keep connections? Then the event loop, which looks at all connections at each
-        turn, is not asked to look again. A partner that closes after each answer does so before the second use."""
-        return now - self.idle_since < STEADY_S and self.uses > 1
-
     def is_silent(self) -> bool:
         """Is there nothing to read? An idle connection on which there is has been closed by the partner, or spoilt."""
-        if not hasattr(select, "poll") or self.transport is None:
+        sock = self.sock
+        if not hasattr(select, "poll") or sock is None or _is_quiet(sock):
             return True
-        sock = self.transport.get_extra_info("socket")
-        if sock is None or sock.fileno() < 0:
+        if sock.fileno() < 0:
             return False
-        if _is_quiet(sock):
-            return True
         poller = select.poll()
         poller.register(sock.fileno(), select.POLLIN | select.POLLHUP | select.POLLERR)
         return not poller.poll(0)

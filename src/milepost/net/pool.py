@@ -97,7 +97,7 @@ class ConnectionPool:
         while destination.idle:
             connection = destination.idle.pop()
             self._idle.pop(connection, None)
-            if not connection.lost and now < connection.idle_until and (not look or connection.just_used(now) or connection.is_silent()):
+            if not connection.lost and now < connection.idle_until and (not look or connection.is_silent()):
                 return connection
             connection.abort()
         return None
@@ -106,8 +106,6 @@ class ConnectionPool:
         """Keep a connection for the next call; `said`: for how long the partner keeps it."""
         now = self.loop.time()
         seconds = self._limits.idle_s if said is None else min(self._limits.idle_s, said - MARGIN)
-        connection.idle_since = now
-        connection.uses += 1
         connection.idle_until = min(now + seconds, connection.retire_at)
         if self.closed or connection.idle_until <= now:
             connection.abort()
@@ -219,7 +217,7 @@ class ConnectionPool:
         except BaseException:
             sock.close()
             raise
-        connection.retire_at = self.loop.time() + LIFE
+        connection.sock, connection.retire_at = sock, self.loop.time() + LIFE
         return connection
 
     # The end --------------------------------------------------------------------------------------------------------------

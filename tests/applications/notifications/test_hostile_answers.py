@@ -219,6 +219,16 @@ def test_a_secret_of_the_sender_is_hidden_where_the_partner_repeats_it() -> None
         assert not any(one in recorded for one in ("sender-key-4711", "s1d-c00kie"))
 
 
+def test_a_secret_in_a_header_that_is_no_utf_8_is_hidden_and_the_message_is_delivered() -> None:
+    with Partner(answers((200, b"", "Location: /for?name=Ren%E9&key=sender%2Dkey"))) as partner, service() as at:
+        sent = message(partner.url, headers={"Authorization": "Bearer sender-key"})
+        at.post(sent)
+        at.work()
+        item = at.item(sent)
+        location = item["results"]["deliver"]["response"]["headers"]["Location"]
+        assert (item["status"], location) == ("COMPLETED", "/for?name=Ren\ufffd&key=…")
+
+
 @pytest.mark.parametrize("status", [200, 400])
 def test_the_headers_of_an_answer_are_recorded_up_to_a_limit(status: int) -> None:
     def script(line: Line) -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from http import HTTPStatus
+from http.client import responses
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -68,12 +68,7 @@ def category_of(status: int) -> str:
 
 def status_text(status: int | None) -> str | None:
     """The usual text of an HTTP status; None: there is none."""
-    if status is None:
-        return None
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""
+    return None if status is None else responses.get(status, "")
 
 
 def status_line(status: int) -> str:
@@ -195,8 +190,8 @@ def without(data: bytes, secrets: Collection[str]) -> bytes:
     """The same bytes without these secrets, also where JSON or percent-encoding writes them with escapes: then the escapes are undone."""
     if not secrets:
         return data
-    for undone in (_as_it_is, _unescaped, unquote_to_bytes):
-        read = undone(data)
+    for undo in (bytes, _unescaped, unquote_to_bytes):
+        read = undo(data)
         for secret in secrets:
             if secret.encode() in read:
                 data = read = read.replace(secret.encode(), HIDDEN)
@@ -225,7 +220,7 @@ def _within(headers: HeaderPairs, limit: int) -> HeaderPairs:
 
 
 def _without_secrets(headers: HeaderPairs, secrets: Collection[str]) -> dict[str, str]:
-    return {name: without(value.encode(), secrets).decode() for name, value in headers}
+    return {name: without(value.encode(), secrets).decode("utf-8", "replace") for name, value in headers}
 
 
 @lru_cache(256)
@@ -234,10 +229,6 @@ def _recorded_headers(headers: HeaderPairs) -> tuple[HeaderPairs, Mapping[str, s
     result: answers with equal headers, as those of one second mostly are, share it."""
     kept = _within(headers, HEADER_BYTES)
     return kept, mp.redacted(dict(kept)), len(kept) < len(headers)
-
-
-def _as_it_is(data: bytes) -> bytes:
-    return data
 
 
 def _unescaped(data: bytes) -> bytes:

@@ -96,14 +96,11 @@ class TryFigures(Struct, frozen=True):
 
     succeeded: int
     failed: int
+    success_rate: float | None
+    """None: there was no try."""
     p50_s: float | None
     """Half of the tries took at most this long; None: there was none, or they took longer than the longest bound."""
     p95_s: float | None
-
-    @property
-    def success_rate(self) -> float | None:
-        tries = self.succeeded + self.failed
-        return self.succeeded / tries if tries else None
 
 
 class Figures(Struct):
@@ -196,13 +193,9 @@ def tries_since(figures: DestinationFigures, now_ms: int) -> TryFigures:
     for one in window:
         for number, n in enumerate(one.times):
             times.counts[number] += n
-    known = sum(times.counts) > 0
-    return TryFigures(
-        sum(one.succeeded for one in window),
-        sum(one.failed for one in window),
-        times.within(0.5) if known else None,
-        times.within(0.95) if known else None,
-    )
+    p50_s, p95_s = (times.within(0.5), times.within(0.95)) if sum(times.counts) else (None, None)
+    succeeded, failed = sum(one.succeeded for one in window), sum(one.failed for one in window)
+    return TryFigures(succeeded, failed, succeeded / (succeeded + failed) if succeeded + failed else None, p50_s, p95_s)
 
 
 def _count_line(figures: Figures, entry: mp.HistoryEntry, lanes: Mapping[str, str], starts: Starts) -> None:
