@@ -296,6 +296,15 @@ def test_where_counting_the_failed_of_a_cause_would_cost_it_says_at_most(at: Gua
     assert {told[0] for told, _ in causes_of(at, "stones").values()} == {"up to 2", "up to 1"}
 
 
+def test_the_page_says_how_many_causes_it_leaves_out(at: GuardedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    at.milepost.submit("stones", {"id": "a", "reject": True}, {"id": "b"})
+    at.work()
+    assert "with fewer failures" not in home(at)
+    monkeypatch.setattr(overview, "CAUSES", 1)
+    assert len(causes_of(at, "stones")) == 1
+    assert "1 more with fewer failures: milepost groups stones lists all." in home(at)
+
+
 def test_a_stage_keeps_its_slots_whatever_moves(at: GuardedServer) -> None:
     def slots() -> list[str]:
         page = at.call("GET", "/").raw.decode()

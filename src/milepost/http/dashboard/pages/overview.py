@@ -81,6 +81,8 @@ class RouteView(Struct, frozen=True):
     known: bool
     steps: list[FunnelStage]
     causes: list[FailureCause]
+    more_causes: int
+    """Number of causes that are not shown."""
     hours: Chart
     minutes: Chart
     forecast: Forecast
@@ -134,7 +136,7 @@ def _route(
         seen,
         plan is not None,
         steps,
-        causes(ctx, seen, groups, free),
+        *causes(ctx, seen, groups, free),
         hours_chart(hours, now),
         minutes_chart(*by_minute(watched, now), watched[0].at, now),
         forecast(seen.live, pace(hours, watched, now, born), parts, now, behind=behind),
@@ -180,8 +182,8 @@ def _step(stage: StageView, seen: Snapshot, declared: Stage | None, pauses: dict
     return FunnelStage(stage, parts, bar, pauses.get(above), lanes, tag)
 
 
-def causes(ctx: Context, seen: Snapshot, groups: Sequence[Group], free: Callable[[], bool]) -> list[FailureCause]:
-    """The causes with the most failures first. `free`: reading rows costs nothing."""
+def causes(ctx: Context, seen: Snapshot, groups: Sequence[Group], free: Callable[[], bool]) -> tuple[list[FailureCause], int]:
+    """The causes with the most failures, these first, and the number of the others. `free`: reading rows costs nothing."""
     bounds = failed_by_group({stage.name: stage.among(*FAILED) for stage in seen.stages}, groups)
     present = [group for group in groups if group.now > 0 or seen.at - group.last_at < FRESH]
     shown = sorted(present, key=lambda group: (-bounds[_key(group)][1], -group.now, -group.total, _key(group)))[:CAUSES]
@@ -190,9 +192,10 @@ def causes(ctx: Context, seen: Snapshot, groups: Sequence[Group], free: Callable
             bounds |= _looked_at(ctx, seen.route, stage, {key: bound for key, bound in bounds.items() if key[0] == stage})
     # Sorted by the total, not by the present number: that changes with every attempt.
     shown.sort(key=lambda group: (-bounds[_key(group)][1], -group.total, _key(group)))
-    return [
+    listed = [
         FailureCause(group, *bounds[_key(group)], {"group": group.group, "stage": [group.stage], "status": ["failed"]}) for group in shown
     ]
+    return listed, len(present) - len(listed)
 
 
 def failed_by_group(failed: dict[str, int], groups: Sequence[Group]) -> dict[tuple[str, str], tuple[int, int]]:
