@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from botocore.exceptions import ReadTimeoutError
+from botocore.exceptions import ClientError, ReadTimeoutError
 
 from milepost.blobs.s3 import PART, S3Blobs
 
@@ -195,3 +195,13 @@ def test_no_request_lasts_longer_than_the_function_that_makes_it(endpoint: str, 
     assert whole(blobs, "a") == b"x" * 10
     with pytest.raises(FileNotFoundError):
         blobs.read("b")
+
+
+def test_a_missing_permission_is_told_apart_from_other_problems(blobs: S3Blobs, s3: Any) -> None:
+    def deny(**_: Any) -> Any:
+        raise ClientError({"Error": {"Code": "AccessDenied", "Message": "Access Denied"}}, "GetObject")
+
+    blobs.write("x", [b"x"])
+    s3.meta.events.register("before-send.s3.GetObject", deny)
+    with pytest.raises(PermissionError, match=r"the blob 'x' in the bucket .*-blobs cannot be read: .*AccessDenied"):
+        blobs.read("x")

@@ -24,6 +24,7 @@ LIMITS: tuple[Limits, ...] = ((5, 3, 20), (2, 3, 20), (1, 3, 20), (1, 1, 5), (1,
 PAUSES_S = 20.0
 """Longest total pause of botocore between five tries."""
 
+_DENIED = frozenset({"AccessDenied", "403"})
 _GONE = frozenset({"NoSuchKey", "404"})
 _REPLACED = frozenset({"PreconditionFailed", "412", "NoSuchKey", "404"})
 """Error codes of S3 that mean: the object is not the one that was listed."""
@@ -128,15 +129,17 @@ class S3Blobs:
 
 @contextmanager
 def as_os_errors(subject: str, act: str, gone: frozenset[str] = _GONE) -> Iterator[None]:
-    """Raise botocore's errors as an OSError that names the object and the operation; FileNotFoundError for the codes in `gone`."""
+    """Raise botocore's errors as an OSError that names the object and the operation; FileNotFoundError for the codes in `gone`,
+    PermissionError for a denied request."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
         yield
     except ClientError as error:
-        if error.response.get("Error", {}).get("Code") in gone:
+        code = error.response.get("Error", {}).get("Code")
+        if code in gone:
             raise FileNotFoundError(f"there is no {subject.removeprefix('the ')}") from None
-        raise OSError(f"{subject} cannot be {act}: {error}") from error
+        raise (PermissionError if code in _DENIED else OSError)(f"{subject} cannot be {act}: {error}") from error
     except BotoCoreError as error:
         raise OSError(f"{subject} cannot be {act}: {error}") from error
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.ledgers.aws.synchronous_ledger import SynchronousLedger
 
+from milepost.core.errors import LedgerBusy, LedgerReadOnly
 from milepost.core.outcome import Reject
 from milepost.core.routes.route import Route
 from milepost.ledgers.aws import apply
@@ -132,3 +133,38 @@ def test_an_answer_that_is_nested_too_deeply_sets_aside_its_row_alone(ledger: Sy
     page = ledger.find(Query(route="parcels"))
     assert (sorted(item.key for item in page.items), [one.key for one in page.refused]) == (["a", "c"], ["deep"])
     assert isinstance(ledger.get([("parcels", "deep")])[0], Refused)
+
+
+def test_a_blob_store_that_cannot_be_reached_sets_no_row_aside(ledger: SynchronousLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a problem of AWS, not of a row: the relay reads the same records again, and a claim is tried again."""
+    world, blobs = World(ledger), ledger.store.blobs
+
+    def fail(name: str, *args: Any) -> Any:
+        raise OSError(f"the blob {name!r} cannot be reached: timed out")
+
+    def deny(name: str) -> Any:
+        raise PermissionError(f"the blob {name!r} cannot be read: access denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(blobs, "write", fail)
+        with pytest.raises(LedgerBusy, match="cannot be reached"):
+            ledger.ledger.add(world.plan, [world.new_item("a", text="x" * 9000)], world.now)
+    ledger.ledger.add(world.plan, [world.new_item("a", text="x" * 9000), world.new_item("b")], world.now)
+    ledger.follower.load_route(world.plan)
+    with monkeypatch.context() as patch:
+        patch.setattr(blobs, "read", fail)
+        with pytest.raises(LedgerBusy, match="cannot be reached"):
+            ledger.follower.follow(world.now)
+    ledger.follower.follow(world.now)
+    assert [world.row(key).status.value for key in ("a", "b")] == ["QUEUED", "QUEUED"]
+    with monkeypatch.context() as patch:
+        patch.setattr(blobs, "read", fail)
+        with pytest.raises(LedgerBusy, match="cannot be reached"):
+            world.claim("weigh")
+        with pytest.raises(LedgerBusy, match="cannot be reached"):
+            world.item("a")
+    with monkeypatch.context() as patch:
+        patch.setattr(blobs, "read", deny)
+        with pytest.raises(LedgerReadOnly, match="access denied"):
+            world.item("a")
+    assert set_aside(ledger) == []

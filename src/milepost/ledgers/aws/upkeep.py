@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -35,6 +36,8 @@ SETTLED_MS = 600_000
 SAMPLE = 100
 WAITING = (f"{QUEUED_SHARD}#", f"{MARKED_SHARD}#")
 
+log = logging.getLogger(__name__)
+
 
 class StreamReader:
     """Reads the streams of all routes and carries out the consequences."""
@@ -48,15 +51,20 @@ class StreamReader:
         self._ended: list[Row] = []
         """Ended rows that are not finished yet, because AWS had a problem."""
         self._quiet_turns = 0
+        self._waits = False
+        """The last turn ended with an error, which is logged once."""
 
     def turn(self) -> float:
         done, trouble = 0, False
         for stream in self.streams.values():
             try:
                 done += stream.poll(self._handle, self._clock.now())
-            except (LedgerBusy, LedgerMissing, RouteChanged):
+            except (LedgerBusy, LedgerMissing, RouteChanged) as error:
                 # The records stay in that stream; the streams of the other routes are still read.
                 trouble = True
+                if not self._waits:
+                    log.warning("the relay waits before it reads the stream of %s again: %s", stream.route, error)
+        self._waits = trouble
         self._finish()
         self._quiet_turns = 0 if done or trouble else self._quiet_turns + 1
         return 0.0 if done else STAND_BY_S if trouble else POLL_S

@@ -23,17 +23,8 @@ BUCKET = "bucket"
 """Kind of the control documents of token buckets, one for each scope with a rate: all processes share them."""
 
 
-class Admitted(Struct):
-    """Messages by the next step for each."""
-
-    chosen: list[SqsMessage] = []
-    paused: list[SqsMessage] = []
-    """Their lanes are paused, or their breaker is open."""
-    waiting: list[SqsMessage] = []
-
-
 class StageAdmission:
-    """Admission for one claim request of a stage."""
+    """Admission for one claim request of a stage. `admit` sorts its messages by the next step for each."""
 
     def __init__(self, store: AwsStore, ask: ClaimRequest, now: int) -> None:
         self._store, self._ask, self._now = store, ask, now
@@ -45,6 +36,10 @@ class StageAdmission:
         self._probes: dict[str, list[str]] = {}
         self.next_at: int | None = None
         """The earliest time at which messages that wait for a token or a breaker may be claimed."""
+        self.chosen: list[SqsMessage] = []
+        self.paused: list[SqsMessage] = []
+        """Their lanes are paused, or their breaker is open."""
+        self.waiting: list[SqsMessage] = []
         self.closed = False
         """The breaker of a stage without lanes lets nothing through now."""
 
@@ -75,19 +70,18 @@ class StageAdmission:
             self.next_at = min(self._now + self._store.settings.poll_ms, ask_again_at(record, breaker, self._now) or self._now)
         return want if room is None else min(want, room)
 
-    def admit(self, messages: Sequence[SqsMessage], known_lanes: set[str]) -> Admitted:
+    def admit(self, messages: Sequence[SqsMessage], known_lanes: set[str]) -> None:
         """Admit the messages that may be claimed, shared among the lanes (see `core.admission.lanes.share_out`). `known_lanes`: the lanes of the
         stage that have been seen; empty if no lane need leave room for another."""
-        admitted = Admitted()
         lanes: dict[str, list[SqsMessage]] = {}
         for message in messages:
             lane = lane_of(message)
             if self._controls.held(self._route, self._ask.stage, lane):
-                admitted.paused.append(message)
+                self.paused.append(message)
             else:
                 lanes.setdefault(lane, []).append(message)
         for lane in list(lanes):
-            admitted.paused += self._shut_out(lane, lanes)
+            self.paused += self._shut_out(lane, lanes)
         room = {lane: self._lane_room(lane, found) for lane, found in lanes.items()}
         picked = self._pick(self._want, lanes, room, len(known_lanes))
         if self._rate is not None and picked:
@@ -95,10 +89,9 @@ class StageAdmission:
             if allowed < len(picked):
                 given = {lane: [message for message in picked if lane_of(message) == lane] for lane in lanes}
                 picked = self._pick(allowed, given, {lane: len(found) for lane, found in given.items()}, 1)
-        admitted.chosen = picked
+        self.chosen = picked
         chosen = {id(message) for message in picked}
-        admitted.waiting = [message for found in lanes.values() for message in found if id(message) not in chosen]
-        return admitted
+        self.waiting = [message for found in lanes.values() for message in found if id(message) not in chosen]
 
     def _pick(self, want: int, lanes: dict[str, list[SqsMessage]], room: dict[str, int], known: int) -> list[SqsMessage]:
         taken = dict.fromkeys(lanes, 0)

@@ -196,13 +196,13 @@ class MessageClaims:
         messages = self._receive(ask, url, room, now)
         known = self._lanes.setdefault((route, ask.stage), set())
         known.update(lane_of(message) for message in messages)
-        admitted = admission.admit(messages, known)
-        claims = ItemClaims(store, ask, layout, admitted.chosen, now, jitter)
-        verdicts = store.requests.each([partial(claims.verdict, message) for message in admitted.chosen])
+        admission.admit(messages, known)
+        claims = ItemClaims(store, ask, layout, admission.chosen, now, jitter)
+        verdicts = store.requests.each([partial(claims.verdict, message) for message in admission.chosen])
         items = [verdict.item for verdict in verdicts if verdict.item is not None]
         try:
             admission.settle(items)
-            self._settle_messages(ask, layout, verdicts, admitted.paused, admitted.waiting)
+            self._settle_messages(ask, layout, verdicts, admission.paused, admission.waiting)
         except LedgerError as error:
             # The claimed items are processed all the same; the other messages come again after their visibility timeout.
             if not items:
@@ -363,12 +363,12 @@ class FunctionMessages(MessageClaims):
         admission = StageAdmission(store, ask, now)
         admission.room()  # charges what was spent beyond the last claim
         # Nothing else is claimed beside these, so no lane need leave room for another.
-        admitted = admission.admit(self._distinct(ask, messages), set())
-        answered = MessageResults(waiting=admitted.waiting)
-        claims = ItemClaims(store, ask, layout, admitted.chosen, now, jitter)
-        verdicts = store.requests.each([partial(_verdict_if_possible, claims, message) for message in admitted.chosen])
+        admission.admit(self._distinct(ask, messages), set())
+        answered = MessageResults(waiting=admission.waiting)
+        claims = ItemClaims(store, ask, layout, admission.chosen, now, jitter)
+        verdicts = store.requests.each([partial(_verdict_if_possible, claims, message) for message in admission.chosen])
         later: list[tuple[SqsMessage, int]] = []
-        for message, verdict in zip(admitted.chosen, verdicts, strict=True):
+        for message, verdict in zip(admission.chosen, verdicts, strict=True):
             if verdict is None:
                 answered.failed.append(message)
             elif verdict.item is not None:
@@ -383,9 +383,9 @@ class FunctionMessages(MessageClaims):
             admission.settle(answered.items)
         answered.failed += self.delay(later)
         try:
-            self._hold(layout, admitted.paused)
+            self._hold(layout, admission.paused)
         except LedgerError:
-            answered.failed += admitted.paused
+            answered.failed += admission.paused
         answered.next_at = admission.next_at
         return answered
 

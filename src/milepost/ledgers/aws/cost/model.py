@@ -8,6 +8,7 @@ from __future__ import annotations
 from math import ceil
 
 from milepost.core.routes.backoff import Checks
+from milepost.core.routes.parsed_input import key_fields
 from milepost.core.routes.plan import EXTERNAL_RESEND
 from milepost.core.routes.route import Route, Stage
 from milepost.ledgers.aws.cost import steps
@@ -58,16 +59,14 @@ class _RouteCost:
 
     def _stored(self) -> int:
         """Bytes of the input on the row: key fields repeated in a submitted input are stored once."""
-        key, fields = self._route.key, key_attributes(self._route)
-        plain = not callable(key) and ((key,) if isinstance(key, str) else tuple(key)) == fields
-        if self._usage.adopted or self._route.carries is not None or not plain:
+        fields = key_attributes(self._route)
+        if self._usage.adopted or self._route.carries is not None or tuple(key_fields(self._route.key)) != fields:
             return self._usage.payload
         return max(2, self._usage.payload - self._usage.key - steps.KEY_FIELD * len(fields)) + steps.WITH_KEY
 
     def _columns(self) -> int:
         """Bytes of the attributes that the route's rows have for people: fields of the key are there once more."""
-        key = self._route.key
-        fields = () if callable(key) else (key,) if isinstance(key, str) else tuple(key)
+        fields = key_fields(self._route.key)
         columns = [name for name in self._route.columns if name not in key_attributes(self._route)]
         repeated = self._usage.key if any(name in fields for name in columns) else 0
         return repeated + sum(len(name) + (0 if name in fields else steps.COLUMN) for name in columns)

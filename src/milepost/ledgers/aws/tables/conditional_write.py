@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -286,25 +286,14 @@ def _set_content(update: Update, change: Change, layout: Layout, values: Values,
     results = {put.stage: put.value for put in change.puts if put.kind == "result"}
     to = change.after.stage
     again = to in through and (to != change.before.stage or change.before.terminal) and not change.after.terminal
-    if again:
-        rest = (through | {stage for stage, value in results.items() if value is not None}) - {to}
-        rest -= {stage for stage, value in results.items() if value is None}
-        update.remove(layout.prefix + to)
-        if rest:
-            update.set("through", {"SS": sorted(rest)})
-        else:
-            update.remove("through")
-    else:
-        _set_passed_stages(update, through, results)
+    passed = {stage for stage, value in results.items() if value is not None}
+    undone = results.keys() - passed | ({to} if again else set())
+    _set_passed_stages(update, through, passed, undone)
+    update.remove(*(layout.prefix + stage for stage in sorted(undone)))
     for stage, value in results.items():
-        name = layout.prefix + stage
         kept = change.before.kept.get(stage)
-        if value is None:
-            if not (again and stage == to):
-                update.remove(name)
-            continue
-        if not (kept is not None and is_plain(kept) and kept["output"] == value):
-            update.set(name, values.encode(value, place))
+        if value is not None and not (kept is not None and is_plain(kept) and kept["output"] == value):
+            update.set(layout.prefix + stage, values.encode(value, place))
     for put in change.puts:
         if put.kind == "payload":
             of = next((stage for stage, value in results.items() if value is put.value), None)
@@ -318,16 +307,18 @@ def _set_content(update: Update, change: Change, layout: Layout, values: Values,
             update.remove(WAITING + put.stage)
 
 
-def _set_passed_stages(update: Update, through: frozenset[str], results: Mapping[str, Any]) -> None:
+def _set_passed_stages(update: Update, through: frozenset[str], passed: set[str], undone: set[str]) -> None:
     """Stages that were passed, and those whose result is taken back. DynamoDB takes one change of an attribute in an update."""
-    passed = sorted(stage for stage, value in results.items() if value is not None)
-    undone = sorted(stage for stage, value in results.items() if value is None)
     if passed and undone:
-        update.set("through", {"SS": sorted((through | {*passed}) - {*undone})})
+        rest = sorted((through | passed) - undone)
+        if rest:
+            update.set("through", {"SS": rest})
+        else:
+            update.remove("through")
     elif passed:
-        update.add("through", {"SS": passed})
+        update.add("through", {"SS": sorted(passed)})
     elif undone:
-        update.delete("through", {"SS": undone})
+        update.delete("through", {"SS": sorted(undone)})
 
 
 def _set_queued_times(update: Update, change: Change) -> None:

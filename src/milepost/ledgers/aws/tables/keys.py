@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from milepost.core.decide import valid_confirmation
+from milepost.core.routes.parsed_input import key_fields
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route, Stage
 from milepost.core.values.key_text import escape_part, unescape_part
@@ -49,14 +50,8 @@ _DIGEST = re.compile(r"#sha256:[0-9a-f]{64}\Z")
 def key_attributes(route: Route) -> tuple[str, ...]:
     """The table's key: the one or two fields that make the route's key; four fields make two pairs, `pk` and `sk`; otherwise one
     attribute called `key`."""
-    if isinstance(route.key, str):
-        names: tuple[str, ...] = (route.key,)
-    elif not callable(route.key) and len(route.key) == 4:
-        names = PAIRS
-    elif callable(route.key) or len(route.key) > 2:
-        names = ("key",)
-    else:
-        names = tuple(route.key)
+    fields = tuple(key_fields(route.key))
+    names = fields if len(fields) in (1, 2) else PAIRS if len(fields) == 4 else ("key",)
     taken = any(name in OWN or name.startswith((*PREFIXES.values(), WAITING, "payload_")) for name in names)
     return ("key",) if taken or len(set(names)) < len(names) else names
 

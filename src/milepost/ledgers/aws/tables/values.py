@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from milepost.core.errors import LedgerDamaged
+from milepost.core.errors import LedgerBusy, LedgerDamaged, LedgerError, LedgerReadOnly
 from milepost.ports.blobs import Blobs
 
 LARGEST = 4096
@@ -55,7 +55,10 @@ class Values:
     def _to_blob(self, data: bytes, place: str, **more: dict[str, str]) -> dict[str, Any]:
         digest = sha256(data).hexdigest()
         name = f"{place}/{digest[:32]}"
-        self._blobs.write(name, [data])
+        try:
+            self._blobs.write(name, [data])
+        except OSError as error:
+            raise _unusable(error) from error
         return {"M": {"blob": {"S": name}, "sha256": {"S": digest}, "size": {"N": str(len(data))}, **more}}
 
     def encode_line(self, previous: bytes, body: bytes, place: str) -> dict[str, Any]:
@@ -90,7 +93,12 @@ class Values:
             return bytes(attribute["S"].encode())
         reference = attribute["M"]
         name = reference["blob"]["S"]
-        data = b"".join(self._blobs.read(name))
+        try:
+            data = b"".join(self._blobs.read(name))
+        except FileNotFoundError:
+            raise  # a fault of this row; any other error concerns all of them
+        except OSError as error:
+            raise _unusable(error) from error
         if sha256(data).hexdigest() != reference["sha256"]["S"]:
             raise LedgerDamaged(f"the blob {name!r} is damaged: its digest differs from the one in its row; restore it from a backup")
         return data
@@ -101,6 +109,12 @@ class Values:
         for name in _blobs_of(image):
             if name.rpartition("/")[0] in places:
                 self._blobs.remove(name)
+
+
+def _unusable(error: OSError) -> LedgerError:
+    """The blob store has a problem, which concerns all rows: it ends by itself, unless a permission is missing."""
+    denied = isinstance(error, PermissionError)
+    return (LedgerReadOnly if denied else LedgerBusy)(f"the blob store cannot be used{'' if denied else ' now'}: {error}")
 
 
 def is_blob(attribute: dict[str, Any]) -> bool:
