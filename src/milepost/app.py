@@ -224,8 +224,8 @@ class BackgroundRun:
         until_idle_s: float | None,
         on_end: Callable[[BackgroundRun, BaseException | None], None],
     ) -> None:
-        self.end: Future[None] = Future()
-        """Its end, with the error if it failed."""
+        self.end: Future[BaseException | None] = Future()
+        """Its end: the error if it failed. It is a result, because some errors, such as StopIteration, cannot be raised into a future."""
         self._station = station
         self._runner = runner
         self._until_idle_s = until_idle_s
@@ -243,10 +243,7 @@ class BackgroundRun:
             failure = error
         # Call `on_end` first, so that a program that sees the end also sees its effects.
         self._on_end(self, failure)
-        if failure is None:
-            self.end.set_result(None)
-        else:
-            self.end.set_exception(failure)
+        self.end.set_result(failure)
 
     @property
     def ended(self) -> bool:
@@ -265,12 +262,14 @@ class BackgroundRun:
         the main thread, and a Ctrl-C that came just before a wait without a timeout would be lost."""
         while not self.ended:
             with suppress(TimeoutError):
-                self.end.exception(timeout=SIGNALS_S)
+                self.end.result(timeout=SIGNALS_S)
 
     def result(self) -> None:
         """Wait for the end; raise the error that ended the run."""
         self.wait()
-        self.end.result()
+        error = self.end.result()
+        if error is not None:
+            raise error
 
 
 def restore(file: str | Path, ledger: str = DEFAULT_LEDGER, *, overwrite: bool = False, force: bool = False) -> RestoreReport:

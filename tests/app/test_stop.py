@@ -390,6 +390,19 @@ def test_run_and_run_async_raise_what_ended_them(quick_url: str) -> None:
         assert post.stop()
 
 
+@pytest.mark.parametrize("error", [StopIteration("mine"), asyncio.CancelledError("mine")])
+def test_run_async_ends_with_an_error_that_no_future_can_hold(quick_url: str, error: BaseException) -> None:
+    """Such as the StopIteration of a `next()` that a lane function calls."""
+
+    def fails(*_: Any) -> Any:
+        raise error
+
+    with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:
+        post.context.ledger.claim = fails  # type: ignore[method-assign]
+        with pytest.raises((RuntimeError, asyncio.CancelledError), match=r"mine|StopIteration"):
+            asyncio.run(post.run_async())
+
+
 def test_stop_on_the_loop_of_run_async_begins_the_drain_and_does_not_wait(quick_url: str) -> None:
     async def main() -> None:
         async with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 LedgerUse = Literal["none", "read", "write"]
 F = TypeVar("F", bound=Callable[..., Any])
+P = TypeVar("P")
 
 
 class CommandPart(Struct, frozen=True):
@@ -199,33 +200,22 @@ class Application(Generic[S]):
         arguments; its docstring is the help, and a number that it returns is the exit code. `ledger`: "read" opens the existing ledger,
         "write" creates it if there is none and requires that the routes agree with it, "none" opens none."""
 
-        def declare(function: F) -> F:
-            self.commands.append(CommandPart(name or function.__name__.replace("_", "-"), function, ledger))
-            return function
-
-        return declare
+        return _declared(self.commands, lambda function: CommandPart(name or function.__name__.replace("_", "-"), function, ledger))
 
     def check(self, name: str, *, ready: bool = False) -> Callable[[F], F]:
         """Declare a health check: a function of the `AppContext` that yields a `Finding` for each thing that it checked. `milepost
         doctor` shows them all, the overview those that are not ok, at most a minute old. With `ready`, a bad finding makes
         `/readyz` answer 503. An exception is a finding too."""
 
-        def declare(function: F) -> F:
-            self.checks.append(CheckPart(name, function, ready))
-            return function
-
-        return declare
+        return _declared(self.checks, lambda function: CheckPart(name, function, ready))
 
     def service(self, name: str, *, every: Span, per_process: bool = False) -> Callable[[F], F]:
         """Declare a function of the `AppContext` that `milepost up` calls at once and then at the interval `every`, in each process: it
         must be safe to run in two processes at the same time. An exception is logged, and the next call comes as usual. On AWS a schedule calls
         it in a function, at most every minute, unless it is `per_process`: it does something for its own process alone, such as filling a cache."""
 
-        def declare(function: F) -> F:
-            self.services.append(ServicePart(name, function, span_ms(every, f"{self.name}: every of the service {name!r}"), per_process))
-            return function
-
-        return declare
+        every_ms = span_ms(every, f"{self.name}: every of the service {name!r}")
+        return _declared(self.services, lambda function: ServicePart(name, function, every_ms, per_process))
 
     def alerts(self, function: Callable[[S], Iterable[AlertRule]]) -> Callable[[S], Iterable[AlertRule]]:
         """Declare alerts: a function of the settings that gives the `AlertRule`s. `milepost up` watches for them, in each process; an alert
@@ -254,13 +244,10 @@ class Application(Generic[S]):
         `origins`: from the settings, the origins whose pages may call it from a browser. `on_problem` formats the answer of an error, also
         of a call with a method that its path does not have, for an error format of your own. A key that is limited to routes may call it if it sees all routes of the application."""
 
-        def declare(function: F) -> F:
-            self.endpoints.append(
-                EndpointPart(method, path, function, scope, query, body, answers or {}, summary, largest, origins, on_problem)
-            )
-            return function
-
-        return declare
+        return _declared(
+            self.endpoints,
+            lambda function: EndpointPart(method, path, function, scope, query, body, answers or {}, summary, largest, origins, on_problem),
+        )
 
     def page(
         self, path: str, *, title: str = "", scope: str = "read", query: type[Struct] | None = None, form: type[Struct] | None = None
@@ -269,12 +256,11 @@ class Application(Generic[S]):
         `Download`. The menu lists a page that has a `title`. With `form` it receives the form that another page sends there (POST), as `call.body`;
         the form must have the field csrf_token, with the value `csrf`."""
 
-        def declare(function: F) -> F:
-            method = "GET" if form is None else "POST"
-            self.endpoints.append(EndpointPart(method, path, function, scope, query, form, summary=title or path, page=True, title=title))
-            return function
-
-        return declare
+        method = "GET" if form is None else "POST"
+        return _declared(
+            self.endpoints,
+            lambda function: EndpointPart(method, path, function, scope, query, form, summary=title or path, page=True, title=title),
+        )
 
     def metrics(self, function: Callable[[AppContext[S]], Iterable[Metric]]) -> Callable[[AppContext[S]], Iterable[Metric]]:
         """Declare figures for `/metrics`: a function of the `AppContext` that is called for every scrape."""
@@ -297,6 +283,16 @@ class Application(Generic[S]):
         the field and says what would be right."""
         settings = read_settings(self.settings, self.name, table or {}, environment, place, allow_cidrs)
         return ConfiguredApplication(self, settings)
+
+
+def _declared(parts: list[P], part: Callable[[Callable[..., Any]], P]) -> Callable[[F], F]:
+    """The decorator that adds a function's part to these, and leaves the function as it is."""
+
+    def declare(function: F) -> F:
+        parts.append(part(function))
+        return function
+
+    return declare
 
 
 class ConfiguredApplication(Generic[S]):

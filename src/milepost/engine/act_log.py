@@ -208,6 +208,8 @@ def _go_on(act: Act) -> str:
     if act.verb == "prune":
         named = "".join(f"--status {status} " for status in act.filter.get("statuses", ()))
         return f"milepost prune {act.route} --older-than {act.filter['older_than']} {named}{SIGNED}"
+    if act.verb == "adopt":
+        return f"milepost adopt {act.route} {'--all' if act.filter['keys'] == 'all' else 'THE SAME KEYS'} {SIGNED}"
     if act.verb == "apply":
         return f"milepost routes apply {act.route} {SIGNED}"
     if act.verb == "back-fill" or "pace" in act.filter:

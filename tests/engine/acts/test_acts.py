@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.engine.world import ROUTE, Interrupted, World, dies
 
+from milepost.cli.keep.adopt import adopt
 from milepost.core.admission.controls import Limit
 from milepost.core.errors import UsageError
 from milepost.core.outcome import Done, Reject
@@ -175,6 +176,15 @@ def test_an_act_that_was_cut_off_goes_on_by_its_id_alone(faulty: World, monkeypa
         go_on(faulty.ctx, "confirm", ROUTE, "odd", **SIGNED)
     with pytest.raises(UsageError, match="has the verb 'confirm', not 'skip'"):
         go_on(faulty.ctx, "skip", ROUTE, begun.id, **SIGNED)
+
+
+@pytest.mark.parametrize(("keys", "named"), [("all", "--all"), (3, "THE SAME KEYS")])
+def test_an_adoption_that_was_cut_off_says_how_to_go_on(world: World, keys: object, named: str) -> None:
+    begun = act_log.enter(world.ctx, "adopt", ROUTE, "ops", "a test", {"keys": keys})
+    words = act_view(begun)["go_on"]
+    assert words == f"milepost adopt parcels {named} --by YOU --reason '…'"
+    taken = {option for parameter in adopt.params for option in parameter.opts}
+    assert {word for word in words.split() if word.startswith("--")} <= taken
 
 
 def test_an_act_on_keys_needs_them_again(world: World) -> None:

@@ -221,6 +221,20 @@ def test_a_list_leaves_alone_what_is_finished_and_what_it_has_twice(world: World
     assert world.row("a").stage == "weigh"
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_list_replaces_once_what_it_has_twice_with_the_same_content(world: World, tmp_path: Path, dry_run: bool) -> None:
+    world.add("a", "b", n=1)
+    lines = [{"id": "a", "n": 2}, {"id": "b", "n": 1}, {"id": "a", "n": 2}, {"id": "b", "n": 3}]
+    report = handed(world, tmp_path, *lines, replace_changed=True, dry_run=dry_run, **SIGNED)
+    assert (report.counts["replaced"], report.counts["repeated"], report.counts["changed"]) == (1, 1, 1)
+    assert [(one.line, one.left) for one in report.changed] == [
+        (1, ""),
+        (4, "the list has this key more than once, with different content"),
+    ]
+    assert [world.item(key).input["n"] for key in "ab"] == [1 if dry_run else 2, 1]
+    assert [one.done for one in all_acts(world.ctx) if one.verb == "replace"] == ([] if dry_run else [1])
+
+
 # For later ----------------------------------------------------------------------------------------------------------
 def test_an_item_for_later_starts_then(world: World) -> None:
     [receipt] = submit(world.ctx, ROUTE, [{"id": "a"}], not_before="2h")

@@ -138,6 +138,33 @@ def test_draining_keeps_a_lower_limit_and_gives_back_a_higher_one(lanes: World) 
         lanes.clock.advance("2m")
 
 
+def test_a_concurrency_that_is_set_while_a_backlog_drains_leaves_the_pace_temporary(lanes: World) -> None:
+    name = f"{ROUTE}/send/crm"
+    limit(lanes.ctx, ROUTE, "send", "crm", rate="50/s", **OPS)
+    pause(lanes.ctx, ROUTE, "send", "crm", **OPS)
+    lanes.add("a", to="crm")
+    lanes.clock.advance("1s")
+    assert resume(lanes.ctx, ROUTE, "send", "crm", by="ops", reason="up again", drain="2/s")
+    limit(lanes.ctx, ROUTE, "send", "crm", concurrency=3, **OPS)
+    assert lanes.ledger.read(LIMIT)[name].value["rate"] == "2/s"
+    assert worked(lanes) == ["a"]
+    Resender(lanes.ctx).run_once()
+    found = lanes.ledger.read(LIMIT)[name].value
+    assert (found["rate"], found["concurrency"], found.get("drains")) == ("50/s", 3, None)
+
+
+def test_a_rate_that_is_set_while_a_backlog_drains_takes_the_place_of_its_pace(lanes: World) -> None:
+    pause(lanes.ctx, ROUTE, "send", "crm", **OPS)
+    lanes.add("a", to="crm")
+    lanes.clock.advance("1s")
+    assert resume(lanes.ctx, ROUTE, "send", "crm", by="ops", reason="up again", drain="2/s")
+    limit(lanes.ctx, ROUTE, "send", "crm", rate="5/s", **OPS)
+    assert worked(lanes) == ["a"]
+    Resender(lanes.ctx).run_once()
+    found = lanes.ledger.read(LIMIT)[f"{ROUTE}/send/crm"].value
+    assert (found["rate"], found.get("drains")) == ("5/s", None)
+
+
 def test_mistakes_name_the_field(lanes: World) -> None:
     with pytest.raises(UsageError, match=r"until is .* which is past"):
         pause(lanes.ctx, ROUTE, "send", "crm", until="2001-01-01", **OPS)

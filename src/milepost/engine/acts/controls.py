@@ -153,7 +153,8 @@ def limit(
     by: str,
     reason: str,
 ) -> Limit | None:
-    """Set limits of a stage or lane; they override the route file's. Values not given stay; `clear` removes all."""
+    """Set limits of a stage or lane; they override the route file's. Values not given stay; `clear` removes all. A rate that is given also
+    ends the draining of a backlog there."""
     name = _checked_scope(ctx, route, stage, lane, by, reason)
     if ctx.stage(route, stage).external:
         raise UsageError(f"stage {stage!r} of route {route!r} is external: it has no handler to limit")
@@ -165,7 +166,9 @@ def limit(
     while True:
         present, version = read_versioned(ctx.ledger, LIMIT, name, Limit)
         old = present or NO_LIMIT
-        new = None if clear else Limit(rate or old.rate, concurrency or old.concurrency, by, reason, ctx.clock.now())
+        new = None if clear else replace(old, concurrency=concurrency or old.concurrency, by=by, reason=reason, at=ctx.clock.now())
+        if new is not None and rate is not None:
+            new = replace(new, rate=rate, drains=None, normal_rate=None)
         if ctx.ledger.write(LIMIT, name, new, expect=version):
             record(ctx, "limit", route, by, reason, {"scope": name, "rate": rate, "concurrency": concurrency, "clear": clear})
             return new

@@ -392,35 +392,39 @@ class ReplaceChanged:
         self._to_compare = COMPARED if dry_run else 0
 
     def batch(self, batch: LineBatch, taken: TakenBatch) -> list[ChangedLine]:
-        """Replace changed items and update their receipts; returns the changed lines with their results."""
+        """Replace changed items and update their receipts; returns the changed lines with their results, of equal ones the first."""
         receipts = taken.others
         times = Counter(taken.keys)
-        places = [place for place, receipt in receipts.items() if receipt.answer == "changed"]
+        places: dict[str, list[int]] = {}
+        for place, receipt in receipts.items():
+            if receipt.answer == "changed":
+                places.setdefault(receipt.key, []).append(place)
         answers: dict[int, Row | Change | Refusal | None] = {}
-        work: list[tuple[int, Item, NewContent]] = []
-        keys = [receipts[place].key for place in places]
-        items = self._ctx.ledger.get([(self._plan.name, key) for key in keys]) if keys else []
-        for place, item in zip(places, items, strict=True):
-            key = receipts[place].key
-            if times[key] > 1 or hash(key) in self._seen:
-                answers[place] = _TWICE
+        work: list[tuple[list[int], Item, NewContent]] = []
+        items = self._ctx.ledger.get([(self._plan.name, key) for key in places]) if places else []
+        for (key, at), item in zip(places.items(), items, strict=True):
+            new, *others = (read_content(self._plan, batch.inputs[place]) for place in at)
+            if hash(key) in self._seen or len(at) < times[key] or any(other.digest != new.digest for other in others):
+                answers |= dict.fromkeys(at, _TWICE)
             elif isinstance(item, Item):
-                work.append((place, item, read_content(self._plan, batch.inputs[place])))
+                work.append((at, item, new))
             else:
-                answers[place] = _GONE
+                answers |= dict.fromkeys(at, _GONE)
         self._seen.update(map(hash, taken.keys))
         decisions = [(item, self._decision(new)) for _, item, new in work]
         made = [decision(item) for item, decision in decisions] if self._dry_run else apply_all(self._ctx, decisions)
-        answers |= dict(zip((place for place, _, _ in work), made, strict=True))
-        compared = {place: difference(item.input, new.content) for place, item, new in work[: self._to_compare]}
+        for (at, _, _), answer in zip(work, made, strict=True):
+            answers |= dict.fromkeys(at, answer)
+        compared = {at[0]: difference(item.input, new.content) for at, item, new in work[: self._to_compare]}
         self._to_compare -= len(compared)
+        repeated = {place for at in places.values() for place in at[1:]}
         changed_lines = []
-        for place in places:
-            answer = answers[place]
+        for place, answer in sorted(answers.items()):
             left = answer.text if isinstance(answer, Refusal) else ""
-            changed_lines.append(ChangedLine(batch.numbers[place], receipts[place].key, left, compared.get(place, [])))
+            if left or place not in repeated:
+                changed_lines.append(ChangedLine(batch.numbers[place], receipts[place].key, left, compared.get(place, [])))
             if not left:
-                self._done += 1
+                self._done += place not in repeated
                 receipts[place] = replace(receipts[place], answer="replaced", error="")
         return changed_lines
 
