@@ -15,6 +15,8 @@ _SHARED = {
     "items": ("retry", "skip", "confirm", "cancel", "resend", "rerun", "replace", "reschedule"),
     "controls": ("pause", "resume", "limit", "breakers"),
     "backup": ("restore",),
+    "up": ("work",),
+    "verify": ("signing-key",),
 }
 _MODULE = {name: module for module, names in _SHARED.items() for name in names}
 MODULES = {

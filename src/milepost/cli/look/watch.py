@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -44,7 +45,8 @@ def watch(given: CliSettings, route: str | None, every: str | None, during: str 
         check_route(ctx, route)
         try:
             if as_json:
-                _objects(ctx, route, every_s, lambda: once or over())
+                for seen in _snapshots(ctx, route, every_s, lambda: once or over()):
+                    print_json(_object(seen), indent=None)
             else:
                 look(ctx, route, every_s, lambda: once or over(), live=live and not once)
         except KeyboardInterrupt:
@@ -64,62 +66,49 @@ def _after(during_s: float | None) -> Callable[[], bool]:
 
 
 def look(ctx: Context, route: str | None, every_s: float, over: Callable[[], bool], *, live: bool) -> dict[str, Snapshot]:
-    """Show the routes until `over()` holds; returns the last snapshots. One more snapshot is always taken at the end."""
-    from rich.console import Group
+    """Show the routes until `over()` holds; returns the last snapshots."""
     from rich.live import Live
 
     from milepost.cli.look.live_view import Trail, line, picture
-    from milepost.engine.views.snapshot import snapshots
 
     trails: dict[str, Trail] = {}
-    to = console()
-    began = ctx.clock.now()
+    to, began = console(), ctx.clock.now()
     seen: dict[str, Snapshot] = {}
-
-    def next_picture() -> Group:
-        nonlocal seen
-        seen = snapshots(ctx, seen, route)
-        for name, snapshot in seen.items():
-            trails.setdefault(name, Trail()).add(snapshot.rate)
-        at = ctx.clock.now() - began
-        return picture([*seen.values()], [trails[name] for name in seen], to.width - 1, (to.height if live else WHOLE) - 1, at)
-
-    if not live:
-        plain = not to.is_terminal
-        while True:
-            last = over()
-            drawn = next_picture()
-            for snapshot in seen.values():
-                if plain:
+    with Live(console=to, auto_refresh=False) if live else nullcontext() as screen:
+        for seen in _snapshots(ctx, route, every_s, over):
+            for name, snapshot in seen.items():
+                trails.setdefault(name, Trail()).add(snapshot.rate)
+            if not to.is_terminal and screen is None:
+                for snapshot in seen.values():
                     click.echo(line(snapshot, snapshot.at - began))
-            if not plain:
+                continue
+            height = to.height if live else WHOLE
+            drawn = picture([*seen.values()], [trails[name] for name in seen], to.width - 1, height - 1, ctx.clock.now() - began)
+            if screen is None:
                 to.print(drawn)
-            if last:
-                return seen
-            sys.stdout.flush()
-            time.sleep(every_s)
-    with Live(next_picture(), console=to, auto_refresh=False) as screen:
-        while True:
-            last = over()
-            if last:
-                screen.update(next_picture(), refresh=True)
-                return seen
-            time.sleep(every_s)
-            screen.update(next_picture(), refresh=True)
+            else:
+                screen.update(drawn, refresh=True)
+    return seen
 
 
-def _objects(ctx: Context, route: str | None, every_s: float, over: Callable[[], bool]) -> None:
-    from msgspec import to_builtins
-
-    from milepost.core.values.durations import iso
+def _snapshots(ctx: Context, route: str | None, every_s: float, over: Callable[[], bool]) -> Iterator[dict[str, Snapshot]]:
+    """Snapshots of the routes at this interval, until `over()` holds; one more is always taken then."""
     from milepost.engine.views.snapshot import snapshots
 
     seen: dict[str, Snapshot] = {}
     while True:
         last = over()
         seen = snapshots(ctx, seen, route)
-        print_json({"routes": {name: {**to_builtins(snapshot), "at": iso(snapshot.at)} for name, snapshot in seen.items()}}, indent=None)
+        yield seen
         if last:
             return
         sys.stdout.flush()
         time.sleep(every_s)
+
+
+def _object(seen: dict[str, Snapshot]) -> dict[str, Any]:
+    from msgspec import to_builtins
+
+    from milepost.core.values.durations import iso
+
+    return {"routes": {name: {**to_builtins(snapshot), "at": iso(snapshot.at)} for name, snapshot in seen.items()}}

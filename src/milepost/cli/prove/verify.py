@@ -1,4 +1,4 @@
-"""`milepost verify`: check evidence offline, without ledger or network."""
+"""`milepost verify` and `milepost signing-key`: check evidence offline, without ledger or network; and create a key pair that signs it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from milepost.cli.options import json_option
-from milepost.cli.out import plain
+from milepost.cli.out import plain, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,3 +112,23 @@ def _print_verdict(verdict: Verdict) -> None:
             click.echo(title)
         for sentence in sentences:
             click.echo(f"  - {sentence}")
+
+
+@click.command("signing-key")
+@click.argument("file", type=click.Path(dir_okay=False))
+@json_option
+def signing_key(file: str, as_json: bool) -> None:
+    """Create a key pair for signing evidence.
+
+    Writes the private key to FILE, readable by you alone; keep a safe copy. Prints the public key: give it to those who verify what you
+    sign. Needs 'pip install milepost[evidence]'.
+    """
+    from milepost.evidence.signing import fingerprint, make_key, public_text
+
+    signer = make_key(Path(file))
+    if as_json:
+        print_json({"file": file, "public_key": public_text(signer.public), "fingerprint": fingerprint(signer.public)})
+        return
+    click.echo(f"private key  {file}")
+    click.echo(f"public key   {public_text(signer.public)}")
+    click.echo(f"fingerprint  {fingerprint(signer.public)}")

@@ -54,8 +54,6 @@ class Authenticator:
         self._ctx, self._pool, self._ticks = ctx, pool, ticks
         self._known = KeySnapshot()
         self._reading: asyncio.Task[None] | None = None
-        self._begun = self._ended = 0
-        """Number of reads of keys and sessions that have started, and the last of them that has ended."""
         self._calls, self._wrong = Rates(), Rates()
         self._noted: dict[str, int] = {}
 
@@ -85,7 +83,7 @@ class Authenticator:
         await self._read_since(self._ticks() - FRESH_S)
         if not self._known.keys:
             # While there are no keys, every call reads them: the first key made by any process closes the server at once.
-            await self._read_anew()
+            await self._read_since(self._ticks())
         return bool(self._known.keys)
 
     async def key_of(self, request: Request, text: str) -> Key:
@@ -149,26 +147,14 @@ class Authenticator:
     async def _read_since(self, moment: float) -> None:
         """Make the cached keys at least as recent as this time. Concurrent callers wait for the same read."""
         while self._known.at < moment:
-            await self._next_reading()
-
-    async def _read_anew(self) -> None:
-        """Read the keys again after this call; concurrent calls share a read."""
-        wanted = self._begun + 1
-        while self._ended < wanted:
-            await self._next_reading()
-
-    async def _next_reading(self) -> None:
-        if self._reading is None:
-            self._reading = asyncio.get_running_loop().create_task(self._read())
-        # A caller that disconnects must not cancel the read: others wait for it.
-        await asyncio.shield(self._reading)
+            if self._reading is None:
+                self._reading = asyncio.get_running_loop().create_task(self._read())
+            # A caller that disconnects must not cancel the read: others wait for it.
+            await asyncio.shield(self._reading)
 
     async def _read(self) -> None:
         try:
-            self._begun += 1
-            number, at = self._begun, self._ticks()
-            self._known = await asyncio.get_running_loop().run_in_executor(self._pool, read_known, self._ctx, at)
-            self._ended = number
+            self._known = await asyncio.get_running_loop().run_in_executor(self._pool, read_known, self._ctx, self._ticks())
         finally:
             self._reading = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -13,7 +14,7 @@ from milepost.engine.context import Context
 from milepost.engine.events.cursors import subscribers
 from milepost.engine.events.feed import EventsBefore, FeedEvent, page_back
 from milepost.http.dashboard.render import page, seen_routes
-from milepost.http.protocol.endpoint import END, Answer, Call, Caller, endpoint
+from milepost.http.protocol.endpoint import END, Answer, Call, endpoint
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState
 
@@ -35,20 +36,6 @@ class EventsPageQuery(Struct, frozen=True):
     before: Annotated[str, Meta(pattern=rf"^[0-9]{{0,18}}{END}")] = ""
 
 
-class PageEventFilter:
-    """Selects the wanted events from those that the caller may see, and notes how far back they have been read."""
-
-    def __init__(self, caller: Caller, asked: EventsPageQuery) -> None:
-        self._caller, self._asked = caller, asked
-        self.since: int | None = None
-
-    def wants(self, event: Event) -> bool:
-        if not self._caller.sees(event.route):
-            return False
-        self.since = event.at  # the newest come first
-        return self._asked.route in ("", event.route) and self._asked.kind in ("", event.kind)
-
-
 @endpoint("GET", "/events", scope="read", page=True, query=EventsPageQuery, summary="Subscribers and events")
 def events(state: ServerState, call: Call) -> Answer:
     asked: EventsPageQuery = call.query
@@ -59,8 +46,17 @@ def events(state: ServerState, call: Call) -> Answer:
         raise problem_error("wrong-value", f"there is no event of the kind {asked.kind!r}", field="kind", expected=", ".join(sorted(KINDS)))
     chosen = {name: value for name in ("route", "kind") if (value := getattr(asked, name))}
     part = bool(chosen) or call.caller.routes is not None
-    choice = PageEventFilter(call.caller, asked)
-    found = _back(state.ctx, int(asked.before) if asked.before else None, choice, STEP if part else SHOWN)
+    # How far back the events that the caller may see have been read.
+    since: int | None = None
+
+    def wants(event: Event) -> bool:
+        nonlocal since
+        if not call.caller.sees(event.route):
+            return False
+        since = event.at  # the newest come first
+        return asked.route in ("", event.route) and asked.kind in ("", event.kind)
+
+    found = _back(state.ctx, int(asked.before) if asked.before else None, wants, STEP if part else SHOWN)
     oldest = found.events[-1].seq - 1 if found.events else max(0, found.next - 1)
     return page(
         state,
@@ -74,19 +70,19 @@ def events(state: ServerState, call: Call) -> Answer:
         sees_all=call.caller.routes is None,
         events=found.events,
         looks=LOOKS,
-        since=iso(choice.since) if found.next and len(found.events) < SHOWN else None,
+        since=iso(since) if found.next and len(found.events) < SHOWN else None,
         earlier=f"?{urlencode({**chosen, 'before': found.next})}" if found.next else None,
         latest=f"?{urlencode(chosen)}" if asked.before else None,
         raw=f"/api/v1/events?{urlencode({**chosen, 'after': oldest})}",
     )
 
 
-def _back(ctx: Context, before: int | None, choice: PageEventFilter, look: int) -> EventsBefore:
+def _back(ctx: Context, before: int | None, wants: Callable[[Event], bool], look: int) -> EventsBefore:
     """A page of wanted events, from as far back as needed, within limits: some lines are read at first, and then more."""
     found: list[FeedEvent] = []
     left = FAR_REMOTE if "change counter" in ctx.ledger.missing_capabilities else FAR
     while True:
-        part = page_back(ctx, before, SHOWN - len(found), choice.wants, look)
+        part = page_back(ctx, before, SHOWN - len(found), wants, look)
         found += part.events
         left -= look
         if not part.next or len(found) >= SHOWN or left <= 0:
