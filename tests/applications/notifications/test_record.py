@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from tests.applications.notifications.partners import Partner, Service, VirtualClock, answers, key_of, message, service
+from tests.applications.notifications.partners import ROUTE, Partner, Service, VirtualClock, answers, key_of, message, service
 from tests.project import ROOT
 
 from milepost.applications.notifications import commands
@@ -142,6 +142,22 @@ def test_a_message_of_a_list_has_a_record_and_a_page_though_fields_are_missing(a
     assert (found["method"], found["headers"], found["body"], found["status"]) == ("POST", {}, {"paid": True}, "QUEUED")
     page = at.call("GET", f"/notifications/messages/{quote(key_of(named), safe='')}")
     assert (page.status, b"POST http://127.0.0.1:9/" in page.raw) == (200, True)
+
+
+@pytest.mark.parametrize("value", [True, "by phone", 7, ["x"], {"by": "phone"}])
+@pytest.mark.parametrize("statuses", [(400,), (200, 400)], ids=["failed", "delivered, and sent again"])
+def test_a_message_that_an_operator_confirms_has_a_record_and_a_page(at: Service, statuses: tuple[int, ...], value: Any) -> None:
+    with Partner(answers(*statuses)) as partner:
+        sent = message(partner.url)
+        at.post(sent)
+        at.work()
+        if len(statuses) > 1:
+            at.milepost.rerun(ROUTE, key_of(sent), by="ops", reason="it was lost there")
+            at.work()
+        at.milepost.confirm(ROUTE, key_of(sent), "deliver", value, by="ops", force=True, reason="the partner has it by phone")
+        found = record(at, sent)
+        assert (found["status"], found["deliveryResult"]["success"], found["deliveryResult"]["statusCode"]) == ("COMPLETED", True, None)
+        assert at.call("GET", f"/notifications/messages/{quote(key_of(sent), safe='')}").status == 200
 
 
 def test_a_message_that_is_not_there_is_a_404(at: Service) -> None:

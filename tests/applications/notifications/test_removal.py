@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.applications.notifications.partners import Partner, Service, VirtualClock, answers, message, service
 
+from milepost.applications.notifications.operate import registry
 from milepost.applications.notifications.operate.registry import remove_destination, resume_returned
 from milepost.station import Station
 
@@ -57,6 +58,26 @@ def test_a_forced_removal_sends_them_by_what_their_urls_belong_to(ledger: str, p
         at.work()
         assert at.item(sent)["status"] == "COMPLETED"
         assert "x-team" not in partner.requests[0].headers
+
+
+def test_a_forced_removal_holds_though_the_service_looks_for_destinations_that_are_back_meanwhile(
+    ledger: str, partner: Partner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It forgets the release of a destination that is there: the removal must not be seen half done."""
+
+    def release(app: Any, name: str) -> None:
+        releases(app, name)
+        resume_returned(app)
+
+    releases = registry.release
+    monkeypatch.setattr(registry, "release", release)
+    with service(ledger) as at:
+        at.call("PUT", f"{API}/destinations/crm", crm(partner))
+        sent = message(partner.url)
+        at.post(sent)
+        remove_destination(at.app, "crm", force=True)
+        at.work()
+        assert (at.item(sent)["status"], at.app.pauses("notifications")) == ("COMPLETED", [])
 
 
 def test_a_destination_of_the_configuration_holds_again_whatever_waits(ledger: str, partner: Partner) -> None:

@@ -7,6 +7,7 @@ from urllib.parse import quote
 import pytest
 from tests.applications.notifications.partners import Partner, answers, key_of, message, service
 
+from milepost.applications.notifications.operate.collector import figures_of
 from milepost.engine.auth import make_key
 
 SIGNED = {"by": "ops", "reason": "a test"}
@@ -38,6 +39,18 @@ def test_a_key_without_a_sender_sends_for_none_and_a_gateway_for_all(attributes:
         assert answer.status == status
         if status == 403:
             assert "--attribute sender=NAME" in answer.body["message"]
+
+
+def test_a_malformed_request_counts_for_its_sender_and_a_gateway_has_those_of_all() -> None:
+    with service() as at:
+        shop = make_key(at.ctx, "shop", ["submit"], attributes={"sender": "shop"}, **SIGNED)[1]
+        gateway = make_key(at.ctx, "gateway", ["submit"], attributes={"sender": "*"}, **SIGNED)[1]
+        for key, name in ((shop, "billing"), (gateway, "billing"), (gateway, "shop"), (gateway, None)):
+            given = {"messageId": "m-1"} if name is None else {"messageId": "m-1", "senderId": name}
+            assert at.post(given, key=key).status == 400
+        at.state.collector.turn(at.app)
+        counted = {name: one.malformed for name, one in figures_of(at.app).senders.items()}
+        assert counted == {"shop": 2, "billing": 1, "(unknown)": 1}
 
 
 def test_a_sender_that_sends_too_often_is_told_when_to_come_again() -> None:

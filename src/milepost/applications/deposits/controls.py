@@ -243,7 +243,6 @@ class PartnerWait(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """For people."""
         dois = "1 DOI waits" if self.dois == 1 else f"{self.dois:,} DOIs wait"
         if self.until is not None:
             dois += f" until {self.until[:16].replace('T', ' ')} UTC at least"

@@ -135,7 +135,6 @@ class FileStore:
             raise StoreFault(f"{self._place} {does}: {fault}") from error
 
     def read_json(self, file: StoredFile) -> Any:
-        """The content of a metadata file."""
         return msgspec.json.decode(b"".join(self.read(file)))
 
     def find(self, doi: str, suffix: str) -> bytes | None:

@@ -42,7 +42,6 @@ class RunProcess(msgspec.Struct, frozen=True):
 
 
 def this_process(proc: Path = PROC) -> RunProcess:
-    """The identity of this process."""
     pid = os.getpid()
     return RunProcess(platform.node(), pid, _space(proc), started(pid, proc))
 

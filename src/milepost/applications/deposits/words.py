@@ -28,7 +28,6 @@ NOTES = frozenset(reason.value for reason in (mp.Reason.NOTED, mp.Reason.KEPT, m
 
 
 def word_of(status: str) -> str:
-    """The word for a status."""
     return _ENDS.get(mp.Status(status), PROCESSING)
 
 

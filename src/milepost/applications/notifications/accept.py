@@ -11,7 +11,7 @@ from msgspec import Struct
 import milepost as mp
 from milepost.applications.notifications.operate.messages import read_message
 from milepost.applications.notifications.operate.registry import iso, keep_fresh
-from milepost.applications.notifications.operate.senders import ATTRIBUTE, check_sender
+from milepost.applications.notifications.operate.senders import check_sender, own_sender
 from milepost.applications.notifications.settings import App, NotificationsSettings
 from milepost.client import Message, MessageRefused
 
@@ -101,7 +101,7 @@ async def accept(app: App, call: mp.Call) -> mp.Answer:
         answer = await _submitted(app, call, message)
     except MessageRefused as refused:
         if refused.status in MALFORMED:
-            app.state.collector.malformed(call.caller.attributes.get(ATTRIBUTE) or refused.sender)
+            app.state.collector.malformed(own_sender(call.caller) or refused.sender)
         answer = _error(refused.code, refused.text, refused.status, refused.retry_after)
     if app.state.collector.overdue:
         await asyncio.to_thread(app.state.collector.add_malformed, app)

@@ -31,7 +31,6 @@ def longest_try_s(destinations: Destinations) -> float:
 
 
 def notifications_route(settings: NotificationsSettings, destinations: Destinations, deliverer: Deliverer) -> mp.Route:
-    """The route of all messages."""
     route = mp.Route(settings.route, key=KEY, keep=settings.retention, remember=settings.remember, columns=COLUMNS)
 
     def lane(content: Any) -> str:

@@ -66,7 +66,6 @@ class DSpace:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Close idle connections."""
         self.session.close()
 
     # Collections and items --------------------------------------------------------------------------------------------------
@@ -144,7 +143,6 @@ class DSpace:
         return next((_uuid(one) for one in bundles if one.get("name") == ORIGINAL), None)
 
     def bitstreams(self, bundle: str) -> list[DSpaceBitstream]:
-        """The files of a bundle."""
         return [_bitstream(one) for one in self._pages(f"/core/bundles/{bundle}/bitstreams", "bitstreams")]
 
     def files(self, item: str) -> list[DSpaceBitstream]:

@@ -81,7 +81,6 @@ class DSpaceSession:
         self._thread = threading.local()
 
     def close(self) -> None:
-        """Close idle connections."""
         self._client.close()
 
     @contextmanager

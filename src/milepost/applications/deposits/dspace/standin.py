@@ -35,14 +35,11 @@ _PARAMETER = re.compile(r'(name|filename)="([^"]*)"')
 
 @dataclass
 class StandInFile:
-    """A bitstream."""
-
     name: str
     content: bytes
     uuid: str = field(default_factory=lambda: str(uuid4()))
 
     def view(self) -> dict[str, Any]:
-        """The bitstream as the API shows it."""
         checksum = {"checkSumAlgorithm": "MD5", "value": md5(self.content, usedforsecurity=False).hexdigest()}
         return {"uuid": self.uuid, "name": self.name, "sizeBytes": len(self.content), "checkSum": checksum, "type": "bitstream"}
 
@@ -64,7 +61,6 @@ class StandInItem:
 
     @property
     def files(self) -> list[StandInFile]:
-        """The files of all bundles."""
         return [file for _, files in self.bundles.values() for file in files]
 
     def add_file(self, name: str, content: bytes) -> StandInFile:
@@ -74,11 +70,9 @@ class StandInItem:
         return file
 
     def values(self, name: str) -> list[str]:
-        """The values of a metadata field."""
         return [entry["value"] for entry in self.metadata.get(name, ())]
 
     def view(self) -> dict[str, Any]:
-        """The item as the API shows it."""
         return {
             "uuid": self.uuid,
             "handle": self.handle,

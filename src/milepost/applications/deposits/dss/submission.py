@@ -40,7 +40,6 @@ def queue_name(queue: str) -> str:
 
 
 def queue_url(sqs: Any, queue: str) -> str:
-    """The URL of a queue that is given by name or by URL."""
     if "://" in queue:
         return queue
     answer: str = sqs.get_queue_url(QueueName=queue)["QueueUrl"]
@@ -82,7 +81,6 @@ class DssSubmission:
 
     @cached_property
     def sqs(self) -> Any:
-        """boto3's client of SQS."""
         return open_sqs() if self._given_sqs is None else self._given_sqs
 
     @cached_property

@@ -140,8 +140,6 @@ _RANGES = ((1, 9999), (1, 12), (1, 31))
 
 
 class MetadataField(msgspec.Struct, frozen=True):
-    """One metadata value and its DSpace field."""
-
     key: str
     value: str
 

@@ -141,7 +141,6 @@ def fields_of(metadata: Any) -> list[tuple[str, list[str]]]:
 
 
 def handle_in(view: Mapping[str, Any]) -> str | None:
-    """The handle of a deposited DOI."""
     result = (view.get("results") or {}).get(SUBMIT)
     return result.get("handle") if isinstance(result, Mapping) else None
 

@@ -35,7 +35,6 @@ class MailboxStandIn:
 
     @property
     def files(self) -> list[Path]:
-        """The mails, the first one first."""
         return sorted(self._folder.glob("*.eml"))
 
     def _keep(self, content: bytes) -> None:

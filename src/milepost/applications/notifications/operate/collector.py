@@ -61,7 +61,6 @@ class FigureCollector:
         self._added_at: float | None = None
 
     def malformed(self, sender: str | None) -> None:
-        """Count a malformed request."""
         name = (sender or "").strip()[:100] or "(unknown)"
         with self._lock:
             if name in self._malformed or len(self._malformed) < MOST_NAMES:

@@ -60,8 +60,6 @@ class SenderFigures(Struct):
 
 
 class HourFigures(Struct, array_like=True):
-    """Tries of one hour."""
-
     hour: int
     """Hours since 1970."""
     succeeded: int = 0
@@ -155,7 +153,6 @@ class Starts:
 
 
 def read_figures(value: Any) -> Figures:
-    """The figures of a document."""
     return Figures() if value is None else msgspec.convert(value, Figures)
 
 

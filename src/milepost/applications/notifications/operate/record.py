@@ -107,7 +107,7 @@ def _present_series(history: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[st
 
 
 def _delivery_result(shown: Mapping[str, Any], failures: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    done = shown["results"].get("deliver") if shown["status"] == "COMPLETED" and shown["results"] else None
+    done = _output(shown) if shown["status"] == "COMPLETED" else None
     if done is not None:
         return {
             "success": True,
@@ -137,6 +137,12 @@ def _delivery_result(shown: Mapping[str, Any], failures: Sequence[Mapping[str, A
         "correlationId": shown["correlation_id"],
         "httpResponseReceivedAt": details.get("httpResponseReceivedAt") or None,
     }
+
+
+def _output(shown: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What the delivery has recorded; None: nothing. An operator may have confirmed it with any value instead, which has no such facts."""
+    output = (shown.get("results") or {}).get("deliver")
+    return output if output is None or isinstance(output, Mapping) else {}
 
 
 def _final_failure(
@@ -224,10 +230,9 @@ class MessageMoment(Struct, frozen=True):
 
 def timeline_of(shown: Mapping[str, Any]) -> list[MessageMoment]:
     """The entries of an item, given as `Operations.show` returns it, the first one first."""
-    results = shown.get("results") or {}
-    lines = shown["history"]
+    output, lines = _output(shown), shown["history"]
     last_done = max((number for number, line in enumerate(lines) if line["reason"] == "completed"), default=None)
-    return [_moment(line, results.get("deliver") if number == last_done else None) for number, line in enumerate(lines)]
+    return [_moment(line, output if number == last_done else None) for number, line in enumerate(lines)]
 
 
 def _moment(line: Mapping[str, Any], result: Mapping[str, Any] | None) -> MessageMoment:

@@ -300,6 +300,7 @@ def remove_destination(app: App, name: str, *, force: bool = False) -> None:
         if name in app.settings.destinations:
             raise mp.UsageError(f"destination {name!r} is in the configuration; remove its table [notifications.destinations.{name}] there")
         raise mp.NotFound(f"there is no destination {name!r}")
+    waiting = 0
     if name not in app.settings.destinations:  # otherwise that one holds again
         [view] = destination_views(app, [name])
         waiting = view["waiting"] + view["in_progress"]
@@ -310,9 +311,10 @@ def remove_destination(app: App, name: str, *, force: bool = False) -> None:
                 " wait until they have, or cancel them; with 'force' they go to the destination that their URLs then belong to,"
                 " or out by the defaults"
             )
-        if waiting:
-            release(app, name)
     app.documents.remove(PREFIX + name)
+    if waiting:
+        # After the removal: `resume_returned` forgets the release of a destination that is there.
+        release(app, name)
     refresh(app)
 
 

@@ -31,10 +31,15 @@ def check_sender(caller: mp.Caller, sender: str) -> None:
     raise MessageRefused("FORBIDDEN", text, status=403, sender=bound)
 
 
+def own_sender(caller: mp.Caller) -> str | None:
+    """The one sender for which the caller speaks; None: it speaks for none, or for all."""
+    bound = caller.attributes.get(ATTRIBUTE)
+    return None if bound == ANYONE else bound
+
+
 def seen_sender(caller: mp.Caller) -> str | None:
     """The sender whose messages alone the caller may see; None: it may see all."""
-    bound = caller.attributes.get(ATTRIBUTE)
-    return None if bound in (None, ANYONE) or caller.may("operate") else bound
+    return None if caller.may("operate") else own_sender(caller)
 
 
 def shown_destination(caller: mp.Caller, view: Mapping[str, Any]) -> dict[str, Any]:

@@ -79,8 +79,6 @@ class TurnTally(msgspec.Struct, frozen=True):
 
 
 class MessageResult(msgspec.Struct, frozen=True):
-    """Result of one message."""
-
     became: Became
     note: str | None = None
     unhidden: str | None = None
@@ -88,8 +86,6 @@ class MessageResult(msgspec.Struct, frozen=True):
 
 
 class ConfirmerMessage:
-    """One received message."""
-
     def __init__(self, raw: Mapping[str, Any], at: float) -> None:
         self.raw, self.at = raw, at
         self.handle: str = raw["ReceiptHandle"]

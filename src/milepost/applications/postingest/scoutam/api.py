@@ -123,7 +123,6 @@ class ScoutAM:
         self.close()
 
     def close(self) -> None:
-        """Close idle connections."""
         self._client.close()
 
     def file(self, path: str) -> FileState:
