@@ -42,6 +42,13 @@ def test_a_line_reads_back_as_it_was_written(line: Line) -> None:
     assert encode_line(decode_line(body)) == body
 
 
+@pytest.mark.parametrize("damage", [b"", b"\xff", b'"\xff"', b"[" * 100_000, b'"\xed\xa0\x80"'])
+def test_a_damaged_line_is_read_as_a_note(damage: bytes) -> None:
+    body = encode_line(Line(3, 5, Reason.NOTED, "weigh", Status.QUEUED, note="here")).replace(b'"here"', damage)
+    read = decode_line(body)
+    assert (read.version, read.reason, read.note["unreadable"]) == (0, Reason.NOTED, body[:200].decode(errors="replace"))
+
+
 @given(st.lists(lines, min_size=1, max_size=6), st.data())
 def test_a_chain_holds_until_it_is_tampered_with(chain: list[Line], data: st.DataObject) -> None:
     links, head = [], START_OF_CHAIN

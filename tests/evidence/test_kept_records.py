@@ -10,7 +10,7 @@ from tests.evidence.evidence_scene import ROUTE, SIGNED, Scene, assets
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.composition import open_context
-from milepost.core.errors import ConfigMistake, LedgerDamaged, LedgerError, RouteMistake
+from milepost.core.errors import ConfigMistake, LedgerDamaged, LedgerError, MilepostError, RouteMistake
 from milepost.core.routes.route import Route
 from milepost.core.status import TERMINAL, Status
 from milepost.engine.acts.bulk import act
@@ -118,9 +118,10 @@ def test_what_was_altered_where_it_is_kept_does_not_fit_the_seal(archive: Scene)
     blobs.write(a1, [b"".join(blobs.read(a1)).replace(b"tape library", b"nobody at all")])
     assert any("chain.head" in fault for fault in archive.found("a1").faults)
     assert archive.found("a2").faults == []
-    blobs.write(a2, [b"{"])
-    with pytest.raises(Exception, match="is damaged"):
-        archive.found("a2")
+    for damaged in (b"{", b'{"record": {"route": "\xff"}, "place": 1}'):
+        blobs.write(a2, [damaged])
+        with pytest.raises(MilepostError, match="is damaged"):
+            archive.found("a2")
 
 
 def test_another_items_evidence_under_its_name_does_not_fit_the_seal(archive: Scene) -> None:

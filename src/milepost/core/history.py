@@ -91,7 +91,7 @@ def decode_line(body: bytes) -> Line:
     broken."""
     try:
         return _decode(body)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         unreadable = body[:200].decode(errors="replace")
         return Line(0, 0, Reason.NOTED, "", Status.PENDING, note={"unreadable": unreadable})
 

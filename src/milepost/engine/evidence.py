@@ -110,7 +110,7 @@ def _of_seal(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
             # Use the head of the seal, so that lines that lead to another head are reported.
             found.record["chain"]["head"] = known.head.hex()
             return found
-        except (msgspec.MsgspecError, KeyError, TypeError) as error:
+        except (msgspec.MsgspecError, UnicodeError, KeyError, TypeError) as error:
             raise MilepostError(
                 f"the evidence of {route}/{known.key} is damaged ({blob_name(route, known.key, known.life)}): {error}"
             ) from None
