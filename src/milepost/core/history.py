@@ -225,6 +225,9 @@ def _plain_note(line: Line) -> str:
     return f"noted{_noted(line)}"
 
 
+NO_NEXT_TRY = {Reason.EXHAUSTED: "; no attempts left", Reason.REJECTED: "; permanent"}
+"""The end of the text on a failed attempt that is not followed by another one."""
+
 SENTENCES: dict[Reason, Callable[[Line], str]] = {
     Reason.ACCEPTED: lambda line: f"accepted at '{line.stage}'{_not_before(line)}",
     Reason.OFFERED: lambda line: f"offered to '{line.stage}'",
@@ -234,8 +237,8 @@ SENTENCES: dict[Reason, Callable[[Line], str]] = {
     Reason.NOT_YET: _not_yet,
     Reason.HANDED_OVER: lambda line: f"'{line.stage}' handed over; waiting for the answer{_noted(line)}",
     Reason.RETRY: _retry,
-    Reason.EXHAUSTED: lambda line: f"{_attempt(line)}; no attempts left",
-    Reason.REJECTED: lambda line: f"{_attempt(line)}; permanent",
+    Reason.EXHAUSTED: lambda line: _attempt(line) + NO_NEXT_TRY[line.reason],
+    Reason.REJECTED: lambda line: _attempt(line) + NO_NEXT_TRY[line.reason],
     Reason.LOST: lambda line: f"the worker {line.by} was lost while holding it",
     Reason.GIVEN_BACK: lambda line: f"given back unfinished by {line.by}",
     Reason.RESENT: lambda line: f"'{line.stage}' offered again",

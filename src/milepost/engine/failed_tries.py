@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from milepost.core.history import NO_NEXT_TRY
 from milepost.core.item import Row
 from milepost.core.outcome import bounded_traceback
-from milepost.core.status import Status
+from milepost.core.status import Reason, Status
 from milepost.core.values.durations import retry_time
 
 log = logging.getLogger(__name__)
@@ -19,7 +20,8 @@ def warn_of_failed_try(after: Row, stage: str, traceback: str | None = None) -> 
     if error is None or not log.isEnabledFor(logging.WARNING):
         return
     again = "" if after.look_at is None else f"; retry {retry_time(max(0, after.look_at - after.updated_at))}"
-    next_step = "; no attempts left" if after.status is Status.MAX_RETRIES_EXCEEDED else "; permanent" if after.terminal else again
+    reason = Reason.EXHAUSTED if after.status is Status.MAX_RETRIES_EXCEEDED else Reason.REJECTED
+    next_step = NO_NEXT_TRY[reason] if after.terminal else again
     extra: dict[str, Any] = {
         "route": after.route,
         "key": after.key,

@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 from typing import Any
 
-from milepost.core.history import Line
+from milepost.core.history import NO_NEXT_TRY, Line
 from milepost.core.item import digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, LIVE, Reason, Status
@@ -145,7 +145,7 @@ def _entry(one: StoryLine, results: dict[str, Any]) -> dict[str, Any]:
     }
     if attempt is None:
         return shown
-    end = {Reason.EXHAUSTED: "; no attempts are left", Reason.REJECTED: " permanently"}.get(line.reason, "")
+    end = NO_NEXT_TRY.get(line.reason, "")
     details = None if attempt.details is None else written(attempt.details)
     return {
         **shown,
