@@ -118,11 +118,7 @@ class StreamRelay:
             # The key may have been added again with the same content: then the blobs belong to the new row.
             if heavy and key not in self._store.images(route, [key]):
                 for image in heavy:
-                    try:
-                        self._store.values.remove(image, *places_of(one.layout, key))
-                    except (OSError, ValueError) as error:
-                        # If this were raised, the whole batch would be counted again; a blob that stays only takes up space.
-                        log.error("cannot remove a blob of %s/%s, whose row is gone: %s", route, key, error)
+                    self._store.values.remove(image, *places_of(one.layout, key))
 
     # Reading the records ------------------------------------------------------------------------------------------------
     def _by_item(self, records: Sequence[StreamRecord]) -> dict[Ref, _ItemRecords]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
@@ -29,6 +30,7 @@ LINE_WORDS = (
 )
 """Compression dictionary: text common in history lines. Never change it, or existing rows become unreadable."""
 
+log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.decode
 
@@ -105,10 +107,13 @@ class Values:
 
     def remove(self, image: dict[str, dict[str, Any]], *places: str) -> None:
         """Remove a row's blobs, whose names begin with these places; the row itself is already gone. Another program may have put a
-        reference to a blob of another row there."""
+        reference to a blob of another row there. Never raises: a blob that stays only takes up space."""
         for name in _blobs_of(image):
             if name.rpartition("/")[0] in places:
-                self._blobs.remove(name)
+                try:
+                    self._blobs.remove(name)
+                except (OSError, ValueError) as error:
+                    log.error("cannot remove the blob %s, whose row is gone: %s", name, error)
 
 
 def _unusable(error: OSError) -> LedgerError:
