@@ -105,7 +105,7 @@ def _replay(store: AwsStore, plans: Mapping[str, Plan], jitter: Jitter, entry: Q
     if image is None:
         return Adopted(entry.id, False, why=f"the row of {key} no longer exists; drop this entry, or submit the item again")
     if not is_ours(image):
-        adopted = adopt_at(store, layout, plan, image, now, by=by, why=why)
+        adopted = adopt_at(store, plan, image, now, by=by, why=why)
         return Adopted(entry.id, adopted.done, adopted.stage, adopted.why)
     found = RowRepair(store, plan, jitter).mend([image], CounterTally(), now)
     return Adopted(entry.id, not found.left, why="; ".join(found.examples))
