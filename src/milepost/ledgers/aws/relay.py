@@ -15,6 +15,7 @@ from msgspec import Struct
 from milepost.core.change import Change
 from milepost.core.decide import NOTHING
 from milepost.core.due import has_new_look, offered
+from milepost.core.errors import LedgerError
 from milepost.core.item import Content, Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
@@ -105,9 +106,12 @@ class StreamRelay:
         ended = self._carry_out(seen, places, now)
         self._cut_trails(seen)
         # Last, because a repeat of these cannot be recognised; the repair scan corrects what a crash here leaves.
-        self._store.counters.add([pair for one in seen.values() for pair in one.pairs])
-        self._store.counters.removed([row for one in seen.values() for row in one.gone])
-        self._remove_blobs(seen)
+        gone = [row for one in seen.values() for row in one.gone]
+        self._store.counters.add([pair for one in seen.values() for pair in one.pairs], gone)
+        try:
+            self._remove_blobs(seen)
+        except LedgerError as error:
+            log.error("cannot remove blobs of rows that are gone; they only take up space: %s", error)
         return ended
 
     def _remove_blobs(self, seen: dict[Ref, _ItemRecords]) -> None:
