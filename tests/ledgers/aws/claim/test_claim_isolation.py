@@ -1,16 +1,19 @@
-"""A message in the queue of another stage: it is set aside so that it can be sent again, and keeps no other message from its worker."""
+"""Messages that cannot be used or answered keep no other message from its worker: those of another stage, and those whose claim fails."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.ledgers.aws.synchronous_ledger import PROMPT
 from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
+from milepost.core.errors import LedgerBusy
 from milepost.ledgers.aws.ledger import AwsLedger
+from milepost.ledgers.aws.offers import message_for
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.requests.queues import Outgoing
 from milepost.testing.contract import World
@@ -53,3 +56,28 @@ def test_without_a_quarantine_it_stays_and_the_others_are_claimed(ledger: AwsLed
     ledger.store.requests.call("sqs", "delete_queue", QueueUrl=ledger.store.queues.quarantine())
     world.take("p1")
     assert sum(ledger.store.queues.depth(url)) == 2, "the claimed one and the wrong one"
+
+
+def test_an_item_that_cannot_be_claimed_now_leaves_the_claimed_ones_with_their_worker(
+    ledger: AwsLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(ledger)
+    world.add("a", "b", "c")
+    for key in "abc":
+        ledger.store.queues.send([message_for(ledger.store, world.item(key), world.plan.first)])
+    call = ledger.store.requests.call
+
+    def fail(service: str, operation: str, /, **params: Any) -> dict[str, Any]:
+        if operation == "update_item" and params["Key"] in failing:
+            raise LedgerBusy("throttled")
+        return call(service, operation, **params)
+
+    failing = [{"id": {"S": "b"}}]
+    monkeypatch.setattr(ledger.store.requests, "call", fail)
+    assert sorted(item.key for item in world.claim(want=10).items) == ["a", "c"]
+    ledger.store.queues.send([message_for(ledger.store, world.item("b"), world.plan.first)])
+    with pytest.raises(LedgerBusy):
+        world.claim(want=10)
+    failing.clear()
+    ledger.store.queues.send([message_for(ledger.store, world.item("b"), world.plan.first)])
+    assert [item.key for item in world.claim(want=10).items] == ["b"]
