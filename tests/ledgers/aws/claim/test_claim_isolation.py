@@ -11,11 +11,13 @@ from tests.ledgers.aws.synchronous_ledger import PROMPT
 from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
+from milepost.core.due import Lease
 from milepost.core.errors import LedgerBusy
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.offers import message_for
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.requests.queues import Outgoing
+from milepost.ports.items import ClaimRequest
 from milepost.testing.contract import World
 
 WRONG = {"route": "parcels", "key": "p1", "stage": "stamp"}
@@ -81,3 +83,26 @@ def test_an_item_that_cannot_be_claimed_now_leaves_the_claimed_ones_with_their_w
     failing.clear()
     ledger.store.queues.send([message_for(ledger.store, world.item("b"), world.plan.first)])
     assert [item.key for item in world.claim(want=10).items] == ["b"]
+
+
+def test_a_stage_that_cannot_be_claimed_for_now_leaves_the_items_of_another_with_their_worker(
+    ledger: AwsLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(ledger)
+    world.add("a")
+    ledger.store.queues.send([message_for(ledger.store, world.item("a"), world.plan.first)])
+    call, closed = ledger.store.requests.call, ledger.store.queues.url("parcels", "stamp")
+
+    def fail(service: str, operation: str, /, **params: Any) -> dict[str, Any]:
+        if operation == "receive_message" and params["QueueUrl"] == closed:
+            raise LedgerBusy("throttled")
+        return call(service, operation, **params)
+
+    monkeypatch.setattr(ledger.store.requests, "call", fail)
+    lease = Lease("token", "holder", world.now + 60_000)
+    asks = [ClaimRequest(world.plan, stage, 10, lease) for stage in ("weigh", "stamp")]
+    claimed, failed = ledger.claim(asks, world.now, 0.0)
+    assert [item.key for item in claimed.items] == ["a"]
+    assert (failed.items, failed.next_at) == ([], world.now + PROMPT.poll_ms)
+    with pytest.raises(LedgerBusy):
+        ledger.claim(asks, world.now, 0.0)
