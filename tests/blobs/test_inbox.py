@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from milepost.blobs import Inbox, open_inbox
+from milepost.blobs import Inbox, open_blobs, open_inbox
 from milepost.blobs.inbox import FolderInbox
 from milepost.blobs.s3 import S3Inbox
+from milepost.core.errors import UsageError
 from milepost.testing.aws_model import AwsModel
 
 Deliver = Callable[[str, bytes], None]
@@ -34,6 +35,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Inbo
     client = AwsModel().client("s3")
     client.create_bucket(Bucket="box")
     yield S3Inbox("box", "/in/", client), lambda name, content: client.put_object(Bucket="box", Key=f"in/{name}", Body=content)
+
+
+@pytest.mark.parametrize("open_place", [open_inbox, open_blobs])
+def test_an_address_without_a_bucket_is_refused(open_place: Callable[[str], object]) -> None:
+    with pytest.raises(UsageError, match="'s3:///lists' names no bucket"):
+        open_place("s3:///lists")
 
 
 def test_files_are_listed_by_name_without_hidden_ones_and_skipped_folders(place: tuple[Inbox, Deliver]) -> None:
