@@ -60,7 +60,7 @@ class Values:
         try:
             self._blobs.write(name, [data])
         except OSError as error:
-            raise _unusable(error) from error
+            raise unusable(error) from error
         return {"M": {"blob": {"S": name}, "sha256": {"S": digest}, "size": {"N": str(len(data))}, **more}}
 
     def encode_line(self, previous: bytes, body: bytes, place: str) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class Values:
         except FileNotFoundError:
             raise  # a fault of this row; any other error concerns all of them
         except OSError as error:
-            raise _unusable(error) from error
+            raise unusable(error) from error
         if sha256(data).hexdigest() != reference["sha256"]["S"]:
             raise LedgerDamaged(f"the blob {name!r} is damaged: its digest differs from the one in its row; restore it from a backup")
         return data
@@ -116,10 +116,10 @@ class Values:
                     log.error("cannot remove the blob %s, whose row is gone: %s", name, error)
 
 
-def _unusable(error: OSError) -> LedgerError:
+def unusable(error: OSError, effect: str = "") -> LedgerError:
     """The blob store has a problem, which concerns all rows: it ends by itself, unless a permission is missing."""
-    denied = isinstance(error, PermissionError)
-    return (LedgerReadOnly if denied else LedgerBusy)(f"the blob store cannot be used{'' if denied else ' now'}: {error}")
+    kind = LedgerReadOnly if isinstance(error, PermissionError) else LedgerBusy
+    return kind(f"{effect or 'the blob store cannot be used'}: {error}")
 
 
 def is_blob(attribute: dict[str, Any]) -> bool:
