@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from milepost.blobs import Inbox, open_inbox
+from milepost.blobs import Inbox, open_blobs, open_inbox
 from milepost.blobs.inbox import FolderInbox
 from milepost.blobs.s3 import S3Inbox
+from milepost.core.errors import UsageError
 from milepost.testing.aws_model import AwsModel
 
 Deliver = Callable[[str, bytes], None]
@@ -33,6 +35,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Inbo
     client = AwsModel().client("s3")
     client.create_bucket(Bucket="box")
     yield S3Inbox("box", "/in/", client), lambda name, content: client.put_object(Bucket="box", Key=f"in/{name}", Body=content)
+
+
+@pytest.mark.parametrize("open_place", [open_inbox, open_blobs])
+def test_an_address_without_a_bucket_is_refused(open_place: Callable[[str], object]) -> None:
+    with pytest.raises(UsageError, match="'s3:///lists' names no bucket"):
+        open_place("s3:///lists")
 
 
 def test_files_are_listed_by_name_without_hidden_ones_and_skipped_folders(place: tuple[Inbox, Deliver]) -> None:
@@ -145,3 +153,28 @@ def test_a_file_that_is_replaced_while_it_is_moved_is_not_lost(tmp_path: Path, m
     archived = tmp_path / "archived" / "list.csv"
     assert archived.read_bytes() == b"old" if after else not archived.exists()
     assert [one.name for one in inbox.files(skip=("archived",))] == ["list.csv"]
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_an_object_that_is_replaced_while_it_is_moved_is_not_lost(monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
+    """Its sender puts a new one just before, or just after, it is copied."""
+    client = AwsModel().client("s3")
+    client.create_bucket(Bucket="box")
+    inbox, copy = S3Inbox("box", client=client), client.copy_object
+    client.put_object(Bucket="box", Key="list.csv", Body=b"old")
+    [file] = inbox.files()
+
+    def copy_while_delivered(**params: Any) -> Any:
+        if not after:
+            client.put_object(Bucket="box", Key="list.csv", Body=b"new list")
+        answer = copy(**params)
+        client.put_object(Bucket="box", Key="list.csv", Body=b"new list")
+        return answer
+
+    monkeypatch.setattr(client, "copy_object", copy_while_delivered)
+    assert inbox.move(file, "archived/list.csv") is after, "what was moved is said to be moved"
+    assert client.get_object(Bucket="box", Key="list.csv")["Body"].read() == b"new list"
+    archived = [one.name for one in inbox.files() if one.name != "list.csv"]
+    assert archived == (["archived/list.csv"] if after else [])
+    if after:
+        assert client.get_object(Bucket="box", Key="archived/list.csv")["Body"].read() == b"old"

@@ -16,10 +16,11 @@ from tests.lambdas.deployment import named
 from tests.lambdas.event_source_mapping import Context as LambdaCall
 from tests.standins import REGION
 
-from milepost.core.errors import ConfigMistake
+from milepost.core.errors import ConfigMistake, LedgerBusy
 from milepost.engine.auth import make_key
 from milepost.engine.context import Context
 from milepost.lambdas import accept, start
+from milepost.ports.documents import PROCESS
 
 MESSAGE = {
     "messageId": "m-1",
@@ -87,6 +88,21 @@ def test_a_message_is_in_the_ledger_before_the_answer_and_a_repeat_is_known(key:
     status, repeated = called(request(body=MESSAGE, key=key))
     assert (status, repeated["duplicateDetected"], repeated["messageId"]) == (200, True, "m-1")
     assert called(request(body={**MESSAGE, "body": {"order": 8}}, key=key))[0] == 409
+
+
+def test_an_accepted_message_is_answered_though_no_heartbeat_can_be_written(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ready, failed = start.opened(), []
+    write = ready.ledger.write
+
+    def fail(kind: str, name: str, value: Any, expect: int | None = None) -> bool:
+        if kind == PROCESS:
+            failed.append(name)
+            raise LedgerBusy("throttled")
+        return write(kind, name, value, expect)
+
+    monkeypatch.setattr(ready.ledger, "write", fail)
+    assert called(request(body=MESSAGE, key=key))[0] == 200
+    assert failed == ["test-accept"]
 
 
 def test_who_has_no_key_is_refused_in_the_shape_of_the_endpoint() -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.lambdas.deployment import HEAD, Deploy, deployments
 from tests.lambdas.event_source_mapping import Context, StreamMapping, sqs_event
 
+from milepost.core.errors import LedgerBusy
+from milepost.core.item import Row
 from milepost.core.status import Status
 from milepost.lambdas import relay, start, worker
 from milepost.testing.aws_model import Faults
@@ -91,6 +94,28 @@ def test_items_go_through(deploy: Deploy) -> None:
     assert all(known is not None for known in one.store.seals("parcels", keys).values())
     assert len(one.store.seals("parcels", keys)) == 25
     assert one.depth("weigh") == one.depth("send") == (0, 0, 0)
+
+
+def test_rows_that_cannot_be_finished_now_are_finished_by_the_next_call_and_counted_once(
+    deploy: Deploy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, finish, failures = deploy(), relay.finish, []
+
+    def fail_first(store: Any, ended: Sequence[Row], now: int) -> int:
+        if ended and not failures:
+            failures.append(len(ended))
+            raise LedgerBusy("not sent, because the function call is about to time out")
+        return finish(store, ended, now)
+
+    monkeypatch.setattr(relay, "finish", fail_first)
+    one.submit("a", "b", "c")
+    one.run()
+    one.submit("d")
+    one.run()
+    assert failures == [3]
+    assert one.all_at("COMPLETED")
+    assert {(count.status, count.n) for count in one.store.counters.counts("parcels")} == {(Status.COMPLETED, 4)}
+    assert not [key for key in "abcd" if {"dueShard", "trail"} & one.image(key).keys()]
 
 
 def test_functions_leave_the_deleting_to_their_queue(deploy: Deploy) -> None:

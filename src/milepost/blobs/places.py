@@ -21,8 +21,7 @@ def open_blobs(
     if place.startswith("s3://"):
         from milepost.blobs.s3 import S3Blobs
 
-        bucket, _, prefix = place.removeprefix("s3://").partition("/")
-        return S3Blobs(bucket, prefix, region=region, endpoint=endpoint, left=left)
+        return S3Blobs(*_in_s3(place), region=region, endpoint=endpoint, left=left)
     return FolderBlobs(place)
 
 
@@ -32,10 +31,15 @@ def open_inbox(place: str) -> Inbox:
         return FolderInbox(place)
     from milepost.blobs.s3 import S3Inbox
 
+    return S3Inbox(*_in_s3(place))
+
+
+def _in_s3(place: str) -> tuple[str, str]:
+    """Bucket and prefix of an address."""
     bucket, _, prefix = place.removeprefix("s3://").partition("/")
     if not bucket:
         raise UsageError(f"{place!r} names no bucket; write s3://BUCKET/PREFIX")
-    return S3Inbox(bucket, prefix)
+    return bucket, prefix
 
 
 class NoBlobs:

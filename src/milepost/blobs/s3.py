@@ -218,9 +218,11 @@ class S3Inbox:
                 if self._is_there(to):
                     raise FileExistsError(f"there is an object {self._subject(to)}")
                 self._client.copy_object(**self._place(to), CopySource=source, CopySourceIfMatch=file.version)
-                self._client.delete_object(**source, IfMatch=file.version)
         except FileNotFoundError:
             return False
+        # An object that was put under that name since the copy stays.
+        with suppress(FileNotFoundError), as_os_errors(self._subject(file.name), "moved", gone=_REPLACED):
+            self._client.delete_object(**source, IfMatch=file.version)
         return True
 
     def write(self, name: str, content: bytes) -> None:

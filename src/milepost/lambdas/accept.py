@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
 from milepost.application.declaration import ConfiguredApplication
-from milepost.core.errors import ConfigMistake
+from milepost.core.errors import ConfigMistake, LedgerError
 from milepost.http.protocol.endpoint import Endpoint
 from milepost.http.server.application import make_app
 from milepost.http.server.applications import application_endpoints
@@ -27,7 +28,8 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
     with called(context):
         ready = opened()
         answer = ready.part(AcceptContainer).answer(event)
-        ready.beat(context, "accept")
+        with suppress(LedgerError):
+            ready.beat(context, "accept")
         return answer
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from milepost.core.errors import LedgerError, RouteChanged
+from milepost.core.item import Row
 from milepost.lambdas.start import LambdaContext, Opened, Trace, called, deliver, forget, log, opened
 from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.retention import finish
@@ -53,7 +54,7 @@ def _handle_in_time(event: Mapping[str, Any], call: LambdaContext, trace: Trace,
 def _handle(event: Mapping[str, Any], call: LambdaContext, trace: Trace) -> dict[str, int]:
     """Handle the batch; returns the numbers of records and of ended items."""
     ready = opened()
-    relay = ready.part(_stream_relay)
+    relay, unfinished = ready.part(_stream_relay), ready.part(_unfinished)
     tables = {ready.store.names.rows(route): route for route in ready.ctx.plans}
     records = from_event(event, tables)
     if records:
@@ -61,11 +62,22 @@ def _handle(event: Mapping[str, Any], call: LambdaContext, trace: Trace) -> dict
         trace.annotate(route=records[0].route)
     reserve = min(RESERVE_MS, call.get_remaining_time_in_millis() // 2)
     ended = relay.handle(records, ready.ctx.clock.now())
-    finish(ready.store, ended, ready.ctx.clock.now())
+    unfinished += ended
+    try:
+        finish(ready.store, unfinished, ready.ctx.clock.now())
+        unfinished.clear()
+    except LedgerError as error:
+        # The batch is counted: it must not come again for this. The next call continues; if there is none here, the repair scan does.
+        log.warning("ended rows cannot be finished now: %s", error)
     deliver(ready, call, reserve)
     with suppress(LedgerError):
         ready.beat(call, "stream", *(relay.name for relay in ready.event_relays))
     return {"records": len(records), "ended": len(ended)}
+
+
+def _unfinished(ready: Opened) -> list[Row]:
+    """Ended rows that are not finished yet, because AWS had a problem."""
+    return []
 
 
 def _stream_relay(ready: Opened) -> StreamRelay:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, 
 from milepost.ports.retention import PruneCriteria, Pruned
 from milepost.ports.runner import Chance, Clock, Service
 from milepost.ports.upkeep import BackupReport, Progress, ScanCost, TransferResult
+
+log = logging.getLogger(__name__)
 
 FORM = "dynamodb://REGION/PREFIX, for a stand-in with ?endpoint=http://127.0.0.1:PORT"
 
@@ -119,7 +122,17 @@ class AwsLedger:
     def claim(self, asks: Sequence[ClaimRequest], now: int, jitter: float) -> list[ClaimResult]:
         for ask in asks:
             self.prepare(ask.plan)
-        return [self._claims.claim(ask, now, jitter) for ask in asks]
+        results: list[ClaimResult] = []
+        for ask in asks:
+            try:
+                results.append(self._claims.claim(ask, now, jitter))
+            except LedgerError as error:
+                # Items already claimed for other stages belong to this worker.
+                if not any(result.items for result in results):
+                    raise
+                log.warning("cannot claim for %s/%s now: %s", ask.plan.name, ask.stage, error)
+                results.append(ClaimResult([], next_at=now + self.store.settings.poll_ms))
+        return results
 
     def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | Refused | None]:
         return apply.apply(self.store, changes, now, versions)

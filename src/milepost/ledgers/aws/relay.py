@@ -15,6 +15,7 @@ from msgspec import Struct
 from milepost.core.change import Change
 from milepost.core.decide import NOTHING
 from milepost.core.due import has_new_look, offered
+from milepost.core.errors import LedgerError
 from milepost.core.item import Content, Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
@@ -105,9 +106,12 @@ class StreamRelay:
         ended = self._carry_out(seen, places, now)
         self._cut_trails(seen)
         # Last, because a repeat of these cannot be recognised; the repair scan corrects what a crash here leaves.
-        self._store.counters.add([pair for one in seen.values() for pair in one.pairs])
-        self._store.counters.removed([row for one in seen.values() for row in one.gone])
-        self._remove_blobs(seen)
+        gone = [row for one in seen.values() for row in one.gone]
+        self._store.counters.add([pair for one in seen.values() for pair in one.pairs], gone)
+        try:
+            self._remove_blobs(seen)
+        except LedgerError as error:
+            log.error("cannot remove blobs of rows that are gone; they only take up space: %s", error)
         return ended
 
     def _remove_blobs(self, seen: dict[Ref, _ItemRecords]) -> None:
@@ -118,11 +122,7 @@ class StreamRelay:
             # The key may have been added again with the same content: then the blobs belong to the new row.
             if heavy and key not in self._store.images(route, [key]):
                 for image in heavy:
-                    try:
-                        self._store.values.remove(image, *places_of(one.layout, key))
-                    except (OSError, ValueError) as error:
-                        # If this were raised, the whole batch would be counted again; a blob that stays only takes up space.
-                        log.error("cannot remove a blob of %s/%s, whose row is gone: %s", route, key, error)
+                    self._store.values.remove(image, *places_of(one.layout, key))
 
     # Reading the records ------------------------------------------------------------------------------------------------
     def _by_item(self, records: Sequence[StreamRecord]) -> dict[Ref, _ItemRecords]:

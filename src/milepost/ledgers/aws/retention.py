@@ -15,7 +15,7 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.errors import LedgerDamaged, LedgerError
+from milepost.core.errors import LedgerDamaged
 from milepost.core.history import origin, verify_chain
 from milepost.core.item import Item, Row
 from milepost.core.status import FAILED, TERMINAL, Status
@@ -28,6 +28,7 @@ from milepost.ledgers.aws.tables.conditional_write import Update, places_of
 from milepost.ledgers.aws.tables.item_rows import content_of, copied_of, is_ours, row_of
 from milepost.ledgers.aws.tables.journal import item_name
 from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
+from milepost.ledgers.aws.tables.values import unusable
 from milepost.ports.items import KnownKey
 from milepost.ports.retention import Leaving, PruneCriteria, Pruned
 
@@ -134,7 +135,7 @@ def _keep(store: AwsStore, layout: Layout, image: Image, place: int | None) -> N
     try:
         store.blobs.write(name, [body])
     except OSError as error:
-        raise LedgerError(f"cannot keep the evidence of {item.route}/{item.key}; it is sealed later: {error}") from error
+        raise unusable(error, f"cannot keep the evidence of {item.route}/{item.key}; it is sealed later") from error
 
 
 def _leaving(store: AwsStore, layout: Layout, image: Image, *, placed: bool = True) -> Leaving:

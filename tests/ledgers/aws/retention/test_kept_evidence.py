@@ -14,7 +14,7 @@ from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.composition import open_context
-from milepost.core.errors import ConfigMistake, LedgerError
+from milepost.core.errors import ConfigMistake, LedgerBusy
 from milepost.core.outcome import Done, Reject
 from milepost.core.routes.route import Route
 from milepost.core.status import TERMINAL
@@ -27,13 +27,13 @@ from milepost.testing.contract.world import World, sample_route
 
 
 class Place(MemoryBlobs):
-    """A bucket that may refuse."""
+    """A bucket that cannot be reached for a while."""
 
     refuses = False
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         if self.refuses and name.startswith("evidence/"):
-            raise OSError("access denied")
+            raise OSError("timed out")
         super().write(name, chunks)
 
 
@@ -104,7 +104,7 @@ def test_an_item_on_its_way_is_not_kept_and_one_that_ends_again_is_kept_again(wo
 def test_what_cannot_be_kept_is_not_sealed_and_comes_again(world: World) -> None:
     world.add("p1")
     place(world).refuses = True
-    with pytest.raises(LedgerError, match="it is sealed later: access denied"):
+    with pytest.raises(LedgerBusy, match="it is sealed later: timed out"):
         world.settle(world.take("p1"), Reject("no"))
     assert followed(world).ledger.store.seal_image("parcels", "p1") is None
     place(world).refuses = False

@@ -277,3 +277,22 @@ def test_a_packed_line_is_read_as_it_was_written(previous: bytes, body: bytes) -
 def test_a_line_that_cannot_be_unpacked_names_its_attribute(spoilt: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="'trail' holds a line that cannot be unpacked"):
         Values(MemoryBlobs()).decode_line(spoilt)
+
+
+def test_a_blob_that_cannot_be_removed_keeps_no_other_from_leaving(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    blobs = MemoryBlobs()
+    values, remove = Values(blobs), blobs.remove
+    image = {name: values.encode(name * 9000, "assets/1") for name in "ab"}
+    stays = image["a"]["M"]["blob"]["S"]
+
+    def fail(name: str) -> None:
+        if name == stays:
+            raise OSError("timed out")
+        remove(name)
+
+    monkeypatch.setattr(blobs, "remove", fail)
+    values.remove(image, "assets/1")
+    assert list(blobs.held) == [stays]
+    assert f"cannot remove the blob {stays}" in caplog.text

@@ -70,14 +70,18 @@ class ItemClaims:
         self._checked = store.images(layout.route, checked)
         """The rows to check without a claim, read together."""
 
-    def verdict(self, message: SqsMessage) -> MessageVerdict:
-        """Process one message. A row that cannot be read, decided or written does not affect other items."""
+    def answer(self, message: SqsMessage) -> MessageVerdict | LedgerError:
+        """Process one message; after a problem with AWS, the error. Neither that nor a row that cannot be read, decided or written affects
+        other items: those that are claimed belong to this worker."""
         try:
-            return self._claim(message)
-        except Exception as error:
-            if not concerns_one_row(error):
-                raise
-            return self._refuse(message, error)
+            try:
+                return self._claim(message)
+            except Exception as error:
+                if not concerns_one_row(error):
+                    raise
+                return self._refuse(message, error)
+        except LedgerError as error:
+            return error
 
     def _refuse(self, message: SqsMessage, error: Exception) -> MessageVerdict:
         """Count the failure on the row, in a form that fits; if even that cannot be written, put the row into quarantine."""
@@ -198,8 +202,14 @@ class MessageClaims:
         known.update(lane_of(message) for message in messages)
         admission.admit(messages, known)
         claims = ItemClaims(store, ask, layout, admission.chosen, now, jitter)
-        verdicts = store.requests.each([partial(claims.verdict, message) for message in admission.chosen])
+        answers = store.requests.each([partial(claims.answer, message) for message in admission.chosen])
+        verdicts = [answer for answer in answers if isinstance(answer, MessageVerdict)]
         items = [verdict.item for verdict in verdicts if verdict.item is not None]
+        for error in answers:
+            if isinstance(error, LedgerError):
+                if not items:
+                    raise error
+                log.warning("an item could not be claimed; its message comes again: %s", error)
         try:
             admission.settle(items)
             self._settle_messages(ask, layout, verdicts, admission.paused, admission.waiting)
@@ -366,10 +376,10 @@ class FunctionMessages(MessageClaims):
         admission.admit(self._distinct(ask, messages), set())
         answered = MessageResults(waiting=admission.waiting)
         claims = ItemClaims(store, ask, layout, admission.chosen, now, jitter)
-        verdicts = store.requests.each([partial(_verdict_if_possible, claims, message) for message in admission.chosen])
+        verdicts = store.requests.each([partial(claims.answer, message) for message in admission.chosen])
         later: list[tuple[SqsMessage, int]] = []
         for message, verdict in zip(admission.chosen, verdicts, strict=True):
-            if verdict is None:
+            if isinstance(verdict, LedgerError):
                 answered.failed.append(message)
             elif verdict.item is not None:
                 answered.items.append(verdict.item)
@@ -401,13 +411,6 @@ class FunctionMessages(MessageClaims):
             return [message for message, _ in later]
         # A message that was delayed too often is not delayed again: it stays in its queue.
         return [message for message, _ in later if int(message.body.get("copies", 0)) >= MOST_COPIES]
-
-
-def _verdict_if_possible(claims: ItemClaims, message: SqsMessage) -> MessageVerdict | None:
-    try:
-        return claims.verdict(message)
-    except LedgerError:
-        return None
 
 
 def from_event(event: Mapping[str, Any], store: AwsStore, url: str) -> list[SqsMessage]:

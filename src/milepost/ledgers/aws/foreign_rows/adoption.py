@@ -9,9 +9,8 @@ from functools import partial
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from milepost.core.change import Change, change
+from milepost.core.change import Change, also, change
 from milepost.core.decide import accept
 from milepost.core.errors import MalformedInput
 from milepost.core.history import Line
@@ -162,17 +161,17 @@ class AwsForeignRows:
         layout = self._store.load_route(plan)
         foreign = expressions(FilterExpression="attribute_not_exists(#version)")
         answer = self._store.requests.page("scan", layout.table, after, Limit=PAGE, ConsistentRead=True, **foreign)
-        found = [foreign_row_of(self._store, layout, plan, image) for image in answer["Items"]]
+        found = [foreign_row_of(self._store, plan, image) for image in answer["Items"]]
         return ForeignRowPage(int(answer.get("ScannedCount", len(found))), found, answer.get("LastEvaluatedKey"))
 
     def get(self, plan: Plan, keys: Sequence[str]) -> list[ForeignRow | None]:
-        layout = self._store.load_route(plan)
+        self._store.load_route(plan)
         images = self._store.images(plan.name, keys)
-        there = {key: foreign_row_of(self._store, layout, plan, image) for key, image in images.items() if not is_ours(image)}
+        there = {key: foreign_row_of(self._store, plan, image) for key, image in images.items() if not is_ours(image)}
         return [there.get(key) for key in keys]
 
     def adopt(self, plan: Plan, keys: Sequence[str], now: int, *, by: str, why: str) -> list[Adopted]:
-        layout = self._store.load_route(plan)
+        self._store.load_route(plan)
         images = self._store.images(plan.name, keys)
 
         def one(key: str) -> Adopted:
@@ -181,14 +180,15 @@ class AwsForeignRows:
                 return Adopted(key, False, why="there is no row with this key")
             if is_ours(image):
                 return Adopted(key, False, image["queue"]["S"], "it was already adopted")
-            return adopt_at(self._store, layout, plan, image, now, by=by, why=why)
+            return adopt_at(self._store, plan, image, now, by=by, why=why)
 
         return self._store.requests.each([partial(one, key) for key in keys])
 
 
-def foreign_row_of(store: AwsStore, layout: Layout, plan: Plan, image: Image) -> ForeignRow:
+def foreign_row_of(store: AwsStore, plan: Plan, image: Image) -> ForeignRow:
     """The stage of a foreign row: the one in its `queue`, else the first; the stages before it that have a valid answer count as
     completed."""
+    layout = store.load_route(plan)
     try:
         key = layout.key_of(image)
     except (KeyError, TypeError) as error:
@@ -207,25 +207,34 @@ def foreign_row_of(store: AwsStore, layout: Layout, plan: Plan, image: Image) ->
         return ForeignRow(key, named, wrong=f"its answers cannot be read: {why_unreadable(error, image, layout)}")
 
 
-def adopt_at(store: AwsStore, layout: Layout, plan: Plan, image: Image, now: int, *, by: str, why: str) -> Adopted:
+def adopt_at(store: AwsStore, plan: Plan, image: Image, now: int, *, by: str, why: str) -> Adopted:
     """Adopt it at its stage, and offer it, unless its earlier message is still in the same queue or the answer exists."""
-    foreign = foreign_row_of(store, layout, plan, image)
+    layout, foreign = store.load_route(plan), foreign_row_of(store, plan, image)
     wrong = foreign.wrong or _known_before(store, layout, foreign.key)
     if wrong is not None:
         return Adopted(foreign.key, False, foreign.stage, wrong)
     stage = store.plan_with_offers(plan).by_name[foreign.stage]
     try:
         content = store.values.decode(image["input"]) if "input" in image else None
-        first = _first(store, layout, plan, stage, foreign, image, content, now, by, why)
+        answered = _answered(store, layout, stage.name, image)
+        first = _first(plan, stage, foreign, image, content, now, by, why)
     except MalformedInput as error:
         return Adopted(foreign.key, False, foreign.stage, str(error))
     except UNREADABLE as error:
         return Adopted(foreign.key, False, foreign.stage, f"it cannot be read: {why_unreadable(error, image, layout)}")
+    last = _moment(image, "lastQueued")
+    # Not if it was offered, in the queue that the stage still has and that still keeps the message.
+    again = not answered and (stage.queue is None or last is None or last + stage.offer_life_ms <= now)
+    queued = first.after.status is Status.QUEUED
+    if answered:
+        first = also(first, look_at=now)
+    elif queued and not again:
+        first = also(first, look_at=(last or now) + stage.offer_life_ms)
     carried = _carried(plan, layout, foreign, image)
     update = adoption_update(store, layout, first, content, image, omit=("firstQueued", "lastQueued"))
     update.set_all(carried)
     update.unchanged(image, "queue", "lastQueued")
-    if first.after.status is Status.QUEUED and _called_again(store, stage, foreign, layout, image, now):
+    if queued and again:
         update.set("lastQueued", {"S": iso(now)})
         if "firstQueued" not in image:
             update.set("firstQueued", {"S": iso(now)})
@@ -236,9 +245,7 @@ def adopt_at(store: AwsStore, layout: Layout, plan: Plan, image: Image, now: int
     return Adopted(foreign.key, True, foreign.stage)
 
 
-def _first(
-    store: AwsStore, layout: Layout, plan: Plan, stage: Stage, foreign: ForeignRow, image: Image, content: Any, now: int, by: str, why: str
-) -> Change:
+def _first(plan: Plan, stage: Stage, foreign: ForeignRow, image: Image, content: Any, now: int, by: str, why: str) -> Change:
     """Its first history line, with everything it came with."""
     found = {"queue": foreign.stage, "through": list(foreign.through)} if "queue" in image or foreign.through else None
     note = None if found is None else {"found": found}
@@ -251,14 +258,8 @@ def _first(
         plan, foreign.key, content, now, correlation_id=correlation, digest=digest, by=by, why=why, note=note, stage=stage, not_before=start
     )
     since = min(now, _moment(image, "firstQueued") or now)
-    row = replace(made.after, created_at=since, entered_at=since)
-    if stage.overdue_ms is not None:
-        row = replace(row, overdue_at=since + stage.overdue_ms)
-    if _answered(store, layout, stage.name, image):
-        row = replace(row, look_at=now)
-    elif row.status is Status.QUEUED and not _called_again(store, stage, foreign, layout, image, now):
-        row = replace(row, look_at=(_moment(image, "lastQueued") or now) + stage.offer_life_ms)
-    return replace(made, after=row)
+    overdue_at = made.after.overdue_at if stage.overdue_ms is None else since + stage.overdue_ms
+    return also(made, created_at=since, entered_at=since, overdue_at=overdue_at)
 
 
 def _carried(plan: Plan, layout: Layout, foreign: ForeignRow, image: Image) -> Image:
@@ -270,14 +271,6 @@ def _carried(plan: Plan, layout: Layout, foreign: ForeignRow, image: Image) -> I
     if last in foreign.through and layout.prefix == TODAY and image[layout.prefix + last] != {"BOOL": True}:
         carried[f"payload_{foreign.stage}"] = {"M": {"of": {"S": last}}}
     return carried
-
-
-def _called_again(store: AwsStore, stage: Stage, foreign: ForeignRow, layout: Layout, image: Image, now: int) -> bool:
-    """Whether its stage must be offered again. Not if it was, in the queue that the stage still has and that still keeps the message."""
-    if _answered(store, layout, foreign.stage, image):
-        return False
-    last = _moment(image, "lastQueued")
-    return stage.queue is None or last is None or last + stage.offer_life_ms <= now
 
 
 def _known_before(store: AwsStore, layout: Layout, key: str) -> str | None:
@@ -297,6 +290,6 @@ def _moment(image: Image, name: str) -> int | None:
     """A time written by another program: ISO-8601 with any fraction, in UTC if it names no zone."""
     try:
         found = datetime.fromisoformat(image[name]["S"])
-    except (KeyError, ValueError):
+        return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (KeyError, ValueError, OverflowError):
         return None
-    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -105,7 +105,7 @@ def _replay(store: AwsStore, plans: Mapping[str, Plan], jitter: Jitter, entry: Q
     if image is None:
         return Adopted(entry.id, False, why=f"the row of {key} no longer exists; drop this entry, or submit the item again")
     if not is_ours(image):
-        adopted = adopt_at(store, layout, plan, image, now, by=by, why=why)
+        adopted = adopt_at(store, plan, image, now, by=by, why=why)
         return Adopted(entry.id, adopted.done, adopted.stage, adopted.why)
     found = RowRepair(store, plan, jitter).mend([image], CounterTally(), now)
     return Adopted(entry.id, not found.left, why="; ".join(found.examples))
@@ -160,37 +160,30 @@ def _entry_of(url: str, raw: dict[str, Any]) -> _Received:
     if isinstance(body, dict) and {"kind", "reason", "content"} <= body.keys():
         entry = QuarantineEntry(name, str(body["kind"]), str(body["reason"]), body["content"], at)
     elif (given_up := read_failure(body)) is not None:
-        entry = QuarantineEntry(name, given_up.kind, given_up.reason, body, at)
+        entry = QuarantineEntry(name, *given_up, body, at)
     else:
         entry = QuarantineEntry(name, "unknown", "not written by Milepost", raw.get("Body", ""), at)
     return _Received(entry, SqsMessage(url, raw["ReceiptHandle"], {}, 1, name))
 
 
 # Lambda's own failure messages: a batch of stream records, or a delivered list, that Lambda gave up -------------------
-class GivenUp(Struct, frozen=True):
-    """The kind of event that Lambda gave up, and a sentence for people."""
-
-    kind: str
-    reason: str
-
-
-def read_failure(body: Any) -> GivenUp | None:
-    """The content of Lambda's on-failure message; None if the message is not one."""
+def read_failure(body: Any) -> tuple[str, str] | None:
+    """The kind of event that Lambda gave up and a sentence for people, from its on-failure message; None if the message is not one."""
     if not isinstance(body, dict) or not isinstance(body.get("requestContext"), dict):
         return None
     condition = str(body["requestContext"].get("condition", ""))
     because = CONDITIONS.get(condition, condition or "Lambda does not say why")
     if isinstance(body.get("DDBStreamBatchInfo"), dict):
-        return GivenUp(BATCH, _batch_reason(body["DDBStreamBatchInfo"], because))
+        return BATCH, _batch_reason(body, because)
     error = body.get("responsePayload")
     message = str(error.get("errorMessage", "")) if isinstance(error, dict) else ""
     if names := _objects(body.get("requestPayload")):
-        return GivenUp(LIST, f"Lambda gave up taking in {', '.join(names)}: {because}{f'; the last error: {message}' if message else ''}")
+        return LIST, f"Lambda gave up taking in {', '.join(names)}: {because}{f'; the last error: {message}' if message else ''}"
     return None
 
 
-def _batch_reason(batch: dict[str, Any], because: str) -> str:
-    table, shard = batch_of({"DDBStreamBatchInfo": batch})
+def _batch_reason(body: dict[str, Any], because: str) -> str:
+    batch, (table, shard) = body["DDBStreamBatchInfo"], batch_of(body)
     first, last = batch.get("approximateArrivalOfFirstRecord"), batch.get("approximateArrivalOfLastRecord")
     return (
         f"Lambda gave up {batch.get('batchSize', 'some')} changes of the table {table}, made from {first} to {last}"

@@ -105,21 +105,14 @@ class Counters:
         self._known: set[str] = set()
 
     # Written --------------------------------------------------------------------------------------------------------
-    def add(self, changes: Sequence[tuple[Row, Row]]) -> None:
-        """Count changes, each a row before and after: one write per cell, in parallel."""
+    def add(self, changes: Sequence[tuple[Row, Row]], gone: Sequence[Row] = ()) -> None:
+        """Count changes, each a row before and after, and uncount rows that have left the table (the total of items that ever had an error
+        stays): one write per cell, in parallel."""
         tally = CounterTally()
         for before, after in changes:
             tally.change(before, after)
-        self._write(tally)
-
-    def removed(self, rows: Sequence[Row]) -> None:
-        """Uncount rows that have left the table; the total of items that ever had an error stays."""
-        tally = CounterTally()
-        for row in rows:
+        for row in gone:
             tally.gone(row)
-        self._write(tally)
-
-    def _write(self, tally: CounterTally) -> None:
         self._announce({at[0] for at in tally.counters} | {at[0] for at in tally.groups})
         token = secrets.token_urlsafe(9)
         jobs = [partial(self._add, _count_cell(at), n, None, token) for at, n in tally.counters.items() if n]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
@@ -29,6 +30,7 @@ LINE_WORDS = (
 )
 """Compression dictionary: text common in history lines. Never change it, or existing rows become unreadable."""
 
+log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.decode
 
@@ -58,7 +60,7 @@ class Values:
         try:
             self._blobs.write(name, [data])
         except OSError as error:
-            raise _unusable(error) from error
+            raise unusable(error) from error
         return {"M": {"blob": {"S": name}, "sha256": {"S": digest}, "size": {"N": str(len(data))}, **more}}
 
     def encode_line(self, previous: bytes, body: bytes, place: str) -> dict[str, Any]:
@@ -98,23 +100,26 @@ class Values:
         except FileNotFoundError:
             raise  # a fault of this row; any other error concerns all of them
         except OSError as error:
-            raise _unusable(error) from error
+            raise unusable(error) from error
         if sha256(data).hexdigest() != reference["sha256"]["S"]:
             raise LedgerDamaged(f"the blob {name!r} is damaged: its digest differs from the one in its row; restore it from a backup")
         return data
 
     def remove(self, image: dict[str, dict[str, Any]], *places: str) -> None:
         """Remove a row's blobs, whose names begin with these places; the row itself is already gone. Another program may have put a
-        reference to a blob of another row there."""
+        reference to a blob of another row there. Never raises: a blob that stays only takes up space."""
         for name in _blobs_of(image):
             if name.rpartition("/")[0] in places:
-                self._blobs.remove(name)
+                try:
+                    self._blobs.remove(name)
+                except (OSError, ValueError) as error:
+                    log.error("cannot remove the blob %s, whose row is gone: %s", name, error)
 
 
-def _unusable(error: OSError) -> LedgerError:
+def unusable(error: OSError, effect: str = "") -> LedgerError:
     """The blob store has a problem, which concerns all rows: it ends by itself, unless a permission is missing."""
-    denied = isinstance(error, PermissionError)
-    return (LedgerReadOnly if denied else LedgerBusy)(f"the blob store cannot be used{'' if denied else ' now'}: {error}")
+    kind = LedgerReadOnly if isinstance(error, PermissionError) else LedgerBusy
+    return kind(f"{effect or 'the blob store cannot be used'}: {error}")
 
 
 def is_blob(attribute: dict[str, Any]) -> bool:
