@@ -180,11 +180,16 @@ def close_breakers(ctx: Context, route: str, stage: str, lane: str | None = None
     ctx.stage(route, stage)
     signed(by, reason)
     closed: list[str] = []
-    for name, (breaker, version) in sorted(read_all_versioned(ctx.ledger, BREAKER, BreakerRecord).items()):
+    for name in sorted(ctx.ledger.read(BREAKER)):
         wanted = name.startswith(scope(route, stage, "")) if lane is None else name == scope(route, stage, lane)
-        if wanted and not breaker.closed and ctx.ledger.write(BREAKER, name, None, expect=version):
-            record(ctx, "close-breaker", route, by, reason, {"scope": name})
-            closed.append(name)
+        while wanted:
+            breaker, version = read_versioned(ctx.ledger, BREAKER, name, BreakerRecord)
+            if breaker is None or breaker.closed:
+                break
+            if ctx.ledger.write(BREAKER, name, None, expect=version):
+                record(ctx, "close-breaker", route, by, reason, {"scope": name})
+                closed.append(name)
+                break
     return closed
 
 
