@@ -132,15 +132,16 @@ class Operations:
         confirms the stage although the value would be refused, and must give the `reason`. With `awaited` a failure counts only while the
         stage awaits an answer (it was handed over, or a worker has it); otherwise it is only noted, so that a failure that is reported
         twice counts once."""
+        said = outcome or Done(value)
         if force:
-            report = act(self.context, "confirm", route, keys=[key], by=by, reason=reason, stage=stage, outcome=Done(value), force=True)
+            report = act(self.context, "confirm", route, keys=[key], by=by, reason=reason, stage=stage, outcome=said, force=True)
             for _, why in report.refused:
                 raise ActRefused(f"{route}/{key}: {why}")
             [item] = self.context.ledger.get([(route, key)])
             if not isinstance(item, Item):
                 raise ActRefused(f"{route}/{key}: it was confirmed, and its row has left", "gone")
             return item.row
-        answer = self.confirm_all(route, stage, {key: outcome or Done(value)}, by=by, awaited=awaited)[key]
+        answer = self.confirm_all(route, stage, {key: said}, by=by, awaited=awaited)[key]
         if isinstance(answer, ActRefused):
             raise answer
         return answer

@@ -202,3 +202,12 @@ def test_a_claim_is_asked_for_in_the_ledger_unless_it_is_young() -> None:
     young, held, lost, believed = left
     assert young == held > 0
     assert (lost, believed) == (0, 0)
+
+
+def test_only_a_confirmation_can_be_forced_not_another_outcome(desk: mp.Milepost) -> None:
+    with pytest.raises(mp.UsageError, match="only a confirmation that a stage is done can be forced"):
+        desk.confirm("parcels", "a", "weigh", by="ops", reason="it is lost", outcome=mp.Reject("lost"), force=True)
+    found = desk.show("parcels", "a")
+    assert found is not None
+    assert found["stage"] == "weigh"
+    assert len(found["history"]) == 1
