@@ -16,7 +16,7 @@ from milepost.engine.alerts.rule import AlertRule
 from milepost.engine.alerts.watch import AlertWatch
 from milepost.engine.context import Context
 from milepost.engine.health.findings import BAD, DOCTOR, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
-from milepost.engine.metrics import Family
+from milepost.engine.metrics import Family, exposition
 from milepost.engine.views.lanes import PauseView
 from milepost.ports.subscriber import Subscriber
 from milepost.subscribers.addresses import FORMS, open_subscriber
@@ -82,13 +82,15 @@ def _receiver(rule: AlertRule, address: str, allow_cidrs: Sequence[str]) -> Subs
 
 
 def families(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -> list[Family]:
-    """The metrics of all applications. Metrics that cannot be read are logged, and left out."""
+    """The metrics of all applications. Metrics that cannot be read or written are logged, and left out."""
     found: list[Family] = []
     for one in applications:
         prefix = f"milepost_{one.name.replace('-', '_')}_"
         for make in one.application.metric_makers:
             try:
-                found += [Family(prefix + each.name, each.kind, each.help, each.labels, each.samples) for each in make(one.on(ctx))]
+                made = [Family(prefix + each.name, each.kind, each.help, each.labels, each.samples) for each in make(one.on(ctx))]
+                exposition(made)  # it raises if one cannot be written
+                found += made
             except Exception:
                 log.exception("the metrics of application %r could not be read", one.name)
     return found
