@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Any
 
 import pytest
 from tests.application import parcels_application
@@ -75,6 +76,18 @@ def test_a_check_that_raises_is_a_finding_and_stops_no_other(caplog: pytest.LogC
         assert (one.level, one.what) == ("warn", "the check 'scale' failed: ValueError: the cable is cut")
         assert {"role", "chain"} <= {finding.about for finding in doctor(desk.context).findings}
     assert "the health check 'scale' of application 'parcels-desk' failed" in caplog.text
+
+
+def test_a_check_that_yields_something_else_is_a_finding_too() -> None:
+    odd = mp.Application("odd", mp.AppSettings)
+
+    @odd.check("scale")
+    def scale(app: mp.AppContext[mp.AppSettings]) -> Any:
+        yield "the scale is away"
+
+    with mp.open("memory:", applications=[odd]) as desk:
+        [one] = [finding for finding in doctor(desk.context).findings if finding.about == "odd"]
+        assert (one.level, one.what) == ("warn", "the check 'scale' failed: TypeError: it yields str, not milepost.Finding")
 
 
 def test_a_check_that_hangs_holds_up_no_view(monkeypatch: pytest.MonkeyPatch) -> None:

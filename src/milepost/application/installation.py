@@ -138,6 +138,9 @@ class AppCheck:
     def _look(self) -> None:
         try:
             found = list(self.part.function(self.app))
+            for one in found:
+                if not isinstance(one, Finding):
+                    raise TypeError(f"it yields {type(one).__name__}, not milepost.Finding")
         except Exception as error:
             log.exception("the health check %r of application %r failed", self.part.name, self.app.name)
             what = f"the check {self.part.name!r} failed: {type(error).__name__}: {error}"
