@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from msgspec import convert, to_builtins
+
 from milepost.application.context import AppContext
 from milepost.application.declaration import CheckPart, ConfiguredApplication, ServicePart
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerFull, UsageError
@@ -137,10 +139,7 @@ class AppCheck:
 
     def _look(self) -> None:
         try:
-            found = list(self.part.function(self.app))
-            for one in found:
-                if not isinstance(one, Finding):
-                    raise TypeError(f"it yields {type(one).__name__}, not milepost.Finding")
+            found = convert(to_builtins(list(self.part.function(self.app))), list[Finding])
         except Exception as error:
             log.exception("the health check %r of application %r failed", self.part.name, self.app.name)
             what = f"the check {self.part.name!r} failed: {type(error).__name__}: {error}"
