@@ -10,6 +10,7 @@ import pytest
 
 import milepost as mp
 from milepost.ports.upkeep import ScanCost
+from milepost.subscribers import CallSubscriber
 from milepost.testing import VirtualClock, drain
 
 SIGNED = {"by": "ops", "reason": "a test"}
@@ -211,3 +212,10 @@ def test_only_a_confirmation_can_be_forced_not_another_outcome(desk: mp.Milepost
     assert found is not None
     assert found["stage"] == "weigh"
     assert len(found["history"]) == 1
+
+
+def test_two_subscribers_of_one_name_are_a_mistake() -> None:
+    """They would share a cursor: each event would come to one of them alone."""
+    ears = [CallSubscriber(lambda event: None, name="ear") for _ in range(2)]
+    with pytest.raises(mp.UsageError, match="two subscribers are called 'ear'"):
+        mp.open("memory:", routes=[sorted_route()], subscribers=ears)
