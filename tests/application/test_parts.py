@@ -78,6 +78,16 @@ def test_a_check_that_raises_is_a_finding_and_stops_no_other(caplog: pytest.LogC
     assert "the health check 'scale' of application 'parcels-desk' failed" in caplog.text
 
 
+def test_two_alert_rules_of_one_name_are_a_mistake() -> None:
+    """They would share a cursor: each failure would be seen by one of them alone."""
+    found = []
+    for name in ("letters", "parcels"):
+        found.append(mp.Application(name, mp.AppSettings))
+        found[-1].alerts(lambda settings, route=name: [mp.AlertRule(name="failures", route=route, to=["log"])])
+    with mp.open("memory:", applications=found) as desk, pytest.raises(mp.ConfigMistake, match="two alert rules are called 'failures'"):
+        desk.run(until_idle=0)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [("the scale is away", "Expected `object`, got `str` - at `$[0]`"), (Finding("bad", "odd", None), "Expected `str`, got `null`")],

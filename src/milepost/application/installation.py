@@ -60,6 +60,13 @@ def services(
     """The services of all applications, and the watches for their alerts, for a station. Without `per_process`, those that a schedule calls."""
     found: list[AppService | AlertWatch] = []
     for one in applications:
+        known = {watch.name for watch in found}
+        for rule in one.alert_rules:
+            if rule.watch_name in known:
+                raise ConfigMistake(
+                    f"two alert rules are called {rule.name!r}: they would share a record, and each miss failures; rename one"
+                )
+            known.add(rule.watch_name)
         found += [AppService(one.on(ctx), part) for part in one.application.services if per_process or not part.per_process]
         found += alert_watches(ctx, one.alert_rules, getattr(one.settings, "allow_cidrs", ()))
     return found
