@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -98,6 +99,9 @@ def families(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -
         for make in one.application.metric_makers:
             try:
                 made = [Family(prefix + each.name, each.kind, each.help, each.labels, each.samples) for each in make(one.on(ctx))]
+                for name, n in Counter(each.name for each in [*found, *made]).items():
+                    if n > 1:
+                        raise ValueError(f"two metrics are called {name}")
                 exposition(made)  # it raises if one cannot be written
                 found += made
             except Exception:
