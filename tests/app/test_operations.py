@@ -219,3 +219,15 @@ def test_two_subscribers_of_one_name_are_a_mistake() -> None:
     ears = [CallSubscriber(lambda event: None, name="ear") for _ in range(2)]
     with pytest.raises(mp.UsageError, match="two subscribers are called 'ear'"):
         mp.open("memory:", routes=[sorted_route()], subscribers=ears)
+
+
+def test_a_follow_up_of_a_follow_up_need_not_be_named_either() -> None:
+    first, second, third = (mp.Route(name, key="id") for name in ("first", "second", "third"))
+    for route, following in ((first, second), (second, third), (third, first)):
+        route.stage("work")(lambda item: mp.Done())
+        route.then(following, lambda item, at: {"id": item.key})
+    with mp.open("memory:", routes=[first]) as desk:
+        desk.submit("first", {"id": "a"})
+        desk.run(until_idle=0)
+        ended = {name: route["statuses"] for name, route in desk.status()["routes"].items()}
+        assert ended == {name: {"COMPLETED": 1} for name in ("first", "second", "third")}
