@@ -231,3 +231,15 @@ def test_a_follow_up_of_a_follow_up_need_not_be_named_either() -> None:
         desk.run(until_idle=0)
         ended = {name: route["statuses"] for name, route in desk.status()["routes"].items()}
         assert ended == {name: {"COMPLETED": 1} for name in ("first", "second", "third")}
+
+
+@pytest.mark.parametrize("filters", [{"stages": "weigh"}, {"statuses": "failed"}, {"parts": "id=a"}, {"keys": "a"}])
+def test_one_text_where_a_list_is_meant_is_a_mistake(desk: mp.Milepost, filters: dict[str, str]) -> None:
+    """Its characters would be taken for names, which mostly match nothing."""
+    [(name, value)] = filters.items()
+    with pytest.raises(mp.UsageError, match=f"{name} is '{value}'; give a list"):
+        desk.act("cancel", "parcels", **SIGNED, **filters)  # type: ignore[arg-type]
+    if name != "keys":
+        with pytest.raises(mp.UsageError, match=f"{name} is '{value}'; give a list"):
+            desk.items("parcels", **filters)  # type: ignore[arg-type]
+    assert keys(desk.items("parcels", statuses=["live"])) == ["a", "b", "c"]
