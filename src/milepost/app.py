@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -53,6 +54,9 @@ class Milepost(Operations):
         grace: Span = "30s",
     ) -> None:
         self._grace_ms = span_ms(grace, "grace")
+        for name, n in Counter(one.name for one in subscribers).items():
+            if n > 1:
+                raise UsageError(f"two subscribers are called {name!r}: they would share a cursor, and each miss events; rename one")
         self._signer = None if signing_key is None else read_signer(Path(signing_key))
         self._applications = [_configured(one) for one in applications]
         given = [*routes, *(route for one in self._applications for route in one.routes)]

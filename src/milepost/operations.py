@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from milepost.core.errors import ActRefused, CostlyQuery
+from milepost.core.errors import ActRefused, CostlyQuery, UsageError
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome
 from milepost.core.values.durations import Moment, Span, moment_ms, span_ms
@@ -132,15 +132,16 @@ class Operations:
         confirms the stage although the value would be refused, and must give the `reason`. With `awaited` a failure counts only while the
         stage awaits an answer (it was handed over, or a worker has it); otherwise it is only noted, so that a failure that is reported
         twice counts once."""
+        said = outcome or Done(value)
         if force:
-            report = act(self.context, "confirm", route, keys=[key], by=by, reason=reason, stage=stage, outcome=Done(value), force=True)
+            report = act(self.context, "confirm", route, keys=[key], by=by, reason=reason, stage=stage, outcome=said, force=True)
             for _, why in report.refused:
                 raise ActRefused(f"{route}/{key}: {why}")
             [item] = self.context.ledger.get([(route, key)])
             if not isinstance(item, Item):
                 raise ActRefused(f"{route}/{key}: it was confirmed, and its row has left", "gone")
             return item.row
-        answer = self.confirm_all(route, stage, {key: outcome or Done(value)}, by=by, awaited=awaited)[key]
+        answer = self.confirm_all(route, stage, {key: said}, by=by, awaited=awaited)[key]
         if isinstance(answer, ActRefused):
             raise answer
         return answer
@@ -256,6 +257,7 @@ class Operations:
     ) -> Query:
         """The query of these filters; CostlyQuery if it must not scan, and no index serves it."""
         check_route(self.context, route)
+        _check_lists(statuses=statuses, stages=stages, parts=parts)
         chosen, at = statuses_of(statuses), frozenset(stages) or None
         query = Query(
             route=route, statuses=chosen, stages=at, lane=lane, prefix=prefix, parts=read_parts(self.context, route, parts), group=group
@@ -286,6 +288,7 @@ class Operations:
         """Retry, skip, cancel, resend or rerun (`verb`) the items with these `keys`, or, without keys, all that match, as the command of
         that name does. The report has the number of items done, and the refused ones with the reason. `stage`: where retry and rerun start.
         `as_new`: retry and rerun give the work a new work_id, and run no verify probe first. With `dry_run` nothing is changed."""
+        _check_lists(keys=keys)
         query = None if keys is not None else self._query(True, route, statuses, stages, lane, prefix, parts, group)
         return act(self.context, verb, route, keys=keys, query=query, by=by, reason=reason, stage=stage, as_new=as_new, dry_run=dry_run)
 
@@ -389,6 +392,12 @@ class Operations:
         """Copy the ledger as it is now, with its blobs, to a file that is a ledger itself; work may continue meanwhile. Raises
         UsageError if the file exists, LedgerError if the ledger cannot be copied (in memory, on AWS)."""
         return self.context.ledger.backup(Path(file), overwrite, lambda done, whole: None)
+
+
+def _check_lists(**given: object) -> None:
+    for name, value in given.items():
+        if isinstance(value, str):
+            raise UsageError(f"{name} is {value!r}; give a list, such as [{value!r}]")
 
 
 def _created(now: int, begin: Moment | None, end: Moment | None, zone: tzinfo) -> dict[str, int]:

@@ -10,6 +10,7 @@ import pytest
 
 import milepost as mp
 from milepost.ports.upkeep import ScanCost
+from milepost.subscribers import CallSubscriber
 from milepost.testing import VirtualClock, drain
 
 SIGNED = {"by": "ops", "reason": "a test"}
@@ -202,3 +203,43 @@ def test_a_claim_is_asked_for_in_the_ledger_unless_it_is_young() -> None:
     young, held, lost, believed = left
     assert young == held > 0
     assert (lost, believed) == (0, 0)
+
+
+def test_only_a_confirmation_can_be_forced_not_another_outcome(desk: mp.Milepost) -> None:
+    with pytest.raises(mp.UsageError, match="only a confirmation that a stage is done can be forced"):
+        desk.confirm("parcels", "a", "weigh", by="ops", reason="it is lost", outcome=mp.Reject("lost"), force=True)
+    found = desk.show("parcels", "a")
+    assert found is not None
+    assert found["stage"] == "weigh"
+    assert len(found["history"]) == 1
+
+
+def test_two_subscribers_of_one_name_are_a_mistake() -> None:
+    """They would share a cursor: each event would come to one of them alone."""
+    ears = [CallSubscriber(lambda event: None, name="ear") for _ in range(2)]
+    with pytest.raises(mp.UsageError, match="two subscribers are called 'ear'"):
+        mp.open("memory:", routes=[sorted_route()], subscribers=ears)
+
+
+def test_a_follow_up_of_a_follow_up_need_not_be_named_either() -> None:
+    first, second, third = (mp.Route(name, key="id") for name in ("first", "second", "third"))
+    for route, following in ((first, second), (second, third), (third, first)):
+        route.stage("work")(lambda item: mp.Done())
+        route.then(following, lambda item, at: {"id": item.key})
+    with mp.open("memory:", routes=[first]) as desk:
+        desk.submit("first", {"id": "a"})
+        desk.run(until_idle=0)
+        ended = {name: route["statuses"] for name, route in desk.status()["routes"].items()}
+        assert ended == {name: {"COMPLETED": 1} for name in ("first", "second", "third")}
+
+
+@pytest.mark.parametrize("filters", [{"stages": "weigh"}, {"statuses": "failed"}, {"parts": "id=a"}, {"keys": "a"}])
+def test_one_text_where_a_list_is_meant_is_a_mistake(desk: mp.Milepost, filters: dict[str, str]) -> None:
+    """Its characters would be taken for names, which mostly match nothing."""
+    [(name, value)] = filters.items()
+    with pytest.raises(mp.UsageError, match=f"{name} is '{value}'; give a list"):
+        desk.act("cancel", "parcels", **SIGNED, **filters)  # type: ignore[arg-type]
+    if name != "keys":
+        with pytest.raises(mp.UsageError, match=f"{name} is '{value}'; give a list"):
+            desk.items("parcels", **filters)  # type: ignore[arg-type]
+    assert keys(desk.items("parcels", statuses=["live"])) == ["a", "b", "c"]

@@ -392,7 +392,7 @@ def test_run_and_run_async_raise_what_ended_them(quick_url: str) -> None:
 
 @pytest.mark.parametrize("error", [StopIteration("mine"), asyncio.CancelledError("mine")])
 def test_run_async_ends_with_an_error_that_no_future_can_hold(quick_url: str, error: BaseException) -> None:
-    """Such as the StopIteration of a `next()` that a lane function calls."""
+    """Such as the StopIteration of a `next()` without a default."""
 
     def fails(*_: Any) -> Any:
         raise error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Any
 
 import pytest
 from tests.application import parcels_application
@@ -75,6 +76,33 @@ def test_a_check_that_raises_is_a_finding_and_stops_no_other(caplog: pytest.LogC
         assert (one.level, one.what) == ("warn", "the check 'scale' failed: ValueError: the cable is cut")
         assert {"role", "chain"} <= {finding.about for finding in doctor(desk.context).findings}
     assert "the health check 'scale' of application 'parcels-desk' failed" in caplog.text
+
+
+def test_two_alert_rules_of_one_name_are_a_mistake() -> None:
+    """They would share a cursor: each failure would be seen by one of them alone."""
+    found = []
+    for name in ("letters", "parcels"):
+        found.append(mp.Application(name, mp.AppSettings))
+        found[-1].alerts(lambda settings, route=name: [mp.AlertRule(name="failures", route=route, to=["log"])])
+    with mp.open("memory:", applications=found) as desk, pytest.raises(mp.ConfigMistake, match="two alert rules are called 'failures'"):
+        desk.run(until_idle=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [("the scale is away", "Expected `object`, got `str` - at `$[0]`"), (Finding("bad", "odd", None), "Expected `str`, got `null`")],
+)
+def test_a_check_that_yields_something_else_is_a_finding_too(given: Any, said: str) -> None:
+    odd = mp.Application("odd", mp.AppSettings)
+
+    @odd.check("scale")
+    def scale(app: mp.AppContext[mp.AppSettings]) -> Any:
+        yield given
+
+    with mp.open("memory:", applications=[odd]) as desk:
+        [one] = [finding for finding in doctor(desk.context).findings if finding.about == "odd"]
+        assert one.level == "warn"
+        assert one.what.startswith(f"the check 'scale' failed: ValidationError: {said}")
 
 
 def test_a_check_that_hangs_holds_up_no_view(monkeypatch: pytest.MonkeyPatch) -> None:

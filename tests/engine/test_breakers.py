@@ -161,6 +161,23 @@ def test_an_operator_closes_it_with_name_and_reason(ledger: Ledger, clock: Virtu
     assert {row(ctx, "calls", f"b{number:02}").status for number in range(20)} == {Status.COMPLETED}
 
 
+def test_a_breaker_is_closed_although_a_worker_writes_it_at_the_same_moment(
+    ledger: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx, _ = opened(ledger, clock, Partners("b"))
+    write, counted = ctx.ledger.write, list[str]()
+
+    def count_first(kind: str, name: str, value: object, **more: object) -> bool:
+        if kind == BREAKER and not counted:
+            counted.append(name)
+            write(BREAKER, name, ctx.ledger.read(BREAKER)[name].value)
+        return write(kind, name, value, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ctx.ledger, "write", count_first)
+    assert close_breakers(ctx, "calls", "deliver", **SIGNED) == counted == ["calls/deliver/b"]
+    assert breaker_views(ctx) == []
+
+
 def test_a_record_of_a_breaker_that_the_route_no_longer_has_holds_up_nothing(ledger: Ledger, clock: VirtualClock) -> None:
     partners = Partners("b")
     ctx, _ = opened(ledger, clock, partners)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
+
+from msgspec import convert, to_builtins
 
 from milepost.application.context import AppContext
 from milepost.application.declaration import CheckPart, ConfiguredApplication, ServicePart
@@ -16,7 +19,7 @@ from milepost.engine.alerts.rule import AlertRule
 from milepost.engine.alerts.watch import AlertWatch
 from milepost.engine.context import Context
 from milepost.engine.health.findings import BAD, DOCTOR, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
-from milepost.engine.metrics import Family
+from milepost.engine.metrics import Family, exposition
 from milepost.engine.views.lanes import PauseView
 from milepost.ports.subscriber import Subscriber
 from milepost.subscribers.addresses import FORMS, open_subscriber
@@ -58,6 +61,13 @@ def services(
     """The services of all applications, and the watches for their alerts, for a station. Without `per_process`, those that a schedule calls."""
     found: list[AppService | AlertWatch] = []
     for one in applications:
+        known = {watch.name for watch in found}
+        for rule in one.alert_rules:
+            if rule.watch_name in known:
+                raise ConfigMistake(
+                    f"two alert rules are called {rule.name!r}: they would share a record, and each miss failures; rename one"
+                )
+            known.add(rule.watch_name)
         found += [AppService(one.on(ctx), part) for part in one.application.services if per_process or not part.per_process]
         found += alert_watches(ctx, one.alert_rules, getattr(one.settings, "allow_cidrs", ()))
     return found
@@ -82,13 +92,18 @@ def _receiver(rule: AlertRule, address: str, allow_cidrs: Sequence[str]) -> Subs
 
 
 def families(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -> list[Family]:
-    """The metrics of all applications. Metrics that cannot be read are logged, and left out."""
+    """The metrics of all applications. Metrics that cannot be read or written are logged, and left out."""
     found: list[Family] = []
     for one in applications:
         prefix = f"milepost_{one.name.replace('-', '_')}_"
         for make in one.application.metric_makers:
             try:
-                found += [Family(prefix + each.name, each.kind, each.help, each.labels, each.samples) for each in make(one.on(ctx))]
+                made = [Family(prefix + each.name, each.kind, each.help, each.labels, each.samples) for each in make(one.on(ctx))]
+                for name, n in Counter(each.name for each in [*found, *made]).items():
+                    if n > 1:
+                        raise ValueError(f"two metrics are called {name}")
+                exposition(made)  # it raises if one cannot be written
+                found += made
             except Exception:
                 log.exception("the metrics of application %r could not be read", one.name)
     return found
@@ -135,7 +150,7 @@ class AppCheck:
 
     def _look(self) -> None:
         try:
-            found = list(self.part.function(self.app))
+            found = convert(to_builtins(list(self.part.function(self.app))), list[Finding])
         except Exception as error:
             log.exception("the health check %r of application %r failed", self.part.name, self.app.name)
             what = f"the check {self.part.name!r} failed: {type(error).__name__}: {error}"

@@ -84,6 +84,22 @@ def test_a_program_changes_no_pause_of_another_operator(lanes: World) -> None:
     assert resume(lanes.ctx, ROUTE, "send", "crm", **program)
 
 
+def test_an_operator_resumes_a_pause_that_a_program_extends_at_the_same_moment(lanes: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = {"by": "program", "reason": "slow down", "own": True}
+    pause(lanes.ctx, ROUTE, "send", "crm", until="15s", **program)
+    write, extended = lanes.ledger.write, list[bool]()
+
+    def extend_first(kind: str, name: str, value: object, **more: object) -> bool:
+        if kind == HOLD and value is None and not extended:
+            extended.append(True)
+            pause(lanes.ctx, ROUTE, "send", "crm", until="30s", **program)
+        return write(kind, name, value, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(lanes.ledger, "write", extend_first)
+    assert resume(lanes.ctx, ROUTE, "send", "crm", by="ops", reason="up again")
+    assert lanes.ledger.read(HOLD) == {}
+
+
 def test_the_backlog_of_a_pause_is_drained_at_its_pace_and_then_as_before(lanes: World) -> None:
     pause(lanes.ctx, ROUTE, "send", "crm", until="1h", drain="1/s", **OPS)
     lanes.add("a", "b", "c", to="crm")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
-from milepost.engine.work.remote import Remote, RemoteClaimRequest, RemoteStageClaims, ShownLease
+from milepost.engine.work.remote import Remote, RemoteClaim, RemoteClaimRequest, RemoteStageClaims, ShownLease
 from milepost.engine.work.slots import StageSlots, settle_finished
 from milepost.engine.work.stage_claims import StageClaims, claim_ref
 from milepost.ledgers.memory import MemoryLedger
@@ -127,6 +128,27 @@ def _by_a_process(said: list[Outcome | None]) -> Any:
     assert not slots.in_hand
     assert not any(slots.lanes.values())
     return _record(ctx)
+
+
+def test_a_worker_that_claims_in_several_calls_at_once_gets_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx, plan = _context(remote=True)
+    submit(ctx, "parcels", [{"id": str(n), "lane": "north"} for n in range(20)])
+    remote, width = Remote(ctx), plan.first.concurrency
+    wish = RemoteClaimRequest(plan, plan.first, "w", width, 30_000)
+    claim, beside = ctx.ledger.claim, list[RemoteClaim]()
+
+    def claim_meanwhile(*asked: Any) -> Any:
+        if not beside:
+            beside.append(RemoteClaim([]))
+            beside.append(remote.claim(wish))
+        return claim(*asked)
+
+    monkeypatch.setattr(ctx.ledger, "claim", claim_meanwhile)
+    items = [*remote.claim(wish).items, *beside[1].items]
+    assert len(items) == width
+    assert not beside[1].empty_handed
+    remote.give_back(plan, plan.first, [ShownLease(item.key, item.row.lease or "") for item in items], "why")
+    assert len(remote.claim(wish).items) == width
 
 
 def _by_a_remote_worker(said: list[Outcome | None]) -> Any:

@@ -150,6 +150,42 @@ def test_a_histogram_of_an_application_is_in_the_metrics() -> None:
     assert 'milepost_desk_latency_seconds_sum{sender="shop"} 4.0' in shown
 
 
+def test_a_metric_that_comes_twice_is_left_out_because_prometheus_would_refuse_all(caplog: pytest.LogCaptureFixture) -> None:
+    desk = mp.Application("desk", Settings)
+
+    @desk.metrics
+    def parcels(app: mp.AppContext[Settings]) -> Iterator[mp.Metric]:
+        yield mp.Metric("parcels", "By sender.", {("shop",): 1.0}, ("sender",))
+
+    @desk.metrics
+    def more(app: mp.AppContext[Settings]) -> Iterator[mp.Metric]:
+        yield mp.Metric("parcels", "By sender.", {("office",): 1.0}, ("sender",))
+
+    with served(desk) as at:
+        shown = at.call("GET", "/metrics").raw.decode()
+    assert shown.count("# TYPE milepost_desk_parcels ") == 1
+    assert "two metrics are called milepost_desk_parcels" in caplog.text
+
+
+@pytest.mark.parametrize("samples", [{("shop", "one too many"): 1.0}, {("shop",): "not a number"}, {("shop",): float("nan")}])
+def test_a_metric_that_cannot_be_written_is_left_out_and_hides_no_other(samples: Any, caplog: pytest.LogCaptureFixture) -> None:
+    desk = mp.Application("desk", Settings)
+
+    @desk.metrics
+    def wrong(app: mp.AppContext[Settings]) -> Iterator[mp.Metric]:
+        yield mp.Metric("wrong", "It cannot be written.", samples, ("sender",))
+
+    @desk.metrics
+    def sound(app: mp.AppContext[Settings]) -> Iterator[mp.Metric]:
+        yield mp.Metric("sound", "It can.", {("shop",): 1.0}, ("sender",))
+
+    with served(desk) as at:
+        shown = at.call("GET", "/metrics").raw.decode()
+    assert "milepost_desk_wrong" not in shown
+    assert 'milepost_desk_sound{sender="shop"} 1.0' in shown
+    assert "the metrics of application 'desk' could not be read" in caplog.text
+
+
 def test_a_form_is_read_and_leads_back_to_a_page(at: LiveServer) -> None:
     sent = at.call("POST", "/parcels-desk/new", urlencode({"key": "a", "grams": "7"}).encode(), headers=FORM)
     assert (sent.status, sent.headers["location"]) == (303, "/parcels-desk")

@@ -118,20 +118,20 @@ def resume(
     """End exactly this pause; False if there is none. `drain`: the rate for the items that have waited, if not the one that the pause has.
     `own`: a program resumes by itself; another operator's pause stays, and no application is called before it."""
     name = _checked_scope(ctx, route, stage, lane, by, reason, drain)
-    hold, version = read_versioned(ctx.ledger, HOLD, name, Hold)
-    if hold is None or (own and hold.by != by):
-        return False
-    if not own:
-        for call in ctx.before_resume:
-            call(pause_view(name, hold), by)
-    pace = drain if drain is not None else hold.drain
-    if pace is not None:
-        # Before the pause ends: a worker that claims right after it must find the pace.
-        begin_drain(ctx, name, pace, by=by, reason=f"backlog of a pause: {reason}")
-    if not ctx.ledger.write(HOLD, name, None, expect=version):
-        return False
-    record(ctx, "resume", route, by, reason, {"scope": name, "drain": drain})
-    return True
+    while True:
+        hold, version = read_versioned(ctx.ledger, HOLD, name, Hold)
+        if hold is None or (own and hold.by != by):
+            return False
+        if not own:
+            for call in ctx.before_resume:
+                call(pause_view(name, hold), by)
+        pace = drain if drain is not None else hold.drain
+        if pace is not None:
+            # Before the pause ends: a worker that claims right after it must find the pace.
+            begin_drain(ctx, name, pace, by=by, reason=f"backlog of a pause: {reason}")
+        if ctx.ledger.write(HOLD, name, None, expect=version):
+            record(ctx, "resume", route, by, reason, {"scope": name, "drain": drain})
+            return True
 
 
 def drain(ctx: Context, route: str, stage: str, lane: str | None, rate: str | float, *, by: str, reason: str) -> None:
@@ -180,11 +180,16 @@ def close_breakers(ctx: Context, route: str, stage: str, lane: str | None = None
     ctx.stage(route, stage)
     signed(by, reason)
     closed: list[str] = []
-    for name, (breaker, version) in sorted(read_all_versioned(ctx.ledger, BREAKER, BreakerRecord).items()):
+    for name in sorted(ctx.ledger.read(BREAKER)):
         wanted = name.startswith(scope(route, stage, "")) if lane is None else name == scope(route, stage, lane)
-        if wanted and not breaker.closed and ctx.ledger.write(BREAKER, name, None, expect=version):
-            record(ctx, "close-breaker", route, by, reason, {"scope": name})
-            closed.append(name)
+        while wanted:
+            breaker, version = read_versioned(ctx.ledger, BREAKER, name, BreakerRecord)
+            if breaker is None or breaker.closed:
+                break
+            if ctx.ledger.write(BREAKER, name, None, expect=version):
+                record(ctx, "close-breaker", route, by, reason, {"scope": name})
+                closed.append(name)
+                break
     return closed
 
 

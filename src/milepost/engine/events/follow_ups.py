@@ -57,10 +57,13 @@ class FollowUps:
 
 
 def follow_up_routes(routes: Sequence[Route]) -> list[Route]:
-    """The routes that receive follow-up items of these routes and are not among them."""
-    targets = {route.follow_up.target.name: route.follow_up.target for route in routes if route.follow_up is not None}
-    names = {route.name for route in routes}
-    return [route for name, route in targets.items() if name not in names]
+    """The routes that receive follow-up items of these routes, or of such routes, and are not among them."""
+    names, found = {route.name for route in routes}, list(routes)
+    for route in found:
+        if route.follow_up is not None and route.follow_up.target.name not in names:
+            names.add(route.follow_up.target.name)
+            found.append(route.follow_up.target)
+    return found[len(routes) :]
 
 
 def follow_ups(ctx: Context, plans: Mapping[str, Plan]) -> list[FollowUps]:

@@ -442,9 +442,8 @@ class ReplaceChanged:
     def _begun(self) -> Act:
         """The act, recorded when its first item is replaced."""
         if self._act is None:
-            about = {"list": self._record.id, "name": self._record.name, "rerun": self._rerun or None}
-            kept = {name: value for name, value in about.items() if value is not None}
-            self._act = enter(self._ctx, "replace", self._plan.name, self._by, self._reason, kept)
+            about = {"list": self._record.id, "name": self._record.name, **({"rerun": True} if self._rerun else {})}
+            self._act = enter(self._ctx, "replace", self._plan.name, self._by, self._reason, about)
         return self._act
 
     def finish(self) -> None:

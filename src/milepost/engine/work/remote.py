@@ -73,6 +73,8 @@ class RemoteStageClaims(StageClaims):
         super().__init__(plan, stage)
         self.until: dict[ClaimRef, int] = {}
         self.late: dict[ClaimRef, Item] = {}
+        self.asked = 0
+        """Items that claims of other calls have asked for and not got yet."""
 
     def add_until(self, items: Sequence[Item], until: int) -> None:
         """Take items in hand, again if they are late, and set the end of their leases."""
@@ -131,18 +133,24 @@ class Remote:
             for one in by_stage.values():
                 one.expire(now)
             in_hand = [item for one in by_stage.values() for item in one.in_hand.values()]
-        claims.set_width(self._limits)
-        want = min(request.want, claims.width * request.stage.batch - len(claims.in_hand))
-        if want <= 0 or any(item.row.losses >= FRAGILE for item in in_hand):
-            return RemoteClaim([])
+            free = not in_hand and not any(one.asked for one in by_stage.values())
+            claims.set_width(self._limits)
+            want = min(request.want, claims.width * request.stage.batch - len(claims.in_hand) - claims.asked)
+            if want <= 0 or any(item.row.losses >= FRAGILE for item in in_hand):
+                return RemoteClaim([])
+            claims.asked += want
         answer = ClaimResult([])
-        if not in_hand and place in self._fragile:
-            answer = self._ask(request, claims, want, now, fragile=True)
-        if not answer.items:
-            answer = self._ask(request, claims, want, now)
-            if not answer.items and answer.fragile and not in_hand:
+        try:
+            if free and place in self._fragile:
                 answer = self._ask(request, claims, want, now, fragile=True)
-        return RemoteClaim(answer.items, now + request.lease_ms, answer.next_at, empty_handed=not in_hand)
+            if not answer.items:
+                answer = self._ask(request, claims, want, now)
+                if not answer.items and answer.fragile and free:
+                    answer = self._ask(request, claims, want, now, fragile=True)
+        finally:
+            with self._lock:
+                claims.asked -= want
+        return RemoteClaim(answer.items, now + request.lease_ms, answer.next_at, empty_handed=free)
 
     def extend(self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], lease_ms: int) -> list[int | None]:
         """New end of each lease; None if it is no longer valid."""
@@ -208,7 +216,6 @@ class Remote:
                 self._fragile.add((plan.name, stage.name))
             elif fragile:
                 self._fragile.discard((plan.name, stage.name))
-            claims = self._claims_of(request.holder, plan, stage)
             claims.take(ctx, answer.items, answer.lost, answer.refused)
             claims.add_until(answer.items, lease.until)
             self._claims |= {(item.route, item.key, lease.token): claims for item in answer.items}
@@ -239,7 +246,7 @@ class Remote:
             self._by_worker = {
                 holder: kept
                 for holder, by_stage in self._by_worker.items()
-                if (kept := {at: claims for at, claims in by_stage.items() if claims.until})
+                if (kept := {at: claims for at, claims in by_stage.items() if claims.until or claims.asked})
             }
 
     def _find(self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], now: int) -> dict[Ref, Item]:

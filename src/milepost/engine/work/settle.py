@@ -122,18 +122,20 @@ def _alone(item: Item) -> Item:
 
 
 def _settle_again(ctx: Context, result: JobResult, answer: Conflict, summary: SettleResult, follow: list[Row]) -> None:
-    """Settle one outcome that lost a race. While its lease is valid it is decided again on the current row."""
+    """Settle one outcome that lost a race: while its lease is valid, or if it is that of a check without a lease, it is decided again on the
+    current row. A check is valid for the same stage and round, if the item is not claimed and has not ended; otherwise it is dropped:
+    nothing was done, and the next check looks again."""
     claimed = result.item.row
-    if claimed.lease is None:
-        _look_again(ctx, result, answer, summary, follow)
-        return
     for _ in range(TRIES):
-        current = answer.current
+        current, now = answer.current, ctx.clock.now()
         if current is None:
-            summary.refused += 1
-            return
-        now = ctx.clock.now()
-        if current.lease != claimed.lease:
+            break
+        if claimed.lease is None:
+            same = (current.stage, current.round, current.pass_no) == (claimed.stage, claimed.round, claimed.pass_no)
+            if not same or answer.outdated or current.terminal or current.lease is not None:
+                break
+            current = replace(current, holder=claimed.holder, claimed_at=claimed.claimed_at)
+        elif current.lease != claimed.lease:
             if recorded(ctx, current, claimed.lease):
                 summary.written += 1
                 return
@@ -181,31 +183,6 @@ def _count_refused(ctx: Context, result: JobResult, row: Row, unwritten: Conflic
         summary.written += 1
         _log_failed_try(result, answer)
     return None
-
-
-def _look_again(ctx: Context, result: JobResult, answer: Conflict, summary: SettleResult, follow: list[Row]) -> None:
-    """Settle the outcome of a check without a lease: it is valid for the same stage and round, if the item is not claimed and has not ended.
-    Otherwise it is dropped: nothing was done, and the next check looks again."""
-    claimed = result.item.row
-    for _ in range(TRIES):
-        current = answer.current
-        if current is None or answer.outdated or current.terminal or current.lease is not None:
-            break
-        if (current.stage, current.round, current.pass_no) != (claimed.stage, claimed.round, claimed.pass_no):
-            break
-        now = ctx.clock.now()
-        item = Item(replace(current, holder=claimed.holder, claimed_at=claimed.claimed_at), result.item.content)
-        change = decide(item, result.outcome, ctx.plans[current.route], now, ctx.chance.jitter(), response_ms=result.response_ms)
-        again = ctx.ledger.apply([change], now, _versions(ctx))[0]
-        if again is None:
-            summary.written += 1
-            follow.append(change.after)
-            return
-        left = _count_refused(ctx, result, item.row, again, summary)
-        if left is None:
-            return
-        answer = left
-    summary.refused += 1
 
 
 def recorded(ctx: Context, current: Row, lease: str, outcome: Outcome | None = None) -> bool:
