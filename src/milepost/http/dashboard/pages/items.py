@@ -43,15 +43,6 @@ class FilterFault(Struct, frozen=True):
     scan: str | None = None
 
 
-class ItemsResult(Struct, frozen=True):
-    """The answer of the API; or none, and the fault in the query. `cost`: the cost, if no index serves the query and there are many
-    rows."""
-
-    found: ItemPage = ItemPage([], None, False)
-    wrong: FilterFault | None = None
-    cost: str = ""
-
-
 @endpoint("GET", "/find", scope="read", page=True, query=FindQuery, summary="An item by its key, or by how its key begins")
 def seek(state: ServerState, call: Call) -> Answer:
     """Redirects to the item with that key, if there is one on any route; otherwise to the items of the first route whose keys begin with
@@ -64,11 +55,11 @@ def seek(state: ServerState, call: Call) -> Answer:
             return _to(state, f"/items/{quote(route, safe='')}/{quote(text, safe='')}")
     known, unread = _routes(state, call), {}
     for route in known:
-        looked = _look(state, call, route, ItemsQuery(prefix=text, limit=1))
-        if looked.found.items:
+        found, wrong, _ = _look(state, call, route, ItemsQuery(prefix=text, limit=1))
+        if found.items:
             return _to(state, f"/items/{quote(route, safe='')}?{urlencode({'prefix': text})}")
-        if looked.wrong is not None or looked.found.more:
-            unread[route] = "" if looked.wrong is None else looked.wrong.text
+        if wrong is not None or found.more:
+            unread[route] = "" if wrong is None else wrong.text
     return page(state, call, "no_key.html", status=404, here="/items", q=text, routes=known, unread=unread)
 
 
@@ -83,8 +74,7 @@ def first_route(state: ServerState, call: Call) -> Answer:
 def items(state: ServerState, call: Call) -> Answer:
     """An invalid filter is shown with a sentence that says what is wrong, beside the fields."""
     plan, asked = state.plan(call), filled(call.query)
-    looked = _look(state, call, plan.name, asked)
-    found = looked.found
+    found, wrong, cost = _look(state, call, plan.name, asked)
     chosen = _chosen(asked)
     question = {name: chosen[name] for name in ("overdue", "nearest", "oldest_first") if name in chosen}
     narrowed = {name: value for name, value in chosen.items() if name not in question}
@@ -92,23 +82,23 @@ def items(state: ServerState, call: Call) -> Answer:
     anywhere = {name: value for name, value in chosen.items() if name in ("status", "prefix", "older_than")}
     turned = {**chosen, "oldest_first": None if asked.oldest_first else "true"}
     now = state.ctx.clock.now()
-    total = None if looked.wrong is not None else _total(state.ctx, plan, asked, found)
+    total = None if wrong is not None else _total(state.ctx, plan, asked, found)
     return page(
         state,
         call,
         "items.html",
-        status=200 if looked.wrong is None else 400,
+        status=200 if wrong is None else 400,
         route=plan.name,
         routes=[(name, f"/items/{quote(name, safe='')}{_address(anywhere)}") for name in _routes(state, call)],
         asked=asked,
-        wrong=looked.wrong,
-        cost=looked.cost,
+        wrong=wrong,
+        cost=cost,
         stages=stage_names(state.ctx, plan.name),
         choices=_choices(state.ctx, plan, asked),
         tabs=_tabs(plan, asked, narrowed),
         narrowed=bool(narrowed),
         total=total,
-        count_text="" if looked.wrong is not None else _count_text(total, found, bool(narrowed)),
+        count_text="" if wrong is not None else _count_text(total, found, bool(narrowed)),
         filter_json=json.dumps(narrowed),
         can_all=not (asked.overdue or asked.nearest),
         other_order=None if asked.overdue or asked.nearest else _address(turned) or "?",
@@ -172,23 +162,25 @@ def _several(values: list[str]) -> list[str]:
     return [one for value in values for one in value.split(",") if one]
 
 
-def _look(state: ServerState, call: Call, route: str, asked: ItemsQuery) -> ItemsResult:
+def _look(state: ServerState, call: Call, route: str, asked: ItemsQuery) -> tuple[ItemPage, FilterFault | None, str]:
+    """The answer of the API, or the fault in the query; and the cost, if no index serves the query and there are many rows."""
+    nothing = ItemPage([], None, False)
     try:
         if asked.older_than is not None:
             span_ms(asked.older_than, "older_than")
     except UsageError:
-        return ItemsResult(wrong=FilterFault(SPAN, age=True))
+        return nothing, FilterFault(SPAN, age=True), ""
     try:
         answer = find(state, Call(call.caller, {**call.path, "route": route}, asked, raw=call.raw))
     except UsageError as error:
-        return ItemsResult(wrong=FilterFault(_sentence(str(error))))
+        return nothing, FilterFault(_sentence(str(error))), ""
     except ProblemError as trouble:
         if trouble.problem.status != 400:
             raise
         again = _address({**_chosen(asked), "scan": "true"}) if trouble.problem.code == "costly" else None
-        return ItemsResult(wrong=FilterFault(_sentence(trouble.problem.detail), scan=again))
+        return nothing, FilterFault(_sentence(trouble.problem.detail), scan=again), ""
     cost = answer.headers.get("Milepost-Cost")
-    return ItemsResult(answer.body, cost=_sentence(cost) if cost else "")
+    return answer.body, None, _sentence(cost) if cost else ""
 
 
 def _sentence(text: str) -> str:
