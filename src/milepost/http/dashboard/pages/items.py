@@ -19,7 +19,7 @@ from milepost.engine.context import Context
 from milepost.engine.views.items import counted, lists, own_route, stage_names
 from milepost.engine.views.queries import count_of_matches, key_fields
 from milepost.http.api.find import ItemPage, ItemsQuery, find
-from milepost.http.dashboard.render import KINDS, age, ms_since, page, seen_routes
+from milepost.http.dashboard.render import age, ms_since, page, seen_routes
 from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.protocol.problems import ProblemError
 from milepost.http.state.state import ServerState
@@ -248,8 +248,6 @@ def _shown(row: dict[str, Any], now: int) -> dict[str, Any]:
     error = row.get("error")
     return {
         **row,
-        "kind": KINDS[row["status"]],
-        "word": row["status"].lower().replace("_", " "),
         "since": since,
         "age": "scheduled" if ms_since(since, now) < -1000 else age(since, now),
         "due": "" if due is None else f"in {short_span(due)}" if due > 0 else "due",
