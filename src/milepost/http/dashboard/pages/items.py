@@ -1,14 +1,19 @@
-"""The items of a route, by filter, and the search for one by its key on all routes."""
+"""The items of a route, by filter, as a page or as a file; and the search for one by its key on all routes."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+from collections.abc import Iterator
 from typing import Any
+from unicodedata import normalize
 from urllib.parse import quote, urlencode
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import fields, replace
-from starlette.responses import RedirectResponse
+from starlette.responses import RedirectResponse, StreamingResponse
 
 from milepost.core.admission.controls import scope
 from milepost.core.errors import UsageError
@@ -16,19 +21,24 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.core.values.durations import short_span, span_ms
 from milepost.engine.context import Context
-from milepost.engine.views.items import counted, lists, own_route, stage_names
+from milepost.engine.views.items import counted, each, lists, own_route, row_view, stage_names
+from milepost.engine.views.late_items import LOOK, each_overdue, late_item_view, nearest
 from milepost.engine.views.queries import count_of_matches, key_fields
-from milepost.http.api.find import ItemPage, ItemsQuery, find
+from milepost.http.api.find import ItemPage, ItemsQuery, afford, find
 from milepost.http.dashboard.render import age, ms_since, page, seen_routes
-from milepost.http.protocol.endpoint import Answer, Call, endpoint
-from milepost.http.protocol.problems import ProblemError
+from milepost.http.protocol.endpoint import Answer, Call, attachment, endpoint
+from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import HOLD
+from milepost.ports.items import Query
 
 SHOWN = 100
 LISTS = 50
 """Maximum lists to choose from, the latest first."""
 SPAN = "Write a span of time, such as 30m, 6h or 2d."
+COLUMNS = ("key", "stage", "status", "attempts", "lane", "due_at", "created_at", "entered_at", "updated_at", "ended_at", "correlation_id")
+FORMULA, BLANK = ("=", "+", "-", "@"), ("\t", "\r", "\n")
+TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 
 class FindQuery(Struct, frozen=True):
@@ -253,3 +263,59 @@ def _shown(row: dict[str, Any], now: int) -> dict[str, Any]:
         "due": "" if due is None else f"in {short_span(due)}" if due > 0 else "due",
         "says": str(row.get("why") or (f"{error['category']}: {error['message']}" if error else row.get("note") or "")),
     }
+
+
+@endpoint("GET", "/export/{route}.{form}", scope="read", page=True, query=ItemsQuery, summary="The items of a page as CSV or JSON")
+def export(state: ServerState, call: Call) -> Answer:
+    """All items that match, not only those of the page; with `nearest`, the first ten thousand. The file is written row by row, so memory
+    use does not grow with their number."""
+    plan, wanted, form = state.plan(call), filled(call.query), call.path["form"]
+    if form not in TYPES:
+        raise problem_error("unknown-path", f"there is no form {form!r}", field="form", expected="csv or json")
+    query = wanted.choice(state.ctx, plan.name)
+    afford(state.ctx, query, wanted.scan)
+    rows = _rows(state.ctx, query, wanted)
+    content = _csv(rows) if form == "csv" else _json(rows)
+    return Answer(StreamingResponse(content, media_type=TYPES[form], headers=attachment(f"{plan.name}.{form}")))
+
+
+def _rows(ctx: Context, query: Query, wanted: ItemsQuery) -> Iterator[dict[str, Any]]:
+    """In the order of the page; overdue items stage by stage, because there may be too many to sort."""
+    now = ctx.clock.now()
+    if wanted.overdue:
+        yield from (late_item_view(asked, now) for asked in each_overdue(ctx, query))
+    elif wanted.nearest:
+        yield from (late_item_view(asked, now) for asked in nearest(ctx, query, LOOK)[0])
+    else:
+        yield from (row_view(item) for item in each(ctx, query))
+
+
+def _csv(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow([*COLUMNS, "error", "why"])
+    for row in rows:
+        error = row["error"]
+        said = (f"{error['category']}: {error['message']}" if error else "", row.get("why", ""))
+        writer.writerow([cell(value) for value in (*(row[name] for name in COLUMNS), *said)])
+        yield out.getvalue()
+        out.seek(0)
+        out.truncate()
+    yield out.getvalue()
+
+
+def cell(value: Any) -> Any:
+    """Keeps text that a spreadsheet would read as a formula as text. Spreadsheets ignore blanks before a formula, and some
+    treat full-width characters of East Asian scripts like ASCII."""
+    if not isinstance(value, str):
+        return value
+    begins = normalize("NFKC", value.lstrip()[:1])
+    return f"'{value}" if value[:1] in BLANK or begins[:1] in FORMULA else value
+
+
+def _json(rows: Iterator[dict[str, Any]]) -> Iterator[bytes]:
+    start = b"["
+    for row in rows:
+        yield start + msgspec.json.encode(row)
+        start = b",\n"
+    yield b"]" if start != b"[" else b"[]"
