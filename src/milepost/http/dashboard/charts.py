@@ -105,15 +105,18 @@ def stack(parts: Sequence[tuple[str, float]], title: str) -> Markup:
     return Markup("".join(out))
 
 
-def spread(counts: Sequence[int], titles: Sequence[str]) -> Markup:
-    """A small histogram, with a tooltip for each bar."""
-    top, step = max([1, *counts]), 100 / max(1, len(counts))
+def spread(found: Histogram) -> Markup:
+    """A small histogram of durations in seconds, with a tooltip for each bar."""
+    bounds = [short_span(bound * 1000) for bound in found.bounds]
+    words = [*(f"up to {bound}" for bound in bounds), f"more than {bounds[-1]}"]
+    titles = [f"{n:,} took {word}" for n, word in zip(found.counts, words, strict=True)]
+    top, step = max([1, *found.counts]), 100 / max(1, len(titles))
     out = [f'<svg class="spread" width="120" height="24" role="img" aria-label="{escape("; ".join(titles))}">']
-    for place, (n, word) in enumerate(zip(counts, titles, strict=True)):
+    for place, (n, title) in enumerate(zip(found.counts, titles, strict=True)):
         tall = max(24 * n / top, 1.0)
         out.append(
             f'<rect class="{"done" if n else "grid"}" x="{place * step:.2f}%" y="{24 - tall:.1f}" width="{step * 0.8:.2f}%" height="{tall:.1f}">'
-            f"<title>{escape(word)}</title></rect>"
+            f"<title>{escape(title)}</title></rect>"
         )
     out.append("</svg>")
     return Markup("".join(out))
@@ -208,37 +211,14 @@ def _summed(ended: Sequence[Ended]) -> str:
     return f"{_said(sum(done for done, _ in ended), sum(failed for _, failed in ended))} in all"
 
 
-class Durations(Struct, frozen=True):
-    """A stage: number of handler calls, p50 and p95 of their durations; and p50 and p95 of the time that items spent at the stage
-    before they left it."""
-
-    place: str
-    calls: int
-    half: str
-    most: str
-    chart: Markup
-    stay_half: str = ""
-    stay_most: str = ""
+def durations(figures: MetricFigures, routes: Collection[str]) -> list[tuple[str, Histogram, Histogram | None]]:
+    """For each stage of these routes with finished work in this process, in the order of its first record: how long its handler calls took,
+    and the time that items spent there before they left it."""
+    calls, stays = (figures.histograms.get(name, {}) for name in ("attempt_duration", "stage_duration"))
+    return [("/".join(labels), took, stays.get(labels)) for labels, took in calls.items() if labels[0] in routes]
 
 
-def durations(figures: MetricFigures, routes: Collection[str]) -> list[Durations]:
-    """For each stage of these routes with finished work in this process, in the order of its first record."""
-    found = []
-    for labels, took in figures.histograms.get("attempt_duration", {}).items():
-        if labels[0] in routes:
-            stays = figures.histograms.get("stage_duration", {}).get(labels)
-            stay = ("", "") if stays is None else (_within(stays, 0.5), _within(stays, 0.95))
-            chart = spread(took.counts, _told(took))
-            found.append(Durations("/".join(labels), sum(took.counts), _within(took, 0.5), _within(took, 0.95), chart, *stay))
-    return found
-
-
-def _told(found: Histogram) -> list[str]:
-    bounds = [short_span(bound * 1000) for bound in found.bounds]
-    words = [*(f"up to {bound}" for bound in bounds), f"more than {bounds[-1]}"]
-    return [f"{n:,} took {word}" for n, word in zip(found.counts, words, strict=True)]
-
-
-def _within(found: Histogram, part: float) -> str:
+def within(found: Histogram, part: float) -> str:
+    """A percentile, as a span of time."""
     bound = found.within(part)
     return f"over {short_span(found.bounds[-1] * 1000)}" if bound is None else short_span(bound * 1000)
