@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
+from operator import itemgetter
 
 from markupsafe import Markup, escape
 from msgspec import Struct
 
 from milepost.core.counters import HOUR
-from milepost.core.values.durations import iso, short_span
+from milepost.core.values.durations import short_span
 from milepost.core.values.histogram import Histogram
 from milepost.engine.metrics import MetricFigures
 from milepost.http.state.pace import HOURS, MINUTE, MINUTES, Ended, UnwatchedGap
@@ -130,21 +131,13 @@ def brief(n: float) -> str:
     return f"{n:.3g}"
 
 
-class EndedFigures(Struct, frozen=True):
-    """Items that ended in an hour, or in a minute; or up to `until`, while no page was open."""
-
-    at: str | None
-    done: int
-    failed: int
-    until: str | None = None
-
-
 class Chart(Struct, frozen=True):
     """A chart, and the same as a table, the latest first."""
 
     picture: Markup
-    rows: list[EndedFigures]
-    since: str | None = None
+    rows: Sequence[tuple[int, int, int, int | None]]
+    """The begin of an hour or a minute, the items that were completed or failed in it; and the end, of a time while no page was open."""
+    since: int | None = None
     """The time from which there are data, if that is later than the start of the chart."""
     unknown: bool = False
     """Places of it are shaded, since items ended there at times that are not known."""
@@ -160,14 +153,15 @@ def hours_chart(ended: Sequence[Ended], now: int) -> Chart:
         title = f"{hour:%a %d %b, %H}:00 to {(hour.hour + 1) % 24:02}:00 {AXIS}: {_said(done, failed)}"
         data.append(Bar(title, _parts(done, failed), label, mark=hour.hour == 0, minor=hour.hour % 12 != 0))
         if done or failed:
-            rows.append(EndedFigures(iso(ms), done, failed))
+            rows.append((ms, done, failed, None))
     return Chart(bars(data, f"Ended in the last two days, by hour: {_summed(ended)}", AXIS), rows[::-1])
 
 
 def minutes_chart(ended: Sequence[Ended | None], gaps: Sequence[UnwatchedGap], since: int, now: int) -> Chart:
     """A minute without data has no bar. If items ended in such minutes, these are shaded, and the items are shown as one number."""
     first = (now // MINUTE - MINUTES + 1) * MINUTE
-    data, rows = [], [EndedFigures(iso(gap.begin), gap.done, gap.failed, iso(gap.end)) for gap in gaps]
+    data = []
+    rows: list[tuple[int, int, int, int | None]] = [(gap.begin, gap.done, gap.failed, gap.end) for gap in gaps]
     for place, seen in enumerate(ended):
         ms = first + place * MINUTE
         minute = _utc(ms)
@@ -176,12 +170,12 @@ def minutes_chart(ended: Sequence[Ended | None], gaps: Sequence[UnwatchedGap], s
         label = f"{minute:%H:%M}" if minute.minute % 15 == 0 else ""
         data.append(Bar(f"{minute:%H:%M} {AXIS}: {said}", _parts(*(seen or (0, 0))), label, unknown=gap is not None))
         if seen is not None and any(seen):
-            rows.append(EndedFigures(iso(ms), *seen))
+            rows.append((ms, *seen, None))
     title = f"Ended in the last hour, by minute: {_summed([one for one in ended if one is not None])}"
     if gaps:
         title += f"; and {_said(sum(gap.done for gap in gaps), sum(gap.failed for gap in gaps))} without data by minute"
-    rows.sort(key=lambda row: row.at or "", reverse=True)
-    return Chart(bars(data, title, AXIS), rows, iso(since) if since > first else None, any(bar.unknown for bar in data))
+    rows.sort(key=itemgetter(0), reverse=True)
+    return Chart(bars(data, title, AXIS), rows, since if since > first else None, any(bar.unknown for bar in data))
 
 
 def _gap(ms: int, gaps: Sequence[UnwatchedGap]) -> UnwatchedGap | None:
