@@ -21,7 +21,7 @@ from milepost.core.errors import EventRefused
 from milepost.engine.acts.bulk import act
 from milepost.engine.acts.controls import pause
 from milepost.engine.events.deliver import EventRelay
-from milepost.http.dashboard.pages.export import cell
+from milepost.http.dashboard.pages.items import cell
 from milepost.ports.documents import PROCESS, Process
 from milepost.subscribers import CallSubscriber
 
@@ -238,7 +238,7 @@ def test_a_file_that_breaks_off_is_not_taken_for_whole(live_server: LiveServer, 
         yield {"key": "a"}
         raise RuntimeError("a disk with a secret name")
 
-    monkeypatch.setattr("milepost.http.dashboard.pages.export._rows", rows)
+    monkeypatch.setattr("milepost.http.dashboard.pages.items._rows", rows)
     with pytest.raises(Exception, match=r"IncompleteRead|more expected") as cut:
         live_server.call("GET", "/export/parcels.json")
     assert "secret" not in str(cut.value)

@@ -40,29 +40,22 @@ def watch(given: CliSettings, route: str | None, every: str | None, during: str 
     every_s = span_ms(every or ("0.5s" if live else "1s"), "--every") / 1000
     if every_s <= 0:
         raise click.UsageError("--every must be longer than 0")
-    over = _after(None if during is None else span_ms(during, "--for") / 1000)
+    during_s = None if during is None else span_ms(during, "--for") / 1000
     with given.context() as ctx:
         check_route(ctx, route)
+        began = time.monotonic()
+
+        def over() -> bool:
+            return once or (during_s is not None and time.monotonic() >= began + during_s)
+
         try:
             if as_json:
-                for seen in _snapshots(ctx, route, every_s, lambda: once or over()):
+                for seen in _snapshots(ctx, route, every_s, over):
                     print_json(_object(seen), indent=None)
             else:
-                look(ctx, route, every_s, lambda: once or over(), live=live and not once)
+                look(ctx, route, every_s, over, live=live and not once)
         except KeyboardInterrupt:
             pass
-
-
-def _after(during_s: float | None) -> Callable[[], bool]:
-    """Predicate that holds after this time, measured from its first call, so that opening the ledger does not count. None: never."""
-    began: list[float] = []
-
-    def over() -> bool:
-        now = time.monotonic()
-        began.append(now)
-        return during_s is not None and now >= began[0] + during_s
-
-    return over
 
 
 def look(ctx: Context, route: str | None, every_s: float, over: Callable[[], bool], *, live: bool) -> dict[str, Snapshot]:

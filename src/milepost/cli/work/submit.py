@@ -23,7 +23,7 @@ SHOWN = 20
 @click.argument("file", required=False)
 @click.option("--item", metavar="JSON", help="One item instead of a file.")
 @click.option("--name", metavar="NAME", help="Name of the list [default: the file's name].")
-@click.option("--format", "form", type=click.Choice(["txt", "csv", "jsonl"]), help="Format of the file [default: by its name].")
+@click.option("--format", type=click.Choice(["txt", "csv", "jsonl"]), help="Format of the file [default: by its name].")
 @click.option("--no-header", is_flag=True, help="The CSV has no header line; its first columns are the key.")
 @click.option("--full", is_flag=True, help="This is the complete list: report keys that the previous full list had and this one has not.")
 @click.option("--by", envvar="MILEPOST_BY", metavar="NAME", help="Your name; recorded with the list [MILEPOST_BY].")
@@ -42,19 +42,14 @@ def submit(
     route: str,
     file: str | None,
     item: str | None,
-    name: str | None,
-    form: str | None,
-    no_header: bool,
-    full: bool,
     by: str | None,
     correlation_id: str | None,
     at: str | None,
-    replace_changed: bool,
-    rerun: bool,
     failed_again: bool,
     reason: str | None,
     dry_run: bool,
     as_json: bool,
+    **of_list: Any,
 ) -> int:
     """Submit items: a list, or one.
 
@@ -65,20 +60,20 @@ def submit(
     if (file is None) == (item is None):
         raise click.UsageError("give either a file (or - for standard input) or --item JSON")
     if item is not None:
-        if full or name or form or no_header:
+        if any(of_list[name] for name in ("full", "name", "format", "no_header")):
             raise click.UsageError("--full, --name, --format and --no-header are for lists and cannot be used with --item")
-        if replace_changed or rerun or (reason and not failed_again):
+        if of_list["replace_changed"] or of_list["rerun"] or (reason and not failed_again):
             raise click.UsageError("--replace-changed is for lists; to replace one item's content use 'milepost replace'")
         again = check_signed(by, reason, dry_run=dry_run)[1] if failed_again else None
         return _one(given, route, item, correlation_id, by, at, again, dry_run, as_json)
     if correlation_id is not None:
         raise click.UsageError("--correlation-id needs --item")
-    if rerun and not replace_changed:
+    if of_list["rerun"] and not of_list["replace_changed"]:
         raise click.UsageError("--rerun needs --replace-changed")
-    if reason and not (replace_changed or failed_again):
-        raise click.UsageError("--reason needs --replace-changed or --failed-again")
-    if replace_changed or failed_again:
+    if of_list["replace_changed"] or failed_again:
         check_signed(by, reason, dry_run=dry_run)
+    elif reason:
+        raise click.UsageError("--reason needs --replace-changed or --failed-again")
     import msgspec
 
     from milepost.core.values.durations import iso
@@ -87,14 +82,11 @@ def submit(
 
     assert file is not None
     tune_garbage_collection()
-    more: dict[str, Any] = {"no_header": no_header, "replace_changed": replace_changed, "rerun": rerun, "failed_again": failed_again}
-    more["reason"] = reason or ""
-    more["not_before"] = None if at is None else at_option(at)
+    start = None if at is None else at_option(at)
+    act: dict[str, Any] = {"failed_again": failed_again, "reason": reason or "", "by": by or "", "dry_run": dry_run}
     try:
         with given.context(act=True, create=True, dry_run=dry_run) as ctx, progress("submitting", quiet=as_json) as on_progress:
-            report = submit_list(
-                ctx, route, file, name=name, format=form, full=full, dry_run=dry_run, by=by or "", on_progress=on_progress, **more
-            )
+            report = submit_list(ctx, route, file, not_before=start, on_progress=on_progress, **act, **of_list)
     except KeyboardInterrupt:
         if not dry_run:
             click.echo("milepost: interrupted: the list is taken in up to here; submit it again, and the other lines follow", err=True)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
+from operator import itemgetter
 
 from markupsafe import Markup, escape
 from msgspec import Struct
 
 from milepost.core.counters import HOUR
-from milepost.core.values.durations import iso, short_span
+from milepost.core.values.durations import short_span
 from milepost.core.values.histogram import Histogram
 from milepost.engine.metrics import MetricFigures
 from milepost.http.state.pace import HOURS, MINUTE, MINUTES, Ended, UnwatchedGap
@@ -105,15 +106,18 @@ def stack(parts: Sequence[tuple[str, float]], title: str) -> Markup:
     return Markup("".join(out))
 
 
-def spread(counts: Sequence[int], titles: Sequence[str]) -> Markup:
-    """A small histogram, with a tooltip for each bar."""
-    top, step = max([1, *counts]), 100 / max(1, len(counts))
+def spread(found: Histogram) -> Markup:
+    """A small histogram of durations in seconds, with a tooltip for each bar."""
+    bounds = [short_span(bound * 1000) for bound in found.bounds]
+    words = [*(f"up to {bound}" for bound in bounds), f"more than {bounds[-1]}"]
+    titles = [f"{n:,} took {word}" for n, word in zip(found.counts, words, strict=True)]
+    top, step = max([1, *found.counts]), 100 / max(1, len(titles))
     out = [f'<svg class="spread" width="120" height="24" role="img" aria-label="{escape("; ".join(titles))}">']
-    for place, (n, word) in enumerate(zip(counts, titles, strict=True)):
+    for place, (n, title) in enumerate(zip(found.counts, titles, strict=True)):
         tall = max(24 * n / top, 1.0)
         out.append(
             f'<rect class="{"done" if n else "grid"}" x="{place * step:.2f}%" y="{24 - tall:.1f}" width="{step * 0.8:.2f}%" height="{tall:.1f}">'
-            f"<title>{escape(word)}</title></rect>"
+            f"<title>{escape(title)}</title></rect>"
         )
     out.append("</svg>")
     return Markup("".join(out))
@@ -127,21 +131,13 @@ def brief(n: float) -> str:
     return f"{n:.3g}"
 
 
-class EndedFigures(Struct, frozen=True):
-    """Items that ended in an hour, or in a minute; or up to `until`, while no page was open."""
-
-    at: str | None
-    done: int
-    failed: int
-    until: str | None = None
-
-
 class Chart(Struct, frozen=True):
     """A chart, and the same as a table, the latest first."""
 
     picture: Markup
-    rows: list[EndedFigures]
-    since: str | None = None
+    rows: Sequence[tuple[int, int, int, int | None]]
+    """The begin of an hour or a minute, the items that were completed or failed in it; and the end, of a time while no page was open."""
+    since: int | None = None
     """The time from which there are data, if that is later than the start of the chart."""
     unknown: bool = False
     """Places of it are shaded, since items ended there at times that are not known."""
@@ -157,14 +153,15 @@ def hours_chart(ended: Sequence[Ended], now: int) -> Chart:
         title = f"{hour:%a %d %b, %H}:00 to {(hour.hour + 1) % 24:02}:00 {AXIS}: {_said(done, failed)}"
         data.append(Bar(title, _parts(done, failed), label, mark=hour.hour == 0, minor=hour.hour % 12 != 0))
         if done or failed:
-            rows.append(EndedFigures(iso(ms), done, failed))
+            rows.append((ms, done, failed, None))
     return Chart(bars(data, f"Ended in the last two days, by hour: {_summed(ended)}", AXIS), rows[::-1])
 
 
 def minutes_chart(ended: Sequence[Ended | None], gaps: Sequence[UnwatchedGap], since: int, now: int) -> Chart:
     """A minute without data has no bar. If items ended in such minutes, these are shaded, and the items are shown as one number."""
     first = (now // MINUTE - MINUTES + 1) * MINUTE
-    data, rows = [], [EndedFigures(iso(gap.begin), gap.done, gap.failed, iso(gap.end)) for gap in gaps]
+    data = []
+    rows: list[tuple[int, int, int, int | None]] = [(gap.begin, gap.done, gap.failed, gap.end) for gap in gaps]
     for place, seen in enumerate(ended):
         ms = first + place * MINUTE
         minute = _utc(ms)
@@ -173,12 +170,12 @@ def minutes_chart(ended: Sequence[Ended | None], gaps: Sequence[UnwatchedGap], s
         label = f"{minute:%H:%M}" if minute.minute % 15 == 0 else ""
         data.append(Bar(f"{minute:%H:%M} {AXIS}: {said}", _parts(*(seen or (0, 0))), label, unknown=gap is not None))
         if seen is not None and any(seen):
-            rows.append(EndedFigures(iso(ms), *seen))
+            rows.append((ms, *seen, None))
     title = f"Ended in the last hour, by minute: {_summed([one for one in ended if one is not None])}"
     if gaps:
         title += f"; and {_said(sum(gap.done for gap in gaps), sum(gap.failed for gap in gaps))} without data by minute"
-    rows.sort(key=lambda row: row.at or "", reverse=True)
-    return Chart(bars(data, title, AXIS), rows, iso(since) if since > first else None, any(bar.unknown for bar in data))
+    rows.sort(key=itemgetter(0), reverse=True)
+    return Chart(bars(data, title, AXIS), rows, since if since > first else None, any(bar.unknown for bar in data))
 
 
 def _gap(ms: int, gaps: Sequence[UnwatchedGap]) -> UnwatchedGap | None:
@@ -208,37 +205,14 @@ def _summed(ended: Sequence[Ended]) -> str:
     return f"{_said(sum(done for done, _ in ended), sum(failed for _, failed in ended))} in all"
 
 
-class Durations(Struct, frozen=True):
-    """A stage: number of handler calls, p50 and p95 of their durations; and p50 and p95 of the time that items spent at the stage
-    before they left it."""
-
-    place: str
-    calls: int
-    half: str
-    most: str
-    chart: Markup
-    stay_half: str = ""
-    stay_most: str = ""
+def durations(figures: MetricFigures, routes: Collection[str]) -> list[tuple[str, Histogram, Histogram | None]]:
+    """For each stage of these routes with finished work in this process, in the order of its first record: how long its handler calls took,
+    and the time that items spent there before they left it."""
+    calls, stays = (figures.histograms.get(name, {}) for name in ("attempt_duration", "stage_duration"))
+    return [("/".join(labels), took, stays.get(labels)) for labels, took in calls.items() if labels[0] in routes]
 
 
-def durations(figures: MetricFigures, routes: Collection[str]) -> list[Durations]:
-    """For each stage of these routes with finished work in this process, in the order of its first record."""
-    found = []
-    for labels, took in figures.histograms.get("attempt_duration", {}).items():
-        if labels[0] in routes:
-            stays = figures.histograms.get("stage_duration", {}).get(labels)
-            stay = ("", "") if stays is None else (_within(stays, 0.5), _within(stays, 0.95))
-            chart = spread(took.counts, _told(took))
-            found.append(Durations("/".join(labels), sum(took.counts), _within(took, 0.5), _within(took, 0.95), chart, *stay))
-    return found
-
-
-def _told(found: Histogram) -> list[str]:
-    bounds = [short_span(bound * 1000) for bound in found.bounds]
-    words = [*(f"up to {bound}" for bound in bounds), f"more than {bounds[-1]}"]
-    return [f"{n:,} took {word}" for n, word in zip(found.counts, words, strict=True)]
-
-
-def _within(found: Histogram, part: float) -> str:
+def within(found: Histogram, part: float) -> str:
+    """A percentile, as a span of time."""
     bound = found.within(part)
     return f"over {short_span(found.bounds[-1] * 1000)}" if bound is None else short_span(bound * 1000)

@@ -53,6 +53,7 @@ def _environment(folder: Path | None = None) -> jinja2.Environment:
     made.filters["iso"] = iso
     made.filters["span"] = short_span
     made.filters["age"] = age
+    made.filters["kind"] = KINDS.__getitem__
     return made
 
 

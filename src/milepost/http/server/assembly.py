@@ -15,10 +15,10 @@ from milepost.http.api.operators import acts, breakers, controls, prune, quarant
 from milepost.http.dashboard import static_files
 from milepost.http.dashboard.pages import acts as acts_page
 from milepost.http.dashboard.pages import events as events_page
-from milepost.http.dashboard.pages import export, live, login, overview, system
 from milepost.http.dashboard.pages import item as item_page
 from milepost.http.dashboard.pages import items as items_page
 from milepost.http.dashboard.pages import lists as lists_page
+from milepost.http.dashboard.pages import live, login, overview, system
 from milepost.http.protocol.endpoint import ENDPOINTS, Endpoint
 from milepost.http.server.application import make_app
 from milepost.http.server.applications import application_endpoints
@@ -50,7 +50,7 @@ MODULES = (
 )
 """The endpoints of the API, which the OpenAPI document describes."""
 
-PAGES = (overview, items_page, item_page, export, lists_page, events_page, acts_page, system, live, static_files)
+PAGES = (overview, items_page, item_page, lists_page, events_page, acts_page, system, live, static_files)
 """Pages for people; the OpenAPI document does not describe them."""
 
 

@@ -49,14 +49,6 @@ class EncodedEvent(Struct, frozen=True):
     """In the form of server-sent events."""
 
 
-class ReadLines(Struct, frozen=True):
-    """Lines that were read: up to which line, and their events."""
-
-    end: int
-    events: list[EncodedEvent]
-    full: bool = False
-
-
 class Feed:
     """Belongs to one event loop; only `end` may be called from other threads. The ledger is not read while there are no listeners."""
 
@@ -124,7 +116,7 @@ class Feed:
         while self.listeners and not self.ended:
             try:
                 self.reads += 1
-                lines = await self._ask(self._lines, self._end, PAGE)
+                end, events, full = await self._ask(self._lines, self._end, PAGE)
             except Exception as error:
                 # Any error: without the reader, listeners would wait in vain.
                 log.warning(
@@ -132,13 +124,13 @@ class Feed:
                 )
                 await asyncio.sleep(TROUBLE_S)
                 continue
-            if lines.end > self._end:
-                self._end = lines.end
-                self._kept += lines.events
+            if end > self._end:
+                self._end = end
+                self._kept += events
                 if len(self._kept) > KEPT:
                     self._let_go()
                 self._tell()
-            if not lines.full:
+            if not full:
                 await asyncio.sleep(self._poll_s)
 
     def _let_go(self) -> None:
@@ -151,9 +143,9 @@ class Feed:
         start = self._start
         if seq < start:
             async with self._replaying:
-                past = await self._ask(self._lines, seq, STEP)
+                end, events, full = await self._ask(self._lines, seq, STEP)
             # All lines up to the start of the cache at the time of the call; the cache may have moved since.
-            return past.events, past.end if past.full else max(past.end, start)
+            return events, end if full else max(end, start)
         first = bisect_right(self._kept, seq, key=_seq)
         last = first + STEP
         if last >= len(self._kept):
@@ -161,9 +153,10 @@ class Feed:
         last = bisect_right(self._kept, self._kept[last].seq, key=_seq)
         return self._kept[first:last], self._kept[last - 1].seq
 
-    def _lines(self, after: int, limit: int) -> ReadLines:
+    def _lines(self, after: int, limit: int) -> tuple[int, list[EncodedEvent], bool]:
+        """The next lines: up to which one, their events, and whether there may be more."""
         lines = self._ctx.ledger.feed(after, limit)
-        return ReadLines(lines[-1].seq if lines else after, _sent(feed_events(lines)), len(lines) == limit)
+        return lines[-1].seq if lines else after, _sent(feed_events(lines)), len(lines) == limit
 
     def _tell(self) -> None:
         news, self._news = self._news, asyncio.Event()

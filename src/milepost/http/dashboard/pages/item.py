@@ -15,7 +15,7 @@ from milepost.engine.context import Context
 from milepost.engine.views.items import row_view, show, stage_names
 from milepost.engine.views.story import StoryLine, story
 from milepost.engine.views.timestamps import instant
-from milepost.http.dashboard.render import KINDS, page, seen_routes
+from milepost.http.dashboard.render import page, seen_routes
 from milepost.http.dashboard.stage_times import way
 from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.state.state import ServerState
@@ -44,7 +44,6 @@ def item(state: ServerState, call: Call) -> Answer:
         route=plan.name,
         key=key,
         view=view,
-        kind=KINDS[view["status"]],
         story=found_story,
         stages=_path(stages, view),
         # The acts that the command line would offer, as buttons.
@@ -100,8 +99,7 @@ def _another(plan: Plan, view: dict[str, Any]) -> str | None:
 def _unknown(state: ServerState, call: Call, plan: Plan, key: str) -> Answer:
     """The page for an unknown key: it may be on another route, or be misspelt."""
     elsewhere = [route for route in seen_routes(state, call) if route != plan.name and state.ctx.ledger.peek(route, [key])[0] is not None]
-    begins, rows = _alike(state.ctx, plan.name, key)
-    found = [{**row, "kind": KINDS[row["status"]]} for row in rows]
+    begins, alike = _alike(state.ctx, plan.name, key)
     return page(
         state,
         call,
@@ -112,7 +110,7 @@ def _unknown(state: ServerState, call: Call, plan: Plan, key: str) -> Answer:
         q=key,
         elsewhere=elsewhere,
         begins=begins,
-        alike=found,
+        alike=alike,
     )
 
 

@@ -1,14 +1,19 @@
-"""The items of a route, by filter, and the search for one by its key on all routes."""
+"""The items of a route, by filter, as a page or as a file; and the search for one by its key on all routes."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+from collections.abc import Iterator
 from typing import Any
+from unicodedata import normalize
 from urllib.parse import quote, urlencode
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import fields, replace
-from starlette.responses import RedirectResponse
+from starlette.responses import RedirectResponse, StreamingResponse
 
 from milepost.core.admission.controls import scope
 from milepost.core.errors import UsageError
@@ -16,19 +21,24 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.core.values.durations import short_span, span_ms
 from milepost.engine.context import Context
-from milepost.engine.views.items import counted, lists, own_route, stage_names
+from milepost.engine.views.items import counted, each, lists, own_route, row_view, stage_names
+from milepost.engine.views.late_items import LOOK, each_overdue, late_item_view, nearest
 from milepost.engine.views.queries import count_of_matches, key_fields
-from milepost.http.api.find import ItemPage, ItemsQuery, find
-from milepost.http.dashboard.render import KINDS, age, ms_since, page, seen_routes
-from milepost.http.protocol.endpoint import Answer, Call, endpoint
-from milepost.http.protocol.problems import ProblemError
+from milepost.http.api.find import ItemPage, ItemsQuery, afford, find
+from milepost.http.dashboard.render import age, ms_since, page, seen_routes
+from milepost.http.protocol.endpoint import Answer, Call, attachment, endpoint
+from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import HOLD
+from milepost.ports.items import Query
 
 SHOWN = 100
 LISTS = 50
 """Maximum lists to choose from, the latest first."""
 SPAN = "Write a span of time, such as 30m, 6h or 2d."
+COLUMNS = ("key", "stage", "status", "attempts", "lane", "due_at", "created_at", "entered_at", "updated_at", "ended_at", "correlation_id")
+FORMULA, BLANK = ("=", "+", "-", "@"), ("\t", "\r", "\n")
+TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 
 class FindQuery(Struct, frozen=True):
@@ -43,15 +53,6 @@ class FilterFault(Struct, frozen=True):
     scan: str | None = None
 
 
-class ItemsResult(Struct, frozen=True):
-    """The answer of the API; or none, and the fault in the query. `cost`: the cost, if no index serves the query and there are many
-    rows."""
-
-    found: ItemPage = ItemPage([], None, False)
-    wrong: FilterFault | None = None
-    cost: str = ""
-
-
 @endpoint("GET", "/find", scope="read", page=True, query=FindQuery, summary="An item by its key, or by how its key begins")
 def seek(state: ServerState, call: Call) -> Answer:
     """Redirects to the item with that key, if there is one on any route; otherwise to the items of the first route whose keys begin with
@@ -64,11 +65,11 @@ def seek(state: ServerState, call: Call) -> Answer:
             return _to(state, f"/items/{quote(route, safe='')}/{quote(text, safe='')}")
     known, unread = _routes(state, call), {}
     for route in known:
-        looked = _look(state, call, route, ItemsQuery(prefix=text, limit=1))
-        if looked.found.items:
+        found, wrong, _ = _look(state, call, route, ItemsQuery(prefix=text, limit=1))
+        if found.items:
             return _to(state, f"/items/{quote(route, safe='')}?{urlencode({'prefix': text})}")
-        if looked.wrong is not None or looked.found.more:
-            unread[route] = "" if looked.wrong is None else looked.wrong.text
+        if wrong is not None or found.more:
+            unread[route] = "" if wrong is None else wrong.text
     return page(state, call, "no_key.html", status=404, here="/items", q=text, routes=known, unread=unread)
 
 
@@ -83,8 +84,7 @@ def first_route(state: ServerState, call: Call) -> Answer:
 def items(state: ServerState, call: Call) -> Answer:
     """An invalid filter is shown with a sentence that says what is wrong, beside the fields."""
     plan, asked = state.plan(call), filled(call.query)
-    looked = _look(state, call, plan.name, asked)
-    found = looked.found
+    found, wrong, cost = _look(state, call, plan.name, asked)
     chosen = _chosen(asked)
     question = {name: chosen[name] for name in ("overdue", "nearest", "oldest_first") if name in chosen}
     narrowed = {name: value for name, value in chosen.items() if name not in question}
@@ -92,23 +92,23 @@ def items(state: ServerState, call: Call) -> Answer:
     anywhere = {name: value for name, value in chosen.items() if name in ("status", "prefix", "older_than")}
     turned = {**chosen, "oldest_first": None if asked.oldest_first else "true"}
     now = state.ctx.clock.now()
-    total = None if looked.wrong is not None else _total(state.ctx, plan, asked, found)
+    total = None if wrong is not None else _total(state.ctx, plan, asked, found)
     return page(
         state,
         call,
         "items.html",
-        status=200 if looked.wrong is None else 400,
+        status=200 if wrong is None else 400,
         route=plan.name,
         routes=[(name, f"/items/{quote(name, safe='')}{_address(anywhere)}") for name in _routes(state, call)],
         asked=asked,
-        wrong=looked.wrong,
-        cost=looked.cost,
+        wrong=wrong,
+        cost=cost,
         stages=stage_names(state.ctx, plan.name),
         choices=_choices(state.ctx, plan, asked),
         tabs=_tabs(plan, asked, narrowed),
         narrowed=bool(narrowed),
         total=total,
-        count_text="" if looked.wrong is not None else _count_text(total, found, bool(narrowed)),
+        count_text="" if wrong is not None else _count_text(total, found, bool(narrowed)),
         filter_json=json.dumps(narrowed),
         can_all=not (asked.overdue or asked.nearest),
         other_order=None if asked.overdue or asked.nearest else _address(turned) or "?",
@@ -172,23 +172,25 @@ def _several(values: list[str]) -> list[str]:
     return [one for value in values for one in value.split(",") if one]
 
 
-def _look(state: ServerState, call: Call, route: str, asked: ItemsQuery) -> ItemsResult:
+def _look(state: ServerState, call: Call, route: str, asked: ItemsQuery) -> tuple[ItemPage, FilterFault | None, str]:
+    """The answer of the API, or the fault in the query; and the cost, if no index serves the query and there are many rows."""
+    nothing = ItemPage([], None, False)
     try:
         if asked.older_than is not None:
             span_ms(asked.older_than, "older_than")
     except UsageError:
-        return ItemsResult(wrong=FilterFault(SPAN, age=True))
+        return nothing, FilterFault(SPAN, age=True), ""
     try:
         answer = find(state, Call(call.caller, {**call.path, "route": route}, asked, raw=call.raw))
     except UsageError as error:
-        return ItemsResult(wrong=FilterFault(_sentence(str(error))))
+        return nothing, FilterFault(_sentence(str(error))), ""
     except ProblemError as trouble:
         if trouble.problem.status != 400:
             raise
         again = _address({**_chosen(asked), "scan": "true"}) if trouble.problem.code == "costly" else None
-        return ItemsResult(wrong=FilterFault(_sentence(trouble.problem.detail), scan=again))
+        return nothing, FilterFault(_sentence(trouble.problem.detail), scan=again), ""
     cost = answer.headers.get("Milepost-Cost")
-    return ItemsResult(answer.body, cost=_sentence(cost) if cost else "")
+    return answer.body, None, _sentence(cost) if cost else ""
 
 
 def _sentence(text: str) -> str:
@@ -256,10 +258,64 @@ def _shown(row: dict[str, Any], now: int) -> dict[str, Any]:
     error = row.get("error")
     return {
         **row,
-        "kind": KINDS[row["status"]],
-        "word": row["status"].lower().replace("_", " "),
         "since": since,
         "age": "scheduled" if ms_since(since, now) < -1000 else age(since, now),
         "due": "" if due is None else f"in {short_span(due)}" if due > 0 else "due",
         "says": str(row.get("why") or (f"{error['category']}: {error['message']}" if error else row.get("note") or "")),
     }
+
+
+@endpoint("GET", "/export/{route}.{form}", scope="read", page=True, query=ItemsQuery, summary="The items of a page as CSV or JSON")
+def export(state: ServerState, call: Call) -> Answer:
+    """All items that match, not only those of the page; with `nearest`, the first ten thousand. The file is written row by row, so memory
+    use does not grow with their number."""
+    plan, wanted, form = state.plan(call), filled(call.query), call.path["form"]
+    if form not in TYPES:
+        raise problem_error("unknown-path", f"there is no form {form!r}", field="form", expected="csv or json")
+    query = wanted.choice(state.ctx, plan.name)
+    afford(state.ctx, query, wanted.scan)
+    rows = _rows(state.ctx, query, wanted)
+    content = _csv(rows) if form == "csv" else _json(rows)
+    return Answer(StreamingResponse(content, media_type=TYPES[form], headers=attachment(f"{plan.name}.{form}")))
+
+
+def _rows(ctx: Context, query: Query, wanted: ItemsQuery) -> Iterator[dict[str, Any]]:
+    """In the order of the page; overdue items stage by stage, because there may be too many to sort."""
+    now = ctx.clock.now()
+    if wanted.overdue:
+        yield from (late_item_view(asked, now) for asked in each_overdue(ctx, query))
+    elif wanted.nearest:
+        yield from (late_item_view(asked, now) for asked in nearest(ctx, query, LOOK)[0])
+    else:
+        yield from (row_view(item) for item in each(ctx, query))
+
+
+def _csv(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow([*COLUMNS, "error", "why"])
+    for row in rows:
+        error = row["error"]
+        said = (f"{error['category']}: {error['message']}" if error else "", row.get("why", ""))
+        writer.writerow([cell(value) for value in (*(row[name] for name in COLUMNS), *said)])
+        yield out.getvalue()
+        out.seek(0)
+        out.truncate()
+    yield out.getvalue()
+
+
+def cell(value: Any) -> Any:
+    """Keeps text that a spreadsheet would read as a formula as text. Spreadsheets ignore blanks before a formula, and some
+    treat full-width characters of East Asian scripts like ASCII."""
+    if not isinstance(value, str):
+        return value
+    begins = normalize("NFKC", value.lstrip()[:1])
+    return f"'{value}" if value[:1] in BLANK or begins[:1] in FORMULA else value
+
+
+def _json(rows: Iterator[dict[str, Any]]) -> Iterator[bytes]:
+    start = b"["
+    for row in rows:
+        yield start + msgspec.json.encode(row)
+        start = b",\n"
+    yield b"]" if start != b"[" else b"[]"

@@ -42,7 +42,7 @@ PARTS = (
     ("processing", "work", (Status.PROCESSING,)),
     ("waiting", "wait", (Status.WAITING,)),
     ("retrying", "retry", (Status.RETRY_SCHEDULED,)),
-    ("failed", "fail", tuple(FAILED)),
+    ("failed", "fail", tuple(sorted(FAILED))),
 )
 
 

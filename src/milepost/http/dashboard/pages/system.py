@@ -18,7 +18,7 @@ from milepost.engine.presence import HEARD_MS, ProcessView, processes_view
 from milepost.engine.routes.versions import route_view
 from milepost.engine.views.lanes import pause_view
 from milepost.engine.views.timestamps import instant
-from milepost.http.dashboard.charts import durations
+from milepost.http.dashboard.charts import durations, spread, within
 from milepost.http.dashboard.render import ms_since, page, seen_routes
 from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.state.state import ServerState
@@ -69,6 +69,8 @@ def system(state: ServerState, call: Call) -> Answer:
         in_words=limits_in_words,
         control_path=control_path,
         durations=durations(state.collector.figures(), routes),
+        spread=spread,
+        within=within,
         still=_still(state, call, routes, now) if call.headers.get("x-live") is None else SystemFacts(),
     )
 
