@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.applications.deposits.conftest import MakeScene
 from tests.applications.deposits.submit_scene import DSS, SubmitScene, submit_scene
 
 import milepost as mp
@@ -101,6 +102,19 @@ def test_a_doi_that_was_abandoned_while_the_service_had_it_is_not_sent_twice(tmp
         scene.work("5h")
         assert scene.state(DOI)[1] == "COMPLETED", "found by a search"
         assert len(scene.dspace.having(DOI)) == 1
+
+
+@pytest.mark.parametrize("stage", ["metadata", "content"])
+@pytest.mark.parametrize("value", [True, "done", {"handle": "1/2"}, {"file": "a.pdf"}])
+def test_a_stage_that_stores_a_file_is_not_confirmed_without_one(make_scene: MakeScene, stage: str, value: object) -> None:
+    scene = make_scene()
+    scene.deliver("list.csv", f"{DOI}\n")
+    scene.take_in()
+    with pytest.raises(mp.ActRefused, match="needs the stored file; note a deposit by hand with 'milepost deposits deposited'"):
+        scene.ledger.confirm("deposits", DOI, stage, value, by="ann")
+    assert scene.row(DOI)["stage"] == "metadata"
+    mark_deposited(scene.app, DOI, "1721.1/400778", **WHO)
+    assert scene.word(DOI) == "Success"
 
 
 def test_mistakes_are_named(tmp_path: Path) -> None:

@@ -174,6 +174,13 @@ def deposit_of(item: mp.Item) -> Deposit:
     return Deposit(item.key, metadata.get("title", ""), *files)
 
 
+def accepts_file(value: Any, payload: Any) -> bool:
+    """Does this answer from outside end a stage that stores a file? The next stage needs the file, unless the DOI is deposited by hand."""
+    if isinstance(value, dict) and (value.get("by_hand") is True or isinstance(value.get("file"), dict)):
+        return True
+    raise ValueError("the next stage needs the stored file; note a deposit by hand with 'milepost deposits deposited'")
+
+
 def accepts_deposit(value: Any, payload: Any) -> bool:
     """Does this answer from outside say that the deposit is in DSpace? It names the handle, which is None where DSpace still reviews the
     item. A file's checksum must be that of the PDF in `payload`, the output of the content stage; raises ValueError where it is not."""

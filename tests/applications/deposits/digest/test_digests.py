@@ -15,6 +15,8 @@ from milepost.applications.deposits.acts import mark_deposited, requeue
 from milepost.applications.deposits.application import digests_check
 from milepost.applications.deposits.digest import collect
 from milepost.applications.deposits.digest.collect import CURSOR, collect_digests, collect_when_due
+from milepost.applications.deposits.people.doi_view import files_of
+from milepost.applications.deposits.people.worklist import title_of
 from milepost.applications.deposits.settings import AttemptSettings, MailSettings
 from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
@@ -194,6 +196,20 @@ def test_in_continuous_mode_a_digest_comes_once_a_day(
     assert collect_when_due(app) == []
     monkeypatch.setattr(collect.mp, "span_ms", lambda span, name: 0)
     assert len(collect_when_due(app)) == 1
+
+
+def test_a_stage_that_an_operator_has_confirmed_with_any_value_keeps_no_digest_back(make_scene: MakeScene, mails: MailServer) -> None:
+    """By force: `milepost confirm` says `true` unless a value is given."""
+    scene = make_scene(mail=mail_settings(mails), clean="all")
+    scene.deliver("list.csv", f"{GOOD}\n{NEVER}\n")
+    scene.take_in()
+    for value, doi in ((True, GOOD), ("done", NEVER)):
+        for stage in ("metadata", "content"):
+            scene.ledger.confirm("deposits", doi, stage, value, by="ann", force=True, reason="it is fine")
+        scene.ledger.confirm("deposits", doi, "submit", {"handle": "1/2"}, by="ann", force=True, reason="it is fine")
+        assert (files_of(scene.row(doi)), title_of(scene.row(doi))) == ([], "")
+    assert scene.round().counts["Success"] == 2
+    assert {row["handle"] for row in table_of(mails.mails[0])} == {"1/2"}
 
 
 def test_a_cell_of_the_table_is_never_a_formula(scene: DepositsScene, mails: MailServer) -> None:
