@@ -184,7 +184,7 @@ def accepts_file(value: Any, payload: Any) -> bool:
 def accepts_deposit(value: Any, payload: Any) -> bool:
     """Does this answer from outside say that the deposit is in DSpace? It names the handle, which is None where DSpace still reviews the
     item. A file's checksum must be that of the PDF in `payload`, the output of the content stage; raises ValueError where it is not."""
-    if not isinstance(value, dict) or "handle" not in value:
+    if not isinstance(value, dict) or not isinstance(value.get("handle", 0), str | None):
         raise ValueError('give the handle of the item: {"handle": "1721.1/400778"}')
     sent = payload.get("file") if isinstance(payload, dict) else None
     if isinstance(sent, dict):

@@ -16,7 +16,6 @@ from milepost.applications.deposits.application import digests_check
 from milepost.applications.deposits.digest import collect
 from milepost.applications.deposits.digest.collect import CURSOR, collect_digests, collect_when_due
 from milepost.applications.deposits.people.doi_view import files_of
-from milepost.applications.deposits.people.worklist import title_of
 from milepost.applications.deposits.settings import AttemptSettings, MailSettings
 from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
@@ -201,15 +200,15 @@ def test_in_continuous_mode_a_digest_comes_once_a_day(
 def test_a_stage_that_an_operator_has_confirmed_with_any_value_keeps_no_digest_back(make_scene: MakeScene, mails: MailServer) -> None:
     """By force: `milepost confirm` says `true` unless a value is given."""
     scene = make_scene(mail=mail_settings(mails), clean="all")
-    scene.deliver("list.csv", f"{GOOD}\n{NEVER}\n")
+    scene.deliver("list.csv", "".join(f"{doi}\n" for doi in (GOOD, LATE, NEVER)))
     scene.take_in()
-    for value, doi in ((True, GOOD), ("done", NEVER)):
+    for value, handle, doi in ((True, "1/2", GOOD), ("done", 12, NEVER), ({"title": 7}, None, LATE)):
         for stage in ("metadata", "content"):
             scene.ledger.confirm("deposits", doi, stage, value, by="ann", force=True, reason="it is fine")
-        scene.ledger.confirm("deposits", doi, "submit", {"handle": "1/2"}, by="ann", force=True, reason="it is fine")
-        assert (files_of(scene.row(doi)), title_of(scene.row(doi))) == ([], "")
-    assert scene.round().counts["Success"] == 2
-    assert {row["handle"] for row in table_of(mails.mails[0])} == {"1/2"}
+        scene.ledger.confirm("deposits", doi, "submit", {"handle": handle}, by="ann", force=True, reason="it is fine")
+        assert files_of(scene.row(doi)) == []
+    assert scene.round().counts["Success"] == 3
+    assert {(row["title"], row["handle"]) for row in table_of(mails.mails[0])} == {("", "1/2"), ("", "12"), ("7", "")}
 
 
 def test_a_cell_of_the_table_is_never_a_formula(scene: DepositsScene, mails: MailServer) -> None:

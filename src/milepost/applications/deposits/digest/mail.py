@@ -84,9 +84,9 @@ def entry_of(line: Mapping[str, Any], view: Mapping[str, Any] | None, *, rounds:
     doi, word = line["key"], word_of(line["status"])
     if view is not None and word_of(view["status"]) != word:
         return None
-    title = result_in(view, METADATA).get("title", "")
+    title, handle = str(result_in(view, METADATA).get("title") or ""), result_in(view, SUBMIT).get("handle")
     if word == SUCCESS:
-        return DigestEntry(doi, word, handle=result_in(view, SUBMIT).get("handle"), title=title)
+        return DigestEntry(doi, word, handle=None if handle is None else str(handle), title=title)
     error = (view or {}).get("error") or {"category": line.get("error_category", ""), "message": error_text(line)}
     stage = line["stage"]
     entry = DigestEntry(
