@@ -163,6 +163,22 @@ def test_a_message_that_an_operator_confirms_has_a_record_and_a_page(at: Service
         assert at.call("GET", f"/notifications/messages/{quote(key_of(sent), safe='')}").status == 200
 
 
+@pytest.mark.parametrize("headers", [["a"], "x", 5, None, {"a": 5}])
+def test_a_message_of_a_list_whose_headers_are_none_has_a_record_and_a_page_and_can_be_corrected(at: Service, headers: Any) -> None:
+    with Partner(answers(200)) as partner:
+        sent = message(partner.url)
+        at.milepost.submit(ROUTE, {**sent, "headers": headers})
+        at.work()
+        assert (record(at, sent)["status"], record(at, sent)["deliveryResult"]["category"]) == ("REJECTED", "INVALID_MESSAGE")
+        assert at.call("GET", f"/notifications/messages/{quote(key_of(sent), safe='')}").status == 200
+        again = {"key": key_of(sent), "reason": "corrected", "changes": {"body": "new"}}
+        if headers is not None:
+            assert at.call("POST", "/api/v1/notifications/replay", again).status == 400, "the headers are as wrong as before"
+        assert at.call("POST", "/api/v1/notifications/replay", again | {"changes": {"headers": {}}}).status == 200
+        at.work()
+        assert record(at, sent)["status"] == "COMPLETED"
+
+
 ODD = [
     {"responseTime": "soon"}, {"responseTime": [1]}, {"statusCode": [1]}, {"statusCode": "404"}, {"message": {"a": 1}}, {"response": 5},
     {"response": {"headers": [1], "body": 7}}, {"response": {"headers": {"a": 5}, "cut": "no"}},

@@ -50,7 +50,7 @@ def record_of(shown: Mapping[str, Any], most_attempts: int) -> dict[str, Any]:
     return {
         **{field: message[field] for field in KEY},
         "method": message["method"],
-        "headers": mp.redacted(message["headers"] or {}),
+        "headers": mp.redacted(message["headers"]) if isinstance(message["headers"], Mapping) else {},
         "body": message["body"],
         "key": shown["key"],
         "destination": shown["lane"],
