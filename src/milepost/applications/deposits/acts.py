@@ -12,7 +12,7 @@ from typing import Any
 import milepost as mp
 from milepost.applications.deposits.doi import DoiMistake, normalise
 from milepost.applications.deposits.settings import DepositsApp
-from milepost.applications.deposits.words import CONTENT, METADATA, SUBMIT, result_in
+from milepost.applications.deposits.words import CONTENT, METADATA, SUBMIT, handle_in
 
 STAGES = (METADATA, CONTENT, SUBMIT)
 FAILED = ("MAX_RETRIES_EXCEEDED", "REJECTED")
@@ -50,7 +50,7 @@ def mark_deposited(app: DepositsApp, doi: str, handle: str, *, by: str, reason: 
     if view is None:
         raise mp.ActRefused(f"{key} is not known here; take it in with a list first", "gone")
     if view["status"] == "COMPLETED":
-        known = result_in(view, SUBMIT).get("handle") or "an item whose handle is not known"
+        known = handle_in(view) or "an item whose handle is not known"
         raise mp.ActRefused(f"{key} is deposited already, as {known}", "ended")
     if view["stage"] not in STAGES:
         raise mp.ActRefused(f"{key} is at {view['stage']!r}, which is no stage of deposits; run 'milepost routes apply'")

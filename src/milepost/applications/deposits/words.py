@@ -39,6 +39,12 @@ def result_in(view: Mapping[str, Any] | None, stage: str) -> Mapping[str, Any]:
     return result if isinstance(result, Mapping) else {}
 
 
+def handle_in(view: Mapping[str, Any] | None) -> str | None:
+    """The handle of a deposited DOI; None: it has none, or it is not known."""
+    handle = result_in(view, SUBMIT).get("handle")
+    return None if handle is None else str(handle)
+
+
 def counts_by_word(statuses: Mapping[str, int]) -> dict[str, int]:
     """How many DOIs each word stands for, in the usual order; "Abandoned" only where there are any."""
     found = dict.fromkeys(WORDS, 0)

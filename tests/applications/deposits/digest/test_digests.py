@@ -16,6 +16,7 @@ from milepost.applications.deposits.application import digests_check
 from milepost.applications.deposits.digest import collect
 from milepost.applications.deposits.digest.collect import CURSOR, collect_digests, collect_when_due
 from milepost.applications.deposits.people.doi_view import files_of
+from milepost.applications.deposits.people.pages import _doi_page
 from milepost.applications.deposits.settings import AttemptSettings, MailSettings
 from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
@@ -202,11 +203,12 @@ def test_a_stage_that_an_operator_has_confirmed_with_any_value_keeps_no_digest_b
     scene = make_scene(mail=mail_settings(mails), clean="all")
     scene.deliver("list.csv", "".join(f"{doi}\n" for doi in (GOOD, LATE, NEVER)))
     scene.take_in()
-    for value, handle, doi in ((True, "1/2", GOOD), ("done", 12, NEVER), ({"title": 7}, None, LATE)):
+    for value, handle, doi in ((True, "1/2", GOOD), ("done", 12, NEVER), ({"title": 7, "file": "a.pdf"}, None, LATE)):
         for stage in ("metadata", "content"):
             scene.ledger.confirm("deposits", doi, stage, value, by="ann", force=True, reason="it is fine")
         scene.ledger.confirm("deposits", doi, "submit", {"handle": handle}, by="ann", force=True, reason="it is fine")
         assert files_of(scene.row(doi)) == []
+        assert _doi_page(scene.app, doi).status == 200
     assert scene.round().counts["Success"] == 3
     assert {(row["title"], row["handle"]) for row in table_of(mails.mails[0])} == {("", "1/2"), ("", "12"), ("7", "")}
 

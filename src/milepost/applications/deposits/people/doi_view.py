@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
 from milepost.applications.deposits.digest.mail import error_text
+from milepost.applications.deposits.files import StoredFile
 from milepost.applications.deposits.people.worklist import CLAIM, claim_note
 from milepost.applications.deposits.words import CONTENT, METADATA, SUBMIT, result_in
 
@@ -121,9 +123,9 @@ def files_of(view: Mapping[str, Any]) -> list[DoiFile]:
     """The files that were stored for a DOI."""
     found = []
     for stage, what in ((METADATA, "Metadata"), (CONTENT, "PDF")):
-        file = result_in(view, stage).get("file")
-        if file:
-            found.append(DoiFile(what, file["bitstream"], file["place"], file["size"], file["md5"]))
+        with suppress(msgspec.ValidationError):
+            file = msgspec.convert(result_in(view, stage).get("file"), StoredFile)
+            found.append(DoiFile(what, file.bitstream, file.place, file.size, file.md5))
     return found
 
 

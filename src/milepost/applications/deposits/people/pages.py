@@ -31,7 +31,7 @@ from milepost.applications.deposits.people.worklist import (
 from milepost.applications.deposits.runs import RunRecord, runs
 from milepost.applications.deposits.settings import DepositsApp
 from milepost.applications.deposits.words import FAILED as NEEDS_PEOPLE
-from milepost.applications.deposits.words import METADATA, SUBMIT, result_in, word_counts, word_of
+from milepost.applications.deposits.words import METADATA, handle_in, result_in, word_counts, word_of
 
 HOME = "/deposits"
 SHOWN_RUNS, SHOWN_DIGESTS, SHOWN_WORK = 30, 30, 25
@@ -233,7 +233,7 @@ def _doi_page(app: DepositsApp, doi: str, problem: str = "", typed: dict[str, An
     view = app.show(settings.route, key)
     if view is None:
         raise mp.NotFound(f"{key} is not known here; take it in with a list first")
-    handle, status, failed = result_in(view, SUBMIT).get("handle"), view["status"], view["status"] in FAILED and not view["sealed"]
+    handle, status, failed = handle_in(view), view["status"], view["status"] in FAILED and not view["sealed"]
     word = word_of(status)
     return mp.Page(
         "doi.html",
