@@ -140,7 +140,7 @@ def _delivery_result(shown: Mapping[str, Any], failures: Sequence[Mapping[str, A
 
 
 def _output(shown: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What the delivery has recorded; None: nothing. An operator may have confirmed it with any value instead, which has no such facts."""
+    """The facts that the delivery has recorded; None: there are none. An operator may have confirmed it with any value instead, which has none."""
     output = (shown.get("results") or {}).get("deliver")
     return output if output is None or isinstance(output, Mapping) else {}
 
