@@ -16,7 +16,7 @@ from milepost.applications.deposits.words import CONTENT, METADATA, SUBMIT, hand
 
 STAGES = (METADATA, CONTENT, SUBMIT)
 FAILED = ("MAX_RETRIES_EXCEEDED", "REJECTED")
-SETTLED = frozenset({"METADATA", "NO_PDF", "NO_COLLECTION", "DSPACE_FORBIDDEN", "DSPACE_REFUSED", "DSS_REJECTED"})
+SETTLED = frozenset({"METADATA", "NO_PDF", "NO_COLLECTION", "DSPACE_FORBIDDEN", "DSPACE_REFUSED", "DSS_REJECTED", "NO_FILES"})
 """Categories of errors after which DSpace certainly has no item of the last try."""
 _HANDLE = re.compile(r"[0-9][0-9A-Za-z.]*/\S{1,200}")
 _HANDLE_URL = re.compile(r"https?://hdl\.handle\.net/", re.IGNORECASE)

@@ -16,6 +16,7 @@ import msgspec
 
 import milepost as mp
 from milepost.applications.deposits.controls import operators_fault, reason_of
+from milepost.applications.deposits.words import CONTENT, METADATA, result_in
 from milepost.blobs import Blobs, open_blobs
 
 _UNSAFE = re.compile(r"[^a-z0-9._-]+")
@@ -167,11 +168,15 @@ class Deposit(msgspec.Struct, frozen=True):
     """The PDF; `md5` is what DSpace answers after an upload."""
 
 
-def deposit_of(item: mp.Item) -> Deposit:
-    """The deposit of an item at the submit stage, from the results of the stages before."""
-    metadata, content = item.results["metadata"], item.results["content"]
-    files = (msgspec.convert(result["file"], StoredFile) for result in (metadata, content))
-    return Deposit(item.key, metadata.get("title", ""), *files)
+def deposit_of(item: mp.Item) -> Deposit | None:
+    """The deposit of an item at the submit stage, from the results of the stages before. None: one of them has stored no file, since an
+    operator has skipped or confirmed it."""
+    metadata, content = (result_in({"results": item.results}, stage) for stage in (METADATA, CONTENT))
+    try:
+        files = [msgspec.convert(result.get("file"), StoredFile) for result in (metadata, content)]
+    except msgspec.ValidationError:
+        return None
+    return Deposit(item.key, str(metadata.get("title") or ""), *files)
 
 
 def accepts_file(value: Any, payload: Any) -> bool:

@@ -76,16 +76,23 @@ class SubmitStage:
         self._submission.ready()
 
     def __call__(self, item: mp.Item) -> mp.Outcome:
+        deposit = deposit_of(item)
+        if deposit is None:
+            said = "it has no stored metadata or no PDF: a stage before was skipped, or confirmed without a file; deposit it by hand"
+            return mp.Reject(said, category="NO_FILES")
         try:
-            return self._limit.judged(self._submission.submit(deposit_of(item), item))
+            return self._limit.judged(self._submission.submit(deposit, item))
         except StoreFault as fault:
             # A file could not be read, or its record not be written, so nothing was sent.
             return mp.NotYet(after=LATER, unknown=item.unknown, note=str(fault))
 
     def verify(self, item: mp.Item) -> mp.Outcome | bool | None:
         """Is the deposit in DSpace already? Runs before a repeat of a try whose result is unknown. An error leaves it unknown."""
+        deposit = deposit_of(item)
+        if deposit is None:
+            return None
         try:
-            found = self._submission.verify(deposit_of(item), item)
+            found = self._submission.verify(deposit, item)
         except (StoreFault, ClaimLost) as fault:
             # Neither the DOI nor DSpace is at fault: no try is counted.
             return mp.NotYet(after=LATER, unknown=True, note=str(fault))
