@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.applications.deposits.conftest import MakeScene
 from tests.applications.deposits.submit_scene import DSS, SubmitScene, submit_scene
 
 import milepost as mp
 from milepost.applications.deposits.acts import abandon, handle_of, mark_deposited, may_be_deposited, requeue
+from milepost.applications.deposits.digest.mail import advice_of
 
 DOI = "10.1002/abcd.20417"
 WHO = {"by": "ann", "reason": "seen in DSpace"}
@@ -101,6 +103,36 @@ def test_a_doi_that_was_abandoned_while_the_service_had_it_is_not_sent_twice(tmp
         scene.work("5h")
         assert scene.state(DOI)[1] == "COMPLETED", "found by a search"
         assert len(scene.dspace.having(DOI)) == 1
+
+
+@pytest.mark.parametrize("stage", ["metadata", "content"])
+@pytest.mark.parametrize("value", [True, "done", {"handle": "1/2"}, {"file": "a.pdf"}])
+def test_a_stage_that_stores_a_file_is_not_confirmed_without_one(make_scene: MakeScene, stage: str, value: object) -> None:
+    scene = make_scene()
+    scene.deliver("list.csv", f"{DOI}\n")
+    scene.take_in()
+    with pytest.raises(mp.ActRefused, match="needs the stored file; note a deposit by hand with 'milepost deposits deposited'"):
+        scene.ledger.confirm("deposits", DOI, stage, value, by="ann")
+    assert scene.row(DOI)["stage"] == "metadata"
+    mark_deposited(scene.app, DOI, "1721.1/400778", **WHO)
+    assert scene.word(DOI) == "Success"
+
+
+@pytest.mark.parametrize("how", ["skipped", "confirmed"])
+def test_a_doi_whose_files_are_not_stored_needs_a_person_at_once(make_scene: MakeScene, how: str) -> None:
+    scene = make_scene()
+    scene.deliver("list.csv", f"{DOI}\n")
+    scene.take_in()
+    for stage in ("metadata", "content"):
+        if how == "skipped":
+            scene.ledger.act("skip", "deposits", keys=[DOI], **WHO)
+        else:
+            scene.ledger.confirm("deposits", DOI, stage, True, by="ann", force=True, reason="seen in DSpace")
+    scene.round()
+    found = scene.row(DOI)
+    assert (found["status"], found["attempts"], scene.submission.seen) == ("REJECTED", 1, [])
+    assert "it has no stored metadata or no PDF" in found["error"]["message"]
+    assert advice_of(found["error"], "submit") == "Deposit it by hand.", "it cannot be in DSpace"
 
 
 def test_mistakes_are_named(tmp_path: Path) -> None:

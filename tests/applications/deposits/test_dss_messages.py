@@ -179,6 +179,8 @@ def test_a_checksum_is_compared_with_the_pdf_that_was_sent() -> None:
     assert accepts_deposit(value, {"file": {"bitstream": "b.pdf", "md5": "0" * 32}}), "another file"
     with pytest.raises(ValueError, match="handle"):
         accepts_deposit("yes", None)
+    with pytest.raises(ValueError, match="give the handle"):
+        accepts_deposit({"handle": 12}, None)
 
 
 def test_half_of_a_character_in_a_result_can_be_stored() -> None:

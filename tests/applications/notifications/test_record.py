@@ -8,9 +8,12 @@ from urllib.parse import quote
 
 import pytest
 from tests.applications.notifications.partners import ROUTE, Partner, Service, VirtualClock, answers, key_of, message, service
+from tests.net.partner import Line
 from tests.project import ROOT
 
+import milepost as mp
 from milepost.applications.notifications import commands
+from milepost.applications.notifications.operate.collector import figures_of
 
 ELEVEN = {
     "attemptNumber", "timestamp", "errorCategory", "errorDetails", "responseTime", "httpStatus", "retryDelaySeconds",
@@ -157,6 +160,50 @@ def test_a_message_that_an_operator_confirms_has_a_record_and_a_page(at: Service
         at.milepost.confirm(ROUTE, key_of(sent), "deliver", value, by="ops", force=True, reason="the partner has it by phone")
         found = record(at, sent)
         assert (found["status"], found["deliveryResult"]["success"], found["deliveryResult"]["statusCode"]) == ("COMPLETED", True, None)
+        assert at.call("GET", f"/notifications/messages/{quote(key_of(sent), safe='')}").status == 200
+
+
+@pytest.mark.parametrize("headers", [["a"], "x", 5, None, {"a": 5}])
+def test_a_message_of_a_list_whose_headers_are_none_has_a_record_and_a_page_and_can_be_corrected(at: Service, headers: Any) -> None:
+    with Partner(answers(200)) as partner:
+        sent = message(partner.url)
+        at.milepost.submit(ROUTE, {**sent, "headers": headers})
+        at.work()
+        assert (record(at, sent)["status"], record(at, sent)["deliveryResult"]["category"]) == ("REJECTED", "INVALID_MESSAGE")
+        assert at.call("GET", f"/notifications/messages/{quote(key_of(sent), safe='')}").status == 200
+        again = {"key": key_of(sent), "reason": "corrected", "changes": {"body": "new"}}
+        if headers is not None:
+            assert at.call("POST", "/api/v1/notifications/replay", again).status == 400, "the headers are as wrong as before"
+        assert at.call("POST", "/api/v1/notifications/replay", again | {"changes": {"headers": {}}}).status == 200
+        at.work()
+        assert record(at, sent)["status"] == "COMPLETED"
+
+
+ODD = [
+    {"responseTime": "soon"}, {"responseTime": [1]}, {"statusCode": [1]}, {"statusCode": "404"}, {"message": {"a": 1}}, {"response": 5},
+    {"response": {"headers": [1], "body": 7}}, {"response": {"headers": {"a": 5}, "cut": "no"}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("facts", ODD)
+@pytest.mark.parametrize("outcome", [mp.Reject, mp.Retry, mp.Done])
+def test_an_outcome_from_outside_with_odd_facts_is_counted_and_shown(at: Service, outcome: Any, facts: dict[str, Any]) -> None:
+    """An operator confirms the message while a worker has it: the answer takes precedence over that of the partner."""
+
+    def script(line: Line) -> None:
+        while line.read() is not None:
+            said = mp.Done(facts) if outcome is mp.Done else outcome("no", details=facts)
+            at.milepost.confirm(ROUTE, key_of(sent), "deliver", outcome=said, by="ops")
+            line.answer()
+
+    with Partner(script) as partner:
+        sent = message(partner.url)
+        at.post(sent)
+        at.work()
+        at.state.collector.turn(at.app)
+        [counted] = figures_of(at.app).destinations.values()
+        assert sum(one.failed for one in counted.hours) == (outcome is not mp.Done)
+        assert record(at, sent)["deliveryResult"]["success"] is (outcome is mp.Done)
         assert at.call("GET", f"/notifications/messages/{quote(key_of(sent), safe='')}").status == 200
 
 

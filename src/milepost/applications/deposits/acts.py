@@ -12,11 +12,11 @@ from typing import Any
 import milepost as mp
 from milepost.applications.deposits.doi import DoiMistake, normalise
 from milepost.applications.deposits.settings import DepositsApp
-from milepost.applications.deposits.words import CONTENT, METADATA, SUBMIT
+from milepost.applications.deposits.words import CONTENT, METADATA, SUBMIT, handle_in
 
 STAGES = (METADATA, CONTENT, SUBMIT)
 FAILED = ("MAX_RETRIES_EXCEEDED", "REJECTED")
-SETTLED = frozenset({"METADATA", "NO_PDF", "NO_COLLECTION", "DSPACE_FORBIDDEN", "DSPACE_REFUSED", "DSS_REJECTED"})
+SETTLED = frozenset({"METADATA", "NO_PDF", "NO_COLLECTION", "DSPACE_FORBIDDEN", "DSPACE_REFUSED", "DSS_REJECTED", "NO_FILES"})
 """Categories of errors after which DSpace certainly has no item of the last try."""
 _HANDLE = re.compile(r"[0-9][0-9A-Za-z.]*/\S{1,200}")
 _HANDLE_URL = re.compile(r"https?://hdl\.handle\.net/", re.IGNORECASE)
@@ -50,8 +50,8 @@ def mark_deposited(app: DepositsApp, doi: str, handle: str, *, by: str, reason: 
     if view is None:
         raise mp.ActRefused(f"{key} is not known here; take it in with a list first", "gone")
     if view["status"] == "COMPLETED":
-        known = (view["results"] or {}).get(SUBMIT) or {}
-        raise mp.ActRefused(f"{key} is deposited already, as {known.get('handle') or 'an item whose handle is not known'}", "ended")
+        known = handle_in(view) or "an item whose handle is not known"
+        raise mp.ActRefused(f"{key} is deposited already, as {known}", "ended")
     if view["stage"] not in STAGES:
         raise mp.ActRefused(f"{key} is at {view['stage']!r}, which is no stage of deposits; run 'milepost routes apply'")
     value: dict[str, Any] = {"handle": handle, "last_modified": None, "files": [], "via": "hand", "by": by}

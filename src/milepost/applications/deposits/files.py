@@ -16,6 +16,7 @@ import msgspec
 
 import milepost as mp
 from milepost.applications.deposits.controls import operators_fault, reason_of
+from milepost.applications.deposits.words import CONTENT, METADATA, result_in
 from milepost.blobs import Blobs, open_blobs
 
 _UNSAFE = re.compile(r"[^a-z0-9._-]+")
@@ -167,17 +168,28 @@ class Deposit(msgspec.Struct, frozen=True):
     """The PDF; `md5` is what DSpace answers after an upload."""
 
 
-def deposit_of(item: mp.Item) -> Deposit:
-    """The deposit of an item at the submit stage, from the results of the stages before."""
-    metadata, content = item.results["metadata"], item.results["content"]
-    files = (msgspec.convert(result["file"], StoredFile) for result in (metadata, content))
-    return Deposit(item.key, metadata.get("title", ""), *files)
+def deposit_of(item: mp.Item) -> Deposit | None:
+    """The deposit of an item at the submit stage, from the results of the stages before. None: one of them has stored no file, since an
+    operator has skipped or confirmed it."""
+    metadata, content = (result_in({"results": item.results}, stage) for stage in (METADATA, CONTENT))
+    try:
+        files = [msgspec.convert(result.get("file"), StoredFile) for result in (metadata, content)]
+    except msgspec.ValidationError:
+        return None
+    return Deposit(item.key, str(metadata.get("title") or ""), *files)
+
+
+def accepts_file(value: Any, payload: Any) -> bool:
+    """Does this answer from outside end a stage that stores a file? The next stage needs the file, unless the DOI is deposited by hand."""
+    if isinstance(value, dict) and (value.get("by_hand") is True or isinstance(value.get("file"), dict)):
+        return True
+    raise ValueError("the next stage needs the stored file; note a deposit by hand with 'milepost deposits deposited'")
 
 
 def accepts_deposit(value: Any, payload: Any) -> bool:
     """Does this answer from outside say that the deposit is in DSpace? It names the handle, which is None where DSpace still reviews the
     item. A file's checksum must be that of the PDF in `payload`, the output of the content stage; raises ValueError where it is not."""
-    if not isinstance(value, dict) or "handle" not in value:
+    if not isinstance(value, dict) or not isinstance(value.get("handle", 0), str | None):
         raise ValueError('give the handle of the item: {"handle": "1721.1/400778"}')
     sent = payload.get("file") if isinstance(payload, dict) else None
     if isinstance(sent, dict):

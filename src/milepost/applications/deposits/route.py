@@ -13,9 +13,9 @@ from milepost.applications.deposits.dspace.submission import DSpaceSubmission
 from milepost.applications.deposits.dss.submission import DssSubmission
 from milepost.applications.deposits.fetch.content import ContentStage
 from milepost.applications.deposits.fetch.metadata import MetadataStage
-from milepost.applications.deposits.files import LATER, Deposit, FileStore, StoreFault, accepts_deposit, deposit_of
+from milepost.applications.deposits.files import LATER, Deposit, FileStore, StoreFault, accepts_deposit, accepts_file, deposit_of
 from milepost.applications.deposits.settings import CROSSREF, DepositsSettings
-from milepost.applications.deposits.words import CLEAN, CONTENT, METADATA, SUBMIT
+from milepost.applications.deposits.words import CLEAN, CONTENT, METADATA, SUBMIT, result_in
 
 UNTIL_NEXT_ROUND = "3650d"
 """Delay after a failure where rounds bring it forward: nothing falls due between two rounds."""
@@ -46,8 +46,8 @@ def deposits_route(settings: DepositsSettings, submission: Submission | None = N
     the ledger, once it is open."""
     files, controls = FileStore(settings.files), controls or LedgerControls(settings)
     route = mp.Route(settings.route, key=FIELD, parse=parse_input, parse_keys=normalise_all, key_column=doi_column)
-    _stage(route, METADATA, settings)(LimitedStage(MetadataStage(settings, files), StageLimit(controls, METADATA)))
-    _stage(route, CONTENT, settings)(LimitedStage(ContentStage(settings, files), StageLimit(controls, CONTENT)))
+    _stage(route, METADATA, settings, accepts=accepts_file)(LimitedStage(MetadataStage(settings, files), StageLimit(controls, METADATA)))
+    _stage(route, CONTENT, settings, accepts=accepts_file)(LimitedStage(ContentStage(settings, files), StageLimit(controls, CONTENT)))
     add_submit(route, settings, submission or open_submission(settings, files, controls), controls)
     if settings.clean != "never":
         route.then(clean_route(settings, files), clean_input)
@@ -76,16 +76,23 @@ class SubmitStage:
         self._submission.ready()
 
     def __call__(self, item: mp.Item) -> mp.Outcome:
+        deposit = deposit_of(item)
+        if deposit is None:
+            said = "it has no stored metadata or no PDF: a stage before was skipped, or confirmed without a file; deposit it by hand"
+            return mp.Reject(said, category="NO_FILES")
         try:
-            return self._limit.judged(self._submission.submit(deposit_of(item), item))
+            return self._limit.judged(self._submission.submit(deposit, item))
         except StoreFault as fault:
             # A file could not be read, or its record not be written, so nothing was sent.
             return mp.NotYet(after=LATER, unknown=item.unknown, note=str(fault))
 
     def verify(self, item: mp.Item) -> mp.Outcome | bool | None:
         """Is the deposit in DSpace already? Runs before a repeat of a try whose result is unknown. An error leaves it unknown."""
+        deposit = deposit_of(item)
+        if deposit is None:
+            return None
         try:
-            found = self._submission.verify(deposit_of(item), item)
+            found = self._submission.verify(deposit, item)
         except (StoreFault, ClaimLost) as fault:
             # Neither the DOI nor DSpace is at fault: no try is counted.
             return mp.NotYet(after=LATER, unknown=True, note=str(fault))
@@ -117,7 +124,8 @@ def clean_route(settings: DepositsSettings, files: FileStore) -> mp.Route:
 
 def clean_input(item: mp.Item, _at: datetime) -> dict[str, Any] | None:
     """The names of a deposited DOI's files; None if it has none, since it was deposited by hand."""
-    names = {stage: item.results.get(stage, {}).get("file", {}).get("name") for stage in (METADATA, CONTENT)}
+    view = {"results": item.results}
+    names = {stage: result_in(view, stage).get("file", {}).get("name") for stage in (METADATA, CONTENT)}
     return {"doi": item.key, **names} if any(names.values()) else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import milepost as mp
 from milepost.applications.deposits.settings import DepositsApp
@@ -29,6 +30,19 @@ NOTES = frozenset(reason.value for reason in (mp.Reason.NOTED, mp.Reason.KEPT, m
 
 def word_of(status: str) -> str:
     return _ENDS.get(mp.Status(status), PROCESSING)
+
+
+def result_in(view: Mapping[str, Any] | None, stage: str) -> Mapping[str, Any]:
+    """The result of a DOI's stage; `view` is as `show` gives it. Empty if there is none: an operator may have confirmed the stage with any
+    value."""
+    result = ((view or {}).get("results") or {}).get(stage)
+    return result if isinstance(result, Mapping) else {}
+
+
+def handle_in(view: Mapping[str, Any] | None) -> str | None:
+    """The handle of a deposited DOI; None: it has none, or it is not known."""
+    handle = result_in(view, SUBMIT).get("handle")
+    return None if handle is None else str(handle)
 
 
 def counts_by_word(statuses: Mapping[str, int]) -> dict[str, int]:

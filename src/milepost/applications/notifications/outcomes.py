@@ -66,12 +66,18 @@ def category_of(status: int) -> str:
     return "CLIENT_ERROR" if 400 <= status < 500 else "SERVER_ERROR" if 500 <= status < 600 else "UNKNOWN_STATUS"
 
 
-def status_text(status: int | None) -> str | None:
-    """The usual text of an HTTP status; None: there is none."""
-    return None if status is None else responses.get(status, "")
+def status_text(status: object) -> str | None:
+    """The usual text of an HTTP status; None: there is none. (An outcome that an operator has confirmed may name anything as its status.)"""
+    return None if status is None else responses.get(status, "") if isinstance(status, int) else ""
 
 
-def status_line(status: int) -> str:
+def response_ms(facts: Mapping[str, Any]) -> float | None:
+    """The partner's response time in the facts of a try; None: they have none."""
+    took = facts.get("responseTime")
+    return took if isinstance(took, (int, float)) else None
+
+
+def status_line(status: object) -> str:
     """A status as people read it, such as "HTTP 404 Not Found". Its words keep the groups of failures apart: they ignore numbers."""
     return f"HTTP {status} {status_text(status)}".rstrip()
 

@@ -15,6 +15,8 @@ from milepost.applications.deposits.acts import mark_deposited, requeue
 from milepost.applications.deposits.application import digests_check
 from milepost.applications.deposits.digest import collect
 from milepost.applications.deposits.digest.collect import CURSOR, collect_digests, collect_when_due
+from milepost.applications.deposits.people.doi_view import files_of
+from milepost.applications.deposits.people.pages import _doi_page
 from milepost.applications.deposits.settings import AttemptSettings, MailSettings
 from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
@@ -194,6 +196,21 @@ def test_in_continuous_mode_a_digest_comes_once_a_day(
     assert collect_when_due(app) == []
     monkeypatch.setattr(collect.mp, "span_ms", lambda span, name: 0)
     assert len(collect_when_due(app)) == 1
+
+
+def test_a_stage_that_an_operator_has_confirmed_with_any_value_keeps_no_digest_back(make_scene: MakeScene, mails: MailServer) -> None:
+    """By force: `milepost confirm` says `true` unless a value is given."""
+    scene = make_scene(mail=mail_settings(mails), clean="all")
+    scene.deliver("list.csv", "".join(f"{doi}\n" for doi in (GOOD, LATE, NEVER)))
+    scene.take_in()
+    for value, handle, doi in ((True, "1/2", GOOD), ("done", 12, NEVER), ({"title": 7, "file": "a.pdf"}, None, LATE)):
+        for stage in ("metadata", "content"):
+            scene.ledger.confirm("deposits", doi, stage, value, by="ann", force=True, reason="it is fine")
+        scene.ledger.confirm("deposits", doi, "submit", {"handle": handle}, by="ann", force=True, reason="it is fine")
+        assert files_of(scene.row(doi)) == []
+        assert _doi_page(scene.app, doi).status == 200
+    assert scene.round().counts["Success"] == 3
+    assert {(row["title"], row["handle"]) for row in table_of(mails.mails[0])} == {("", "1/2"), ("", "12"), ("7", "")}
 
 
 def test_a_cell_of_the_table_is_never_a_formula(scene: DepositsScene, mails: MailServer) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from milepost.applications.deposits.acts import may_be_deposited
 from milepost.applications.deposits.doi import doi_url
 from milepost.applications.deposits.dspace.errors import CollectionUnknown, DSpaceLoginFailed, DSpaceUnavailable
-from milepost.applications.deposits.words import CONTENT, FAILED, METADATA, NOTES, RETRIES, SUBMIT, SUCCESS, word_of
+from milepost.applications.deposits.words import CONTENT, FAILED, METADATA, NOTES, RETRIES, SUBMIT, SUCCESS, handle_in, result_in, word_of
 from milepost.subscribers.email import Mail, MailAttachment
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -84,10 +84,9 @@ def entry_of(line: Mapping[str, Any], view: Mapping[str, Any] | None, *, rounds:
     doi, word = line["key"], word_of(line["status"])
     if view is not None and word_of(view["status"]) != word:
         return None
-    results = (view or {}).get("results") or {}
-    title = (results.get(METADATA) or {}).get("title", "")
+    title = str(result_in(view, METADATA).get("title") or "")
     if word == SUCCESS:
-        return DigestEntry(doi, word, handle=(results.get("submit") or {}).get("handle"), title=title)
+        return DigestEntry(doi, word, handle=handle_in(view), title=title)
     error = (view or {}).get("error") or {"category": line.get("error_category", ""), "message": error_text(line)}
     stage = line["stage"]
     entry = DigestEntry(

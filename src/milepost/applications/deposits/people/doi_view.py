@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
 from milepost.applications.deposits.digest.mail import error_text
+from milepost.applications.deposits.files import StoredFile
 from milepost.applications.deposits.people.worklist import CLAIM, claim_note
-from milepost.applications.deposits.words import CONTENT, METADATA, SUBMIT
+from milepost.applications.deposits.words import CONTENT, METADATA, SUBMIT, result_in
 
 _STARTED = {
     METADATA: "Fetching its metadata from Crossref",
@@ -119,12 +121,11 @@ def doing(view: Mapping[str, Any]) -> str:
 
 def files_of(view: Mapping[str, Any]) -> list[DoiFile]:
     """The files that were stored for a DOI."""
-    results = view.get("results") or {}
     found = []
     for stage, what in ((METADATA, "Metadata"), (CONTENT, "PDF")):
-        file = (results.get(stage) or {}).get("file")
-        if file:
-            found.append(DoiFile(what, file["bitstream"], file["place"], file["size"], file["md5"]))
+        with suppress(msgspec.ValidationError):
+            file = msgspec.convert(result_in(view, stage).get("file"), StoredFile)
+            found.append(DoiFile(what, file.bitstream, file.place, file.size, file.md5))
     return found
 
 
@@ -138,11 +139,6 @@ def fields_of(metadata: Any) -> list[tuple[str, list[str]]]:
         for name, values in metadata.items():
             found[name] = [str(one.get("value")) for one in values if isinstance(one, dict)] if isinstance(values, list) else []
     return list(found.items())
-
-
-def handle_in(view: Mapping[str, Any]) -> str | None:
-    result = (view.get("results") or {}).get(SUBMIT)
-    return result.get("handle") if isinstance(result, Mapping) else None
 
 
 def links_of(doi: str, handle: str | None, site: str) -> DepositLinks:

@@ -15,7 +15,7 @@ from milepost.applications.deposits.controls import partner_waits
 from milepost.applications.deposits.digest.mail import Digest, advice_of, subject_of
 from milepost.applications.deposits.doi import DoiMistake, normalise
 from milepost.applications.deposits.files import FileStore
-from milepost.applications.deposits.people.doi_view import doing, fields_of, files_of, handle_in, links_of, moments_of
+from milepost.applications.deposits.people.doi_view import doing, fields_of, files_of, links_of, moments_of
 from milepost.applications.deposits.people.worklist import (
     PAGE,
     WorklistPage,
@@ -31,7 +31,7 @@ from milepost.applications.deposits.people.worklist import (
 from milepost.applications.deposits.runs import RunRecord, runs
 from milepost.applications.deposits.settings import DepositsApp
 from milepost.applications.deposits.words import FAILED as NEEDS_PEOPLE
-from milepost.applications.deposits.words import word_counts, word_of
+from milepost.applications.deposits.words import METADATA, handle_in, result_in, word_counts, word_of
 
 HOME = "/deposits"
 SHOWN_RUNS, SHOWN_DIGESTS, SHOWN_WORK = 30, 30, 25
@@ -269,7 +269,7 @@ def _doi_page(app: DepositsApp, doi: str, problem: str = "", typed: dict[str, An
 
 def _metadata_fields(app: DepositsApp, view: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """The fields of the metadata file, if it is still in the store. A store that does not answer leaves them out."""
-    if not ((view["results"] or {}).get("metadata") or {}).get("file"):
+    if not result_in(view, METADATA).get("file"):
         return []
     try:
         content = FileStore(app.settings.files).find(view["key"], ".json")
@@ -295,7 +295,7 @@ def _digests(app: DepositsApp) -> list[dict[str, Any]]:
 
 def _mailed(view: dict[str, Any]) -> dict[str, Any]:
     """The state of a digest's mail: `colour` and `word` for a table, and the addresses, the error and the next try."""
-    result = (view["results"] or {}).get("mail") or {}
+    result = result_in(view, "mail")
     status = view["status"]
     word, colour = ("mailed", "done") if status == "COMPLETED" else ("not mailed", "fail") if status in FAILED else ("waits", "work")
     return {

@@ -17,7 +17,7 @@ from milepost.applications.deposits.acts import FAILED, keys_of, may_be_deposite
 from milepost.applications.deposits.digest.mail import advice_of, csv_table
 from milepost.applications.deposits.doi import doi_or_none
 from milepost.applications.deposits.settings import DepositsApp
-from milepost.applications.deposits.words import METADATA, NOTES, word_of
+from milepost.applications.deposits.words import METADATA, NOTES, result_in, word_of
 
 LONGEST_NAME = 100
 TRIES = 5
@@ -194,8 +194,7 @@ def page_bounds(places: Sequence[Place], after: Place | None, before: Place | No
 
 def title_of(view: dict[str, Any] | None) -> str:
     """The title of an article, as its metadata stage has found it; empty if it has not."""
-    result = ((view or {}).get("results") or {}).get(METADATA)
-    return str(result.get("title") or "") if isinstance(result, dict) else ""
+    return str(result_in(view, METADATA).get("title") or "")
 
 
 def worklist_csv(found: Iterable[ManualDeposit]) -> bytes:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 import milepost as mp
-from milepost.applications.notifications.outcomes import status_line
+from milepost.applications.notifications.outcomes import response_ms, status_line
 
 MOST_SENDERS, MOST_DESTINATIONS = 200, 100
 OTHER = "(other)"
@@ -233,7 +233,7 @@ def _count_try(destination: DestinationFigures, line: mp.Line, began_ms: int) ->
         hour.failed += 1
         destination.last_failure = mp.iso(line.at)
         destination.last_error = _short(_error_text(line.attempt.category, details))
-        took_ms = details.get("responseTime")
+        took_ms = response_ms(details)
     hour.times = _with_one(hour.times, TRY_S, (took_ms or line.at - began_ms) / 1000)
 
 

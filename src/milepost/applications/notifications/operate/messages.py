@@ -169,8 +169,9 @@ def edited(content: Mapping[str, Any], changes: Mapping[str, Any], largest_body:
     if fixed:
         raise mp.UsageError(f"{', '.join(fixed)}: a replay may change {', '.join(EDITABLE)}; for another target, send a new message")
     merged = {**content, **changes}
-    if "body" in changes and "headers" not in changes:  # the old body's type need not be that of the new one
-        headers = content.get("headers") or {}
+    headers = content.get("headers") or {}
+    if "body" in changes and "headers" not in changes and isinstance(headers, Mapping):
+        # The old body's type need not be that of the new one.
         merged["headers"] = {name: value for name, value in headers.items() if name.lower() != "content-type"}
     try:
         return read_message(msgspec.json.encode(merged), largest_body).content

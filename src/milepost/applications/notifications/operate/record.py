@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 import milepost as mp
-from milepost.applications.notifications.outcomes import NETWORK_ERROR, status_line, status_text
+from milepost.applications.notifications.outcomes import NETWORK_ERROR, response_ms, status_line, status_text
 from milepost.client import KEY
 
 FAILED = ("MAX_RETRIES_EXCEEDED", "REJECTED")
@@ -50,7 +50,7 @@ def record_of(shown: Mapping[str, Any], most_attempts: int) -> dict[str, Any]:
     return {
         **{field: message[field] for field in KEY},
         "method": message["method"],
-        "headers": mp.redacted(message["headers"] or {}),
+        "headers": mp.redacted(message["headers"]) if isinstance(message["headers"], Mapping) else {},
         "body": message["body"],
         "key": shown["key"],
         "destination": shown["lane"],
@@ -140,7 +140,7 @@ def _delivery_result(shown: Mapping[str, Any], failures: Sequence[Mapping[str, A
 
 
 def _output(shown: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What the delivery has recorded; None: nothing. An operator may have confirmed it with any value instead, which has no such facts."""
+    """The facts that the delivery has recorded; None: there are none. An operator may have confirmed it with any value instead, which has none."""
     output = (shown.get("results") or {}).get("deliver")
     return output if output is None or isinstance(output, Mapping) else {}
 
@@ -223,7 +223,7 @@ class MessageMoment(Struct, frozen=True):
     what: str
     by: str | None = None
     why: str | None = None
-    took_ms: int | None = None
+    took_ms: float | None = None
     next_at: str | None = None
     answer: AnswerView | None = None
 
@@ -241,9 +241,10 @@ def _moment(line: Mapping[str, Any], result: Mapping[str, Any] | None) -> Messag
     by = None if line.get("claimed_at") else line.get("by")
     why, kind = line.get("why"), KINDS.get(reason, "")
     if line.get("attempt_number") is None:
-        took = None if result is None else result.get("responseTime")
+        took = None if result is None else response_ms(result)
         return MessageMoment(line["at"], kind, WORDS.get(reason, reason), by, why, took, answer=None if result is None else _answer(result))
     details = line["error_details"]
+    took = response_ms(details)
     ending = {"exhausted": "; that was the last try", "rejected": "; it is not tried again"}.get(reason, "")
     status = line["http_status"]
     said = status_line(status) if status is not None else f"{line['error_category']}: {details.get('message') or 'no answer'}"
@@ -253,7 +254,7 @@ def _moment(line: Mapping[str, Any], result: Mapping[str, Any] | None) -> Messag
         f"Try {line['attempt_number']}: {said}{ending}",
         by,
         why,
-        details.get("responseTime", line["response_time"]),
+        line["response_time"] if took is None else took,
         line["next_retry_timestamp"],
         _answer(details) if details.get("response") else None,
     )
@@ -263,7 +264,8 @@ def _answer(facts: Mapping[str, Any]) -> AnswerView | None:
     response = facts.get("response")
     if not isinstance(response, Mapping):
         return None
-    headers = mp.redacted(dict(response.get("headers") or {}))
+    headers = response.get("headers")
+    headers = mp.redacted(dict(headers)) if isinstance(headers, Mapping) else {}
     body = str(response.get("body") or "")
     status = facts.get("statusCode")
     return AnswerView(
