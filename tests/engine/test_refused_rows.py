@@ -84,6 +84,24 @@ def test_one_damaged_row_does_not_stop_its_stage(tmp_path: Path, damage: str) ->
     assert ctx.ledger.find(Query(route="parcels", with_content=True)).refused
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "created_at = '2026-01-01'", "updated_at = 1.5", "entered_at = 'yesterday'", "version = x'31'", "head = 'text'", "losses = 'many'",
+        "attempts = -1", "looks = 0.5", "round = 9e18", "claimed_at = 'soon'", "overdue_at = ''", "lease = x'05'", "status = -5", "flags = 'none'",
+    ],
+)  # fmt: skip
+def test_a_wrong_value_in_one_row_does_not_stop_its_stage(tmp_path: Path, wrong: str) -> None:
+    path = tmp_path / "m.db"
+    ctx = filled(open_context(f"sqlite:///{path}", [route()]))
+    change_file(path, f"UPDATE item SET {wrong} WHERE id = 1")
+    Station(ctx).run(until_idle_s=0)
+    assert len(list(each(ctx, Query(route="parcels")))) == completed(ctx) == ITEMS - 1
+    view = show(ctx, "parcels", "k0")
+    assert view is not None
+    assert f"its row is damaged: {wrong.split()[0]}: " in view["damaged"]
+
+
 def test_what_is_left_out_of_a_list_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "m.db"
     ctx = filled(open_context(f"sqlite:///{path}", [route()]))

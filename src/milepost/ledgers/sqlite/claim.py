@@ -18,7 +18,7 @@ from milepost.core.status import Status
 from milepost.ledgers.sqlite.admission import Admission
 from milepost.ledgers.sqlite.quarantine import quarantine_rows
 from milepost.ledgers.sqlite.rows.changes import CounterDeltas, write_changes
-from milepost.ledgers.sqlite.rows.codec import CODES, COLUMNS, UNREADABLE, clock_of, items_of, json_text, row_of, rows_of
+from milepost.ledgers.sqlite.rows.codec import CODES, COLUMNS, LIMIT, UNREADABLE, clock_of, items_of, json_text, rows_of, sound_rows
 from milepost.ledgers.sqlite.rows.due_rows import live_rows
 from milepost.ledgers.sqlite.rows.names import NameNumbers, Transaction
 from milepost.ledgers.sqlite.rows.row_groups import CLAIM, CLAIM_GROUP, FEW
@@ -31,8 +31,8 @@ DUE = live_rows(COLUMNS, "due_at <= ?2") + " ORDER BY due_at LIMIT ?3"
 SOUND = live_rows(COLUMNS, f"due_at <= ?2 AND {LOSSES} < {FRAGILE}") + " ORDER BY due_at LIMIT ?3"
 ONE_FRAGILE = live_rows(COLUMNS, f"due_at <= ?2 AND {LOSSES} >= {FRAGILE}") + " ORDER BY due_at LIMIT min(1, ?3)"
 ANY_DUE = live_rows("1", "due_at <= ?2") + " LIMIT 1"
-DUE_NEXT = live_rows("due_at", "due_at > ?2") + " ORDER BY due_at LIMIT 1"
-DUE_FIRST = live_rows("due_at", "due_at IS NOT NULL") + " ORDER BY due_at LIMIT 1"
+DUE_NEXT = live_rows("due_at", f"due_at > ?2 AND due_at < {LIMIT}") + " ORDER BY due_at LIMIT 1"
+DUE_FIRST = live_rows("due_at", f"due_at < {LIMIT}") + " ORDER BY due_at LIMIT 1"
 # Jumps from each place with live items to the next, so that lanes without live items cost nothing.
 LIVE_PLACES = (
     "WITH RECURSIVE live (place) AS (SELECT min(place) FROM item WHERE due_at IS NOT NULL UNION ALL"
@@ -242,7 +242,7 @@ def _due_rows(tx: Transaction, place: int, now: int, limit: int, want_fragile: b
 
 def _readable(found: list[tuple[Any, ...]], names: NameNumbers) -> tuple[list[Row], list[tuple[int, Refused]]]:
     try:
-        return [row_of(columns, names) for columns in found], []
+        return sound_rows(found, names), []
     except UNREADABLE:
         rows = rows_of(found, names)
         damaged = [(columns[0], row) for columns, row in zip(found, rows, strict=True) if isinstance(row, Refused)]

@@ -122,7 +122,10 @@ def seals(tx: Transaction, route: str, keys: Sequence[str]) -> dict[str, KnownKe
 
 def _seal(columns: Sequence[Any], names: NameNumbers) -> KnownKey:
     key, status, digest, stage, list_id, ended_at, head, replaced, life = columns
-    return KnownKey(key, STATUSES[status], digest, names.stage_names[stage][1], list_id, True, ended_at, head, replaced, life)
+    try:
+        return KnownKey(key, STATUSES[status], digest, names.stage_names[stage][1], list_id, True, ended_at, head, replaced, life)
+    except UNREADABLE:
+        return KnownKey(key, Status.PENDING, digest, sealed=True, head=head)  # the key is known, but its seal is damaged
 
 
 def sealed(tx: Transaction, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:

@@ -58,8 +58,8 @@ class CommitPart(Generic[T]):
 
 
 def _key_part(key: str, position: int) -> str | None:
-    """SQL function: one part of a key of several fields, escaped as in the key; NULL: the key has no such part."""
-    parts = key.split(SEPARATOR)
+    """SQL function: one part of a key of several fields, escaped as in the key; NULL: the key has no such part, or is damaged."""
+    parts = key.split(SEPARATOR) if isinstance(key, str) else ()
     return parts[position] if position < len(parts) else None
 
 

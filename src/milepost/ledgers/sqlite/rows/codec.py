@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from milepost.core.item import Content, Failure, Item, Row
 from milepost.core.status import Status
@@ -16,12 +17,45 @@ from milepost.ports.items import Refused
 STATUSES: tuple[Status, ...] = tuple(Status)
 CODES: dict[Status, int] = {status: code for code, status in enumerate(STATUSES)}
 
-COLUMNS = (
-    "id, place, key, status, version, head, created_at, updated_at, entered_at, correlation_id, input_digest,"
-    " due_at, look_at, overdue_at, lease, holder, claimed_at, attempts, total_attempts, looks, losses, round, pass_no,"
-    " flags, list_id, rest, life"
-)
-REST = [name.strip() for name in COLUMNS.split(",")].index("rest")
+LIMIT = 2**48
+"""Every count, and every time in milliseconds of the next 8,000 years, is below this. In SQLite any text is above it."""
+Number = Annotated[int, Meta(ge=0, lt=LIMIT)]
+
+
+class StoredRow(Struct, array_like=True, gc=False):
+    """The columns of a row, with the values that they may have: another program may have written others, and SQLite takes any."""
+
+    id: int
+    place: int
+    key: str
+    status: Number
+    version: Number
+    head: bytes
+    created_at: Number
+    updated_at: Number
+    entered_at: Number
+    correlation_id: str
+    input_digest: bytes
+    due_at: Number | None
+    look_at: Annotated[int, Meta(ge=-1, lt=LIMIT)] | None
+    overdue_at: Number | None
+    lease: str | None
+    holder: str | None
+    claimed_at: Number | None
+    attempts: Number
+    total_attempts: Number
+    looks: Number
+    losses: Number
+    round: Number
+    pass_no: Number
+    flags: Number
+    list_id: str | None
+    rest: bytes | None
+    life: Number
+
+
+COLUMNS = ", ".join(StoredRow.__struct_fields__)
+REST = StoredRow.__struct_fields__.index("rest")
 """The position of that column."""
 UNKNOWN, ALONE, HANDED_OVER, AGAIN = 1, 2, 4, 8
 
@@ -74,25 +108,36 @@ def row_of(columns: Sequence[Any], names: NameNumbers) -> Row:
 NO_REST = Rest()
 
 
-def rows_of(found: Iterable[Sequence[Any]], names: NameNumbers) -> list[Row | Refused]:
+def sound_rows(found: list[tuple[Any, ...]], names: NameNumbers) -> list[Row]:
+    """The rows in these columns; raises one of UNREADABLE if a row is damaged."""
+    msgspec.convert(found, list[StoredRow], builtin_types=(bytes,))
+    return [row_of(columns, names) for columns in found]
+
+
+def rows_of(found: Iterable[tuple[Any, ...]], names: NameNumbers) -> Sequence[Row | Refused]:
     """The rows in these columns; Refused in place of an unreadable one."""
     found = list(found)
     try:
-        return [row_of(columns, names) for columns in found]
+        return sound_rows(found, names)
     except UNREADABLE:
         return [_row_or_refused(columns, names) for columns in found]
 
 
-def _row_or_refused(columns: Sequence[Any], names: NameNumbers) -> Row | Refused:
+def _row_or_refused(columns: tuple[Any, ...], names: NameNumbers) -> Row | Refused:
     try:
-        return row_of(columns, names)
+        return sound_rows([columns], names)[0]
     except UNREADABLE as error:
-        reason = f"its row is damaged: {type(error).__name__}: {error}"
+        column = _COLUMN.search(str(error))
+        where = "" if column is None else f"{StoredRow.__struct_fields__[int(column[1])]}: "
+        reason = f"its row is damaged: {where}{type(error).__name__}: {error}"
     try:
         # Without the rare columns it may be readable: enough to cancel the item.
-        return Refused(reason, str(columns[2]), row_of((*columns[:REST], None, *columns[REST + 1 :]), names))
+        return Refused(reason, str(columns[2]), sound_rows([(*columns[:REST], None, *columns[REST + 1 :])], names)[0])
     except UNREADABLE:
         return Refused(reason, str(columns[2]))
+
+
+_COLUMN = re.compile(r"at `\$\[0\]\[(\d+)\]`")
 
 
 UPDATE = (
