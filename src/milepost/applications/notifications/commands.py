@@ -33,6 +33,7 @@ from milepost.applications.notifications.operate.registry import (
     destination_views,
     ended_text,
     is_known,
+    keep_fresh,
     known_destination,
     pause_destination,
     remove_destination,
@@ -106,6 +107,7 @@ def send(
         message = read_message(msgspec.json.encode(given), app.settings.largest_body)
     except MessageRefused as refused:
         raise mp.UsageError(refused.text) from None
+    keep_fresh(app)
     if app.state.destinations.of(message.content["targetUrl"]) is None:
         raise mp.UsageError(
             f"{url} belongs to no destination, and unregistered targets are refused; see 'milepost notifications destinations'"
