@@ -165,6 +165,10 @@ def test_a_message_that_is_sent_again_with_its_timestamp_is_delivered_once(shell
     assert (other.code, "another method, headers or body" in other.out) == (1, True)
     shell.ok("work", "--until-idle", "0")
     assert [one.body for one in partner.requests] == [b"a"]
+    shell.signed("notifications", "replay", "m-1", "--body", "b")
+    for body in ("a", "b"):
+        assert shell.ok(*same, "--body", body).out == "m-1 was accepted before, and is not sent twice.\n"
+    assert shell(*same, "--body", "c").code == 1
 
 
 def test_a_list_is_newest_first_and_continues_on_the_next_page(shell: Shell, partner: Partner) -> None:

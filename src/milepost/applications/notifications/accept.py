@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 import milepost as mp
-from milepost.applications.notifications.operate.messages import read_message
+from milepost.applications.notifications.operate.messages import is_repeat, read_message
 from milepost.applications.notifications.operate.registry import iso, keep_fresh
 from milepost.applications.notifications.operate.senders import ATTRIBUTE, check_sender
 from milepost.applications.notifications.settings import App, NotificationsSettings
@@ -120,12 +120,12 @@ async def _submitted(app: App, call: mp.Call, message: Message) -> mp.Answer:
     receipt = await app.submit_async(settings.route, message.content, by=call.caller.name, not_before=message.deliver_at)
     if receipt.answer == "malformed":
         raise MessageRefused("VALIDATION_ERROR", f"Invalid {receipt.field or 'message'}: {receipt.error}")
-    if receipt.answer == "changed":
+    if receipt.answer == "changed" and not is_repeat(receipt):
         text = "A message with this messageId, timestamp, senderId and targetUrl was accepted with another method, headers or body"
         raise MessageRefused("IDEMPOTENCY_CONFLICT", text, status=409)
     request_id, now = mp.correlation_id() or "", iso(app.now())
     status = "" if receipt.status is None else receipt.status.value
-    if receipt.answer == "known":
+    if is_repeat(receipt):
         return mp.Answer(
             MessageDuplicate("Duplicate message detected", request_id, now, True, message.message_id, message.sender_id, status)
         )

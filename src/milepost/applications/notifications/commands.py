@@ -23,6 +23,7 @@ from milepost.applications.notifications.operate.messages import (
     MessageFilter,
     cancel_message,
     find_key,
+    is_repeat,
     message_page,
     read_message,
     read_record,
@@ -113,13 +114,14 @@ def send(
             f"{url} belongs to no destination, and unregistered targets are refused; see 'milepost notifications destinations'"
         )
     [receipt] = app.submit(app.settings.route, message.content, by=sender, not_before=message.deliver_at)
+    answer, error = ("known", "") if is_repeat(receipt) else (receipt.answer, receipt.error)
     if as_json:
-        mp.print_json({"answer": receipt.answer, "key": receipt.key, "messageId": message.message_id, "error": receipt.error or None})
+        mp.print_json({"answer": answer, "key": receipt.key, "messageId": message.message_id, "error": error or None})
     else:
-        click.echo(f"{message.message_id} {SAID.get(receipt.answer, f'is refused: {receipt.error}')}")
-        if receipt.answer in ("new", "known"):
+        click.echo(f"{message.message_id} {SAID.get(answer, f'is refused: {error}')}")
+        if answer in ("new", "known"):
             _say_held(app, [app.state.destinations.lane_of(message.content["targetUrl"])])
-    return 0 if receipt.answer in ("new", "known") else 1
+    return 0 if answer in ("new", "known") else 1
 
 
 @application.command("list")

@@ -32,6 +32,12 @@ def read_message(data: bytes, largest_body: int) -> Message:
     return check_message(given, largest_body, msgspec.json.encode)
 
 
+def is_repeat(receipt: Any) -> bool:
+    """Does the sender repeat what it sent before, by the receipt of the ledger? It may also be its first content, if an operator has sent the
+    message with another since."""
+    return bool(receipt.answer == "known" or (receipt.answer == "changed" and receipt.first_content))
+
+
 class MessageFilter(Struct, frozen=True, kw_only=True):
     """A filter of messages. All conditions must hold; times are of acceptance, such as `2027-01-31T08:00:00Z`, or `2h` (ago)."""
 
