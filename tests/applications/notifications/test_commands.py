@@ -157,6 +157,28 @@ def test_a_message_is_cancelled_and_senders_have_figures(shell: Shell, partner: 
     assert "command-line" in shell.ok("notifications", "senders").out
 
 
+def test_a_scheduled_message_that_was_cancelled_is_sent_again_at_its_time(shell: Shell, partner: Partner) -> None:
+    same = ("notifications", "send", partner.url, "--id", "m-1", "--timestamp", "2026-01-31T08:00:00Z", "--at", "2h")
+    shell.ok(*same)
+    shell.signed("notifications", "cancel", "m-1")
+    [key] = [one["key"] for one in run(shell, "list")["messages"]]
+    again = shell.ok(*same).out
+    assert (
+        again
+        == f"m-1 was accepted before, and cancelled. To send it all the same: milepost notifications replay '{key}' --by YOU --reason '…'\n"
+    )
+    assert "use retry first" in shell.signed("reschedule", "notifications", key, "--at", "now").err
+    replay, reschedule = (
+        said.rpartition(": ")[2].strip() for said in (again, shell.ok(*shlex.split(again.rpartition(": milepost ")[2])).out)
+    )
+    assert replay.startswith("milepost notifications replay")
+    shell.ok("work", "--until-idle", "0")
+    assert (run(shell, "show", "m-1")["status"], partner.requests) == ("PENDING", []), "it waits for its time"
+    shell.ok(*shlex.split(reschedule)[1:])
+    shell.ok("work", "--until-idle", "0")
+    assert (run(shell, "show", "m-1")["status"], len(partner.requests)) == ("COMPLETED", 1)
+
+
 def test_a_message_that_is_sent_again_with_its_timestamp_is_delivered_once(shell: Shell, partner: Partner) -> None:
     same = ("notifications", "send", partner.url, "--id", "m-1", "--timestamp", "2026-01-31T08:00:00+01:00")
     assert shell.ok(*same, "--body", "a").out == "m-1 is accepted.\n"

@@ -62,6 +62,8 @@ SAID = {
     "changed": "is refused: it was accepted before with another method, headers or body; send the new one with an --id of its own.",
 }
 """Result of `send`, by the answer of the ledger."""
+CANCELLED = f"was accepted before, and cancelled. To send it all the same: milepost notifications replay {{key}} {SIGNED}"
+"""The same for a message that was cancelled."""
 
 
 @application.command(ledger="write")
@@ -115,11 +117,13 @@ def send(
         )
     [receipt] = app.submit(app.settings.route, message.content, by=sender, not_before=message.deliver_at)
     answer, error = ("known", "") if is_repeat(receipt) else (receipt.answer, receipt.error)
+    cancelled = answer == "known" and receipt.status is mp.Status.CANCELLED
     if as_json:
         mp.print_json({"answer": answer, "key": receipt.key, "messageId": message.message_id, "error": error or None})
     else:
-        click.echo(f"{message.message_id} {SAID.get(answer, f'is refused: {error}')}")
-        if answer in ("new", "known"):
+        said = CANCELLED.format(key=shlex.quote(receipt.key)) if cancelled else SAID.get(answer, f"is refused: {error}")
+        click.echo(f"{message.message_id} {said}")
+        if answer in ("new", "known") and not cancelled:
             _say_held(app, [app.state.destinations.lane_of(message.content["targetUrl"])])
     return 0 if answer in ("new", "known") else 1
 
@@ -228,10 +232,14 @@ def replay(
     if messages:
         if dry_run or (body is not None and len(messages) > 1):
             raise mp.UsageError("--dry-run is for a filter, and --body for a single message")
+        keys: list[str] = []
         for one in messages:
             key = find_key(app, one, chosen["sender"])
             replay_message(app, key, by=name, reason=why, changes=None if body is None else {"body": _text(body)})
+            keys.append(key)
         _said(f"{len(messages)} sent again.", {"replayed": len(messages)}, as_json)
+        if not as_json:
+            _say_scheduled(app, keys)
         return
     if not everything and not any(chosen.values()):
         raise mp.UsageError("name messages, give a filter (--sender, --destination, --cause, --from, --before), or --all")
@@ -383,6 +391,17 @@ def _say_held(app: App, names: list[str]) -> None:
     for view in destination_views(app, names) if names else []:
         if view["state"] in HELD:
             click.echo(f"{view['name']} holds its messages back: {_why(view)}")
+
+
+def _say_scheduled(app: App, keys: list[str]) -> None:
+    """Say which of these messages wait for the time that their sender gave, and how they are sent now."""
+    for key in keys:
+        found = read_record(app, key)
+        if found is not None and found["status"] == "PENDING" and found["deliverAt"] is not None:
+            now = f"milepost reschedule {shlex.quote(app.settings.route)} {shlex.quote(key)} --at now {SIGNED}"
+            click.echo(
+                f"{found['messageId']} is not delivered before {_local(found['deliverAt'])}, as it was sent. To deliver it now: {now}"
+            )
 
 
 def _header(text: str) -> tuple[str, str]:
