@@ -58,7 +58,7 @@ def test_a_message_is_sent_listed_shown_and_replayed(shell: Shell, partner: Part
     ]
     assert "m-1" in shell.ok("notifications", "list").out
     shown = shell.ok("notifications", "show", "m-2").out
-    assert "CLIENT_ERROR" in shown
+    assert "Try 1: HTTP 404 Not Found; it is not tried again" in shown
     assert "It is a dead letter." in shown
     assert re.search(r"maxRetriesExceeded +false\n", shown), "as in the JSON"
     assert f"  milepost notifications replay '{listed[0]['key']}' --by YOU --reason '…'\n" in shown
@@ -81,6 +81,18 @@ def test_a_message_is_sent_listed_shown_and_replayed(shell: Shell, partner: Part
     assert "1 sent again" in shell.signed("notifications", "replay", "m-2", "--body", "other").out
     shell.ok("work", "--until-idle", "0")
     assert partner.requests[-1].body == b"other"
+    assert re.search(r" ops +Sent again with other content: a test\n", shell.ok("notifications", "show", "m-2").out)
+
+
+def test_the_answer_of_the_partner_and_an_address_that_is_refused_are_shown(shell: Shell, partner: Partner) -> None:
+    partner.script = answers((404, b'{"error": "no such person"}'))
+    run(shell, "send", partner.url, "--id", "m-1")
+    run(shell, "send", "http://10.0.0.1/", "--id", "m-2")
+    shell.ok("work", "--until-idle", "0")
+    assert '\nThe last answer of the partner:\n{"error": "no such person"}\n' in shell.ok("notifications", "show", "m-1").out
+    refused = shell.ok("notifications", "show", "m-2").out
+    assert re.search(r"\nattempts +0\n", refused)
+    assert "Attempt 1 without a finished request: INVALID_TARGET: 10.0.0.1: " in refused
 
 
 def test_an_outage_is_begun_shown_and_ended(shell: Shell, partner: Partner) -> None:

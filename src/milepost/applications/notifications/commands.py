@@ -29,6 +29,7 @@ from milepost.applications.notifications.operate.messages import (
     read_record,
     replay_message,
 )
+from milepost.applications.notifications.operate.record import MessageMoment, timeline_of
 from milepost.applications.notifications.operate.registry import (
     begin_outage,
     destination_views,
@@ -165,22 +166,22 @@ def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
     'dlqBound' is a field of the original design, and always false: a dead letter (MAX_RETRIES_EXCEEDED or REJECTED) goes to no queue but stays
     in the ledger; 'milepost notifications dead-letters' shows them.
     """
-    found = read_record(app, find_key(app, message, sender))
+    key = find_key(app, message, sender)
+    shown, found = app.show(app.settings.route, key), read_record(app, key)
+    assert shown is not None
     assert found is not None
     if as_json:
         mp.print_json(found)
         return
     simple = [(name, value) for name, value in found.items() if value is not None and not isinstance(value, (dict, list))]
-    shown = [(name, str(value).lower() if isinstance(value, bool) else value) for name, value in simple]
-    mp.print_table(("field", "value"), [*shown, *_result(found)])
+    plain = [(name, str(value).lower() if isinstance(value, bool) else value) for name, value in simple]
+    mp.print_table(("field", "value"), [*plain, *_result(found)])
     if found["status"] in ("PENDING", "QUEUED", "WAITING", "RETRY_SCHEDULED"):
         [view] = destination_views(app, [found["destination"]])
         if view["state"] in HELD:
             click.echo(f"\nIt waits for {found['destination']}: {_why(view)}")
-    if found["retryHistory"]:
-        click.echo()
-        columns = ("attemptNumber", "timestamp", "errorCategory", "httpStatus", "responseTime", "nextRetryTimestamp")
-        mp.print_table(columns, [tuple(entry[name] for name in columns) for entry in found["retryHistory"]])
+    if not found.get("removed"):
+        _show_timeline(timeline_of(shown))
     if found["status"] in ("MAX_RETRIES_EXCEEDED", "REJECTED"):
         click.echo("\nIt is a dead letter. When its cause is mended, send it again (--body TEXT: with another body):")
         click.echo(f"  milepost notifications replay {shlex.quote(found['key'])} {SIGNED}")
@@ -472,6 +473,25 @@ def _ended_outage(view: dict[str, Any]) -> str:
     """How the last outage of a destination has ended, for a day."""
     ended = view["ended_outage"]
     return "" if ended is None else ended_text(ended, _local(ended["ended_at"]))
+
+
+def _show_timeline(timeline: list[MessageMoment]) -> None:
+    """What happened, one line for each entry, and the body of the partner's last answer."""
+    click.echo()
+    rows = [
+        (
+            one.at,
+            None if one.took_ms is None else f"{one.took_ms:,} ms",
+            one.next_at,
+            one.by,
+            f"{one.what}: {one.why}" if one.why else one.what,
+        )
+        for one in timeline
+    ]
+    mp.print_table(("at", "took", "next try", "by", "what happened"), rows, right=("took",))
+    answer = next((one.answer for one in reversed(timeline) if one.answer is not None), None)
+    if answer is not None and answer.body:
+        click.echo(f"\nThe last answer of the partner:\n{answer.body}{'… (cut off)' if answer.cut else ''}")
 
 
 def _seconds(value: float | None) -> str | None:
