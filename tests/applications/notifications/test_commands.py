@@ -255,6 +255,29 @@ def test_a_failing_destination_says_its_last_error_and_how_its_outage_ended(shel
     assert re.search(r"crm +failing .* HTTP 404 Not Found.*; the outage ended by ops at ", shown), shown
 
 
+def test_a_message_that_waits_for_its_next_try_names_its_time_and_what_can_be_done(shell: Shell, partner: Partner) -> None:
+    partner.script = answers((429, b"", "Retry-After: 3000"))
+    run(shell, "send", partner.url, "--id", "m-1")
+    shell.ok("work", "--until-idle", "0")
+    at = run(shell, "show", "m-1")["nextRetryAt"]
+    shown = shell.ok("notifications", "show", "m-1").out
+    replay, cancel = (shell.signed("notifications", verb, "m-1") for verb in ("replay", "cancel"))
+    assert (replay.code, cancel.code) == (1, 1)
+    for said in (shown, replay.err):
+        assert f"ts next try is at {at}. To try it now: milepost retry notifications 'm-1#" in said
+        assert "; to give it up: milepost cancel notifications 'm-1#" in said
+    assert "To give up its further tries: milepost cancel notifications 'm-1#" in cancel.err
+    now = replay.err.partition("To try it now: ")[2].partition("; to give")[0]
+    never = cancel.err.partition("further tries: ")[2]
+    partner.script = answers(503)
+    assert shell.ok(*shlex.split(now)[1:])
+    shell.ok("work", "--until-idle", "0")
+    assert len(partner.requests) == 2
+    assert shell.ok(*shlex.split(never)[1:])
+    assert run(shell, "show", "m-1")["status"] == "CANCELLED"
+    assert "it has ended (CANCELLED)" in shell.signed("notifications", "cancel", "m-1").err
+
+
 def test_an_open_breaker_says_when_it_probes(shell: Shell, tmp_path: Path) -> None:
     with Partner(answers(*[503] * 5)) as down:
         head = (tmp_path / "milepost.toml").read_text().partition("url =")[0]

@@ -28,6 +28,8 @@ from milepost.applications.notifications.operate.messages import (
     read_message,
     read_record,
     replay_message,
+    waits_for_time,
+    what_next,
 )
 from milepost.applications.notifications.operate.record import MessageMoment, timeline_of
 from milepost.applications.notifications.operate.registry import (
@@ -180,6 +182,9 @@ def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
         [view] = destination_views(app, [found["destination"]])
         if view["state"] in HELD:
             click.echo(f"\nIt waits for {found['destination']}: {_why(view)}")
+        if found["nextRetryAt"] is not None or waits_for_time(found["status"], found["deliverAt"]):
+            said = what_next(app, shown)
+            click.echo(f"\n{said[0].upper()}{said[1:]}")
     if not found.get("removed"):
         _show_timeline(timeline_of(shown))
     if found["status"] in ("MAX_RETRIES_EXCEEDED", "REJECTED"):
@@ -397,12 +402,9 @@ def _say_held(app: App, names: list[str]) -> None:
 def _say_scheduled(app: App, keys: list[str]) -> None:
     """Say which of these messages wait for the time that their sender gave, and how they are sent now."""
     for key in keys:
-        found = read_record(app, key)
-        if found is not None and found["status"] == "PENDING" and found["deliverAt"] is not None:
-            now = f"milepost reschedule {shlex.quote(app.settings.route)} {shlex.quote(key)} --at now {SIGNED}"
-            click.echo(
-                f"{found['messageId']} is not delivered before {_local(found['deliverAt'])}, as it was sent. To deliver it now: {now}"
-            )
+        shown = app.show(app.settings.route, key)
+        if shown is not None and waits_for_time(shown["status"], shown["not_before"]):
+            click.echo(f"{mp.key_parts(key)[0]} waits for its time: {what_next(app, shown)}")
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -19,10 +19,13 @@ from milepost.applications.notifications.operate.messages import (
     CANCELLABLE,
     MessageFilter,
     cancel_message,
+    give_up_message,
     message_page,
     named_zone,
     read_record,
     replay_message,
+    send_now,
+    waits_for_time,
 )
 from milepost.applications.notifications.operate.record import timeline_of
 from milepost.applications.notifications.operate.registry import begin_outage, destination_views, pause_destination, resume_destination
@@ -210,6 +213,7 @@ def message(app: App, call: mp.Call) -> mp.Page:
     body = record.get("body")
     if body is not None and not isinstance(body, str):  # of a message that did not come by POST /message
         body = msgspec.json.encode(body).decode()
+    may_cancel = record["status"] in CANCELLABLE and not record.get("totalAttempts") and not record.get("totalLostTries")
     return mp.Page(
         "message.html",
         {
@@ -222,7 +226,9 @@ def message(app: App, call: mp.Call) -> mp.Page:
             "body": None if body is None else body[:LARGEST_BODY],
             "cut": body is not None and len(body) > LARGEST_BODY,
             "timeline": timeline_of(shown),
-            "may_cancel": record["status"] in CANCELLABLE and not record.get("totalAttempts"),
+            "may_cancel": may_cancel,
+            "may_send_now": record["status"] == "RETRY_SCHEDULED" or waits_for_time(record["status"], record.get("deliverAt")),
+            "may_give_up": record["status"] in WAITING and not may_cancel,
             "may_replay": record["status"] in ("MAX_RETRIES_EXCEEDED", "REJECTED", "CANCELLED", "COMPLETED") and not record.get("removed"),
         },
     )
@@ -231,6 +237,18 @@ def message(app: App, call: mp.Call) -> mp.Page:
 @application.page(f"{HOME}/cancel", scope="operate", form=MessageForm)
 def cancel(app: App, call: mp.Call) -> mp.Redirect:
     cancel_message(app, call.body.key, by=call.caller.name, reason=call.body.reason)
+    return _to_message(call.body.key)
+
+
+@application.page(f"{HOME}/send-now", scope="operate", form=MessageForm)
+def send_at_once(app: App, call: mp.Call) -> mp.Redirect:
+    send_now(app, call.body.key, by=call.caller.name, reason=call.body.reason)
+    return _to_message(call.body.key)
+
+
+@application.page(f"{HOME}/give-up", scope="operate", form=MessageForm)
+def give_up(app: App, call: mp.Call) -> mp.Redirect:
+    give_up_message(app, call.body.key, by=call.caller.name, reason=call.body.reason)
     return _to_message(call.body.key)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, tzinfo
+from shlex import quote
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 import milepost as mp
-from milepost.applications.notifications.operate.record import FAILED, identity_of, record_of
+from milepost.applications.notifications.destinations import SIGNED
+from milepost.applications.notifications.operate.record import identity_of, record_of
 from milepost.applications.notifications.settings import App
 from milepost.client import KEY, Message, MessageRefused, check_message
 
@@ -139,8 +141,11 @@ def cancel_message(app: App, key: str, *, by: str, reason: str) -> None:
     shown = app.show(route, key)
     if shown is None:
         raise mp.NotFound(f"there is no message {key!r}")
+    if not is_live(shown["status"]):
+        raise mp.ActRefused(f"{key}: it has ended ({shown['status']}); it can no longer be cancelled")
     if shown["status"] not in CANCELLABLE or shown["total_attempts"] or shown["losses"] or shown["unknown"]:
-        raise mp.ActRefused(f"{key}: its first try has begun, or it has ended ({shown['status']}); it can no longer be cancelled")
+        why = f"its first try has begun ({shown['status']}), and the partner may have it"
+        raise mp.ActRefused(f"{key}: {why}; it can no longer be taken back. To give up its further tries: {command(app, 'cancel', key)}")
     # Only while it waits: an act by filter leaves alone an item that has changed since the act began, such as one claimed meanwhile.
     parts = [f"{field}={value}" for field, value in zip(KEY, mp.key_parts(key), strict=True)]
     report = app.act("cancel", route, statuses=CANCELLABLE, prefix=key, parts=parts, by=by, reason=reason)
@@ -162,11 +167,61 @@ def replay_message(app: App, key: str, *, by: str, reason: str, changes: Mapping
     if shown["status"] == "COMPLETED":
         app.rerun(route, key, by=by, reason=reason)
         return
-    if shown["status"] not in (*FAILED, "CANCELLED"):
-        raise mp.ActRefused(f"{key}: it has not ended ({shown['status']}); it is sent by itself")
-    report = app.act("retry", route, keys=[key], by=by, reason=reason)
-    for _, why in report.refused:
+    if is_live(shown["status"]):
+        raise mp.ActRefused(f"{key}: it has not ended ({shown['status']}); {what_next(app, shown)}")
+    _act(app, "retry", key, by, reason)
+
+
+def send_now(app: App, key: str, *, by: str, reason: str) -> None:
+    """Send a message at once that waits for its next try, or for its `deliverAt`. Raises ActRefused if it waits for neither."""
+    route = app.settings.route
+    shown = app.show(route, key)
+    if shown is None:
+        raise mp.NotFound(f"there is no message {key!r}")
+    if waits_for_time(shown["status"], shown["not_before"]):
+        app.reschedule(route, key, app.now(), by=by, reason=reason)
+    elif shown["status"] == "RETRY_SCHEDULED":
+        _act(app, "retry", key, by, reason)
+    else:
+        raise mp.ActRefused(f"{key}: it does not wait for a time ({shown['status']})")
+
+
+def give_up_message(app: App, key: str, *, by: str, reason: str) -> None:
+    """Give up a message that has had tries: it is not tried again. Raises ActRefused if it has ended."""
+    if app.show(app.settings.route, key) is None:
+        raise mp.NotFound(f"there is no message {key!r}")
+    _act(app, "cancel", key, by, reason)
+
+
+def _act(app: App, verb: str, key: str, by: str, reason: str) -> None:
+    for _, why in app.act(verb, app.settings.route, keys=[key], by=by, reason=reason).refused:
         raise mp.ActRefused(f"{key}: {why}")
+
+
+def is_live(status: str) -> bool:
+    """Has a message with this status not ended?"""
+    return status in ("PENDING", "QUEUED", "PROCESSING", "WAITING", "RETRY_SCHEDULED")
+
+
+def waits_for_time(status: str, deliver_at: str | None) -> bool:
+    """Does a message wait for the time that its sender gave?"""
+    return status == "PENDING" and deliver_at is not None
+
+
+def what_next(app: App, shown: Mapping[str, Any]) -> str:
+    """When a message that has not ended is sent next, and the commands that change that."""
+    key = shown["key"]
+    if waits_for_time(shown["status"], shown["not_before"]):
+        return f"it is sent at {shown['not_before']}. To send it now: {command(app, 'reschedule', key, ' --at now')}"
+    if shown["status"] == "RETRY_SCHEDULED":
+        now, never = command(app, "retry", key), command(app, "cancel", key)
+        return f"its next try is at {shown['due_at']}. To try it now: {now}; to give it up: {never}"
+    return "it is sent by itself"
+
+
+def command(app: App, verb: str, key: str, options: str = "") -> str:
+    """The general command that does this act to a message."""
+    return f"milepost {verb} {quote(app.settings.route)} {quote(key)}{options} {SIGNED}"
 
 
 def edited(content: Mapping[str, Any], changes: Mapping[str, Any], largest_body: int) -> dict[str, Any]:
