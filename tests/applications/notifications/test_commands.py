@@ -210,6 +210,7 @@ def test_a_list_is_newest_first_and_continues_on_the_next_page(shell: Shell, par
         run(shell, "send", partner.url, "--id", f"m-{number}", "--at", "2h")
     assert shell.ok("notifications", "list", "--sender", "shop").out == "No message matches.\n"
     first = shell.ok("notifications", "list", "--limit", "2", "--from", "1h").out
+    assert re.search(rf"m-4 .* PENDING +\S+ +{run(shell, 'show', 'm-4')['deliverAt']}\s", first), first
     assert first.index("m-4") < first.index("m-3")
     assert "m-2" not in first
     token = first.split("--after ")[1].strip()

@@ -80,10 +80,13 @@ def largest_request(settings: NotificationsSettings) -> int:
     return settings.largest_body * ESCAPED + ENVELOPE_BYTES
 
 
-def answer_of_problem(problem: mp.Problem) -> mp.Answer:
+def answer_of_problem(problem: mp.Problem, settings: NotificationsSettings) -> mp.Answer:
     """An error of the server itself (no key, a wrong method, a ledger that cannot be reached) in the JSON form of POST /message, without inner details."""
     if problem.status >= 500:
         return _error("SYSTEM_ERROR", SYSTEM_TEXT, problem.status)
+    if problem.status == 413:
+        text = f"The request is too large: it may have {largest_request(settings):,} bytes, of which the field body at most {settings.largest_body:,}"
+        return _error(_CODES[problem.status], text, problem.status)
     text = f"{problem.detail}; expected: {problem.expected}" if problem.expected else problem.detail
     return _error(_CODES.get(problem.status, "VALIDATION_ERROR"), text, problem.status)
 
@@ -121,7 +124,10 @@ async def _submitted(app: App, call: mp.Call, message: Message) -> mp.Answer:
     if receipt.answer == "malformed":
         raise MessageRefused("VALIDATION_ERROR", f"Invalid {receipt.field or 'message'}: {receipt.error}")
     if receipt.answer == "changed" and not is_repeat(receipt):
-        text = "A message with this messageId, timestamp, senderId and targetUrl was accepted with another method, headers or body"
+        text = (
+            "A message with this messageId, timestamp, senderId and targetUrl was accepted with another method, headers or body;"
+            " send the new one with a messageId of its own"
+        )
         raise MessageRefused("IDEMPOTENCY_CONFLICT", text, status=409)
     request_id, now = mp.correlation_id() or "", iso(app.now())
     status = "" if receipt.status is None else receipt.status.value

@@ -25,6 +25,7 @@ from milepost.applications.notifications.operate.messages import (
     find_key,
     is_repeat,
     message_page,
+    next_try,
     read_message,
     read_record,
     replay_message,
@@ -153,8 +154,9 @@ def list_command(
     if not found.messages:
         click.echo(f"No message matches.{_hint(app, chosen)}")
         return
-    columns = ("messageId", "senderId", "destination", "status", "createdAt", "nextRetryAt")
-    mp.print_table((*columns, "error"), [(*(one[name] for name in columns), _error(one["error"])) for one in found.messages])
+    columns = ("messageId", "senderId", "destination", "status", "createdAt")
+    rows = [(*(one[name] for name in columns), next_try(one), _error(one["error"])) for one in found.messages]
+    mp.print_table((*columns, "next try", "error"), rows)
     mp.print_next_page(found.next, found.ordered)
 
 

@@ -22,6 +22,7 @@ from milepost.applications.notifications.operate.messages import (
     give_up_message,
     message_page,
     named_zone,
+    next_try,
     read_record,
     replay_message,
     send_now,
@@ -193,6 +194,7 @@ def messages(app: App, call: mp.Call) -> mp.Page:
             "here": HOME,
             "asked": asked,
             "found": found,
+            "rows": [] if found is None else _rows(found.messages),
             "wrong": _sentence(wrong),
             "held": _held_destinations(app, call, [asked.destination] if asked.destination else list(lanes)),
             "statuses": list(mp.Status),
@@ -288,9 +290,14 @@ def _sentence(text: str) -> str:
 def _affordable(app: App, wanted: MessageFilter) -> list[dict[str, Any]] | None:
     """The latest messages that match; None: no index of the ledger serves this search, and a page does not read every row."""
     try:
-        return message_page(app, wanted, limit=NEWEST, scan=False).messages
+        return _rows(message_page(app, wanted, limit=NEWEST, scan=False).messages)
     except mp.CostlyQuery:
         return None
+
+
+def _rows(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Messages for a table, with the time of the next try."""
+    return [{**one, "next_try": next_try(one)} for one in messages]
 
 
 def _held_destinations(app: App, call: mp.Call, lanes: list[str]) -> list[dict[str, Any]]:

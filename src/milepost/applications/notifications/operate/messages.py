@@ -114,6 +114,13 @@ def message_view(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def next_try(view: Mapping[str, Any]) -> str | None:
+    """When a message of a list is tried next, if that is for later: its next try after one that failed, or its `deliverAt`."""
+    if waits_for_time(view["status"], view["deliverAt"]):
+        return str(view["deliverAt"])
+    return None if view["nextRetryAt"] is None else str(view["nextRetryAt"])
+
+
 def read_record(app: App, key: str) -> dict[str, Any] | None:
     """The record of a message; None: there is none with this key."""
     shown = app.show(app.settings.route, key)

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 import milepost as mp
-from milepost.applications.notifications.outcomes import NETWORK_ERROR, status_line, status_text
+from milepost.applications.notifications.outcomes import NETWORK_ERROR, failure_line, status_line, status_text
 from milepost.client import KEY
 
 FAILED = ("MAX_RETRIES_EXCEEDED", "REJECTED")
@@ -251,7 +251,10 @@ def _moment(line: Mapping[str, Any], result: Mapping[str, Any] | None) -> Messag
     details = line["error_details"]
     ending = {"exhausted": "; that was the last try", "rejected": "; it is not tried again"}.get(reason, "")
     status = line["http_status"]
-    said = status_line(status) if status is not None else f"{line['error_category']}: {details.get('message') or 'no answer'}"
+    if status is None:
+        said = f"{line['error_category']}: {details.get('message') or 'no answer'}"
+    else:
+        said = f"{status_line(status)}: {details['message']}" if details.get("kind") else failure_line(status)
     number = line["attempt_number"]
     return MessageMoment(
         line["at"],
