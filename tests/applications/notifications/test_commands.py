@@ -179,6 +179,7 @@ def test_a_scheduled_message_that_was_cancelled_is_sent_again_at_its_time(shell:
         again
         == f"m-1 was accepted before, and cancelled. To send it all the same: milepost notifications replay '{key}' --by YOU --reason '…'\n"
     )
+    assert run(shell, *same[1:])["status"] == "CANCELLED"
     assert "use retry first" in shell.signed("reschedule", "notifications", key, "--at", "now").err
     replay, reschedule = (
         said.rpartition(": ")[2].strip() for said in (again, shell.ok(*shlex.split(again.rpartition(": milepost ")[2])).out)
@@ -265,7 +266,7 @@ def test_a_message_that_waits_for_its_next_try_names_its_time_and_what_can_be_do
     replay, cancel = (shell.signed("notifications", verb, "m-1") for verb in ("replay", "cancel"))
     assert (replay.code, cancel.code) == (1, 1)
     for said in (shown, replay.err):
-        assert f"ts next try is at {at}. To try it now: milepost retry notifications 'm-1#" in said
+        assert f"ts next try is at {at}. To try it now: milepost resend notifications 'm-1#" in said
         assert "; to give it up: milepost cancel notifications 'm-1#" in said
     assert "To give up its further tries: milepost cancel notifications 'm-1#" in cancel.err
     now = replay.err.partition("To try it now: ")[2].partition("; to give")[0]
@@ -273,7 +274,7 @@ def test_a_message_that_waits_for_its_next_try_names_its_time_and_what_can_be_do
     partner.script = answers(503)
     assert shell.ok(*shlex.split(now)[1:])
     shell.ok("work", "--until-idle", "0")
-    assert len(partner.requests) == 2
+    assert [one.headers["x-delivery-attempt"] for one in partner.requests] == ["1", "2"]
     assert shell.ok(*shlex.split(never)[1:])
     assert run(shell, "show", "m-1")["status"] == "CANCELLED"
     assert "it has ended (CANCELLED)" in shell.signed("notifications", "cancel", "m-1").err

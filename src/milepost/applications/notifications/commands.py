@@ -123,7 +123,8 @@ def send(
     answer, error = ("known", "") if is_repeat(receipt) else (receipt.answer, receipt.error)
     cancelled = answer == "known" and receipt.status is mp.Status.CANCELLED
     if as_json:
-        mp.print_json({"answer": answer, "key": receipt.key, "messageId": message.message_id, "error": error or None})
+        found = {"answer": answer, "key": receipt.key, "messageId": message.message_id, "status": receipt.status, "error": error or None}
+        mp.print_json(found)
     else:
         said = CANCELLED.format(key=shlex.quote(receipt.key)) if cancelled else SAID.get(answer, f"is refused: {error}")
         click.echo(f"{message.message_id} {said}")

@@ -188,7 +188,7 @@ def send_now(app: App, key: str, *, by: str, reason: str) -> None:
     if waits_for_time(shown["status"], shown["not_before"]):
         app.reschedule(route, key, app.now(), by=by, reason=reason)
     elif shown["status"] == "RETRY_SCHEDULED":
-        _act(app, "retry", key, by, reason)
+        _act(app, "resend", key, by, reason)  # the next try of its series; a retry would begin a new one
     else:
         raise mp.ActRefused(f"{key}: it does not wait for a time ({shown['status']})")
 
@@ -221,7 +221,7 @@ def what_next(app: App, shown: Mapping[str, Any]) -> str:
     if waits_for_time(shown["status"], shown["not_before"]):
         return f"it is sent at {shown['not_before']}. To send it now: {command(app, 'reschedule', key, ' --at now')}"
     if shown["status"] == "RETRY_SCHEDULED":
-        now, never = command(app, "retry", key), command(app, "cancel", key)
+        now, never = command(app, "resend", key), command(app, "cancel", key)
         return f"its next try is at {shown['due_at']}. To try it now: {now}; to give it up: {never}"
     return "it is sent by itself"
 
