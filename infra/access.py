@@ -62,12 +62,10 @@ def worker(parts: Parts, place: Place) -> list[iam.PolicyStatement]:
     route = place[0]
     pauses = any(stage.pauses for of, stage in parts.stages() if (of.name, stage.name) == place)
     own = (*(PAUSING if pauses else ()), *_of_routes(QUARANTINED, [route]))
-    # A handler of an application may read what the application keeps, such as destinations that were added at run time.
-    kept = (kinds.APPLICATION,) if parts.settings.applications_in_code else ()
     return [
         *_working(parts, [place]),
         _history_of(parts, [route]),
-        *_control(parts, (*EVERYONE_READS, *own, *kept), (*EVERYONE_WRITES, *WORKER_WRITES, *own)),
+        *_control(parts, (*EVERYONE_READS, *own, *_kept(parts)), (*EVERYONE_WRITES, *WORKER_WRITES, *own)),
         _retention(parts, [route]),
         _quarantine(parts),
         *_blobs(parts, "GetObject", under=[route, f"history/{route}", "confirmed"]),
@@ -84,7 +82,7 @@ def relay(parts: Parts) -> list[iam.PolicyStatement]:
         _rows(parts, "Rows", (*LOOK_UP, "UpdateItem", "DeleteItem")),
         *_telling(parts),
         *_follow_ups(parts),
-        *_control(parts, _relay_reads(parts), _relay_writes(parts)),
+        *_control(parts, (*_relay_reads(parts), *_kept(parts)), _relay_writes(parts)),
     ]
 
 
@@ -98,7 +96,7 @@ def resender(parts: Parts) -> list[iam.PolicyStatement]:
         *_telling(parts),
         *_follow_ups(parts),
         *_blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload", "DeleteObject", under=[REPAIR], sid="RepairRuns"),
-        *_control(parts, (*_relay_reads(parts), *REPAIRS), (*_relay_writes(parts), *REPAIRS)),
+        *_control(parts, (*_relay_reads(parts), *REPAIRS, *_kept(parts)), (*_relay_writes(parts), *REPAIRS)),
     ]
 
 
@@ -110,7 +108,7 @@ def lists(parts: Parts) -> list[iam.PolicyStatement]:
         _rows(parts, "Rows", (*LOOK_UP, "PutItem"), routes),
         _shared(parts, "history", READ),
         _shared(parts, "seen", LOOK_UP),
-        *_control(parts, (*EVERYONE_READS, kinds.LIST, *aside), (*EVERYONE_WRITES, *FIRST, kinds.LIST, *aside)),
+        *_control(parts, (*EVERYONE_READS, kinds.LIST, *aside, *_kept(parts)), (*EVERYONE_WRITES, *FIRST, kinds.LIST, *aside)),
         _retention(parts, routes),
         _quarantine(parts),
         _statement("Lists", "s3", ("GetObject",), [parts.objects("lists")]),
@@ -333,6 +331,11 @@ def _telling(parts: Parts) -> list[iam.PolicyStatement]:
         *_blobs(parts, "DeleteObject", under=[*parts.rows, "history", "confirmed"]),
         *use_key(parts),
     ]
+
+
+def _kept(parts: Parts) -> tuple[str, ...]:
+    """A handler or a lane function of an application may read what the application keeps, such as destinations that were added at run time."""
+    return (kinds.APPLICATION,) if parts.settings.applications_in_code else ()
 
 
 def _relay_reads(parts: Parts) -> tuple[str, ...]:

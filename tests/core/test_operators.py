@@ -303,6 +303,17 @@ def test_an_item_for_later_is_neither_retried_nor_started_early_by_a_skip() -> N
     assert skipped.row.overdue_at == START + 3_600_000 + 3_600_000
 
 
+def test_a_cancelled_item_for_later_is_retried_and_waits_for_its_time() -> None:
+    cancelled = done(for_later(), operators.cancel(for_later(), PLAN, START, **WHO))
+    assert "use retry first" in refused(operators.reschedule(cancelled, PLAN, START, not_before=START, **WHO))
+    again = done(cancelled, operators.retry(cancelled, PLAN, START + 60_000, **WHO))
+    assert (again.row.status, again.row.due_at, again.row.not_before) == (Status.PENDING, START + 3_600_000, START + 3_600_000)
+    now = done(again, operators.reschedule(again, PLAN, START, not_before=START, **WHO))
+    assert (now.row.status, now.row.not_before) == (Status.QUEUED, None)
+    late = done(cancelled, operators.retry(cancelled, PLAN, START + 3_600_000, **WHO))
+    assert (late.row.status, late.row.not_before) == (Status.QUEUED, None), "its time is past"
+
+
 def test_reschedule_moves_the_time_and_says_why_not() -> None:
     item = for_later()
     later = done(item, operators.reschedule(item, PLAN, START, not_before=START + 5, **WHO))

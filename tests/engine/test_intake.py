@@ -17,6 +17,7 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.core.status import Status
 from milepost.engine import intake
+from milepost.engine.acts.bulk import act
 from milepost.engine.context import Context
 from milepost.engine.intake import Receipt, submit, take_in
 from milepost.ledgers.memory import MemoryLedger
@@ -56,6 +57,16 @@ def test_new_known_and_changed(ctx: Context) -> None:
     item = ctx.ledger.get([("parcels", "a")])[0]
     assert item is not None
     assert item.input == {"id": "a", "grams": 1}
+
+
+def test_a_receipt_says_that_an_operator_has_replaced_what_is_submitted_again(ctx: Context) -> None:
+    contents = [{"id": "a", "grams": grams} for grams in (1, 2, 3)]
+    submit(ctx, "parcels", contents[:1])
+    assert act(ctx, "replace", "parcels", keys=["a"], content=contents[1], by="ops", reason="a test").done == 1
+    first, present, other = [submit(ctx, "parcels", [one])[0] for one in contents]
+    assert (first.answer, first.first_content, first.error) == ("changed", True, intake.REPLACED_SINCE)
+    assert (present.answer, present.first_content) == ("known", False)
+    assert (other.answer, other.first_content, other.error) == ("changed", False, intake.OTHER_CONTENT)
 
 
 def test_repeats_within_one_batch(ctx: Context) -> None:

@@ -70,7 +70,7 @@ class EndpointPart(Struct, frozen=True):
     summary: str = ""
     largest: int | Callable[[Any], int] | None = None
     origins: Callable[[Any], Iterable[str]] | None = None
-    on_problem: Callable[[Any], Any] | None = None
+    on_problem: Callable[..., Any] | None = None
     page: bool = False
     title: str = ""
     """Title in the menu; empty: the menu does not list the page."""
@@ -235,14 +235,14 @@ class Application(Generic[S]):
         answers: Mapping[int, Any] | None = None,
         largest: int | Callable[[S], int] | None = None,
         origins: Callable[[S], Iterable[str]] | None = None,
-        on_problem: Callable[[Problem], Answer] | None = None,
+        on_problem: Callable[[Problem], Answer] | Callable[[Problem, S], Answer] | None = None,
     ) -> Callable[[F], F]:
         """Declare an endpoint of the HTTP API. The function gets the `AppContext` and the `Call`, and returns an `Answer`; it may be
         async. `scope` is the scope that the caller's key needs (None: no key is needed). `query` and `body` are the types that the call is
         parsed as; a `body` of `bytes` is passed unchanged. `answers`: the type of the answer's body by status, for the API reference.
         `largest`: maximum size of a body in bytes, a number or a function of the settings.
         `origins`: from the settings, the origins whose pages may call it from a browser. `on_problem` formats the answer of an error, also
-        of a call with a method that its path does not have, for an error format of your own. A key that is limited to routes may call it if it sees all routes of the application."""
+        of a call with a method that its path does not have, for an error format of your own; it is a function of the `Problem`, or of the `Problem` and the settings. A key that is limited to routes may call it if it sees all routes of the application."""
 
         return _declared(
             self.endpoints,

@@ -6,9 +6,10 @@ Pure, and without any package besides the standard library.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 from milepost import net
@@ -27,6 +28,7 @@ LARGEST_HEADERS = 49_152
 LONGEST_ID = 256
 LONGEST_URL = 1_024
 """Characters of a part of a key."""
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?=[Tt])", re.ASCII)
 RESERVED = frozenset(
     {
         "x-message-id", "x-sender-id", "x-correlation-id", "x-delivery-attempt", "x-previous-outcome",
@@ -117,7 +119,9 @@ def normalised_time(value: Any, field: str) -> str:
     try:
         found = datetime.fromisoformat(value.strip().upper())
     except ValueError:
-        raise _wrong(f"Invalid {field}: must be {example}") from None
+        day = _DAY.match(value.strip())
+        wrong = f"must be {example}" if day is None or _is_day(day[0]) else f"there is no day {day[0]}"
+        raise _wrong(f"Invalid {field}: {wrong}") from None
     if found.tzinfo is None:
         raise _wrong(f"Invalid {field}: the time zone is missing; must be {example}")
     try:
@@ -125,6 +129,14 @@ def normalised_time(value: Any, field: str) -> str:
     except OverflowError:
         raise _wrong(f"Invalid {field}: must be {example}") from None
     return f"{utc:%Y-%m-%dT%H:%M:%S}.{utc.microsecond // 1000:03d}Z".rjust(24, "0")
+
+
+def _is_day(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def target_url(value: Any) -> str:

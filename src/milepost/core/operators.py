@@ -24,7 +24,8 @@ def _stage_removed(row: Row) -> Refusal:
 
 
 def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new: bool = False, **author: Any) -> Change | Refusal:
-    """Start the item's stage again, or send it back to an earlier one. Its counts return to zero, and the round rises by one.
+    """Start the item's stage again, or send it back to an earlier one. Its counts return to zero, and the round rises by one. One that
+    was cancelled before the time at which it may start waits for that time.
 
     Confirmations of repeated work (of the stage, or all if it is sent back) move into the history in the same write; an early one for
     a later stage still waits for the item.
@@ -32,7 +33,7 @@ def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new:
     row = item.row
     if row.status is Status.COMPLETED:
         return impossible("it is COMPLETED; to run it again use rerun")
-    if row.later_than(now):
+    if row.later_than(now) and not row.terminal:
         return impossible(f"it must not start before {iso(row.not_before)}; to start it now use reschedule")
     if row.status is Status.PROCESSING:
         return impossible("a worker has claimed it; wait for its outcome, or cancel it first")
@@ -126,7 +127,9 @@ def reschedule(item: Item, plan: Plan, now: int, *, not_before: int, **author: A
     if row.status is Status.QUEUED and stage.external:
         return impossible(f"it was already offered to {row.stage!r}; cancel it, or wait for the answer")
     if row.status not in (Status.PENDING, Status.QUEUED):
-        return impossible(f"it is {row.status} at {row.stage!r}; only an item that has not started can be rescheduled")
+        cancelled = row.terminal and row.status is not Status.COMPLETED and row.later_than(now)
+        first = ": use retry first, and it waits for its time again" if cancelled else ""
+        return impossible(f"it is {row.status} at {row.stage!r}; only an item that has not started can be rescheduled{first}")
     if not_before == row.not_before:
         return Refusal(RefusalKind.UNCHANGED, "it already has this start time; nothing was changed")
     status, look_at, entered_at, later = entry_state(stage, now, not_before)

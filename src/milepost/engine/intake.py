@@ -32,6 +32,7 @@ Answer = Literal["new", "known", "changed", "replaced", "malformed"]
 UNDONE = FAILED | {Status.CANCELLED}
 """Statuses after which a pruned key may be submitted again by an operator."""
 OTHER_CONTENT = "this key was submitted before with other content; the first content is kept"
+REPLACED_SINCE = "an operator has replaced this first content since; the present content is kept"
 
 
 class Receipt(Struct, frozen=True, gc=False):
@@ -47,6 +48,8 @@ class Receipt(Struct, frozen=True, gc=False):
     expected: str = ""
     created_at: int | None = None
     """When a new item was recorded, in milliseconds since 1970."""
+    first_content: bool = False
+    """For `changed`: it is the content with which the key was first submitted, and which an operator has replaced since."""
 
 
 def submit(
@@ -213,7 +216,9 @@ def take_in_batch(ctx: Context, plan: Plan, batch: InputBatch, **options: Unpack
             elif isinstance(known_key, KnownKey) and known_key.current_digest == digests[place]:
                 others[place] = Receipt(key, "known", known_key.status, known_key.stage)
             else:
-                others[place] = Receipt(key, "changed", known_key.status, known_key.stage, OTHER_CONTENT)
+                first = isinstance(known_key, KnownKey) and known_key.input_digest == digests[place]
+                why = REPLACED_SINCE if first else OTHER_CONTENT
+                others[place] = Receipt(key, "changed", known_key.status, known_key.stage, why, first_content=first)
     taken = TakenBatch(keys, answers, others)
     if not dry_run:
         ctx.observer.submitted(plan.name, taken.counts())

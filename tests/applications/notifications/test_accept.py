@@ -123,6 +123,12 @@ def test_s04_other_timestamps_are_refused(given: Any) -> None:
     assert refusal(timestamp=given).startswith("Invalid timestamp: ")
 
 
+def test_a_day_that_the_calendar_does_not_have_is_named() -> None:
+    assert refusal(timestamp="2026-02-30T08:00:00Z") == "Invalid timestamp: there is no day 2026-02-30"
+    assert refusal(deliverAt="2026-02-30T08:00:00Z") == "Invalid deliverAt: there is no day 2026-02-30"
+    assert refusal(timestamp="2026-02-28T25:00:00Z").startswith("Invalid timestamp: must be an ISO 8601 time")
+
+
 @pytest.mark.parametrize(
     "url",
     ["file:///etc/passwd", "ftp://a.example/", "javascript:alert(1)", "https://user:pass@a.example/", "https:///path", "http://", "//a.example",
@@ -194,6 +200,7 @@ def test_s07_262144_bytes_are_accepted_and_one_more_is_413_counted_in_bytes(at: 
     assert at.post(message(HOOK, messageId="s07-c", body="\x01" * 262_144)).status == 200
     endless = at.post(b" " * (2 << 20))
     assert (endless.status, endless.body["error"]) == (413, "PAYLOAD_TOO_LARGE")
+    assert endless.body["message"] == "The request is too large: it may have 1,703,936 bytes, of which the field body at most 262,144"
 
 
 def test_s08_a_message_that_comes_again_is_a_duplicate_with_its_status(at: Service) -> None:

@@ -58,7 +58,7 @@ def test_a_message_is_sent_listed_shown_and_replayed(shell: Shell, partner: Part
     ]
     assert "m-1" in shell.ok("notifications", "list").out
     shown = shell.ok("notifications", "show", "m-2").out
-    assert "CLIENT_ERROR" in shown
+    assert "Try 1: HTTP 404 Not Found; it is not tried again" in shown
     assert "It is a dead letter." in shown
     assert re.search(r"maxRetriesExceeded +false\n", shown), "as in the JSON"
     assert f"  milepost notifications replay '{listed[0]['key']}' --by YOU --reason '…'\n" in shown
@@ -81,6 +81,18 @@ def test_a_message_is_sent_listed_shown_and_replayed(shell: Shell, partner: Part
     assert "1 sent again" in shell.signed("notifications", "replay", "m-2", "--body", "other").out
     shell.ok("work", "--until-idle", "0")
     assert partner.requests[-1].body == b"other"
+    assert re.search(r" ops +Sent again with other content: a test\n", shell.ok("notifications", "show", "m-2").out)
+
+
+def test_the_answer_of_the_partner_and_an_address_that_is_refused_are_shown(shell: Shell, partner: Partner) -> None:
+    partner.script = answers((404, b'{"error": "no such person"}'))
+    run(shell, "send", partner.url, "--id", "m-1")
+    run(shell, "send", "http://10.0.0.1/", "--id", "m-2")
+    shell.ok("work", "--until-idle", "0")
+    assert '\nThe last answer of the partner:\n{"error": "no such person"}\n' in shell.ok("notifications", "show", "m-1").out
+    refused = shell.ok("notifications", "show", "m-2").out
+    assert re.search(r"\nattempts +0\n", refused)
+    assert "Attempt 1 without a finished request: INVALID_TARGET: 10.0.0.1: " in refused
 
 
 def test_an_outage_is_begun_shown_and_ended(shell: Shell, partner: Partner) -> None:
@@ -157,6 +169,29 @@ def test_a_message_is_cancelled_and_senders_have_figures(shell: Shell, partner: 
     assert "command-line" in shell.ok("notifications", "senders").out
 
 
+def test_a_scheduled_message_that_was_cancelled_is_sent_again_at_its_time(shell: Shell, partner: Partner) -> None:
+    same = ("notifications", "send", partner.url, "--id", "m-1", "--timestamp", "2026-01-31T08:00:00Z", "--at", "2h")
+    shell.ok(*same)
+    shell.signed("notifications", "cancel", "m-1")
+    [key] = [one["key"] for one in run(shell, "list")["messages"]]
+    again = shell.ok(*same).out
+    assert (
+        again
+        == f"m-1 was accepted before, and cancelled. To send it all the same: milepost notifications replay '{key}' --by YOU --reason '…'\n"
+    )
+    assert run(shell, *same[1:])["status"] == "CANCELLED"
+    assert "use retry first" in shell.signed("reschedule", "notifications", key, "--at", "now").err
+    replay, reschedule = (
+        said.rpartition(": ")[2].strip() for said in (again, shell.ok(*shlex.split(again.rpartition(": milepost ")[2])).out)
+    )
+    assert replay.startswith("milepost notifications replay")
+    shell.ok("work", "--until-idle", "0")
+    assert (run(shell, "show", "m-1")["status"], partner.requests) == ("PENDING", []), "it waits for its time"
+    shell.ok(*shlex.split(reschedule)[1:])
+    shell.ok("work", "--until-idle", "0")
+    assert (run(shell, "show", "m-1")["status"], len(partner.requests)) == ("COMPLETED", 1)
+
+
 def test_a_message_that_is_sent_again_with_its_timestamp_is_delivered_once(shell: Shell, partner: Partner) -> None:
     same = ("notifications", "send", partner.url, "--id", "m-1", "--timestamp", "2026-01-31T08:00:00+01:00")
     assert shell.ok(*same, "--body", "a").out == "m-1 is accepted.\n"
@@ -165,6 +200,10 @@ def test_a_message_that_is_sent_again_with_its_timestamp_is_delivered_once(shell
     assert (other.code, "another method, headers or body" in other.out) == (1, True)
     shell.ok("work", "--until-idle", "0")
     assert [one.body for one in partner.requests] == [b"a"]
+    shell.signed("notifications", "replay", "m-1", "--body", "b")
+    for body in ("a", "b"):
+        assert shell.ok(*same, "--body", body).out == "m-1 was accepted before, and is not sent twice.\n"
+    assert shell(*same, "--body", "c").code == 1
 
 
 def test_a_list_is_newest_first_and_continues_on_the_next_page(shell: Shell, partner: Partner) -> None:
@@ -172,6 +211,7 @@ def test_a_list_is_newest_first_and_continues_on_the_next_page(shell: Shell, par
         run(shell, "send", partner.url, "--id", f"m-{number}", "--at", "2h")
     assert shell.ok("notifications", "list", "--sender", "shop").out == "No message matches.\n"
     first = shell.ok("notifications", "list", "--limit", "2", "--from", "1h").out
+    assert re.search(rf"m-4 .* PENDING +\S+ +{run(shell, 'show', 'm-4')['deliverAt']}\s", first), first
     assert first.index("m-4") < first.index("m-3")
     assert "m-2" not in first
     token = first.split("--after ")[1].strip()
@@ -215,6 +255,29 @@ def test_a_failing_destination_says_its_last_error_and_how_its_outage_ended(shel
     run(shell, "senders")  # counts the tries
     shown = shell.ok("notifications", "destinations").out
     assert re.search(r"crm +failing .* HTTP 404 Not Found.*; the outage ended by ops at ", shown), shown
+
+
+def test_a_message_that_waits_for_its_next_try_names_its_time_and_what_can_be_done(shell: Shell, partner: Partner) -> None:
+    partner.script = answers((429, b"", "Retry-After: 3000"))
+    run(shell, "send", partner.url, "--id", "m-1")
+    shell.ok("work", "--until-idle", "0")
+    at = run(shell, "show", "m-1")["nextRetryAt"]
+    shown = shell.ok("notifications", "show", "m-1").out
+    replay, cancel = (shell.signed("notifications", verb, "m-1") for verb in ("replay", "cancel"))
+    assert (replay.code, cancel.code) == (1, 1)
+    for said in (shown, replay.err):
+        assert f"ts next try is at {at}. To try it now: milepost resend notifications 'm-1#" in said
+        assert "; to give it up: milepost cancel notifications 'm-1#" in said
+    assert "To give up its further tries: milepost cancel notifications 'm-1#" in cancel.err
+    now = replay.err.partition("To try it now: ")[2].partition("; to give")[0]
+    never = cancel.err.partition("further tries: ")[2]
+    partner.script = answers(503)
+    assert shell.ok(*shlex.split(now)[1:])
+    shell.ok("work", "--until-idle", "0")
+    assert [one.headers["x-delivery-attempt"] for one in partner.requests] == ["1", "2"]
+    assert shell.ok(*shlex.split(never)[1:])
+    assert run(shell, "show", "m-1")["status"] == "CANCELLED"
+    assert "it has ended (CANCELLED)" in shell.signed("notifications", "cancel", "m-1").err
 
 
 def test_an_open_breaker_says_when_it_probes(shell: Shell, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,8 +11,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
-from tests.applications.notifications.partners import Partner, VirtualClock, answers, message, service
+from tests.applications.notifications.partners import Partner, VirtualClock, answers, key_of, message, service
+from tests.cli.conftest import Shell
+from tests.http.page_text import text_of
 from tests.net.partner import Line
 
 from milepost.engine.work.worker import LEASE_MS, Worker
@@ -84,6 +88,37 @@ def test_s15_a_worker_that_is_killed_after_the_request_sends_the_same_id_again(t
         assert [one.headers["x-delivery-attempt"] for one in (first, second)] == ["1", "2"]
         assert [one.headers.get("x-previous-outcome") for one in (first, second)] == [None, "unknown"]
         assert at.item(sent)["status"] == "COMPLETED"
+
+
+def test_tries_that_are_broken_off_are_in_the_record_the_command_and_the_page(tmp_path: Path) -> None:
+    dying: list[subprocess.Popen[bytes]] = []
+
+    def kill_twice(line: Line) -> None:
+        while line.read() is not None:
+            if len(line.partner.requests) <= 2:
+                dying[-1].send_signal(signal.SIGKILL)
+                dying[-1].wait()
+            line.answer()
+
+    shell = Shell(tmp_path)
+    ledger = f"sqlite:///{tmp_path / 'n.db'}"
+    with Partner(kill_twice) as partner, service(ledger) as at:
+        sent = message(partner.url)
+        at.post(sent)
+        for _ in range(2):
+            with worker(tmp_path, settings(url=f'"{partner.url}"')) as process:
+                dying.append(process)
+                assert process.wait(PATIENCE) == -signal.SIGKILL
+        at.work()
+        assert partner.requests[-1].headers["x-delivery-attempt"] == "3"
+        found = at.call("GET", f"/api/v1/notifications/messages/{quote(key_of(sent), safe='')}").body
+        page = text_of(at.call("GET", f"/notifications/messages/{quote(key_of(sent), safe='')}"))
+    assert (found["attempts"], found["lostTries"], found["totalLostTries"], found["retryHistory"]) == (1, 2, 2, [])
+    assert "Tries 1, and 2 broken off" in page
+    shown = shell.ok("notifications", "show", "m-1", MILEPOST_LEDGER=ledger).out
+    for said in (page, shown):
+        assert said.count("A try was broken off: its worker was lost; the partner may have the message") == 2
+    assert re.search(r"lostTries +2\n", shown)
 
 
 def test_s16_an_outcome_that_comes_after_its_lease_is_refused(tmp_path: Path) -> None:

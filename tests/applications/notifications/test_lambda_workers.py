@@ -165,7 +165,9 @@ def test_worker_and_services_do_only_what_their_roles_allow(
     one.run(until=lambda: ended(one, [good], "COMPLETED"))
     hand_over(one, gone)
     one.run(until=lambda: ended(one, [gone], "REJECTED"))
-    configured.on(one.opened.ctx).pause(ROUTE, "deliver", "crm", by="notifications", reason=removed_reason("crm"))
+    app = configured.on(one.opened.ctx)
+    assert app.resume(ROUTE, "deliver", "crm", by="ops", reason="a test"), "the 410 has paused it"
+    app.pause(ROUTE, "deliver", "crm", by="notifications", reason=removed_reason("crm"))
     count({}, named(Context(), "test-services"))
     assert f"{ROUTE}/deliver/crm" not in one.opened.ledger.read(HOLD), "the services may resume it"
     assert partner.requests[0].headers["x-team"] == "sales", "the worker knows the destination of the ledger"

@@ -177,6 +177,21 @@ def test_a_replay_may_change_the_content_and_nothing_else(at: Service) -> None:
         assert (bad.status, "Invalid headers" in bad.body["detail"]) == (400, True)
 
 
+def test_after_a_replay_with_another_body_the_sender_may_repeat_its_own_message(at: Service) -> None:
+    with Partner(answers(404, 200)) as partner:
+        sent = message(partner.url, body={"v": 1})
+        at.post(sent)
+        at.milepost.run(until_idle=0)
+        assert at.call("POST", f"{API}/replay", {"key": key_of(sent), "reason": "x", "changes": {"body": {"v": 2}}}).status == 200
+        for body in ({"v": 1}, {"v": 2}):
+            again = at.post({**sent, "body": body})
+            assert (again.status, again.body["duplicateDetected"]) == (200, True), "what was sent first, and what is sent now"
+        other = at.post({**sent, "body": {"v": 3}})
+        assert (other.status, other.body["error"]) == (409, "IDEMPOTENCY_CONFLICT")
+        at.milepost.run(until_idle=0)
+        assert [request.body for request in partner.requests] == [b'{"v":1}', b'{"v":2}']
+
+
 def test_s29_dead_letters_are_replayed_in_bulk_after_a_preview_and_not_twice(at: Service, clock: VirtualClock) -> None:
     gate = {"status": 503}
 

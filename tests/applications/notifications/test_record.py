@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 from tests.applications.notifications.partners import ROUTE, Partner, Service, VirtualClock, answers, key_of, message, service
+from tests.http.page_text import text_of
 from tests.net.partner import Line
 from tests.project import ROOT
 
@@ -136,6 +137,9 @@ def test_a_refused_message_is_no_exhausted_one_and_a_refused_address_no_try(at: 
     assert (found["status"], found["attempts"], found["maxRetriesExceeded"]) == ("REJECTED", 1, False)
     assert found["finalFailureDetails"]["lastHttpStatus"] == 422
     assert (other["status"], other["attempts"], other["deliveryResult"]["category"]) == ("REJECTED", 0, "INVALID_TARGET")
+    page = text_of(at.call("GET", f"/notifications/messages/{quote(key_of(forbidden), safe='')}"))
+    assert "Tries 0 " in page
+    assert "Attempt 1 without a finished request: INVALID_TARGET: 10.0.0.1: " in page
 
 
 def test_a_message_of_a_list_has_a_record_and_a_page_though_fields_are_missing(at: Service) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.core.errors import MalformedInput, RouteMistake, UsageError
+from milepost.core.errors import LedgerError, MalformedInput, RouteMistake, UsageError
 from milepost.core.item import Item
 from milepost.core.outcome import Done, Outcome
 from milepost.core.routes.backoff import Backoff, Checks
@@ -236,3 +236,13 @@ def test_a_lane_function_that_fails_means_the_default_lane() -> None:
     assert parcels.stages[0].lane_of({}) == ""
     parcels.stage("stamp", lane=lambda content: content["n"])(good)
     assert parcels.stages[1].lane_of({"n": 5}) == "5"
+
+
+def test_a_lane_that_is_unknown_because_the_ledger_does_not_answer_is_no_default_lane() -> None:
+    def unanswered(content: Any) -> str:
+        raise LedgerError("the ledger does not answer")
+
+    parcels = route()
+    parcels.stage("weigh", lane=unanswered)(good)
+    with pytest.raises(LedgerError):
+        parcels.stages[0].lane_of({})

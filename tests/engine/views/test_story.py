@@ -11,7 +11,8 @@ from milepost.core.history import SENTENCES
 from milepost.core.operators import cancel
 from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
 from milepost.core.status import TERMINAL, Reason
-from milepost.engine.acts.bulk import confirm_outside
+from milepost.engine.acts.bulk import act, confirm_outside
+from milepost.engine.intake import submit
 from milepost.engine.views.story import Story, story
 from milepost.ports.documents import HOLD
 from milepost.ports.retention import DeliveredLines, PruneCriteria
@@ -181,6 +182,16 @@ def test_the_ends(world: World) -> None:
     assert isinstance(change, Change)
     world.ledger.apply([change], world.clock.now())
     assert _told(world, "B").happened[-1].text == "cancelled at 'weigh', by ops: not wanted (act act-7)"
+
+
+def test_a_cancelled_item_for_later_has_ended(world: World) -> None:
+    submit(world.ctx, "parcels", [{"id": "L"}], not_before="2h")
+    assert _told(world, "L").where.startswith("Scheduled to start at 'weigh'")
+    assert act(world.ctx, "cancel", "parcels", keys=["L"], by="ops", reason="not wanted").done == 1
+    told = _told(world, "L")
+    assert told.where.startswith("Ended at 'weigh' (stage 1 of 3): CANCELLED, taken off the route by an operator; now")
+    assert told.next == ["Nothing: it has ended. Its key stays known, so that it is not processed again."]
+    assert [command.split()[1] for command in told.can] == ["retry", "skip", "replace"]
 
 
 def test_a_finished_item_and_its_seal(world: World) -> None:

@@ -95,7 +95,10 @@ def test_a_shape_of_its_own_for_what_it_takes_and_for_every_error(at: LiveServer
     answer = at.call("POST", "/parcel/raw", b"<a/>", headers={"Content-Type": "text/xml"})
     assert answer.body == {"success": True, "size": 4, "kind": "text/xml"}
     large = at.call("POST", "/parcel/raw", b"x" * 21)
-    assert (large.status, large.body) == (413, {"success": False, "message": "the body has more than 20 bytes", "code": "too-large"})
+    assert (large.status, large.body) == (
+        413,
+        {"success": False, "message": "the body of the request has more than 20 bytes", "code": "too-large"},
+    )
     assert at.call("POST", "/parcel/raw", b"fails").body == {"success": False, "message": "there is no id", "code": "malformed-item"}
     wrong = at.call("GET", "/parcel/raw")
     assert (wrong.status, wrong.headers["allow"]) == (405, "OPTIONS, POST")

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 import milepost as mp
-from milepost.applications.notifications.operate.messages import read_message
+from milepost.applications.notifications.operate.messages import is_repeat, read_message
 from milepost.applications.notifications.operate.registry import iso, keep_fresh
 from milepost.applications.notifications.operate.senders import check_sender, own_sender
 from milepost.applications.notifications.settings import App, NotificationsSettings
@@ -80,10 +80,13 @@ def largest_request(settings: NotificationsSettings) -> int:
     return settings.largest_body * ESCAPED + ENVELOPE_BYTES
 
 
-def answer_of_problem(problem: mp.Problem) -> mp.Answer:
+def answer_of_problem(problem: mp.Problem, settings: NotificationsSettings) -> mp.Answer:
     """An error of the server itself (no key, a wrong method, a ledger that cannot be reached) in the JSON form of POST /message, without inner details."""
     if problem.status >= 500:
         return _error("SYSTEM_ERROR", SYSTEM_TEXT, problem.status)
+    if problem.status == 413:
+        text = f"The request is too large: it may have {largest_request(settings):,} bytes, of which the field body at most {settings.largest_body:,}"
+        return _error(_CODES[problem.status], text, problem.status)
     text = f"{problem.detail}; expected: {problem.expected}" if problem.expected else problem.detail
     return _error(_CODES.get(problem.status, "VALIDATION_ERROR"), text, problem.status)
 
@@ -120,12 +123,15 @@ async def _submitted(app: App, call: mp.Call, message: Message) -> mp.Answer:
     receipt = await app.submit_async(settings.route, message.content, by=call.caller.name, not_before=message.deliver_at)
     if receipt.answer == "malformed":
         raise MessageRefused("VALIDATION_ERROR", f"Invalid {receipt.field or 'message'}: {receipt.error}")
-    if receipt.answer == "changed":
-        text = "A message with this messageId, timestamp, senderId and targetUrl was accepted with another method, headers or body"
+    if receipt.answer == "changed" and not is_repeat(receipt):
+        text = (
+            "A message with this messageId, timestamp, senderId and targetUrl was accepted with another method, headers or body;"
+            " send the new one with a messageId of its own"
+        )
         raise MessageRefused("IDEMPOTENCY_CONFLICT", text, status=409)
     request_id, now = mp.correlation_id() or "", iso(app.now())
     status = "" if receipt.status is None else receipt.status.value
-    if receipt.answer == "known":
+    if is_repeat(receipt):
         return mp.Answer(
             MessageDuplicate("Duplicate message detected", request_id, now, True, message.message_id, message.sender_id, status)
         )

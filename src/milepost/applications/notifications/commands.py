@@ -23,16 +23,22 @@ from milepost.applications.notifications.operate.messages import (
     MessageFilter,
     cancel_message,
     find_key,
+    is_repeat,
     message_page,
+    next_try,
     read_message,
     read_record,
     replay_message,
+    waits_for_time,
+    what_next,
 )
+from milepost.applications.notifications.operate.record import MessageMoment, timeline_of
 from milepost.applications.notifications.operate.registry import (
     begin_outage,
     destination_views,
     ended_text,
     is_known,
+    keep_fresh,
     known_destination,
     pause_destination,
     remove_destination,
@@ -60,6 +66,8 @@ SAID = {
     "changed": "is refused: it was accepted before with another method, headers or body; send the new one with an --id of its own.",
 }
 """Result of `send`, by the answer of the ledger."""
+CANCELLED = f"was accepted before, and cancelled. To send it all the same: milepost notifications replay {{key}} {SIGNED}"
+"""The same for a message that was cancelled."""
 
 
 @application.command(ledger="write")
@@ -106,18 +114,23 @@ def send(
         message = read_message(msgspec.json.encode(given), app.settings.largest_body)
     except MessageRefused as refused:
         raise mp.UsageError(refused.text) from None
+    keep_fresh(app)
     if app.state.destinations.of(message.content["targetUrl"]) is None:
         raise mp.UsageError(
             f"{url} belongs to no destination, and unregistered targets are refused; see 'milepost notifications destinations'"
         )
     [receipt] = app.submit(app.settings.route, message.content, by=sender, not_before=message.deliver_at)
+    answer, error = ("known", "") if is_repeat(receipt) else (receipt.answer, receipt.error)
+    cancelled = answer == "known" and receipt.status is mp.Status.CANCELLED
     if as_json:
-        mp.print_json({"answer": receipt.answer, "key": receipt.key, "messageId": message.message_id, "error": receipt.error or None})
+        found = {"answer": answer, "key": receipt.key, "messageId": message.message_id, "status": receipt.status, "error": error or None}
+        mp.print_json(found)
     else:
-        click.echo(f"{message.message_id} {SAID.get(receipt.answer, f'is refused: {receipt.error}')}")
-        if receipt.answer in ("new", "known"):
+        said = CANCELLED.format(key=shlex.quote(receipt.key)) if cancelled else SAID.get(answer, f"is refused: {error}")
+        click.echo(f"{message.message_id} {said}")
+        if answer in ("new", "known") and not cancelled:
             _say_held(app, [app.state.destinations.lane_of(message.content["targetUrl"])])
-    return 0 if receipt.answer in ("new", "known") else 1
+    return 0 if answer in ("new", "known") else 1
 
 
 @application.command("list")
@@ -142,8 +155,9 @@ def list_command(
     if not found.messages:
         click.echo(f"No message matches.{_hint(app, chosen)}")
         return
-    columns = ("messageId", "senderId", "destination", "status", "createdAt", "nextRetryAt")
-    mp.print_table((*columns, "error"), [(*(one[name] for name in columns), _error(one["error"])) for one in found.messages])
+    columns = ("messageId", "senderId", "destination", "status", "createdAt")
+    rows = [(*(one[name] for name in columns), next_try(one), _error(one["error"])) for one in found.messages]
+    mp.print_table((*columns, "next try", "error"), rows)
     mp.print_next_page(found.next, found.ordered)
 
 
@@ -157,22 +171,25 @@ def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
     'dlqBound' is a field of the original design, and always false: a dead letter (MAX_RETRIES_EXCEEDED or REJECTED) goes to no queue but stays
     in the ledger; 'milepost notifications dead-letters' shows them.
     """
-    found = read_record(app, find_key(app, message, sender))
+    key = find_key(app, message, sender)
+    shown, found = app.show(app.settings.route, key), read_record(app, key)
+    assert shown is not None
     assert found is not None
     if as_json:
         mp.print_json(found)
         return
     simple = [(name, value) for name, value in found.items() if value is not None and not isinstance(value, (dict, list))]
-    shown = [(name, str(value).lower() if isinstance(value, bool) else value) for name, value in simple]
-    mp.print_table(("field", "value"), [*shown, *_result(found)])
+    plain = [(name, str(value).lower() if isinstance(value, bool) else value) for name, value in simple]
+    mp.print_table(("field", "value"), [*plain, *_result(found)])
     if found["status"] in ("PENDING", "QUEUED", "WAITING", "RETRY_SCHEDULED"):
         [view] = destination_views(app, [found["destination"]])
         if view["state"] in HELD:
             click.echo(f"\nIt waits for {found['destination']}: {_why(view)}")
-    if found["retryHistory"]:
-        click.echo()
-        columns = ("attemptNumber", "timestamp", "errorCategory", "httpStatus", "responseTime", "nextRetryTimestamp")
-        mp.print_table(columns, [tuple(entry[name] for name in columns) for entry in found["retryHistory"]])
+        if found["nextRetryAt"] is not None or waits_for_time(found["status"], found["deliverAt"]):
+            said = what_next(app, shown)
+            click.echo(f"\n{said[0].upper()}{said[1:]}")
+    if not found.get("removed"):
+        _show_timeline(timeline_of(shown))
     if found["status"] in ("MAX_RETRIES_EXCEEDED", "REJECTED"):
         click.echo("\nIt is a dead letter. When its cause is mended, send it again (--body TEXT: with another body):")
         click.echo(f"  milepost notifications replay {shlex.quote(found['key'])} {SIGNED}")
@@ -224,10 +241,14 @@ def replay(
     if messages:
         if dry_run or (body is not None and len(messages) > 1):
             raise mp.UsageError("--dry-run is for a filter, and --body for a single message")
+        keys: list[str] = []
         for one in messages:
             key = find_key(app, one, chosen["sender"])
             replay_message(app, key, by=name, reason=why, changes=None if body is None else {"body": _text(body)})
+            keys.append(key)
         _said(f"{len(messages)} sent again.", {"replayed": len(messages)}, as_json)
+        if not as_json:
+            _say_scheduled(app, keys)
         return
     if not everything and not any(chosen.values()):
         raise mp.UsageError("name messages, give a filter (--sender, --destination, --cause, --from, --before), or --all")
@@ -381,6 +402,14 @@ def _say_held(app: App, names: list[str]) -> None:
             click.echo(f"{view['name']} holds its messages back: {_why(view)}")
 
 
+def _say_scheduled(app: App, keys: list[str]) -> None:
+    """Say which of these messages wait for the time that their sender gave, and how they are sent now."""
+    for key in keys:
+        shown = app.show(app.settings.route, key)
+        if shown is not None and waits_for_time(shown["status"], shown["not_before"]):
+            click.echo(f"{mp.key_parts(key)[0]} waits for its time: {what_next(app, shown)}")
+
+
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon:
@@ -449,6 +478,25 @@ def _ended_outage(view: dict[str, Any]) -> str:
     """How the last outage of a destination has ended, for a day."""
     ended = view["ended_outage"]
     return "" if ended is None else ended_text(ended, _local(ended["ended_at"]))
+
+
+def _show_timeline(timeline: list[MessageMoment]) -> None:
+    """What happened, one line for each entry, and the body of the partner's last answer."""
+    click.echo()
+    rows = [
+        (
+            one.at,
+            None if one.took_ms is None else f"{one.took_ms:,} ms",
+            one.next_at,
+            one.by,
+            f"{one.what}: {one.why}" if one.why else one.what,
+        )
+        for one in timeline
+    ]
+    mp.print_table(("at", "took", "next try", "by", "what happened"), rows, right=("took",))
+    answer = next((one.answer for one in reversed(timeline) if one.answer is not None), None)
+    if answer is not None and answer.body:
+        click.echo(f"\nThe last answer of the partner:\n{answer.body}{'… (cut off)' if answer.cut else ''}")
 
 
 def _seconds(value: float | None) -> str | None:

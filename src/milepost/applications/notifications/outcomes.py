@@ -23,6 +23,8 @@ HIDDEN = "…".encode()
 INVALID_TARGET = "INVALID_TARGET"
 INVALID_MESSAGE = "INVALID_MESSAGE"
 GONE = 410
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+NOT_FOLLOWED = ": the redirect is not followed; send to the URL that it names, or, for GET and HEAD, allow its host (setting redirects)"
 TEXT_LIMIT = 500
 """Characters of a text answer that are recorded as the error's details."""
 LARGEST_INTEGER = 2**53
@@ -82,6 +84,11 @@ def status_line(status: object) -> str:
     return f"HTTP {status} {status_text(status)}".rstrip()
 
 
+def failure_line(status: int) -> str:
+    """The same for a status that does not complete a message; it says what to do about a redirect."""
+    return status_line(status) + (NOT_FOLLOWED if status in REDIRECTS else "")
+
+
 def of_response(
     response: net.Response, destination: Destination, response_ms: int, received_at: float, secrets: Collection[str] = ()
 ) -> DeliveryVerdict:
@@ -96,7 +103,7 @@ def of_response(
     facts["response"] = recorded(response, body, destination.response_bytes, secrets)
     if succeeded:
         return DeliveryVerdict(mp.Done(facts))
-    category, what = category_of(status), status_line(status)
+    category, what = category_of(status), failure_line(status)
     if category == "SUCCESS":
         category = "UNKNOWN_STATUS"  # a 2xx that this destination does not count as success
     details = {**error_details(body), **facts}

@@ -19,10 +19,14 @@ from milepost.applications.notifications.operate.messages import (
     CANCELLABLE,
     MessageFilter,
     cancel_message,
+    give_up_message,
     message_page,
     named_zone,
+    next_try,
     read_record,
     replay_message,
+    send_now,
+    waits_for_time,
 )
 from milepost.applications.notifications.operate.record import timeline_of
 from milepost.applications.notifications.operate.registry import begin_outage, destination_views, pause_destination, resume_destination
@@ -190,6 +194,7 @@ def messages(app: App, call: mp.Call) -> mp.Page:
             "here": HOME,
             "asked": asked,
             "found": found,
+            "rows": [] if found is None else _rows(found.messages),
             "wrong": _sentence(wrong),
             "held": _held_destinations(app, call, [asked.destination] if asked.destination else list(lanes)),
             "statuses": list(mp.Status),
@@ -210,6 +215,7 @@ def message(app: App, call: mp.Call) -> mp.Page:
     body = record.get("body")
     if body is not None and not isinstance(body, str):  # of a message that did not come by POST /message
         body = msgspec.json.encode(body).decode()
+    may_cancel = record["status"] in CANCELLABLE and not record.get("totalAttempts") and not record.get("totalLostTries")
     return mp.Page(
         "message.html",
         {
@@ -222,7 +228,9 @@ def message(app: App, call: mp.Call) -> mp.Page:
             "body": None if body is None else body[:LARGEST_BODY],
             "cut": body is not None and len(body) > LARGEST_BODY,
             "timeline": timeline_of(shown),
-            "may_cancel": record["status"] in CANCELLABLE and not record.get("totalAttempts"),
+            "may_cancel": may_cancel,
+            "may_send_now": record["status"] == "RETRY_SCHEDULED" or waits_for_time(record["status"], record.get("deliverAt")),
+            "may_give_up": record["status"] in WAITING and not may_cancel,
             "may_replay": record["status"] in ("MAX_RETRIES_EXCEEDED", "REJECTED", "CANCELLED", "COMPLETED") and not record.get("removed"),
         },
     )
@@ -231,6 +239,18 @@ def message(app: App, call: mp.Call) -> mp.Page:
 @application.page(f"{HOME}/cancel", scope="operate", form=MessageForm)
 def cancel(app: App, call: mp.Call) -> mp.Redirect:
     cancel_message(app, call.body.key, by=call.caller.name, reason=call.body.reason)
+    return _to_message(call.body.key)
+
+
+@application.page(f"{HOME}/send-now", scope="operate", form=MessageForm)
+def send_at_once(app: App, call: mp.Call) -> mp.Redirect:
+    send_now(app, call.body.key, by=call.caller.name, reason=call.body.reason)
+    return _to_message(call.body.key)
+
+
+@application.page(f"{HOME}/give-up", scope="operate", form=MessageForm)
+def give_up(app: App, call: mp.Call) -> mp.Redirect:
+    give_up_message(app, call.body.key, by=call.caller.name, reason=call.body.reason)
     return _to_message(call.body.key)
 
 
@@ -270,9 +290,14 @@ def _sentence(text: str) -> str:
 def _affordable(app: App, wanted: MessageFilter) -> list[dict[str, Any]] | None:
     """The latest messages that match; None: no index of the ledger serves this search, and a page does not read every row."""
     try:
-        return message_page(app, wanted, limit=NEWEST, scan=False).messages
+        return _rows(message_page(app, wanted, limit=NEWEST, scan=False).messages)
     except mp.CostlyQuery:
         return None
+
+
+def _rows(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Messages for a table, with the time of the next try."""
+    return [{**one, "next_try": next_try(one)} for one in messages]
 
 
 def _held_destinations(app: App, call: mp.Call, lanes: list[str]) -> list[dict[str, Any]]:

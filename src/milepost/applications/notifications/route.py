@@ -34,6 +34,9 @@ def notifications_route(settings: NotificationsSettings, destinations: Destinati
     route = mp.Route(settings.route, key=KEY, keep=settings.retention, remember=settings.remember, columns=COLUMNS)
 
     def lane(content: Any) -> str:
+        """Also a process that runs no services, such as a command, must know the destinations that were added to the ledger."""
+        if deliverer.keep_fresh is not None and destinations.stale:
+            deliverer.keep_fresh()
         return destinations.lane_of(content["targetUrl"])
 
     usual = destinations.unregistered

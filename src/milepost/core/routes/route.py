@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.errors import RouteMistake
+from milepost.core.errors import LedgerError, RouteMistake
 from milepost.core.item import Item
 from milepost.core.routes import mistakes, parsed_input
 from milepost.core.routes.backoff import Backoff, Checks
@@ -112,11 +112,14 @@ class Stage(Struct, frozen=True, kw_only=True):
         return self.breaker is not None or any(limits.breaker is not None for limits in self.lanes.values())
 
     def lane_of(self, content: Any) -> str:
-        """The lane of an item with this input; if the lane function fails, the default lane."""
+        """The lane of an item with this input; if the lane function fails, the default lane. A LedgerError goes to the caller: the
+        ledger could not be asked what the lane is, so nothing is decided now."""
         if self.lane is None:
             return ""
         try:
             return str(self.lane(content)).encode(errors="replace").decode()[:LONGEST_LANE]
+        except LedgerError:
+            raise
         except Exception:
             return ""
 

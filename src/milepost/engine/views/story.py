@@ -87,10 +87,10 @@ def _where(row: Row, stages: list[str], watch: Watch) -> str:
     place = f"'{row.stage}'"
     if row.stage in stages:
         place += f" (stage {stages.index(row.stage) + 1} of {len(stages)})"
-    if row.later_than(watch.now):
-        return f"Scheduled to start at {place} {since}. Accepted {watch.when(row.created_at)}."
     if row.terminal:
         return f"Ended at {place}: {row.status}, {row.status.meaning}; {since}."
+    if row.later_than(watch.now):
+        return f"Scheduled to start at {place} {since}. Accepted {watch.when(row.created_at)}."
     return f"At {place}: {row.status}, {row.status.meaning}. It arrived here {since}."
 
 
@@ -256,7 +256,7 @@ def _possible_commands(row: Row, ctx: Context, stages: list[str]) -> list[str]:
     plan = ctx.plans.get(row.route)
     stage = None if plan is None else plan.by_name.get(row.stage)
     verbs: list[str] = []
-    if row.later_than(ctx.clock.now()):
+    if row.later_than(ctx.clock.now()) and not row.terminal:
         verbs = [f"milepost reschedule {subject} --at TIME {SIGNED}", f"milepost cancel {subject} {SIGNED}"]
         return [*verbs, f"milepost replace {subject} --item JSON {SIGNED}"]
     if row.status not in (Status.PROCESSING, Status.PENDING, Status.QUEUED):

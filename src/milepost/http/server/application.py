@@ -219,7 +219,7 @@ async def read_all(request: Request, largest: int) -> bytes:
 
 
 def _too_large(largest: int) -> ProblemError:
-    return problem_error("too-large", f"the body has more than {largest:,} bytes", expected=f"at most {largest:,} bytes")
+    return problem_error("too-large", f"the body of the request has more than {largest:,} bytes", expected=f"at most {largest:,} bytes")
 
 
 def _response(given: Any) -> Response:

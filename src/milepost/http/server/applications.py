@@ -59,11 +59,19 @@ def _endpoints(one: ConfiguredApplication[Any], part: EndpointPart) -> Iterable[
         is_async=inspect.iscoroutinefunction(part.function),
         application=one.name,
         origins=origins,
-        on_problem=part.on_problem,
+        on_problem=_on_problem(one, part),
     )
     if part.origins is not None:
         preflight = functools.partial(_preflight, part.method, origins)
         yield Endpoint("OPTIONS", part.path, preflight, None, writes=False, is_async=True, application=one.name, origins=origins)
+
+
+def _on_problem(one: ConfiguredApplication[Any], part: EndpointPart) -> Any:
+    """The function that formats an error, with the settings if it takes them."""
+    function = part.on_problem
+    if function is None or len(inspect.signature(function).parameters) < 2:
+        return function
+    return lambda problem: function(problem, one.settings)
 
 
 def _handler(one: ConfiguredApplication[Any], part: EndpointPart) -> Any:

@@ -193,6 +193,45 @@ def test_a_message_that_waits_is_taken_back(at: Service, window: Open) -> None:
     expect(page.get_by_role("heading", name="CANCELLED")).to_be_visible()
 
 
+def test_a_message_that_waits_for_its_next_try_is_sent_now_or_given_up(at: Service, window: Open) -> None:
+    page = window()
+    with Partner(answers((429, b"", "Retry-After: 3000"))) as busy:
+        at.call("PUT", "/api/v1/notifications/destinations/busy", {"url": busy.url, "retry": {"attempts": 5}})
+        for one in ("now", "never"):
+            at.post(message(busy.url, messageId=one, senderId="patient"))
+        at.milepost.run(until_idle=0)
+        for one, because, button, then in (
+            ("now", "Send it now because", "Send now", "QUEUED"),
+            ("never", "Give it up because", "Give up", "CANCELLED"),
+        ):
+            page.goto(f"{at.url}/notifications/messages/{quote(key_of(message(busy.url, messageId=one, senderId='patient')), safe='')}")
+            expect(page.get_by_role("heading", name="RETRY_SCHEDULED")).to_be_visible()
+            assert Axe().run(page).violations_count == 0
+            page.get_by_label(because).fill("they say it is quicker")
+            with page.expect_navigation():
+                page.get_by_role("button", name=button).click()
+            expect(page.get_by_role("heading", name=then)).to_be_visible()
+            expect(page.get_by_role("region", name="What happened")).to_contain_text("by local: they say it is quicker")
+
+
+def test_a_scheduled_message_that_was_cancelled_is_sent_again_and_then_now(at: Service, window: Open) -> None:
+    page = window()
+    sent = message(f"{at.state.destinations.settings_of('crm').url}later", messageId="later", deliverAt="2199-01-01T00:00:00Z")
+    at.post(sent)
+    page.goto(f"{at.url}/notifications/messages/{quote(key_of(sent), safe='')}")
+    for because, button, then in (
+        ("Take it back because", "Cancel", "CANCELLED"),
+        ("Send it again because", "Send again", "PENDING"),
+        ("Send it now because", "Send now", "QUEUED"),
+    ):
+        page.get_by_label(because).fill("a test")
+        with page.expect_navigation():
+            page.get_by_role("button", name=button).click()
+        expect(page.get_by_role("heading", name=then)).to_be_visible()
+    at.milepost.run(until_idle=0)
+    expect(page.get_by_role("heading", name="COMPLETED")).to_be_visible()
+
+
 def test_the_page_is_live(at: Service, window: Open) -> None:
     page = window()
     page.goto(f"{at.url}/notifications")

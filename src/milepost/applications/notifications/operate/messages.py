@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, tzinfo
+from shlex import quote
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 import milepost as mp
-from milepost.applications.notifications.operate.record import FAILED, identity_of, record_of
+from milepost.applications.notifications.destinations import SIGNED
+from milepost.applications.notifications.operate.record import identity_of, record_of
 from milepost.applications.notifications.settings import App
 from milepost.client import KEY, Message, MessageRefused, check_message
 
@@ -30,6 +32,12 @@ def read_message(data: bytes, largest_body: int) -> Message:
     if not isinstance(given, dict):
         raise MessageRefused("INVALID_JSON", "Request body must be a JSON object")
     return check_message(given, largest_body, msgspec.json.encode)
+
+
+def is_repeat(receipt: Any) -> bool:
+    """Does the sender repeat what it sent before, by the receipt of the ledger? It may also be its first content, if an operator has sent the
+    message with another since."""
+    return bool(receipt.answer == "known" or (receipt.answer == "changed" and receipt.first_content))
 
 
 class MessageFilter(Struct, frozen=True, kw_only=True):
@@ -106,6 +114,13 @@ def message_view(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def next_try(view: Mapping[str, Any]) -> str | None:
+    """When a message of a list is tried next, if that is for later: its next try after one that failed, or its `deliverAt`."""
+    if waits_for_time(view["status"], view["deliverAt"]):
+        return str(view["deliverAt"])
+    return None if view["nextRetryAt"] is None else str(view["nextRetryAt"])
+
+
 def read_record(app: App, key: str) -> dict[str, Any] | None:
     """The record of a message; None: there is none with this key."""
     shown = app.show(app.settings.route, key)
@@ -133,8 +148,11 @@ def cancel_message(app: App, key: str, *, by: str, reason: str) -> None:
     shown = app.show(route, key)
     if shown is None:
         raise mp.NotFound(f"there is no message {key!r}")
+    if not is_live(shown["status"]):
+        raise mp.ActRefused(f"{key}: it has ended ({shown['status']}); it can no longer be cancelled")
     if shown["status"] not in CANCELLABLE or shown["total_attempts"] or shown["losses"] or shown["unknown"]:
-        raise mp.ActRefused(f"{key}: its first try has begun, or it has ended ({shown['status']}); it can no longer be cancelled")
+        why = f"its first try has begun ({shown['status']}), and the partner may have it"
+        raise mp.ActRefused(f"{key}: {why}; it can no longer be taken back. To give up its further tries: {command(app, 'cancel', key)}")
     # Only while it waits: an act by filter leaves alone an item that has changed since the act began, such as one claimed meanwhile.
     parts = [f"{field}={value}" for field, value in zip(KEY, mp.key_parts(key), strict=True)]
     report = app.act("cancel", route, statuses=CANCELLABLE, prefix=key, parts=parts, by=by, reason=reason)
@@ -156,11 +174,61 @@ def replay_message(app: App, key: str, *, by: str, reason: str, changes: Mapping
     if shown["status"] == "COMPLETED":
         app.rerun(route, key, by=by, reason=reason)
         return
-    if shown["status"] not in (*FAILED, "CANCELLED"):
-        raise mp.ActRefused(f"{key}: it has not ended ({shown['status']}); it is sent by itself")
-    report = app.act("retry", route, keys=[key], by=by, reason=reason)
-    for _, why in report.refused:
+    if is_live(shown["status"]):
+        raise mp.ActRefused(f"{key}: it has not ended ({shown['status']}); {what_next(app, shown)}")
+    _act(app, "retry", key, by, reason)
+
+
+def send_now(app: App, key: str, *, by: str, reason: str) -> None:
+    """Send a message at once that waits for its next try, or for its `deliverAt`. Raises ActRefused if it waits for neither."""
+    route = app.settings.route
+    shown = app.show(route, key)
+    if shown is None:
+        raise mp.NotFound(f"there is no message {key!r}")
+    if waits_for_time(shown["status"], shown["not_before"]):
+        app.reschedule(route, key, app.now(), by=by, reason=reason)
+    elif shown["status"] == "RETRY_SCHEDULED":
+        _act(app, "resend", key, by, reason)  # the next try of its series; a retry would begin a new one
+    else:
+        raise mp.ActRefused(f"{key}: it does not wait for a time ({shown['status']})")
+
+
+def give_up_message(app: App, key: str, *, by: str, reason: str) -> None:
+    """Give up a message that has had tries: it is not tried again. Raises ActRefused if it has ended."""
+    if app.show(app.settings.route, key) is None:
+        raise mp.NotFound(f"there is no message {key!r}")
+    _act(app, "cancel", key, by, reason)
+
+
+def _act(app: App, verb: str, key: str, by: str, reason: str) -> None:
+    for _, why in app.act(verb, app.settings.route, keys=[key], by=by, reason=reason).refused:
         raise mp.ActRefused(f"{key}: {why}")
+
+
+def is_live(status: str) -> bool:
+    """Has a message with this status not ended?"""
+    return status in ("PENDING", "QUEUED", "PROCESSING", "WAITING", "RETRY_SCHEDULED")
+
+
+def waits_for_time(status: str, deliver_at: str | None) -> bool:
+    """Does a message wait for the time that its sender gave?"""
+    return status == "PENDING" and deliver_at is not None
+
+
+def what_next(app: App, shown: Mapping[str, Any]) -> str:
+    """When a message that has not ended is sent next, and the commands that change that."""
+    key = shown["key"]
+    if waits_for_time(shown["status"], shown["not_before"]):
+        return f"it is sent at {shown['not_before']}. To send it now: {command(app, 'reschedule', key, ' --at now')}"
+    if shown["status"] == "RETRY_SCHEDULED":
+        now, never = command(app, "resend", key), command(app, "cancel", key)
+        return f"its next try is at {shown['due_at']}. To try it now: {now}; to give it up: {never}"
+    return "it is sent by itself"
+
+
+def command(app: App, verb: str, key: str, options: str = "") -> str:
+    """The general command that does this act to a message."""
+    return f"milepost {verb} {quote(app.settings.route)} {quote(key)}{options} {SIGNED}"
 
 
 def edited(content: Mapping[str, Any], changes: Mapping[str, Any], largest_body: int) -> dict[str, Any]:

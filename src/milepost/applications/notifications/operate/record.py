@@ -1,7 +1,8 @@
 """Record of a message as the API gives it, and its timeline for a page, both made from the item and its history. Pure.
 
 In the record, `attempts` counts the finished HTTP tries of the present series: a replay starts a new one, and the earlier tries stay in
-`retryHistory`. `dlqBound` and `willMoveToDLQ` are always false, and `dlqArn` is null: there is no dead-letter queue, a dead letter stays
+`retryHistory`. `lostTries` counts those of the series that were broken off because their worker was lost; the number of a try that a partner
+gets (`X-Delivery-Attempt`) counts both. `dlqBound` and `willMoveToDLQ` are always false, and `dlqArn` is null: there is no dead-letter queue, a dead letter stays
 in the ledger.
 """
 
@@ -14,10 +15,12 @@ from typing import Any
 from msgspec import Struct
 
 import milepost as mp
-from milepost.applications.notifications.outcomes import NETWORK_ERROR, response_ms, status_line, status_text
+from milepost.applications.notifications.outcomes import NETWORK_ERROR, failure_line, response_ms, status_line, status_text
 from milepost.client import KEY
 
 FAILED = ("MAX_RETRIES_EXCEEDED", "REJECTED")
+WORKER_LOST = "WORKER_LOST"
+"""Category of the end of a message that has lost too many workers."""
 _ANEW = frozenset({"operator-retry", "replaced", "rerun"})
 """Reasons of the lines with which an operator starts a new series of tries."""
 _ELEVEN = {
@@ -58,6 +61,8 @@ def record_of(shown: Mapping[str, Any], most_attempts: int) -> dict[str, Any]:
         "status": shown["status"],
         "attempts": len(series),
         "totalAttempts": len(tries),
+        "lostTries": sum(map(_is_loss, _present_series(history))),
+        "totalLostTries": sum(map(_is_loss, history)),
         "createdAt": shown["created_at"],
         "deliverAt": shown["not_before"],
         "lastUpdatedAt": shown["updated_at"],
@@ -96,6 +101,11 @@ def _is_try(line: Mapping[str, Any]) -> bool:
     if line.get("attempt_number") is not None:
         return line["http_status"] is not None or line["error_details"].get("family") == NETWORK_ERROR
     return line["reason"] == "completed" and line.get("claimed_at") is not None
+
+
+def _is_loss(line: Mapping[str, Any]) -> bool:
+    """Was a try broken off here, since its worker was lost?"""
+    return bool(line["reason"] == "lost" or line.get("error_category") == WORKER_LOST)
 
 
 def _present_series(history: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
@@ -195,7 +205,7 @@ WORDS = {
     "rerun": "Sent again",
     "replaced": "Sent again with other content",
     "rescheduled": "Set for another time",
-    "lost": "Its worker was lost; the partner may have the message",
+    "lost": "A try was broken off: its worker was lost; the partner may have the message",
     "given-back": "Given back by a worker that stopped",
     "resent": "Offered again",
     "not-yet": "Looked at; not sent yet",
@@ -247,11 +257,15 @@ def _moment(line: Mapping[str, Any], result: Mapping[str, Any] | None) -> Messag
     took = response_ms(details)
     ending = {"exhausted": "; that was the last try", "rejected": "; it is not tried again"}.get(reason, "")
     status = line["http_status"]
-    said = status_line(status) if status is not None else f"{line['error_category']}: {details.get('message') or 'no answer'}"
+    if status is None:
+        said = f"{line['error_category']}: {details.get('message') or 'no answer'}"
+    else:
+        said = f"{status_line(status)}: {details['message']}" if details.get("kind") else failure_line(status)
+    number = line["attempt_number"]
     return MessageMoment(
         line["at"],
         kind,
-        f"Try {line['attempt_number']}: {said}{ending}",
+        f"Try {number}: {said}{ending}" if _is_try(line) else f"Attempt {number} without a finished request: {said}{ending}",
         by,
         why,
         line["response_time"] if took is None else took,

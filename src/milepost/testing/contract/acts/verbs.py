@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from milepost.core.item import digest_of
-from milepost.core.operators import cancel, replace, rerun, reschedule
+from milepost.core.operators import cancel, replace, rerun, reschedule, retry
 from milepost.core.outcome import Done, Reject
 from milepost.core.status import TERMINAL, Status
 from milepost.core.values.refusal import Refusal
@@ -199,6 +199,20 @@ class ActsContract(Promises):
         world.clock.advance("2h")
         assert world.claim().items == []
         assert world.row("p1").status is Status.CANCELLED
+        world.audit()
+
+    def test_a_cancelled_item_for_later_that_is_retried_starts_at_its_time(self, world: World) -> None:
+        later = world.now + 2 * HOUR
+        world.add("p1", not_before=later)
+        assert world.apply(cancel(world.item("p1"), world.plan, world.now, **WHO)) is None
+        world.clock.advance("1h")
+        assert world.apply(retry(world.item("p1"), world.plan, world.now, **WHO)) is None
+        row = world.row("p1")
+        assert (row.status, row.due_at, row.not_before) == (Status.PENDING, later, later)
+        assert world.claim().items == []
+        world.clock.advance_to(later)
+        _see_to(world, "p1")
+        assert world.take("p1").key == "p1"
         world.audit()
 
 
