@@ -1,4 +1,4 @@
-"""Redaction: removes passwords, keys and tokens from stored errors and from logs."""
+"""Redaction: removes passwords, keys and tokens from stored errors, from logs, and from what people and readers see of an item."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ SHORT = 64
 
 @lru_cache(4096)
 def is_secret(name: str) -> bool:
-    """Whether a field of this name holds a secret ("api_key", "X-Auth-Token", "clientSecret")."""
-    return _NAME.search(_CAMEL.sub("_", name)) is not None
+    """Whether a field of this name holds a secret ("api_key", "X-Auth-Token", "clientSecret"). A path, such as of a file, names none."""
+    return "/" not in name and _NAME.search(_CAMEL.sub("_", name)) is not None
 
 
 def redacted(value: Any) -> Any:
@@ -43,6 +43,20 @@ def redacted(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [redacted(entry) for entry in value]
     return value
+
+
+def restored(given: Any, stored: Any) -> Any:
+    """The given value with the stored one's secrets at the places where it has what `redacted` shows in their stead: a person who edits what
+    is shown, and gives it back, changes nothing that was hidden."""
+    return _restored(given, redacted(stored), stored)
+
+
+def _restored(given: Any, shown: Any, stored: Any) -> Any:
+    if isinstance(given, dict) and isinstance(shown, dict):
+        return {name: _restored(value, shown[name], stored[name]) if name in shown else value for name, value in given.items()}
+    if isinstance(given, list) and isinstance(shown, list) and len(given) == len(shown):
+        return [_restored(*entries) for entries in zip(given, shown, stored, strict=True)]
+    return stored if given == shown and shown != stored else given
 
 
 def redacted_text(text: str) -> str:
