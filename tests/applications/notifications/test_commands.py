@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.applications.notifications.partners import Partner, answers, message, wait_for
+from tests.cli.commands import Answer
 from tests.cli.conftest import Shell
 from tests.cli.work.test_up import port_of
 
@@ -100,6 +101,37 @@ def test_an_outage_is_begun_shown_and_ended(shell: Shell, partner: Partner) -> N
     assert shell.signed("notifications", "pause", "crm").out == "crm is paused.\n"
     wrong = shell.signed("notifications", "outage", "shop", "--until", "2h")
     assert (wrong.code, "there is no destination 'shop'; known are crm" in wrong.err) == (2, True)
+
+
+def test_a_pause_stays_and_an_outage_gives_way_to_it(shell: Shell, partner: Partner) -> None:
+    def paused() -> tuple[str, str, str | None, str | None]:
+        [view] = run(shell, "destinations", "crm")["destinations"]
+        return view["state"], view["paused"]["by"], view["paused"]["until"], view["paused"]["drain"]
+
+    def act(verb: str, *options: str, by: str = "bob") -> Answer:
+        return shell("notifications", verb, "crm", *options, "--by", by, "--reason", f"{verb} of {by}")
+
+    run(shell, "send", partner.url, "--id", "m-1")
+    act("outage", "--until", "1h", "--drain", "5/s", by="ann")
+    first = paused()
+    assert act("outage", "--until", "2h", by="ann").code == 0, "with another end"
+    assert (paused()[0], paused()[3], str(paused()[2]) > str(first[2])) == ("outage", "5/s", True)
+    assert act("pause", by="ann").out == "crm is paused.\n"
+    assert paused() == ("paused", "ann", None, "5/s")
+    again = act("pause")
+    assert (again.code, again.out.startswith("crm was paused before, by ann since ")) == (0, True)
+    assert again.out.endswith(": pause of ann. Nothing was changed.\n")
+    refused = act("outage", "--until", "30s")
+    assert (refused.code, "crm is paused by ann since" in refused.err, "Resume it when the partner is back" in refused.err) == (
+        1,
+        True,
+        True,
+    )
+    assert paused() == ("paused", "ann", None, "5/s")
+    shell.ok("work", "--until-idle", "0")
+    assert partner.requests == []
+    act("resume", by="ann")
+    assert "the outage ended by ann at" in shell.ok("notifications", "destinations").out
 
 
 def test_the_general_resume_releases_the_messages_of_a_destination_that_was_taken_out(shell: Shell, partner: Partner) -> None:
@@ -197,8 +229,6 @@ def test_an_outage_is_given_and_echoed_in_local_time_and_its_end_is_said(shell: 
     assert "until 2199-01-31 18:00" in again.out
     sent = shell.ok("notifications", "send", partner.url, "--id", "m-1")
     assert "crm holds its messages back: a move (by ops, until 2199-01-31 " in sent.out
-    refused = shell.signed("notifications", "pause", "crm")
-    assert (refused.code, "resume it first, then pause it" in refused.err) == (1, True)
     shell.signed("notifications", "resume", "crm")
     assert "the outage ended by ops at " in shell.ok("notifications", "destinations", "crm").out
     past = shell.signed("notifications", "outage", "crm", "--until", "2020-01-31")

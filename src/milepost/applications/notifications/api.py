@@ -236,9 +236,10 @@ def remove(app: App, call: mp.Call) -> mp.Answer:
     "POST", f"{DESTINATION}/pause", scope="operate", body=DestinationAct, answers={200: dict[str, Any]}, summary="Pause a destination"
 )
 def pause(app: App, call: mp.Call) -> mp.Answer:
-    """Nothing is sent to it until it is resumed; its messages wait, and no try is counted."""
-    pause_destination(app, call.path["name"], by=call.caller.name, reason=call.body.reason)
-    return mp.Answer(_destination(app, call.path["name"]))
+    """Nothing is sent to it until it is resumed; its messages wait, and no try is counted. It takes over from an outage. A pause that is in
+    force stays, with its name and reason: then `changed` is false."""
+    done = pause_destination(app, call.path["name"], by=call.caller.name, reason=call.body.reason)
+    return mp.Answer({**_destination(app, call.path["name"]), "changed": done.changed})
 
 
 @application.endpoint(
@@ -256,7 +257,7 @@ def resume(app: App, call: mp.Call) -> mp.Answer:
 )  # fmt: skip
 def outage(app: App, call: mp.Call) -> mp.Answer:
     """The partner is down until then: its messages wait, uncounted, and every page shows the reason. It ends by itself, and the messages
-    that have waited are sent at the rate `drain`."""
+    that have waited are sent at the rate `drain`. It replaces an outage that is in force; a pause without an end stays (409)."""
     body: OutageRequest = call.body
     zone = named_zone(body.zone)
     begin_outage(app, call.path["name"], until=body.until, drain=body.drain, by=call.caller.name, reason=body.reason, zone=zone)

@@ -297,7 +297,8 @@ def destinations(app: App, names: tuple[str, ...], as_json: bool) -> None:
 def outage(app: App, destination: str, until: str, drain: str | None, by: str | None, reason: str | None, as_json: bool) -> None:
     """Say that a partner is down until a time: its messages wait, uncounted.
 
-    The outage ends by itself, and the messages that have waited are sent at the rate --drain. Every page shows the reason.
+    The outage ends by itself, and the messages that have waited are sent at the rate --drain. Every page shows the reason. Given again, it
+    changes the end. A pause without an end stays.
     """
     name, why = mp.check_signed(by, reason)
     end = begin_outage(app, destination, until=until, drain=drain, by=name, reason=why)
@@ -310,10 +311,16 @@ def outage(app: App, destination: str, until: str, drain: str | None, by: str | 
 @mp.signed
 @mp.json_option
 def pause(app: App, destination: str, by: str | None, reason: str | None, as_json: bool) -> None:
-    """Pause a destination until it is resumed: its messages wait, uncounted."""
+    """Pause a destination until it is resumed: its messages wait, uncounted.
+
+    A pause takes over from an outage, and lets nothing out. A second pause changes nothing.
+    """
     name, why = mp.check_signed(by, reason)
-    pause_destination(app, destination, by=name, reason=why)
-    _said(f"{destination} is paused.", destination_views(app, [destination])[0], as_json)
+    done = pause_destination(app, destination, by=name, reason=why)
+    held = done.pause
+    before = f"{destination} was paused before, by {held.by} since {_local(str(held.since))}: {held.reason}. Nothing was changed."
+    view = destination_views(app, [destination])[0]
+    _said(f"{destination} is paused." if done.changed else before, {**view, "changed": done.changed}, as_json)
 
 
 @application.command(ledger="write")

@@ -29,7 +29,7 @@ UNREAD_S = 5
 """Pause before the next look while the ledger's destinations cannot be read."""
 
 log = logging.getLogger(__name__)
-Pause = Callable[[str, str], None]
+Pause = Callable[[str, str], object]
 """Pauses a lane, for a reason."""
 
 

@@ -103,21 +103,42 @@ def put_destination(app: App, name: str, settings: Mapping[str, Any]) -> Destina
     return made
 
 
-def pause_destination(app: App, name: str, *, by: str, reason: str) -> None:
-    """Hold back all messages for a destination; no try is counted. Raises ActRefused while an outage is in force, which would end the
-    pause."""
+class PauseAnswer(Struct, frozen=True):
+    """The pause of a destination that is in force, and whether this call has made it: the first one stays."""
+
+    pause: mp.PauseView
+    changed: bool
+
+
+def pause_destination(app: App, name: str, *, by: str, reason: str) -> PauseAnswer:
+    """Hold back all messages for a destination; no try is counted. It takes over from an outage, which would end by itself; another pause
+    stays."""
     lane = known_destination(app, name)
+    before = pause_of(app, lane)
+    held = app.pause(app.settings.route, STAGE, lane, by=by, reason=reason)
+    if before is not None and before.until is not None:
+        note_end(app, lane, by)
+    return PauseAnswer(held, held != before and (held.by, held.reason) == (by, reason))
+
+
+def pause_of(app: App, lane: str) -> mp.PauseView | None:
+    """The pause or outage of a destination; None: it has none."""
     [there] = [one for one in app.lanes(app.settings.route, STAGE, [lane]) if one.lane == lane]
-    if there.paused is not None and there.paused.until is not None:
-        raise mp.ActRefused(f"{name} has an outage until {there.paused.until}, which ends by itself; resume it first, then pause it")
-    app.pause(app.settings.route, STAGE, lane, by=by, reason=reason)
+    return there.paused
 
 
 def begin_outage(app: App, name: str, *, until: str, drain: str | None, by: str, reason: str, zone: tzinfo | None = None) -> datetime:
     """The partner is down until then: its messages wait, uncounted, and are then sent at the rate `drain`. `until` is a time of day, a date
-    with a time, or a span; one without a time zone is in `zone`, or in that of this machine. Returns the time that it means."""
+    with a time, or a span; one without a time zone is in `zone`, or in that of this machine. Returns the time that it means. It replaces an
+    outage that is in force. Raises ActRefused for a destination with a pause, which would end with the outage."""
     lane, end = known_destination(app, name), end_of(until, app.now(), zone or mp.local_zone())
-    app.pause(app.settings.route, STAGE, lane, by=by, reason=reason, until=end, drain=drain)
+    held = app.pause(app.settings.route, STAGE, lane, by=by, reason=reason, until=end, drain=drain, endless_stays=True)
+    if held.until is None:
+        since = mp.full_time(round(datetime.fromisoformat(str(held.since)).timestamp() * 1000), zone or mp.local_zone())
+        raise mp.ActRefused(
+            f"{name} is paused by {held.by} since {since}, until it is resumed: {held.reason}. Its messages wait already, and nothing was changed,"
+            " since the end of an outage would let them out. Resume it when the partner is back"
+        )
     note_outage(app, lane, end, by, reason)
     return end
 
