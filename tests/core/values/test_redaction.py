@@ -62,6 +62,7 @@ def test_details_are_redacted_at_any_depth() -> None:
     [
         ("GET /a?password=hunter2&x=1 failed", "GET /a?password=…&x=1 failed"),
         ("Authorization: Bearer abc.def-ghi was refused", "Authorization: Bearer … was refused"),
+        ("password: hunter2 is wrong", "password: … is wrong"),
         ("sent 'Basic QWxhZGRpbjpvcGVu'", "sent 'Basic …'"),
         ('{"api_key": "abc", "a": 1}', '{"api_key": "…", "a": 1}'),
         ("access_token=abc expired", "access_token=… expired"),
@@ -81,6 +82,9 @@ def test_secrets_in_a_text_are_taken_out(text: str, left: str) -> None:
         "no credentials: set a profile",
         "https://host:8080/a@b",
         "basic checks failed",
+        "Basic chemistry of a cell",
+        "the password: the variable CRM is not set",
+        "destinations.crm.signing_secret: a webhook secret is whsec_ and base64",
         "KeyError: 'colour'",
         "ops@example.org was told",
     ],

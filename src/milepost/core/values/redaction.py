@@ -10,12 +10,14 @@ HIDDEN = "…"
 
 _SECRET = r"pass(?:word|wd|phrase)|secret|api[_-]?key|access[_-]?key|private[_-]?key|authorization|cookie"
 _WORD = r"token|credentials?"
+_SENTENCE = r"an?|the|this|its?|is|no|not|name|give"
+"""Words that begin a sentence about a secret, and are none: "password: the variable is not set"."""
 _NAME = re.compile(rf"(?:^|[^a-z])(?:{_SECRET}|{_WORD})$", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _TEXT = re.compile(
     # A word that names a secret, then its value. "token: expired" is a sentence, so there the value must follow more closely.
-    rf"(?P<name>(?:{_SECRET})[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic)\s+)?|(?:{_WORD})(?:[\"']\s*:\s*[\"']?|=))[^\s\"',;&)}}\]]+"
-    r"|(?P<scheme>\b(?:bearer|basic)\s+)[\w.~+/-]{8,}=*"
+    rf"(?P<name>(?:{_SECRET})[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic)\s+)?(?!(?:{_SENTENCE})\s)|(?:{_WORD})(?:[\"']\s*:\s*[\"']?|=))[^\s\"',;&)}}\]]+"
+    r"|(?P<scheme>\b(?:bearer\s+|basic\s+(?!(?-i:[A-Z]?[a-z]+)(?![\w.~+/=-]))))[\w.~+/-]{8,}=*"
     r"|(?P<user>://[^\s/:@]*:)[^\s/@]+(?=@)"
     r"|\bmp_[0-9a-f]{12}_[\w-]+",
     re.IGNORECASE,

@@ -342,7 +342,7 @@ def _holds(run: CheckRun) -> Iterator[CheckResult]:
         route, *rest = name.split("/", 2)
         where = " ".join([route, *(f"--{option} {quote(value)}" for option, value in zip(("stage", "lane"), rest, strict=False))])
         until = "" if hold.until is None else f", until {run.watch.when(hold.until)}"
-        what = f"{name} has been paused by {hold.by} since {run.watch.when(hold.at)}{until}: {hold.reason}"
+        what = f"{name} is paused by {hold.by} since {run.watch.when(hold.at)}{until}: {hold.reason}"
         headline = "" if name != names[0] else f"{name} is paused." if len(names) == 1 else f"{len(names)} pauses are in force."
         yield _warn("pause", what, f"milepost resume {where} {SIGNED}", headline=headline)
     if not names:
