@@ -306,3 +306,31 @@ def test_messages_are_accepted_in_one_process_and_delivered_by_two_others_on_one
     assert sorted(one.headers["x-message-id"] for one in partner.requests) == sorted(f"m-{number}" for number in range(40))
     [view] = run(shell, "destinations")["destinations"]
     assert (view["waiting"], view["in_progress"]) == (0, 0)
+
+
+def test_a_command_says_that_a_secret_is_missing_in_its_shell_and_nothing_of_the_service(shell: Shell, tmp_path: Path) -> None:
+    shell.write("milepost.toml", (tmp_path / "milepost.toml").read_text() + 'signing_secret_env = "CRM_SECRET_OF_UP"\n')
+    run(shell, "send", "http://127.0.0.1:9/", "--id", "m-1")
+    [view] = run(shell, "destinations")["destinations"]
+    assert (view["state"], view["fault"].startswith("in this shell, which says nothing of 'milepost up': ")) == ("healthy", True)
+    shown = shell.ok("notifications", "destinations").out
+    assert "the variable CRM_SECRET_OF_UP is not set here; 'milepost up' needs it in its environment" in shown
+    assert "misconfigured" not in shown
+    assert "sees the environment of that shell alone" in shell("doctor", "--json").out
+
+
+def test_a_file_that_holds_no_secret_is_named_in_full(shell: Shell, tmp_path: Path) -> None:
+    shell.write("crm.secret", "whsec_no\n")
+    shell.write("milepost.toml", (tmp_path / "milepost.toml").read_text() + 'signing_secret_file = "crm.secret"\n')
+    run(shell, "send", "http://127.0.0.1:9/", "--id", "m-1")
+    said = shell.ok("work", "--until-idle", "0").err
+    assert "destinations.crm.signing_secret_file: crm.secret: a webhook secret " in said
+
+
+def test_the_log_says_that_a_410_pauses_a_destination(shell: Shell, tmp_path: Path) -> None:
+    with Partner(answers(410)) as gone:
+        shell.write("milepost.toml", (tmp_path / "milepost.toml").read_text().partition("url =")[0] + f'url = "{gone.url}"\n')
+        for number in range(3):
+            run(shell, "send", gone.url, "--id", f"m-{number}")
+        said = shell.ok("work", "--until-idle", "0").err
+    assert said.count("messages to crm wait, since it is paused: crm answered 410 Gone") == 1

@@ -52,7 +52,7 @@ before_option = click.option("--before", "created_before", metavar="TIME", help=
 cause_option = click.option("--cause", metavar="GROUP", help="Messages that failed for this cause, as 'dead-letters' names it.")
 drain_option = click.option("--drain", metavar="RATE", help="Rate for the messages that have waited, such as 10/s [as fast as usual].")
 
-HELD = ("outage", "paused", "misconfigured", "open", "half-open")
+HELD = ("outage", "paused", "open", "half-open")
 """States of a destination in which its messages wait."""
 SAID = {
     "new": "is accepted.",
@@ -166,7 +166,7 @@ def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
     shown = [(name, str(value).lower() if isinstance(value, bool) else value) for name, value in simple]
     mp.print_table(("field", "value"), [*shown, *_result(found)])
     if found["status"] in ("PENDING", "QUEUED", "WAITING", "RETRY_SCHEDULED"):
-        [view] = destination_views(app, [found["destination"]])
+        [view] = destination_views(app, [found["destination"]], in_shell=True)
         if view["state"] in HELD:
             click.echo(f"\nIt waits for {found['destination']}: {_why(view)}")
     if found["retryHistory"]:
@@ -269,7 +269,7 @@ def dead_letters_command(app: App, as_json: bool) -> None:
 @mp.json_option
 def destinations(app: App, names: tuple[str, ...], as_json: bool) -> None:
     """Show destinations, all or those named, with their state, backlog, success rate and times of the last hour."""
-    found = destination_views(app, [known_destination(app, one) for one in names] or None)
+    found = destination_views(app, [known_destination(app, one) for one in names] or None, in_shell=True)
     if as_json:
         mp.print_json({"destinations": found})
         return
@@ -302,7 +302,7 @@ def outage(app: App, destination: str, until: str, drain: str | None, by: str | 
     """
     name, why = mp.check_signed(by, reason)
     end = begin_outage(app, destination, until=until, drain=drain, by=name, reason=why)
-    [found] = destination_views(app, [destination])
+    [found] = destination_views(app, [destination], in_shell=True)
     _said(f"{destination} is down until {mp.full_time(_ms(end), mp.local_zone())}: {why}", found, as_json)
 
 
@@ -319,7 +319,7 @@ def pause(app: App, destination: str, by: str | None, reason: str | None, as_jso
     done = pause_destination(app, destination, by=name, reason=why)
     held = done.pause
     before = f"{destination} was paused before, by {held.by} since {_local(str(held.since))}: {held.reason}. Nothing was changed."
-    view = destination_views(app, [destination])[0]
+    view = destination_views(app, [destination], in_shell=True)[0]
     _said(f"{destination} is paused." if done.changed else before, {**view, "changed": done.changed}, as_json)
 
 
@@ -383,7 +383,7 @@ def _ms(at: datetime) -> int:
 
 def _say_held(app: App, names: list[str]) -> None:
     """Say which of these destinations hold their messages back, and why."""
-    for view in destination_views(app, names) if names else []:
+    for view in destination_views(app, names, in_shell=True) if names else []:
         if view["state"] in HELD:
             click.echo(f"{view['name']} holds its messages back: {_why(view)}")
 
@@ -439,10 +439,10 @@ def _result(record: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _why(view: dict[str, Any]) -> str:
-    """The reason of a destination's state; none for one that is well."""
-    if view["state"] in ("healthy", "draining"):
-        return ""
-    return _pause(view) or view["fault"] or _breaker(view["breaker"]) or view["last_error"] or ""
+    """The reason of a destination's state, and the secret that this shell lacks; none for one that is well."""
+    well = view["state"] in ("healthy", "draining")
+    reason = "" if well else _pause(view) or _breaker(view["breaker"]) or view["last_error"] or ""
+    return "; ".join(filter(None, (reason, view["fault"])))
 
 
 def _breaker(breaker: dict[str, Any] | None) -> str:

@@ -34,6 +34,8 @@ OUTAGE_SHOWN = timedelta(days=1)
 """How long the end of an outage is shown."""
 RELEASED = "released/"
 """Documents of destinations that are gone, whose messages go where their URLs belong now."""
+IN_SHELL = "in this shell, which says nothing of 'milepost up'"
+"""What a command says before a secret that it does not find."""
 REFRESH = "5s"
 """How soon every process knows of a destination that was added or removed."""
 
@@ -166,18 +168,19 @@ def before_resume(app: App, pause: mp.PauseView, by: str) -> None:
     note_end(app, lane, by)
 
 
-def destination_views(app: App, names: list[str] | None = None) -> list[dict[str, Any]]:
-    """The destinations with their state: those that are registered, and unregistered ones that have had messages lately."""
+def destination_views(app: App, names: list[str] | None = None, *, in_shell: bool = False) -> list[dict[str, Any]]:
+    """The destinations with their state: those that are registered, and unregistered ones that have had messages lately. `in_shell`: a command
+    asks, whose environment and folder need not be those of the processes that deliver; what it lacks makes no destination misconfigured."""
     refresh(app)
     registry, figures = app.state.destinations, figures_of(app)
     wanted = list(dict.fromkeys([*registry.all, *figures.destinations])) if names is None else names
     lanes = {one.lane: one for one in app.lanes(app.settings.route, STAGE, wanted)}
     now, had = app.now(), outages(app)
     chosen = [*wanted, *(lane for lane in lanes if lane not in wanted)] if names is None else wanted
-    return [_view(app, name, lanes[name], figures, now, had.get(name)) for name in chosen]
+    return [_view(app, name, lanes[name], figures, now, had.get(name), in_shell) for name in chosen]
 
 
-def _view(app: App, name: str, lane: mp.LaneView, figures: Figures, now: datetime, outage: Outage | None) -> dict[str, Any]:
+def _view(app: App, name: str, lane: mp.LaneView, figures: Figures, now: datetime, outage: Outage | None, in_shell: bool) -> dict[str, Any]:
     registry = app.state.destinations
     found = registry.all.get(name)
     counted = figures.destinations.get(name, DestinationFigures())
@@ -188,8 +191,8 @@ def _view(app: App, name: str, lane: mp.LaneView, figures: Figures, now: datetim
         "url": None if found is None or found.prefix is None else str(registry.settings_of(name).url),
         "registered": "ledger" if name in registry.added else "configuration" if found is not None else None,
         "orphaned": registry.gone(name),
-        "state": state_of(lane, tries, fault),
-        "fault": fault,
+        "state": state_of(lane, tries, None if in_shell else fault),
+        "fault": f"{IN_SHELL}: {fault}" if in_shell and fault is not None else fault,
         "paused": None if lane.paused is None else msgspec.to_builtins(lane.paused),
         "ended_outage": None if lane.paused is not None else ended_outage(outage, now),
         "breaker": None if lane.breaker is None else msgspec.to_builtins(lane.breaker),
