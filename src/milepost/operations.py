@@ -16,7 +16,7 @@ from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome
 from milepost.core.values.durations import Moment, Span, moment_ms, span_ms
 from milepost.core.values.refusal import SAID_BEFORE, Refusal
-from milepost.engine.act_log import ActReport
+from milepost.engine.act_log import ActReport, record, signed
 from milepost.engine.acts.bulk import act, note, take_confirmations
 from milepost.engine.acts.controls import close_breakers, drain, pause, resume
 from milepost.engine.alerts.watch import alert_views
@@ -311,6 +311,13 @@ class Operations:
         """End a pause; False: there was none. `drain`: the rate for the items that have waited, if not the one that the pause has. `own`: only
         if it is one by `by`."""
         return resume(self.context, route, stage, lane, by=by, reason=reason, drain=drain, own=own)
+
+    def record_act(self, verb: str, route: str, stage: str | None = None, lane: str | None = None, *, by: str, reason: str) -> None:
+        """Put an act of an operator on record, as `milepost acts` shows it: one of an application's own that changes no item and has been done,
+        such as `verb="add-destination"`. Pauses, limits and acts on items are recorded without this."""
+        signed(by, reason)
+        self.context.plan(route)
+        record(self.context, verb, route, by, reason, {"scope": scope(route, stage, lane)})
 
     def pauses(self, route: str) -> list[PauseView]:
         """The pauses of a route, of its stages and of their lanes: where (`scope`, such as "parcels/weigh"), by whom, why, since when and

@@ -34,7 +34,9 @@ from milepost.applications.notifications.operate.registry import (
     ended_text,
     is_known,
     known_destination,
+    left_pause,
     pause_destination,
+    pause_of,
     remove_destination,
     resume_destination,
 )
@@ -340,11 +342,16 @@ def resume(app: App, destination: str, drain: str | None, by: str | None, reason
 @application.command(ledger="write")
 @click.argument("destination")
 @click.option("--force", is_flag=True, help="Although messages wait for it: they go where their URLs then belong.")
+@mp.signed
 @mp.json_option
-def remove(app: App, destination: str, force: bool, as_json: bool) -> None:
-    """Remove a destination that was added over the API."""
-    remove_destination(app, destination, force=force)
-    _said(f"{destination} is removed.", {"removed": destination}, as_json)
+def remove(app: App, destination: str, force: bool, by: str | None, reason: str | None, as_json: bool) -> None:
+    """Remove a destination that was added over the API.
+
+    The act is recorded, with --by and --reason if they are given. A pause of the destination stays.
+    """
+    remove_destination(app, destination, force=force, by=by or "command line", reason=reason or "")
+    left = left_pause(app, destination, pause_of(app, destination))
+    _said(f"{destination} is removed.{'' if left is None else f' {left}'}", {"removed": destination, "left_pause": left}, as_json)
 
 
 @application.command(ledger="write")
@@ -442,7 +449,7 @@ def _why(view: dict[str, Any]) -> str:
     """The reason of a destination's state, and the secret that this shell lacks; none for one that is well."""
     well = view["state"] in ("healthy", "draining")
     reason = "" if well else _pause(view) or _breaker(view["breaker"]) or view["last_error"] or ""
-    return "; ".join(filter(None, (reason, view["fault"])))
+    return "; ".join(filter(None, (reason, view["left_pause"], view["fault"])))
 
 
 def _breaker(breaker: dict[str, Any] | None) -> str:

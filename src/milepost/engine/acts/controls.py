@@ -238,7 +238,7 @@ def end_pauses(ctx: Context) -> int:
             continue
         ended += 1
         route, why = name.partition("/")[0], f"the pause has ended by itself, as set: {hold.reason}"
-        record(ctx, "resume", route, hold.by, why, {"scope": name, "until": iso(hold.until)})
+        record(ctx, "resume", route, f"resender for {hold.by}", why, {"scope": name, "ended_at": iso(hold.until)})
     return ended + _end_drains(ctx)
 
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 import milepost as mp
 from milepost import net
-from milepost.applications.notifications.destinations import PAUSED_BY, Destination, pauses_removed
+from milepost.applications.notifications.destinations import PAUSED_BY, Destination, pauses_removed, resume_command
 from milepost.applications.notifications.operate.collector import figures_of
 from milepost.applications.notifications.operate.figures import DestinationFigures, Figures, TryFigures, parties_of, tries_since
 from milepost.applications.notifications.route import STAGE, try_s
@@ -34,6 +34,7 @@ OUTAGE_SHOWN = timedelta(days=1)
 """How long the end of an outage is shown."""
 RELEASED = "released/"
 """Documents of destinations that are gone, whose messages go where their URLs belong now."""
+NO_REASON = "(no reason was given)"
 IN_SHELL = "in this shell, which says nothing of 'milepost up'"
 """What a command says before a secret that it does not find."""
 REFRESH = "5s"
@@ -80,8 +81,8 @@ def keep_fresh(app: App, *, afresh: bool = False) -> None:
             log.exception("the destinations could not be read again; those of the last time are used")
 
 
-def put_destination(app: App, name: str, settings: Mapping[str, Any]) -> Destination:
-    """Add a destination, or replace the one of this name. Raises UsageError that names the setting that is wrong."""
+def put_destination(app: App, name: str, settings: Mapping[str, Any], *, by: str, reason: str = "") -> Destination:
+    """Add a destination, or replace the one of this name; the act is recorded. Raises UsageError that names the setting that is wrong."""
     try:
         read = msgspec.convert(dict(settings), DestinationSettings)
     except msgspec.ValidationError as error:
@@ -100,8 +101,10 @@ def put_destination(app: App, name: str, settings: Mapping[str, Any]) -> Destina
             f"destination {name!r}: a try to it may take {try_s(made):g} s by its timeouts.total, but this process ends tries after {limit_s:g} s:"
             " give a shorter time, or put the destination into the configuration"
         )
+    verb = "add-destination" if app.documents.get(PREFIX + name) is None else "change-destination"
     app.documents.put(PREFIX + name, msgspec.to_builtins(read))
     refresh(app)
+    app.record_act(verb, app.settings.route, STAGE, name, by=by, reason=reason.strip() or NO_REASON)
     return made
 
 
@@ -194,6 +197,7 @@ def _view(app: App, name: str, lane: mp.LaneView, figures: Figures, now: datetim
         "state": state_of(lane, tries, None if in_shell else fault),
         "fault": f"{IN_SHELL}: {fault}" if in_shell and fault is not None else fault,
         "paused": None if lane.paused is None else msgspec.to_builtins(lane.paused),
+        "left_pause": left_pause(app, name, lane.paused),
         "ended_outage": None if lane.paused is not None else ended_outage(outage, now),
         "breaker": None if lane.breaker is None else msgspec.to_builtins(lane.breaker),
         "rate_per_second": lane.rate,
@@ -323,8 +327,8 @@ def iso(at: datetime) -> str:
 
 
 # Removal --------------------------------------------------------------------------------------------------------------
-def remove_destination(app: App, name: str, *, force: bool = False) -> None:
-    """Remove a destination that was added. Raises mp.ActRefused while messages wait for it; with `force` they go to the destination that
+def remove_destination(app: App, name: str, *, force: bool = False, by: str, reason: str = "") -> None:
+    """Remove a destination that was added; the act is recorded. A pause of it stays. Raises mp.ActRefused while messages wait for it; with `force` they go to the destination that
     their URLs then belong to, or out by the defaults."""
     if app.documents.get(PREFIX + name) is None:
         if name in app.settings.destinations:
@@ -344,6 +348,15 @@ def remove_destination(app: App, name: str, *, force: bool = False) -> None:
             release(app, name)
     app.documents.remove(PREFIX + name)
     refresh(app)
+    app.record_act("remove-destination", app.settings.route, STAGE, name, by=by, reason=reason.strip() or NO_REASON)
+
+
+def left_pause(app: App, name: str, pause: mp.PauseView | None) -> str | None:
+    """What the pause of a destination that was removed means, and how to end it; None: there is none, or it is a destination."""
+    known = name in app.state.destinations.all or ":" in name
+    if pause is None or known or pauses_removed(pause, name):
+        return None
+    return f"{name} is no destination any more, but its pause stays, and it is listed, until you end it: `{resume_command(name)}`"
 
 
 def resume_returned(app: App) -> None:
