@@ -144,6 +144,13 @@ def test_a_pause_takes_over_from_an_outage_and_stays(at: Service) -> None:
     assert destination(at)["paused"] == begun.body["paused"]
 
 
+def test_a_form_without_a_reason_says_what_is_missing(at: Service) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": at.url}
+    refused = at.call("POST", "/notifications/destinations/crm/pause", b"reason=+", headers=form)
+    assert (refused.status, b"an act needs your name and a reason" in refused.raw) == (400, True), refused
+    assert destination(at)["paused"] is None
+
+
 def test_an_outage_holds_the_backlog_uncounted_and_ends_by_itself(at: Service, clock: VirtualClock, partner: Partner) -> None:
     begun = at.call("POST", f"{API}/destinations/crm/outage", {"until": "2h", "reason": "crm is being moved", "drain": "1/s"})
     assert (begun.status, begun.body["state"]) == (200, "outage")
