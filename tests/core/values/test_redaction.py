@@ -145,3 +145,9 @@ def test_an_edited_copy_of_what_was_shown_gets_the_hidden_values_back() -> None:
     assert restored(edited, stored) == {**stored, "headers": {"Authorization": "Bearer abc", "n": True}, "token": "other", "new": "…"}
     assert restored(edited, stored)["headers"]["n"] is True, "not the stored 1, which is equal to it"
     assert restored({**shown, "hooks": []}, stored)["hooks"] == []
+
+
+def test_a_note_is_stored_without_its_secrets() -> None:
+    told = _failed(mp.NotYet(note="https://u:hunter2@host/ has 3 of 5 files"))
+    assert "https://u:…@host/ has 3 of 5 files" in told
+    assert "hunter2" not in told
