@@ -10,12 +10,13 @@ from typing import Any
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
+from milepost.core.admission.controls import scope
 from milepost.core.errors import ActRefused, CostlyQuery, UsageError
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome
 from milepost.core.values.durations import Moment, Span, moment_ms, span_ms
 from milepost.core.values.refusal import SAID_BEFORE, Refusal
-from milepost.engine.act_log import ActReport
+from milepost.engine.act_log import ActReport, record, signed
 from milepost.engine.acts.bulk import act, note, take_confirmations
 from milepost.engine.acts.controls import close_breakers, drain, pause, resume
 from milepost.engine.alerts.watch import alert_views
@@ -26,7 +27,7 @@ from milepost.engine.lists.reconcile import ListReport, submit_list
 from milepost.engine.lists.source import Bytes
 from milepost.engine.retention import PruneReport, prune
 from milepost.engine.views.items import check_route, each, groups, row_view, show, status
-from milepost.engine.views.lanes import LaneView, PauseView, lane_views, pauses
+from milepost.engine.views.lanes import LaneView, PauseView, lane_views, pause_view, pauses
 from milepost.engine.views.page_tokens import find_page
 from milepost.engine.views.queries import WARN_ROWS, cost_text, read_parts, statuses_of
 from milepost.ports.feed import HistoryEntry
@@ -303,12 +304,14 @@ class Operations:
         until: Moment | None = None,
         drain: str | float | None = None,
         own: bool = False,
-    ) -> None:
+        endless_stays: bool = False,
+    ) -> PauseView:
         """Pause a route, a stage, or a lane of a stage: none of its items is started until it is resumed, or until the time `until` (or a
         span from now). No attempt is counted. `drain` is the rate, such as "10/s", for the items that have waited. A pause that is in force
         stays, unless `until` or `drain` is given, or it would end by itself. `own`, for a program that pauses by itself: a pause by another
-        than `by` stays in any case."""
-        pause(self.context, route, stage, lane, by=by, reason=reason, until=until, drain=drain, own=own)
+        than `by` stays in any case. `endless_stays`: a pause without an end stays in any case. Returns the pause that is in force now."""
+        options: dict[str, Any] = {"until": until, "drain": drain, "own": own, "endless_stays": endless_stays}
+        return pause_view(scope(route, stage, lane), pause(self.context, route, stage, lane, by=by, reason=reason, **options))
 
     def resume(
         self,
@@ -324,6 +327,13 @@ class Operations:
         """End a pause; False: there was none. `drain`: the rate for the items that have waited, if not the one that the pause has. `own`: only
         if it is one by `by`."""
         return resume(self.context, route, stage, lane, by=by, reason=reason, drain=drain, own=own)
+
+    def record_act(self, verb: str, route: str, stage: str | None = None, lane: str | None = None, *, by: str, reason: str) -> None:
+        """Put an act of an operator on record, as `milepost acts` shows it: one of an application's own that changes no item and has been done,
+        such as `verb="add-destination"`. Pauses, limits and acts on items are recorded without this."""
+        signed(by, reason)
+        self.context.plan(route)
+        record(self.context, verb, route, by, reason, {"scope": scope(route, stage, lane)})
 
     def pauses(self, route: str) -> list[PauseView]:
         """The pauses of a route, of its stages and of their lanes: where (`scope`, such as "parcels/weigh"), by whom, why, since when and

@@ -116,6 +116,8 @@ def test_what_the_rules_refuse_is_not_sent(kind: str) -> None:
                 client.send("https://crm.example/", body)
         with pytest.raises(MessageRefused, match="headers"):
             client.send("https://crm.example/", headers=["X-A: b"])
+        with pytest.raises(MessageRefused, match="correlation_id"):
+            client.send("https://crm.example/", correlation_id="a b\n")
         assert partner.requests == []
 
 
@@ -148,6 +150,11 @@ def test_a_key_speaks_for_its_sender_alone(kind: str, monkeypatch: pytest.Monkey
         with pytest.raises(MessageRefused) as caught:
             Both(kind, url_of(at), key="").send(target, sender_id="shop")
         assert caught.value.status == 401
+        _, submits = make_key(at.milepost.context, "till", ["submit"], by="ops", reason="a till", attributes={"sender": "shop"})
+        with pytest.raises(MessageRefused, match="may not do this; expected: a key with the scope 'read'"):
+            Both(kind, url_of(at), key=submits).read(receipt)
+        with pytest.raises(mp.UsageError, match=r"MILEPOST_KEY.*Authorization is not one line"):
+            Both(kind, url_of(at), key=f"{key}\n").read(receipt)
         monkeypatch.setenv("MILEPOST_KEY", key)
         assert Both(kind, url_of(at)).read(receipt).status == "QUEUED"
 

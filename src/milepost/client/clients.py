@@ -55,6 +55,11 @@ class _Service:
         self.url = parsed.text.rstrip("/").removesuffix("/message")
         self.sender = sender
         self._key = os.environ.get(KEY_ENV) if key is None else key
+        if self._key:
+            try:
+                net.checked_headers({"Authorization": f"Bearer {self._key}"})
+            except net.InvalidRequest as error:
+                raise UsageError(f"the key cannot be sent (key=…, or {KEY_ENV}): {error}") from None
         self._retry, self._largest_body = retry or RetryPolicy(), largest_body
         # The operator names the host of the service: it is usually in the same network.
         largest = LARGEST_RECORD + ESCAPED * largest_body

@@ -180,7 +180,10 @@ def sending(
     """Hand over a message. Every try is the same request, so that the service accepts one message however many tries arrive."""
     headers = {"Content-Type": "application/json"}
     if correlation_id is not None:
-        headers["X-Correlation-ID"] = correlation_id
+        try:
+            headers |= net.checked_headers({"X-Correlation-ID": correlation_id})
+        except net.InvalidRequest as error:
+            raise MessageRefused("VALIDATION_ERROR", f"Invalid correlation_id: {error}", sender=message.sender_id) from None
     answer, tries = yield from _repeated(HttpCall("POST", "/message", headers, data), policy, clock, chance, _accepted)
     stored = answer.get("storedMessage") or {}
     return MessageReceipt(
@@ -271,6 +274,8 @@ def _found(response: net.Response) -> dict[str, Any] | _Again:
     if response.ok or response.not_now:
         return _Again(f"the service answered {_said(response, answer)}", response.status, response.retry_after)
     said = str(answer.get("detail") or answer.get("message") or _said(response, answer))
+    if answer.get("expected"):
+        said += f"; expected: {answer['expected']}"
     raise MessageRefused(str(answer.get("error") or f"HTTP_{response.status}"), said[:LONGEST_TEXT], status=response.status)
 
 

@@ -18,6 +18,7 @@ from milepost.core.routes.route import Stage
 from milepost.core.status import Reason, Status
 from milepost.core.values.durations import iso, span_ms
 from milepost.core.values.json import canonical_json
+from milepost.core.values.redaction import redacted_text
 
 MAX_LOSSES = 10
 SHORTEST_LOOK_MS = 50
@@ -327,10 +328,13 @@ OUTCOME_LIMIT = 1_048_576
 
 
 def cut_note(note: str | None) -> str | None:
-    """The note, cut to size; its end then gives the original length."""
-    if note is None or len(note) <= NOTE_LIMIT:
+    """The note without secrets, as an error is stored; cut to size, and its end then gives the original length."""
+    if note is None:
+        return None
+    length, note = len(note), redacted_text(note)
+    if len(note) <= NOTE_LIMIT:
         return note
-    marker = f"… (cut: {len(note):,} characters)"
+    marker = f"… (cut: {length:,} characters)"
     return note[: NOTE_LIMIT - len(marker)] + marker
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from milepost.core.status import ACTS, Reason, Status
 from milepost.core.values.durations import iso, retry_time, short_span
+from milepost.core.values.redaction import redacted
 
 
 class Attempt(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -196,7 +197,10 @@ def _onward(line: Line) -> str:
 
 
 def _noted(line: Line) -> str:
-    return "" if line.note is None else f": {line.note if isinstance(line.note, str) else msgspec.json.encode(line.note).decode()}"
+    if line.note is None:
+        return ""
+    note = redacted(line.note)
+    return f": {note if isinstance(note, str) else msgspec.json.encode(note).decode()}"
 
 
 def _not_before(line: Line) -> str:

@@ -5,7 +5,7 @@ The line that an act makes in each item's history is another thing: `core.operat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -173,6 +173,21 @@ def all_acts(ctx: Context, route: str | None = None, verb: str | None = None, by
     return sorted((act for act in chosen if by in (None, act.by, *act.by.split(" for ", 1))), key=lambda act: (-act.started_at, act.id))
 
 
+def control_in_words(about: Mapping[str, Any], when: Callable[[str], str]) -> str:
+    """The scope of a control and what was set there, such as 'parcels/weigh until 18:00, then 10/s'; `when` writes a time. `about` is an act's,
+    as `act_view` gives it."""
+    drains = about.get("drain")
+    parts = [
+        about.get("until") and f"until {when(about['until'])}",
+        drains and drains is not True and f"{'then ' if about.get('until') else 'at '}{drains}",
+        about.get("rate"),
+        about.get("concurrency") and f"{about['concurrency']} at a time",
+        about.get("clear") and "as the route says",
+    ]
+    said = ", ".join(str(part) for part in parts if part)
+    return f"{about['scope']} {said}".rstrip()
+
+
 def act_view(act: Act) -> dict[str, Any]:
     """One act as JSON. `go_on`: the command that continues an unfinished act. `expected`: approximate number of items at its start, if
     known. `moved_at`: time of its last progress."""
@@ -223,4 +238,4 @@ def _go_on(act: Act) -> str:
 def signed(by: str, reason: str) -> None:
     """Raise unless an act has a name and a reason."""
     if not (by and by.strip()) or not (reason and reason.strip()):
-        raise UsageError("an act needs a name and a reason: --by and --reason")
+        raise UsageError("an act needs your name and a reason (by and reason)")

@@ -18,6 +18,7 @@ from milepost.core.item import Item, digest_of
 from milepost.core.status import ACTS, NOTES, TERMINAL, Reason
 from milepost.core.values.durations import iso
 from milepost.core.values.json import canonical_json
+from milepost.core.values.redaction import redacted
 
 SCHEMA = "milepost.evidence/1"
 
@@ -56,6 +57,16 @@ def evidence(
 
     about = {"route": route, "key": key, "input_digest": input_digest.hex(), "correlation_id": correlation_id}
     return _record(about, head.hex(), bodies, lines, output_of)
+
+
+def without_secrets(record: dict[str, Any]) -> dict[str, Any]:
+    """The record to pass on: without the outputs that hold an apparent secret. Their digests stay, so it can be verified like any other."""
+    stages = record.get("stages", [])
+    hidden = [entry for entry in stages if "output" in entry and redacted(entry["output"]) != entry["output"]]
+    if not hidden:
+        return record
+    bare = [{name: value for name, value in entry.items() if name != "output"} if entry in hidden else entry for entry in stages]
+    return {**record, "stages": bare}
 
 
 def kept(item: Item, bodies: Sequence[bytes], place: int) -> tuple[str, bytes]:

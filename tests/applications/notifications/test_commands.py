@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.applications.notifications.partners import Partner, answers, message, wait_for
+from tests.cli.commands import Answer
 from tests.cli.conftest import Shell
 from tests.cli.work.test_up import port_of
 
@@ -112,6 +113,37 @@ def test_an_outage_is_begun_shown_and_ended(shell: Shell, partner: Partner) -> N
     assert shell.signed("notifications", "pause", "crm").out == "crm is paused.\n"
     wrong = shell.signed("notifications", "outage", "shop", "--until", "2h")
     assert (wrong.code, "there is no destination 'shop'; known are crm" in wrong.err) == (2, True)
+
+
+def test_a_pause_stays_and_an_outage_gives_way_to_it(shell: Shell, partner: Partner) -> None:
+    def paused() -> tuple[str, str, str | None, str | None]:
+        [view] = run(shell, "destinations", "crm")["destinations"]
+        return view["state"], view["paused"]["by"], view["paused"]["until"], view["paused"]["drain"]
+
+    def act(verb: str, *options: str, by: str = "bob") -> Answer:
+        return shell("notifications", verb, "crm", *options, "--by", by, "--reason", f"{verb} of {by}")
+
+    run(shell, "send", partner.url, "--id", "m-1")
+    act("outage", "--until", "1h", "--drain", "5/s", by="ann")
+    first = paused()
+    assert act("outage", "--until", "2h", by="ann").code == 0, "with another end"
+    assert (paused()[0], paused()[3], str(paused()[2]) > str(first[2])) == ("outage", "5/s", True)
+    assert act("pause", by="ann").out == "crm is paused.\n"
+    assert paused() == ("paused", "ann", None, "5/s")
+    again = act("pause")
+    assert (again.code, again.out.startswith("crm was paused before, by ann since ")) == (0, True)
+    assert again.out.endswith(": pause of ann. Nothing was changed.\n")
+    refused = act("outage", "--until", "30s")
+    assert (refused.code, "crm is paused by ann since" in refused.err, "Resume it when the partner is back" in refused.err) == (
+        1,
+        True,
+        True,
+    )
+    assert paused() == ("paused", "ann", None, "5/s")
+    shell.ok("work", "--until-idle", "0")
+    assert partner.requests == []
+    act("resume", by="ann")
+    assert "the outage ended by ann at" in shell.ok("notifications", "destinations").out
 
 
 def test_the_general_resume_releases_the_messages_of_a_destination_that_was_taken_out(shell: Shell, partner: Partner) -> None:
@@ -237,8 +269,6 @@ def test_an_outage_is_given_and_echoed_in_local_time_and_its_end_is_said(shell: 
     assert "until 2199-01-31 18:00" in again.out
     sent = shell.ok("notifications", "send", partner.url, "--id", "m-1")
     assert "crm holds its messages back: a move (by ops, until 2199-01-31 " in sent.out
-    refused = shell.signed("notifications", "pause", "crm")
-    assert (refused.code, "resume it first, then pause it" in refused.err) == (1, True)
     shell.signed("notifications", "resume", "crm")
     assert "the outage ended by ops at " in shell.ok("notifications", "destinations", "crm").out
     past = shell.signed("notifications", "outage", "crm", "--until", "2020-01-31")
@@ -339,3 +369,31 @@ def test_messages_are_accepted_in_one_process_and_delivered_by_two_others_on_one
     assert sorted(one.headers["x-message-id"] for one in partner.requests) == sorted(f"m-{number}" for number in range(40))
     [view] = run(shell, "destinations")["destinations"]
     assert (view["waiting"], view["in_progress"]) == (0, 0)
+
+
+def test_a_command_says_that_a_secret_is_missing_in_its_shell_and_nothing_of_the_service(shell: Shell, tmp_path: Path) -> None:
+    shell.write("milepost.toml", (tmp_path / "milepost.toml").read_text() + 'signing_secret_env = "CRM_SECRET_OF_UP"\n')
+    run(shell, "send", "http://127.0.0.1:9/", "--id", "m-1")
+    [view] = run(shell, "destinations")["destinations"]
+    assert (view["state"], view["fault"].startswith("in this shell, which says nothing of 'milepost up': ")) == ("healthy", True)
+    shown = shell.ok("notifications", "destinations").out
+    assert "the variable CRM_SECRET_OF_UP is not set here; 'milepost up' needs it in its environment" in shown
+    assert "misconfigured" not in shown
+    assert "sees the environment of that shell alone" in shell("doctor", "--json").out
+
+
+def test_a_file_that_holds_no_secret_is_named_in_full(shell: Shell, tmp_path: Path) -> None:
+    shell.write("crm.secret", "whsec_no\n")
+    shell.write("milepost.toml", (tmp_path / "milepost.toml").read_text() + 'signing_secret_file = "crm.secret"\n')
+    run(shell, "send", "http://127.0.0.1:9/", "--id", "m-1")
+    said = shell.ok("work", "--until-idle", "0").err
+    assert "destinations.crm.signing_secret_file: crm.secret: a webhook secret " in said
+
+
+def test_the_log_says_that_a_410_pauses_a_destination(shell: Shell, tmp_path: Path) -> None:
+    with Partner(answers(410)) as gone:
+        shell.write("milepost.toml", (tmp_path / "milepost.toml").read_text().partition("url =")[0] + f'url = "{gone.url}"\n')
+        for number in range(3):
+            run(shell, "send", gone.url, "--id", f"m-{number}")
+        said = shell.ok("work", "--until-idle", "0").err
+    assert said.count("messages to crm wait, since it is paused: crm answered 410 Gone") == 1

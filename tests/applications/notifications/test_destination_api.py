@@ -129,6 +129,28 @@ def test_an_outage_ends_at_a_time_of_day_in_the_zone_that_is_given(at: Service, 
     assert destination(at)["ended_outage"] is None
 
 
+def test_a_pause_takes_over_from_an_outage_and_stays(at: Service) -> None:
+    above = f"{API}/destinations/crm"
+    page = "/notifications/destinations/crm"
+    at.call("POST", f"{above}/outage", {"until": "2h", "reason": "crm is being moved"})
+    assert b"Change the outage" in at.call("GET", page).raw
+    begun = at.call("POST", f"{above}/pause", {"reason": "it takes longer"})
+    assert (begun.status, begun.body["changed"], begun.body["paused"]["until"]) == (200, True, None)
+    again = at.call("POST", f"{above}/pause", {"reason": "by another"})
+    assert (again.status, again.body["changed"], again.body["paused"]["reason"]) == (200, False, "it takes longer")
+    refused = at.call("POST", f"{above}/outage", {"until": "30s", "reason": "it is over soon"})
+    assert (refused.status, "it takes longer" in refused.body["detail"]) == (409, True)
+    assert b"the outage</button>" not in at.call("GET", page).raw
+    assert destination(at)["paused"] == begun.body["paused"]
+
+
+def test_a_form_without_a_reason_says_what_is_missing(at: Service) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": at.url}
+    refused = at.call("POST", "/notifications/destinations/crm/pause", b"reason=+", headers=form)
+    assert (refused.status, b"an act needs your name and a reason" in refused.raw) == (400, True), refused
+    assert destination(at)["paused"] is None
+
+
 def test_an_outage_holds_the_backlog_uncounted_and_ends_by_itself(at: Service, clock: VirtualClock, partner: Partner) -> None:
     begun = at.call("POST", f"{API}/destinations/crm/outage", {"until": "2h", "reason": "crm is being moved", "drain": "1/s"})
     assert (begun.status, begun.body["state"]) == (200, "outage")

@@ -99,6 +99,18 @@ def test_destinations_may_be_added_replaced_and_removed_at_run_time() -> None:
         ({"url": "https://a.example", "sining_secret_env": "X"}, "sining_secret_env"),
         ({"url": "https://a.example", "concurrency": 0}, "concurrency is 0"),
         ({"url": "https://a.example", "response_bytes": -1}, "response_bytes is -1"),
+        (
+            {"url": "https://a.example", "signing_secret_env": "A", "signing_secret_file": "a"},
+            "signing_secret_env and signing_secret_file name",
+        ),
+        (
+            {"url": "https://a.example", "auth": {"kind": "bearer", "token_env": "A", "token_file": "a"}},
+            r"auth\.token_env and auth\.token_file name the same secret; give one of them",
+        ),
+        (
+            {"url": "https://a.example", "auth": {"kind": "headers", "env": {"X-Key": "A"}, "file": {"x-key": "a"}}},
+            r"auth\.env and auth\.file both name a secret for the header x-key",
+        ),
         ({"url": "https://a.example", "auth": {"kind": "oauth2", "token_url": "ftp://a", "client_id": "b"}}, "a URL begins with https"),
     ],
 )
@@ -106,6 +118,12 @@ def test_a_wrong_setting_is_named(own: dict[str, Any], said: str) -> None:
     with pytest.raises(mp.ConfigMistake, match=said) as caught:
         _ = application.configured({"destinations": {"crm": own}}, environment={}).routes
     assert "crm" in str(caught.value)
+
+
+def test_two_destinations_of_the_configuration_cannot_have_one_url() -> None:
+    both = {"crm": {"url": "https://a.example/v1"}, "old": {"url": "https://A.example:443/v1/"}}
+    with pytest.raises(mp.ConfigMistake, match=r"destinations\.old\.url: the destination crm has the same URL"):
+        _ = application.configured({"destinations": both}, environment={}).routes
 
 
 def sent_to(own: dict[str, Any], **fields: Any) -> dict[str, str]:

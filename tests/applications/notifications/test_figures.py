@@ -131,6 +131,8 @@ def test_counting_is_pure_and_leaves_other_routes_alone() -> None:
         ({"message": "HTTP 404 Not Found", "statusCode": 404}, "HTTP 404 Not Found"),
         ({"message": "h:80: no whole answer within 10 s"}, "h:80: no whole answer within 10 s"),
         ({"statusCode": 500}, "HTTP 500 Internal Server Error: SERVER_ERROR"),
+        ({"message": "é" * 300}, "é" * 248 + "…"),
+        ({"message": "what to do " * 44}, "what to do " * 43 + "what to do"),
     ],
 )
 def test_the_last_error_begins_with_the_status_that_the_partner_answered(details: dict[str, Any], said: str) -> None:

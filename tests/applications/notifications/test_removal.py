@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.applications.notifications.partners import Partner, Service, VirtualClock, answers, message, service
+from tests.cli.conftest import Shell
 
 from milepost.applications.notifications.operate import registry
 from milepost.applications.notifications.operate.registry import remove_destination, resume_returned
@@ -84,7 +85,7 @@ def test_a_destination_of_the_configuration_holds_again_whatever_waits(ledger: s
     with service(ledger, destinations={"crm": {"url": partner.url, "headers": {"X-Team": "its own"}}}) as at:
         at.call("PUT", f"{API}/destinations/crm", crm(partner))
         at.post(message(partner.url))
-        remove_destination(at.app, "crm")
+        remove_destination(at.app, "crm", by="ops")
         at.work()
         assert partner.requests[0].headers["x-team"] == "its own"
 
@@ -258,3 +259,39 @@ def test_a_message_that_waits_for_its_destination_can_be_cancelled_as_its_note_s
         answer = at.call("POST", f"{API}/cancel", {"key": at.item(old)["key"], "reason": "it is not wanted any more"})
         assert (answer.status, answer.body["status"]) == (200, "CANCELLED")
     assert partner.requests == []
+
+
+def test_adding_changing_and_removing_a_destination_are_acts_and_its_pause_is_explained(ledger: str, partner: Partner) -> None:
+    with service(ledger) as at:
+        assert at.call("PUT", f"{API}/destinations/crm?reason=a+new+partner", crm(partner)).status == 200
+        assert at.call("PUT", f"{API}/destinations/crm", crm(partner)).status == 200
+        at.call("POST", f"{API}/destinations/crm/pause", {"reason": "not yet"})
+        assert waiting(at)["left_pause"] is None
+        assert at.call("DELETE", f"{API}/destinations/crm?reason=they+have+closed").status == 204
+        acts = at.call("GET", "/api/v1/acts").body["acts"]
+        assert sorted((one["verb"], one["about"]["scope"], one["by"], one["reason"]) for one in acts if "destination" in one["verb"]) == [
+            ("add-destination", "notifications/deliver/crm", "local", "a new partner"),
+            ("change-destination", "notifications/deliver/crm", "local", "(no reason was given)"),
+            ("remove-destination", "notifications/deliver/crm", "local", "they have closed"),
+        ]
+        left = waiting(at)
+        assert (left["state"], left["registered"]) == ("paused", None)
+        assert "crm is no destination any more, but its pause stays" in left["left_pause"]
+        page = at.call("GET", "/notifications/destinations/crm").raw.decode()
+        assert "<code>milepost notifications resume crm --by YOU --reason &#39;…&#39;</code>" in page
+        at.call("POST", f"{API}/destinations/crm/resume", {"reason": "it is gone"})
+        assert "crm" not in [one["name"] for one in at.call("GET", f"{API}/destinations").body["destinations"]]
+
+
+def test_the_command_records_who_removes_a_destination_and_why(tmp_path: Path, ledger: str, partner: Partner) -> None:
+    with service(ledger) as at:
+        at.call("PUT", f"{API}/destinations/crm", crm(partner))
+    shell = Shell(tmp_path)
+    shell.write("milepost.toml", f'ledger = "{ledger}"\napplications = ["notifications"]\n')
+    shell.signed("notifications", "pause", "crm")
+    removed = shell.ok("notifications", "remove", "crm", "--by", "ann", "--reason", "they have closed").out
+    assert removed.startswith("crm is removed. crm is no destination any more, but its pause stays")
+    assert "its pause stays" in shell.ok("notifications", "destinations").out
+    assert "remove-destination notifications/deliver/crm  by ann: they have closed" in shell.ok("acts").out
+    assert shell.signed("notifications", "resume", "crm").out == "crm is resumed.\n"
+    assert "crm" not in shell.ok("notifications", "destinations").out

@@ -77,7 +77,11 @@ def test_a_message_without_a_body_is_signed_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "said"), [("CRM_SECRET", "", "CRM_SECRET is not set"), ("CRM_SECRET", "whsec_!", "not base64")]
+    ("variable", "value", "said"),
+    [
+        ("CRM_SECRET", "", "CRM_SECRET is not set"),
+        ("CRM_SECRET", "whsec_!", "destinations.crm.signing_secret_env: the variable CRM_SECRET: a webhook secret is whsec_ and base64"),
+    ],
 )
 def test_without_its_secret_a_destination_waits_uncounted_and_others_do_not(
     variable: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -24,6 +24,7 @@ from milepost.core.admission.breakers import (
 )
 from milepost.core.errors import UsageError
 from milepost.core.routes.breaker import Breaker
+from milepost.core.values.durations import iso
 
 START = 1_700_000_000_000
 BREAKER = Breaker(failures=3, within="1m", cooldown="30s", probes=2)
@@ -188,7 +189,8 @@ def test_the_log_says_that_it_has_opened_and_closed_and_nothing_else() -> None:
     half = with_probes(record, BREAKER, ["a"], START + 30_000, START + 40_000)
     assert (
         transition("calls/b", counting, record)
-        == "the breaker of calls/b has opened after failures in a row; the last one: partner is down"
+        == f"the breaker of calls/b has opened after 3 failures in a row; nothing is started until {iso(record.retry_at)};"
+        " the last failure: partner is down"
     )
     assert transition("calls/b", half, None) == "the breaker of calls/b has closed"
     assert [transition("calls/b", *pair) for pair in ((None, counting), (counting, None), (record, half))] == [None] * 3

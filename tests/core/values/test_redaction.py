@@ -8,7 +8,7 @@ from tests.core.item_lives import START, make_plan, new_item
 import milepost as mp
 from milepost.core.decide import late
 from milepost.core.failures import MESSAGE_LIMIT
-from milepost.core.values.redaction import is_secret, redacted, redacted_text
+from milepost.core.values.redaction import is_secret, redacted, redacted_text, restored
 from milepost.engine.events.parked_events import error_text
 
 
@@ -39,7 +39,8 @@ def test_names_of_secrets_are_known(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["key", "asset_key", "token_count", "tokens_left", "password_hint", "author", "secretary", "host", "broken"]
+    "name",
+    ["key", "asset_key", "token_count", "tokens_left", "password_hint", "author", "secretary", "host", "broken", "a-1/content/cookie"],
 )
 def test_other_names_are_left_alone(name: str) -> None:
     assert not is_secret(name)
@@ -61,6 +62,7 @@ def test_details_are_redacted_at_any_depth() -> None:
     [
         ("GET /a?password=hunter2&x=1 failed", "GET /a?password=…&x=1 failed"),
         ("Authorization: Bearer abc.def-ghi was refused", "Authorization: Bearer … was refused"),
+        ("password: hunter2 is wrong", "password: … is wrong"),
         ("sent 'Basic QWxhZGRpbjpvcGVu'", "sent 'Basic …'"),
         ('{"api_key": "abc", "a": 1}', '{"api_key": "…", "a": 1}'),
         ("access_token=abc expired", "access_token=… expired"),
@@ -80,6 +82,9 @@ def test_secrets_in_a_text_are_taken_out(text: str, left: str) -> None:
         "no credentials: set a profile",
         "https://host:8080/a@b",
         "basic checks failed",
+        "Basic chemistry of a cell",
+        "the password: the variable CRM is not set",
+        "destinations.crm.signing_secret: a webhook secret is whsec_ and base64",
         "KeyError: 'colour'",
         "ops@example.org was told",
     ],
@@ -126,3 +131,23 @@ def test_what_is_noted_of_a_late_outcome_is_redacted() -> None:
 
 def test_what_is_kept_of_a_subscribers_error_is_redacted() -> None:
     assert error_text(ValueError("POST https://host/hook?token=abc: 500")) == "ValueError: POST https://host/hook?token=… 500"
+
+
+def test_an_edited_copy_of_what_was_shown_gets_the_hidden_values_back() -> None:
+    stored = {
+        "headers": {"Authorization": "Bearer abc", "n": 1},
+        "hooks": [{"url": "https://u:hunter2@host/", "on": True}],
+        "token": {"a": "b"},
+    }
+    shown = redacted(stored)
+    assert restored(shown, stored) == stored
+    edited = {**shown, "headers": {**shown["headers"], "n": True}, "token": "other", "new": "…"}
+    assert restored(edited, stored) == {**stored, "headers": {"Authorization": "Bearer abc", "n": True}, "token": "other", "new": "…"}
+    assert restored(edited, stored)["headers"]["n"] is True, "not the stored 1, which is equal to it"
+    assert restored({**shown, "hooks": []}, stored)["hooks"] == []
+
+
+def test_a_note_is_stored_without_its_secrets() -> None:
+    told = _failed(mp.NotYet(note="https://u:hunter2@host/ has 3 of 5 files"))
+    assert "https://u:…@host/ has 3 of 5 files" in told
+    assert "hunter2" not in told

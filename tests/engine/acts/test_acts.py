@@ -13,9 +13,9 @@ from milepost.core.errors import UsageError
 from milepost.core.outcome import Done, Reject
 from milepost.core.status import TERMINAL, Reason, Status
 from milepost.engine import act_log
-from milepost.engine.act_log import act_view, all_acts
+from milepost.engine.act_log import act_view, all_acts, control_in_words
 from milepost.engine.acts.bulk import act, confirm_outside, go_on
-from milepost.engine.acts.controls import limit, pause, resume
+from milepost.engine.acts.controls import end_pauses, limit, pause, resume
 from milepost.engine.intake import submit
 from milepost.ports.documents import ACT, HOLD, LIMIT, Act, read_as
 from milepost.ports.items import Query
@@ -205,6 +205,28 @@ def test_pauses_and_limits_are_on_record(world: World) -> None:
     assert views[0]["about"] == {"scope": "parcels/weigh", "rate": "5/s", "clear": False}
     assert all(view["finished_at"] for view in views)
     assert all_acts(world.ctx, "letters") == []
+
+
+def test_an_act_on_a_control_says_what_was_set(world: World) -> None:
+    def said(about: dict[str, object]) -> str:
+        return control_in_words({"scope": "parcels/weigh", **about}, lambda at: at[11:16])
+
+    assert said({}) == "parcels/weigh"
+    assert said({"until": "2027-01-31T18:00:00.000Z", "drain": "10/s"}) == "parcels/weigh until 18:00, then 10/s"
+    assert said({"drain": "10/s"}) == "parcels/weigh at 10/s"
+    assert said({"rate": "5/s", "drain": True}) == "parcels/weigh 5/s"
+    assert said({"rate": "5/s", "concurrency": 2, "clear": False}) == "parcels/weigh 5/s, 2 at a time"
+    assert said({"clear": True}) == "parcels/weigh as the route says"
+
+
+def test_a_pause_that_ends_by_itself_is_not_credited_to_a_person(world: World) -> None:
+    pause(world.ctx, ROUTE, "weigh", until="1h", drain="10/s", **SIGNED)
+    world.clock.advance("2h")
+    end_pauses(world.ctx)
+    ended, begun = [act_view(act) for act in all_acts(world.ctx, ROUTE)]
+    assert (begun["verb"], begun["about"]["drain"], "until" in begun["about"]) == ("pause", "10/s", True)
+    assert (ended["verb"], ended["by"]) == ("resume", f"resender for {SIGNED['by']}")
+    assert ended["reason"].startswith("the pause has ended by itself, as set: ")
 
 
 def test_a_preview_changes_nothing_and_need_not_be_signed(world: World) -> None:

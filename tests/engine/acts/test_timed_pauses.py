@@ -47,7 +47,7 @@ def test_a_pause_ends_by_itself_and_uses_no_attempt(lanes: World) -> None:
     [claimed] = lanes.claim("send")
     assert (claimed.key, claimed.attempt) == ("a", 1)
     ended = all_acts(lanes.ctx, verb="resume")
-    assert [(act.by, act.filter["scope"]) for act in ended] == [("ops", f"{ROUTE}/send/crm")]
+    assert [(act.by, act.filter["scope"]) for act in ended] == [("resender for ops", f"{ROUTE}/send/crm")]
     assert "crm is down" in ended[0].reason
 
 

@@ -100,6 +100,13 @@ class DestinationList(Struct, frozen=True):
 class RemovalQuery(Struct, frozen=True, forbid_unknown_fields=True):
     force: bool = False
     """Remove it although messages wait for it."""
+    reason: str = ""
+    """Why, for the record of acts."""
+
+
+class AdditionQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    reason: str = ""
+    """Why, for the record of acts."""
 
 
 class SenderList(Struct, frozen=True):
@@ -215,12 +222,13 @@ def show_destination(app: App, call: mp.Call) -> mp.Answer:
 
 
 @application.endpoint(
-    "PUT", DESTINATION, scope="admin", body=dict[str, Any], answers={200: dict[str, Any]}, summary="Add or replace a destination"
-)
+    "PUT", DESTINATION, scope="admin", query=AdditionQuery, body=dict[str, Any], answers={200: dict[str, Any]},
+    summary="Add or replace a destination",
+)  # fmt: skip
 def put(app: App, call: mp.Call) -> mp.Answer:
     """Add a destination, or replace the one of this name, in every process within five seconds. The fields are those of
     [notifications.destinations.NAME]; secrets are named by variable or file, never given."""
-    put_destination(app, call.path["name"], call.body)
+    put_destination(app, call.path["name"], call.body, by=call.caller.name, reason=call.query.reason)
     return mp.Answer(_destination(app, call.path["name"]))
 
 
@@ -228,7 +236,7 @@ def put(app: App, call: mp.Call) -> mp.Answer:
 def remove(app: App, call: mp.Call) -> mp.Answer:
     """Remove a destination that was added over the API. One of the configuration holds again. While messages wait for it, this is refused
     (409) with their number; with `force` they go to the destination that their URLs then belong to, or out by the defaults."""
-    remove_destination(app, call.path["name"], force=call.query.force)
+    remove_destination(app, call.path["name"], force=call.query.force, by=call.caller.name, reason=call.query.reason)
     return mp.Answer(status=204)
 
 
@@ -236,9 +244,10 @@ def remove(app: App, call: mp.Call) -> mp.Answer:
     "POST", f"{DESTINATION}/pause", scope="operate", body=DestinationAct, answers={200: dict[str, Any]}, summary="Pause a destination"
 )
 def pause(app: App, call: mp.Call) -> mp.Answer:
-    """Nothing is sent to it until it is resumed; its messages wait, and no try is counted."""
-    pause_destination(app, call.path["name"], by=call.caller.name, reason=call.body.reason)
-    return mp.Answer(_destination(app, call.path["name"]))
+    """Nothing is sent to it until it is resumed; its messages wait, and no try is counted. It takes over from an outage. A pause that is in
+    force stays, with its name and reason: then `changed` is false."""
+    done = pause_destination(app, call.path["name"], by=call.caller.name, reason=call.body.reason)
+    return mp.Answer({**_destination(app, call.path["name"]), "changed": done.changed})
 
 
 @application.endpoint(
@@ -256,7 +265,7 @@ def resume(app: App, call: mp.Call) -> mp.Answer:
 )  # fmt: skip
 def outage(app: App, call: mp.Call) -> mp.Answer:
     """The partner is down until then: its messages wait, uncounted, and every page shows the reason. It ends by itself, and the messages
-    that have waited are sent at the rate `drain`."""
+    that have waited are sent at the rate `drain`. It replaces an outage that is in force; a pause without an end stays (409)."""
     body: OutageRequest = call.body
     zone = named_zone(body.zone)
     begin_outage(app, call.path["name"], until=body.until, drain=body.drain, by=call.caller.name, reason=body.reason, zone=zone)

@@ -40,6 +40,8 @@ COUNT_S = 30.0
 LATE_S = 300
 """A destination whose oldest message has been due for longer is a finding."""
 
+FAULT_CURE = "set it, and they are sent by themselves; 'milepost doctor' in another shell sees the environment of that shell alone"
+
 Samples = dict[tuple[str, ...], float | mp.Histogram]
 
 
@@ -135,7 +137,7 @@ def check_destinations(app: App) -> Iterator[mp.Finding]:
 
 def _findings(name: str, view: dict[str, object], now: datetime) -> Iterator[mp.Finding]:
     if view["fault"] is not None:
-        yield mp.Finding("bad", "notifications", f"messages to {name} wait: {view['fault']}", "set it; they are sent by themselves")
+        yield mp.Finding("bad", "notifications", f"messages to {name} wait: {view['fault']}", FAULT_CURE)
     if view["orphaned"] and view["waiting"]:
         what = f"{view['waiting']:,} messages wait for {name}, which is no destination any more"
         cure = f"put [notifications.destinations.{name}] back, or send them where their URLs belong: {resume_command(name)}"

@@ -40,7 +40,9 @@ from milepost.applications.notifications.operate.registry import (
     is_known,
     keep_fresh,
     known_destination,
+    left_pause,
     pause_destination,
+    pause_of,
     remove_destination,
     resume_destination,
 )
@@ -58,7 +60,7 @@ before_option = click.option("--before", "created_before", metavar="TIME", help=
 cause_option = click.option("--cause", metavar="GROUP", help="Messages that failed for this cause, as 'dead-letters' names it.")
 drain_option = click.option("--drain", metavar="RATE", help="Rate for the messages that have waited, such as 10/s [as fast as usual].")
 
-HELD = ("outage", "paused", "misconfigured", "open", "half-open")
+HELD = ("outage", "paused", "open", "half-open")
 """States of a destination in which its messages wait."""
 SAID = {
     "new": "is accepted.",
@@ -182,7 +184,7 @@ def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
     plain = [(name, str(value).lower() if isinstance(value, bool) else value) for name, value in simple]
     mp.print_table(("field", "value"), [*plain, *_result(found)])
     if found["status"] in ("PENDING", "QUEUED", "WAITING", "RETRY_SCHEDULED"):
-        [view] = destination_views(app, [found["destination"]])
+        [view] = destination_views(app, [found["destination"]], in_shell=True)
         if view["state"] in HELD:
             click.echo(f"\nIt waits for {found['destination']}: {_why(view)}")
         if found["nextRetryAt"] is not None or waits_for_time(found["status"], found["deliverAt"]):
@@ -290,7 +292,7 @@ def dead_letters_command(app: App, as_json: bool) -> None:
 @mp.json_option
 def destinations(app: App, names: tuple[str, ...], as_json: bool) -> None:
     """Show destinations, all or those named, with their state, backlog, success rate and times of the last hour."""
-    found = destination_views(app, [known_destination(app, one) for one in names] or None)
+    found = destination_views(app, [known_destination(app, one) for one in names] or None, in_shell=True)
     if as_json:
         mp.print_json({"destinations": found})
         return
@@ -318,11 +320,12 @@ def destinations(app: App, names: tuple[str, ...], as_json: bool) -> None:
 def outage(app: App, destination: str, until: str, drain: str | None, by: str | None, reason: str | None, as_json: bool) -> None:
     """Say that a partner is down until a time: its messages wait, uncounted.
 
-    The outage ends by itself, and the messages that have waited are sent at the rate --drain. Every page shows the reason.
+    The outage ends by itself, and the messages that have waited are sent at the rate --drain. Every page shows the reason. Given again, it
+    changes the end. A pause without an end stays.
     """
     name, why = mp.check_signed(by, reason)
     end = begin_outage(app, destination, until=until, drain=drain, by=name, reason=why)
-    [found] = destination_views(app, [destination])
+    [found] = destination_views(app, [destination], in_shell=True)
     _said(f"{destination} is down until {mp.full_time(_ms(end), mp.local_zone())}: {why}", found, as_json)
 
 
@@ -331,10 +334,16 @@ def outage(app: App, destination: str, until: str, drain: str | None, by: str | 
 @mp.signed
 @mp.json_option
 def pause(app: App, destination: str, by: str | None, reason: str | None, as_json: bool) -> None:
-    """Pause a destination until it is resumed: its messages wait, uncounted."""
+    """Pause a destination until it is resumed: its messages wait, uncounted.
+
+    A pause takes over from an outage, and lets nothing out. A second pause changes nothing.
+    """
     name, why = mp.check_signed(by, reason)
-    pause_destination(app, destination, by=name, reason=why)
-    _said(f"{destination} is paused.", destination_views(app, [destination])[0], as_json)
+    done = pause_destination(app, destination, by=name, reason=why)
+    held = done.pause
+    before = f"{destination} was paused before, by {held.by} since {_local(str(held.since))}: {held.reason}. Nothing was changed."
+    view = destination_views(app, [destination], in_shell=True)[0]
+    _said(f"{destination} is paused." if done.changed else before, {**view, "changed": done.changed}, as_json)
 
 
 @application.command(ledger="write")
@@ -354,11 +363,16 @@ def resume(app: App, destination: str, drain: str | None, by: str | None, reason
 @application.command(ledger="write")
 @click.argument("destination")
 @click.option("--force", is_flag=True, help="Although messages wait for it: they go where their URLs then belong.")
+@mp.signed
 @mp.json_option
-def remove(app: App, destination: str, force: bool, as_json: bool) -> None:
-    """Remove a destination that was added over the API."""
-    remove_destination(app, destination, force=force)
-    _said(f"{destination} is removed.", {"removed": destination}, as_json)
+def remove(app: App, destination: str, force: bool, by: str | None, reason: str | None, as_json: bool) -> None:
+    """Remove a destination that was added over the API.
+
+    The act is recorded, with --by and --reason if they are given. A pause of the destination stays.
+    """
+    remove_destination(app, destination, force=force, by=by or "command line", reason=reason or "")
+    left = left_pause(app, destination, pause_of(app, destination))
+    _said(f"{destination} is removed.{'' if left is None else f' {left}'}", {"removed": destination, "left_pause": left}, as_json)
 
 
 @application.command(ledger="write")
@@ -397,7 +411,7 @@ def _ms(at: datetime) -> int:
 
 def _say_held(app: App, names: list[str]) -> None:
     """Say which of these destinations hold their messages back, and why."""
-    for view in destination_views(app, names) if names else []:
+    for view in destination_views(app, names, in_shell=True) if names else []:
         if view["state"] in HELD:
             click.echo(f"{view['name']} holds its messages back: {_why(view)}")
 
@@ -461,10 +475,10 @@ def _result(record: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _why(view: dict[str, Any]) -> str:
-    """The reason of a destination's state; none for one that is well."""
-    if view["state"] in ("healthy", "draining"):
-        return ""
-    return _pause(view) or view["fault"] or _breaker(view["breaker"]) or view["last_error"] or ""
+    """The reason of a destination's state, and the secret that this shell lacks; none for one that is well."""
+    well = view["state"] in ("healthy", "draining")
+    reason = "" if well else _pause(view) or _breaker(view["breaker"]) or view["last_error"] or ""
+    return "; ".join(filter(None, (reason, view["left_pause"], view["fault"])))
 
 
 def _breaker(breaker: dict[str, Any] | None) -> str:

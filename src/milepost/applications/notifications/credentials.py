@@ -22,6 +22,8 @@ EARLY_S = 30.0
 USUAL_LIFE_S = 300.0
 """The life of a token whose answer does not say one."""
 LONGEST_LIFE_S = 86_400.0
+SIGNING = ("signing_secret", "previous_signing_secret")
+"""The settings of the secrets in `Destination.signing`, without `_env` and `_file`."""
 _TOKEN = re.compile(r"[\x21-\x7e]{1,32768}")
 LARGEST_ANSWER = 65_536
 
@@ -109,8 +111,8 @@ class Credentials:
         secrets = _signing_secrets(destination)
         try:
             return net.webhook_headers(secrets, message_id, body, at=at) if secrets else {}
-        except mp.UsageError as error:
-            raise mp.ConfigMistake(f"destinations.{destination.name}.signing_secret: {error}") from None
+        except mp.UsageError:
+            raise mp.ConfigMistake(_wrong_signing_secret(destination)) from None
 
     async def _token(self, destination: Destination, auth: OAuth2Auth) -> str:
         name = _token_name(destination)
@@ -190,9 +192,20 @@ def _secret(destination: Destination, name: str) -> str:
     return secret
 
 
+def _wrong_signing_secret(destination: Destination) -> str:
+    """Which signing secret of a destination is none, by the setting that names it, and why."""
+    for name, (env, file) in zip(SIGNING, destination.signing, strict=False):
+        place = f"destinations.{destination.name}.{name}"
+        secret = read_secret(env, file, place)
+        try:
+            net.webhook_headers([] if secret is None else [secret], "check", b"", at=0.0)
+        except mp.UsageError as error:
+            return f"{place}_{'file' if env is None else 'env'}: {file if env is None else f'the variable {env}'}: {error}"
+    return f"destinations.{destination.name}: its signing secrets cannot be used"
+
+
 def _signing_secrets(destination: Destination) -> list[str]:
     """The secret that signs, and the one before it while it is being replaced."""
-    names = ("signing_secret", "previous_signing_secret")
-    places = (f"destinations.{destination.name}.{name}" for name in names)
+    places = (f"destinations.{destination.name}.{name}" for name in SIGNING)
     found = (read_secret(env, file, place) for (env, file), place in zip(destination.signing, places, strict=False))
     return [secret for secret in found if secret is not None]

@@ -29,8 +29,8 @@ UNREAD_S = 5
 """Pause before the next look while the ledger's destinations cannot be read."""
 
 log = logging.getLogger(__name__)
-Pause = Callable[[str, str], None]
-"""Pauses a lane, for a reason."""
+Pause = Callable[[str, str], mp.PauseView]
+"""Pauses a lane, for a reason; returns the pause in force."""
 
 
 class Deliverer:
@@ -47,6 +47,8 @@ class Deliverer:
         self._usual = {"User-Agent": settings.user_agent}
         self._moved: set[str] = set()
         """Lanes of which the log says that messages for an old URL wait."""
+        self._paused: dict[str, str | None] = {}
+        """Since when lanes are paused of which the log says so."""
         self.use(client or net.Client(allow_cidrs=settings.allow_cidrs, largest=READ_BYTES, connections=settings.concurrency))
         self.clock: Callable[[], float] = time.time
         """Seconds since 1970, for signatures and records; the ledger's clock once a ledger is open."""
@@ -151,7 +153,10 @@ class Deliverer:
         if self.pause is None:
             return
         try:
-            await asyncio.to_thread(self.pause, lane, why)
+            held = await asyncio.to_thread(self.pause, lane, why)
+            if held.reason == why and self._paused.get(lane) != held.since:
+                self._paused[lane] = held.since
+                log.warning("messages to %s wait, since it is paused: %s", lane, why)
         except mp.MilepostError:
             log.exception("the destination %s could not be paused; the next message to it tries again", lane)
 

@@ -14,7 +14,14 @@ from msgspec.structs import replace
 
 import milepost as mp
 from milepost import net
-from milepost.applications.notifications.settings import AuthSettings, DestinationSettings, NotificationsSettings, OAuth2Auth, statuses
+from milepost.applications.notifications.settings import (
+    AuthSettings,
+    DestinationSettings,
+    HeadersAuth,
+    NotificationsSettings,
+    OAuth2Auth,
+    statuses,
+)
 
 PAUSED_BY = "notifications"
 """The operator's name of pauses that the application makes: after a partner's 410, and for a destination that is gone."""
@@ -75,6 +82,7 @@ class Destinations:
         self._settings = settings
         self._place = place
         self._configured = {name: self.resolve(name, one) for name, one in settings.destinations.items()}
+        _check_distinct(self._configured, place)
         self._added: dict[str, Destination] = {}
         self._added_settings: dict[str, DestinationSettings] = {}
         self.unregistered = self._resolved("", None, None)
@@ -229,10 +237,38 @@ class Destinations:
 def _check(given: DestinationSettings, found: Destination) -> None:
     """Raise ConfigMistake for settings that cannot hold."""
     _ = mp.Limits(concurrency=given.concurrency)  # 0 too is a mistake
+    _check_sources(given, "")
+    _check_sources(given.auth, "auth.")
     if isinstance(found.auth, OAuth2Auth):
         net.parse_url(found.auth.token_url)
     if found.response_bytes < 0:
         raise mp.ConfigMistake(f"response_bytes is {found.response_bytes}; give a whole number from 0 up")
+
+
+def _check_sources(given: DestinationSettings | AuthSettings | None, where: str) -> None:
+    """Raise ConfigMistake for a secret for which both a variable and a file are named: one of them would be ignored."""
+    if isinstance(given, HeadersAuth):
+        both = sorted(set(map(str.lower, given.env)) & set(map(str.lower, given.file)))
+        if both:
+            raise mp.ConfigMistake(f"{where}env and {where}file both name a secret for the header {both[0]}; give one of them")
+        return
+    for name in () if given is None else (one for one in given.__struct_fields__ if one.endswith("_env")):
+        other = f"{name.removesuffix('_env')}_file"
+        if getattr(given, name) is not None and getattr(given, other) is not None:
+            raise mp.ConfigMistake(f"{where}{name} and {where}{other} name the same secret; give one of them")
+
+
+def _check_distinct(found: Mapping[str, Destination], place: str) -> None:
+    """Raise ConfigMistake for two destinations with one URL: a message can belong to one of them alone."""
+    names: dict[tuple[object, str], str] = {}
+    for name, one in found.items():
+        if one.prefix is not None:
+            first = names.setdefault((one.prefix.origin, _path(one).rstrip("/")), name)
+            if first != name:
+                raise mp.ConfigMistake(
+                    f"{place} destinations.{name}.url: the destination {first} has the same URL, and a message can belong to one of them alone;"
+                    " change the URL of one, or remove it"
+                )
 
 
 class LaneLimits(Mapping[str, mp.Limits]):

@@ -164,7 +164,7 @@ def outage(app: App, call: mp.Call) -> mp.Page | mp.Redirect:
         begin_outage(app, call.path["name"], until=body.until, drain=drain, by=by, reason=body.reason, zone=zone)
     except mp.NotFound:
         raise
-    except mp.UsageError as error:
+    except (mp.UsageError, mp.ActRefused) as error:
         return destination(app, call, str(error), body)
     return _to_destination(call)
 

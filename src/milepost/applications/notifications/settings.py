@@ -198,7 +198,7 @@ def read_secret(env: str | None, file: str | None, place: str, environment: Mapp
     if env is not None:
         value = (os.environ if environment is None else environment).get(env, "").strip()
         if not value:
-            raise mp.ConfigMistake(f"{place}_env: the variable {env} is not set; set it in the environment of 'milepost up'")
+            raise mp.ConfigMistake(f"{place}_env: the variable {env} is not set here; 'milepost up' needs it in its environment")
         return value
     if file is not None:
         try:

@@ -24,7 +24,9 @@ def acts(given: CliSettings, route: str | None, limit: int, as_json: bool) -> No
     Latest first: bulk acts on items, pauses, limits, route changes, pruning, subscribers. An act on a single item is only in that
     item's history ('milepost show'). An interrupted act shows the command that continues it.
     """
-    from milepost.engine.act_log import act_view, all_acts
+    from datetime import datetime
+
+    from milepost.engine.act_log import act_view, all_acts, control_in_words
     from milepost.engine.views.items import check_route, clock_time
 
     with given.context() as ctx:
@@ -34,11 +36,16 @@ def acts(given: CliSettings, route: str | None, limit: int, as_json: bool) -> No
     value = {"acts": [act_view(act) for act in found[:limit]], "more": len(found) > limit}
     if printed(found, value, "No acts yet. (Acts on a single item are in 'milepost show'.)", as_json=as_json):
         return
+
+    def local(at: str) -> str:
+        return clock_time(round(datetime.fromisoformat(at).timestamp() * 1000), now)
+
     with page() as to:
         for act in found[:limit]:
             view = act_view(act)
             # The scope, subscriber or route that the act was about.
-            subject = str(act.filter.get("scope") or act.filter.get("subscriber") or act.route)
+            scoped = control_in_words(view["about"], local) if act.filter.get("scope") else ""
+            subject = scoped or str(act.filter.get("subscriber") or act.route)
             to.print(f"[bold]{clock_time(act.started_at, now)}  {safe(act.verb)} {safe(subject)}[/]  by {safe(act.by)}: {safe(act.reason)}")
             to.print(f"  act {safe(act.id)}: {_result(act)}")
             if view["go_on"]:

@@ -37,6 +37,7 @@ SHOWN = 20
 @click.option("--format", "form", type=click.Choice(["jsonl", "csv", "premis"]), default="jsonl", show_default=True)
 @click.option("-o", "--output", "--out", metavar="FILE", help="Write to this file instead of standard output.")
 @click.option("--history", is_flag=True, help="Include each item's history (jsonl without --evidence).")
+@click.option("--secrets", is_flag=True, help="Write values that look like secrets in clear (without --evidence).")
 @click.option("--sign", metavar="KEYFILE", help="Sign the evidence with this key [signing_key in milepost.toml].")
 @yes_option
 @shared_options
@@ -48,6 +49,7 @@ def export(
     form: str,
     output: str | None,
     history: bool,
+    secrets: bool,
     sign: str | None,
     yes: bool,
     as_json: bool,
@@ -55,12 +57,14 @@ def export(
 ) -> int:
     """Export items, or the evidence of their history.
 
-    One item per line, with input and results. With --evidence (implied by --sign and --format premis) one record for each item that the
+    One item per line, with input and results; "…" replaces values that look like secrets. With --evidence (implied by --sign and --format premis) one record for each item that the
     ledger ever had, also where the row has been removed; csv and premis then also write the records to FILE.evidence.jsonl.
     """
     evidence = evidence or sign is not None or form == "premis"
     if history and (evidence or form == "csv"):
         raise click.UsageError("--history needs plain jsonl: csv has no place for it, and evidence includes it")
+    if secrets and evidence:
+        raise click.UsageError("--secrets is not for evidence: a record has the digest of an output that holds a secret, never the output")
     if keys and any(chosen.values()):
         raise click.UsageError("give either keys or filters")
     if evidence and form != "jsonl" and output is None:
@@ -75,20 +79,20 @@ def export(
         if evidence:
             return _export_evidence(ctx, query, keys, form, output, signer, as_json, chosen)
         with _opened(output) as out:
-            for text in _plain_items(ctx, query, keys, form, history):
+            for text in _plain_items(ctx, query, keys, form, history, secrets):
                 out.write(text.encode())
     return 0
 
 
 # Items as they are now ------------------------------------------------------------------------------------------------------
-def _plain_items(ctx: Context, query: Query, keys: tuple[str, ...], form: str, history: bool) -> Iterator[str]:
+def _plain_items(ctx: Context, query: Query, keys: tuple[str, ...], form: str, history: bool, secrets: bool) -> Iterator[str]:
     import csv
     import io
 
     import msgspec
 
     from milepost.core.history import line_to_public
-    from milepost.engine.views.items import each, row_view
+    from milepost.engine.views.items import each, row_view, without_secrets
 
     def row(values: Any) -> str:
         out = io.StringIO()
@@ -99,12 +103,14 @@ def _plain_items(ctx: Context, query: Query, keys: tuple[str, ...], form: str, h
         yield row(CSV_FIELDS)
     for item in _named(ctx, query.route, keys) if keys else each(ctx, query):
         view = {**row_view(item), "input": item.input, "results": item.results}
-        if form == "csv":
-            yield row([_cell(view, field) for field in CSV_FIELDS])
-            continue
         if history:
             lines = ctx.ledger.history(query.route, item.key)
             view["history"] = [line_to_public(written.line, item.correlation_id) for written in lines]
+        if not secrets:
+            view = without_secrets(view)
+        if form == "csv":
+            yield row([_cell(view, field) for field in CSV_FIELDS])
+            continue
         yield msgspec.json.encode(view).decode() + "\n"
 
 

@@ -37,7 +37,7 @@ def show(given: CliSettings, route: str, key: str, as_json: bool, whole: bool) -
 
     Shows where the item is, why it waits, what happens next and when, its history, and what you can do.
     """
-    from milepost.engine.views.items import check_route
+    from milepost.engine.views.items import check_route, without_secrets
     from milepost.engine.views.items import show as look
     from milepost.engine.views.story import story
 
@@ -50,6 +50,7 @@ def show(given: CliSettings, route: str, key: str, as_json: bool, whole: bool) -
         found = None if as_json else story(ctx, route, key)
     if view is None:
         raise MilepostError(f"route {route!r} has never had an item with the key {key!r}; 'milepost list {route}' shows some")
+    view = without_secrets(view)
     if found is None:
         print_json(view)
     else:

@@ -18,6 +18,7 @@ from milepost.core.claims import KEPT_BY
 from milepost.core.failures import CANNOT_BE_READ
 from milepost.core.routes.breaker import Breaker
 from milepost.core.status import Reason, Status
+from milepost.core.values.durations import iso
 
 ERROR_LIMIT = 300
 """Characters that are kept of the failure that opened a breaker."""
@@ -183,7 +184,9 @@ def transition(name: str, before: BreakerRecord | None, after: BreakerRecord | N
     """A log message if the breaker has opened or closed; else None."""
     was_open, is_open = before is not None and not before.closed, after is not None and not after.closed
     if after is not None and is_open and not was_open:
-        return f"the breaker of {name} has opened after failures in a row; the last one: {after.error}"
+        failures = 1 + (0 if before is None else len(before.failures))
+        many = "a failure" if failures == 1 else f"{failures} failures in a row"
+        return f"the breaker of {name} has opened after {many}; nothing is started until {iso(after.retry_at)}; the last failure: {after.error}"
     return f"the breaker of {name} has closed" if was_open and not is_open else None
 
 

@@ -1,4 +1,4 @@
-"""Difference between two JSON values for people: fields added, removed and changed."""
+"""Difference between two JSON values for people: fields added, removed and changed. Secrets are not shown."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from milepost.core.values.json import canonical_json
+from milepost.core.values.redaction import HIDDEN, is_secret, redacted
 
 SHOWN = 100
 """Maximum differences shown; of two completely different values more would not help."""
@@ -31,30 +32,32 @@ class FieldDifference(Struct, frozen=True, omit_defaults=True):
 def difference(old: Any, new: Any) -> list[FieldDifference]:
     """The fields in which two values differ, sorted by name, up to the maximum."""
     found: list[FieldDifference] = []
-    _compare(old, new, "", found)
+    _compare(old, new, "", found, False)
     return found
 
 
-def _compare(old: Any, new: Any, field: str, found: list[FieldDifference]) -> None:
+def _compare(old: Any, new: Any, field: str, found: list[FieldDifference], secret: bool) -> None:
+    """Compare two values of this field; `secret`: its name says that it holds a secret."""
     if len(found) >= SHOWN:
         return
     if isinstance(old, dict) and isinstance(new, dict):
         for name in sorted(old.keys() | new.keys()):
             inner = f"{field}.{name}" if field else name
-            _compare(old.get(name, UNSET), new.get(name, UNSET), inner, found)
+            _compare(old.get(name, UNSET), new.get(name, UNSET), inner, found, secret or is_secret(name))
     elif isinstance(old, list) and isinstance(new, list):
         for place in range(max(len(old), len(new))):
             was, now = (values[place] if place < len(values) else UNSET for values in (old, new))
-            _compare(was, now, f"{field}[{place}]", found)
+            _compare(was, now, f"{field}[{place}]", found, secret)
     elif old is UNSET or new is UNSET or canonical_json(old) != canonical_json(new):
-        was, now = _cut(old), _cut(new)
+        was, now = _shown(old, secret), _shown(new, secret)
         found.append(FieldDifference(field, _line(field or "all of it", was, now), was, now))
 
 
-def _cut(value: Any) -> Any:
-    """The value, or its beginning if it is long."""
+def _shown(value: Any, secret: bool) -> Any:
+    """The value without secrets, or its beginning if it is long."""
     if value is UNSET:
         return UNSET
+    value = HIDDEN if secret and value else redacted(value)
     text = canonical_json(value).decode()
     return value if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text):,} characters)"
 

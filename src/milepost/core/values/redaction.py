@@ -1,4 +1,4 @@
-"""Redaction: removes passwords, keys and tokens from stored errors and from logs."""
+"""Redaction: removes passwords, keys and tokens from stored errors, from logs, and from what people and readers see of an item."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ HIDDEN = "…"
 
 _SECRET = r"pass(?:word|wd|phrase)|secret|api[_-]?key|access[_-]?key|private[_-]?key|authorization|cookie"
 _WORD = r"token|credentials?"
+_SENTENCE = r"an?|the|this|its?|is|no|not|name|give"
+"""Words that begin a sentence about a secret, and are none: "password: the variable is not set"."""
 _NAME = re.compile(rf"(?:^|[^a-z])(?:{_SECRET}|{_WORD})$", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _TEXT = re.compile(
     # A word that names a secret, then its value. "token: expired" is a sentence, so there the value must follow more closely.
-    rf"(?P<name>(?:{_SECRET})[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic)\s+)?|(?:{_WORD})(?:[\"']\s*:\s*[\"']?|=))[^\s\"',;&)}}\]]+"
-    r"|(?P<scheme>\b(?:bearer|basic)\s+)[\w.~+/-]{8,}=*"
+    rf"(?P<name>(?:{_SECRET})[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic)\s+)?(?!(?:{_SENTENCE})\s)|(?:{_WORD})(?:[\"']\s*:\s*[\"']?|=))[^\s\"',;&)}}\]]+"
+    r"|(?P<scheme>\b(?:bearer\s+|basic\s+(?!(?-i:[A-Z]?[a-z]+)(?![\w.~+/=-]))))[\w.~+/-]{8,}=*"
     r"|(?P<user>://[^\s/:@]*:)[^\s/@]+(?=@)"
     r"|\bmp_[0-9a-f]{12}_[\w-]+",
     re.IGNORECASE,
@@ -30,8 +32,8 @@ SHORT = 64
 
 @lru_cache(4096)
 def is_secret(name: str) -> bool:
-    """Whether a field of this name holds a secret ("api_key", "X-Auth-Token", "clientSecret")."""
-    return _NAME.search(_CAMEL.sub("_", name)) is not None
+    """Whether a field of this name holds a secret ("api_key", "X-Auth-Token", "clientSecret"). A path, such as of a file, names none."""
+    return "/" not in name and _NAME.search(_CAMEL.sub("_", name)) is not None
 
 
 def redacted(value: Any) -> Any:
@@ -43,6 +45,20 @@ def redacted(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [redacted(entry) for entry in value]
     return value
+
+
+def restored(given: Any, stored: Any) -> Any:
+    """The given value with the stored one's secrets at the places where it has what `redacted` shows in their stead: a person who edits what
+    is shown, and gives it back, changes nothing that was hidden."""
+    return _restored(given, redacted(stored), stored)
+
+
+def _restored(given: Any, shown: Any, stored: Any) -> Any:
+    if isinstance(given, dict) and isinstance(shown, dict):
+        return {name: _restored(value, shown[name], stored[name]) if name in shown else value for name, value in given.items()}
+    if isinstance(given, list) and isinstance(shown, list) and len(given) == len(shown):
+        return [_restored(*entries) for entries in zip(given, shown, stored, strict=True)]
+    return stored if given == shown and shown != stored else given
 
 
 def redacted_text(text: str) -> str:

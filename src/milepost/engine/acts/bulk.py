@@ -18,6 +18,7 @@ from milepost.core.status import LIVE, Reason, Status
 from milepost.core.values.difference import difference
 from milepost.core.values.durations import Moment, iso, moment_ms
 from milepost.core.values.json import canonical_json
+from milepost.core.values.redaction import redacted, restored
 from milepost.core.values.refusal import Refusal, RefusalKind, impossible
 from milepost.engine.act_log import ActReport, Selection, begin, check_same, has_line, recorded, select, selection_of, signed
 from milepost.engine.apply import Decision, apply_all, unreadable
@@ -131,7 +132,9 @@ def act(
         if verb == "rerun":
             page = _restore_missing(ctx, plan, page, report)
         if new is not None:
-            report.difference = [one for _, item in page if isinstance(item, Item) for one in difference(item.input, new.content)]
+            report.difference = [
+                one for _, item in page if isinstance(item, Item) for one in difference(item.input, restored(new.content, item.input))
+            ]
         _act_on_page(ctx, page, decision, report)
         if bulk and not dry_run:
             moved = replace(begun, done=begun.done + report.done, refused=report.refused_count, moved_at=ctx.clock.now())
@@ -306,14 +309,18 @@ def replaced(
     """The change that replaces the content, or why it is refused. The old content is stored before the change is written."""
     if new.key != item.key:
         return impossible(f"the new content has the key {new.key!r}; submit it as a new item")
-    old = {} if new.digest == item.row.current_digest else _old_content(ctx, item, dry_run)
-    return operators.replace(item, plan, ctx.clock.now(), content=new.content, digest=new.digest, old=old, here=here, rerun=rerun, **author)
+    # What was hidden from a person who has edited the old content stays as it is.
+    content = restored(new.content, item.input)
+    digest = new.digest if content == new.content else content_digest(content)
+    old = {} if digest == item.row.current_digest else _old_content(ctx, item, dry_run)
+    return operators.replace(item, plan, ctx.clock.now(), content=content, digest=digest, old=old, here=here, rerun=rerun, **author)
 
 
 def _old_content(ctx: Context, item: Item, dry_run: bool) -> dict[str, Any]:
-    """The part of the history line about the old content: a copy, or the name of its blob."""
+    """The part of the history line about the old content: a copy, or the name of its blob. Lines go to subscribers and into evidence, and
+    are never changed: content with an apparent secret is always kept apart."""
     text = canonical_json(item.input)
-    if len(text) <= COPY_LIMIT:
+    if len(text) <= COPY_LIMIT and redacted(item.input) == item.input:
         return {"content": item.input}
     digest = item.row.current_digest.hex()
     name = f"replaced/{digest[:2]}/{digest}"

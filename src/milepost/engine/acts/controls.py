@@ -81,11 +81,13 @@ def pause(
     until: Moment | None = None,
     drain: str | float | None = None,
     own: bool = False,
+    endless_stays: bool = False,
 ) -> Hold:
     """Pause a route, a stage or a lane: no item there is claimed or sent again, and no attempt is counted. The pause ends when an operator
     resumes, or by itself at `until`; workers then take the waiting items at the rate `drain`. An existing pause stays, unless `until` or
-    `drain` is given, or it would end by itself: then this one replaces it. `own`: a program pauses by itself, and another operator's pause
-    stays in any case. Returns the pause that is in force."""
+    `drain` is given, or it would end by itself: then this one replaces it, with its `drain` if none is given. `own`: a program pauses by itself,
+    and another operator's pause stays in any case. `endless_stays`: a pause without an end stays in any case. Returns the pause that is in
+    force."""
     name = _checked_scope(ctx, route, stage, lane, by, reason, drain)
     now = ctx.clock.now()
     ends_at = None if until is None else moment_ms(until, now, "until")
@@ -95,9 +97,9 @@ def pause(
     while True:
         present, version = read_versioned(ctx.ledger, HOLD, name, Hold)
         endless = until is None and drain is None
-        if present is not None and ((own and present.by != by) or (endless and present.until is None)):
+        if present is not None and ((own and present.by != by) or ((endless or endless_stays) and present.until is None)):
             return present
-        if present is not None and endless:
+        if present is not None and drain is None:
             hold = replace(hold, drain=present.drain)  # an operator who resumes it expects the pace that was set
         if ctx.ledger.write(HOLD, name, hold, expect=version):
             record(ctx, "pause", route, by, reason, {"scope": name, "until": iso(ends_at), "drain": hold.drain})
@@ -244,7 +246,7 @@ def end_pauses(ctx: Context) -> int:
             continue
         ended += 1
         route, why = name.partition("/")[0], f"the pause has ended by itself, as set: {hold.reason}"
-        record(ctx, "resume", route, hold.by, why, {"scope": name, "until": iso(hold.until)})
+        record(ctx, "resume", route, f"resender for {hold.by}", why, {"scope": name, "ended_at": iso(hold.until)})
     return ended + _end_drains(ctx)
 
 

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from milepost.core.errors import UsageError
 from milepost.core.values.durations import iso
+from milepost.core.values.redaction import redacted
 from milepost.engine.act_log import enter, finish, record, signed
 from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
@@ -142,9 +143,10 @@ class Quarantine(Struct, frozen=True):
 
 
 def quarantine_view(ctx: Context, most: int) -> Quarantine:
-    """The quarantine as a view."""
+    """The quarantine as a view; apparent secrets in the content are replaced by `…`."""
     found, more = ctx.ledger.quarantine.entries(most)
-    return Quarantine([QuarantineEntryView(entry.id, entry.kind, entry.reason, iso(entry.at), entry.content) for entry in found], more)
+    views = [QuarantineEntryView(entry.id, entry.kind, entry.reason, iso(entry.at), redacted(entry.content)) for entry in found]
+    return Quarantine(views, more)
 
 
 def all_ids(ctx: Context) -> list[str]:

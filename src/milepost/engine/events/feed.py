@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from milepost.core.errors import UsageError
 from milepost.core.events import Event, cloud_event, events_of
+from milepost.core.values.redaction import redacted
 from milepost.engine.context import Context
 from milepost.ports.feed import HistoryEntry
 
@@ -69,8 +70,11 @@ class FeedEvent(Struct, frozen=True):
         return (self.event.route, self.event.key)
 
     def view(self) -> dict[str, Any]:
-        """As CloudEvents 1.0 plus `seq`; never in a route's own format, so that one reader understands all routes."""
-        return {**cloud_event(self.event), "seq": self.seq}
+        """As CloudEvents 1.0 plus `seq`; never in a route's own format, so that one reader understands all routes. Apparent secrets in its
+        data are replaced by `…`: subscribers receive them, readers of the feed do not."""
+        envelope = cloud_event(self.event)
+        data = {name: redacted(value) if name in ("payload", "note") else value for name, value in envelope["data"].items()}
+        return {**envelope, "data": data, "seq": self.seq}
 
 
 class FeedPage(Struct, frozen=True):

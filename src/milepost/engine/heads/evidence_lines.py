@@ -12,6 +12,7 @@ from milepost.engine.evidence import FoundRecord
 from milepost.engine.heads.daily import prover
 from milepost.engine.views.queries import key_fields
 from milepost.evidence.files import entry_of, header
+from milepost.evidence.record import without_secrets
 from milepost.evidence.signing import Signer
 
 
@@ -29,7 +30,7 @@ def first_line(
 def entries(
     ctx: Context, evidence: Iterable[FoundRecord], signer: Signer | None, doubts: list[tuple[str, str]]
 ) -> Iterator[dict[str, Any]]:
-    """One entry per record. Records that the ledger contradicts are added to `doubts` as (key, first reason)."""
+    """One entry per record, without outputs that hold secrets. Records that the ledger contradicts are added to `doubts` as (key, first reason)."""
     heads = prover(ctx)
     for found in evidence:
         faults, proof = found.faults, None
@@ -41,4 +42,4 @@ def entries(
             faults.append(str(error))
         if faults:
             doubts.append((found.record["key"], faults[0]))
-        yield entry_of(found.record, proof, signer)
+        yield entry_of(without_secrets(found.record), proof, signer)

@@ -248,8 +248,8 @@ def _holds(run: CheckRun) -> Iterator[CheckResult]:
         hold = run.holds[name]
         route, *rest = name.split("/", 2)
         where = " ".join([route, *(f"--{option} {quote(value)}" for option, value in zip(("stage", "lane"), rest, strict=False))])
-        until = "" if hold.until is None else f", until {run.watch.when(hold.until)}"
-        what = f"{name} has been paused by {hold.by} since {run.watch.when(hold.at)}{until}: {hold.reason}"
+        until = "" if hold.until is None else f", and the pause ends {run.watch.when(hold.until)}"
+        what = f"{name} was paused by {hold.by} {run.watch.when(hold.at)}{until}: {hold.reason}"
         headline = "" if name != names[0] else f"{name} is paused." if len(names) == 1 else f"{len(names)} pauses are in force."
         yield _warn("pause", what, f"milepost resume {where} {SIGNED}", headline=headline)
     if not names:

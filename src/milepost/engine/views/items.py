@@ -17,6 +17,7 @@ from milepost.core.history import Line, line_to_public, origin, verify_chain
 from milepost.core.item import Content, Failure, Item, work_id_of
 from milepost.core.status import Reason, Status
 from milepost.core.values.durations import iso, short_span
+from milepost.core.values.redaction import redacted
 from milepost.engine.breakers import breaker_views
 from milepost.engine.context import Context
 from milepost.engine.ledger_pages import query_pages
@@ -120,8 +121,17 @@ def _lagging(ctx: Context, routes: Iterable[str], sums: dict[tuple[str, str, Sta
     return notes
 
 
+CONTENT = ("input", "payload", "results", "error", "note", "kept", "handed_over", "replaced", "history")
+"""Fields of an item's views that hold what senders, handlers, partners and people have given, and so perhaps a secret."""
+
+
+def without_secrets(view: dict[str, Any]) -> dict[str, Any]:
+    """A view of an item, for people and for programs that may only read: apparent secrets in its content are replaced by `…`."""
+    return {name: redacted(value) if name in CONTENT else value for name, value in view.items()}
+
+
 def show(ctx: Context, route: str, key: str) -> dict[str, Any] | None:
-    """Everything about one item, or its seal; None if the key was never seen."""
+    """Everything about one item, or its seal; None if the key was never seen. With its secrets: see `without_secrets`."""
     [item] = ctx.ledger.get([(route, key)])
     if item is None:
         [known] = ctx.ledger.peek(route, [key])

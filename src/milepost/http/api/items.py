@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from milepost.core.values.durations import iso
 from milepost.engine.intake import Receipt
-from milepost.engine.views.items import show
+from milepost.engine.views.items import show, without_secrets
 from milepost.engine.views.story import story
 from milepost.engine.views.timestamps import instant
 from milepost.http.api.lists import FORMS, ListAnswer, take_in_stream
@@ -122,7 +122,8 @@ def _taken(receipt: Receipt) -> SubmitAnswer:
 
 @endpoint("GET", "/api/v1/routes/{route}/items/{key:path}", scope="read", summary="One item, with its history")
 def get(state: ServerState, call: Call) -> dict[str, Any]:
-    """Everything about one item: status, stage, content and history. If its row has left, the answer comes from its seal."""
+    """Everything about one item: status, stage, content and history; apparent secrets in it are replaced by `…`. If its row has left, the
+    answer comes from its seal."""
     return _seen(state, call)
 
 
@@ -130,7 +131,7 @@ def _seen(state: ServerState, call: Call) -> dict[str, Any]:
     found = show(state.ctx, state.plan(call).name, call.path["key"])
     if found is None:
         raise _unknown(call)
-    return found
+    return without_secrets(found)
 
 
 def _unknown(call: Call) -> ProblemError:

@@ -50,6 +50,7 @@ def _environment(folder: Path | None = None) -> jinja2.Environment:
     made.filters["n"] = lambda number: f"{number:,}"
     made.filters["path"] = made.filters["url"] = lambda text: quote(str(text), safe="")
     made.filters["moments"] = moments
+    made.filters["coded"] = coded
     made.filters["iso"] = iso
     made.filters["span"] = short_span
     made.filters["age"] = age
@@ -58,9 +59,16 @@ def _environment(folder: Path | None = None) -> jinja2.Environment:
 
 
 def moments(sentence: str) -> Markup:
-    """A sentence for a page: times in it are shown in the reader's time zone."""
-    return Markup(_INSTANT.sub(r'<time datetime="\g<0>">\g<0></time>', str(escape(sentence))))
+    """A sentence for a page: times in it are shown in the reader's time zone, and commands between backticks as code."""
+    return Markup(_INSTANT.sub(r'<time datetime="\g<0>">\g<0></time>', str(coded(sentence))))
 
+
+def coded(text: str) -> Markup:
+    """A text for a page: commands between backticks are shown as code."""
+    return Markup(_COMMAND.sub(r"<code>\g<1></code>", str(escape(text))))
+
+
+_COMMAND = re.compile(r"`([^`\n]+)`")
 
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 

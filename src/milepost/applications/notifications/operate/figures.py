@@ -23,7 +23,8 @@ OTHER = "(other)"
 """The name under which senders and destinations beyond these numbers are counted together: metrics need a bounded set of labels."""
 NAMES_BYTES = 15_000
 """Bytes of all names of senders, and of destinations: the figures are one document, whose size is limited."""
-ERROR_BYTES = 100
+ERROR_BYTES = 500
+"""Bytes of the last error of a destination: with what a network error advises."""
 HOURS = 24
 TIMED_HOURS = 2
 """Hours of which the times of tries are kept: the present one and the one before."""
@@ -274,5 +275,8 @@ def _bounded(known: Mapping[str, object], name: str, most: int) -> str:
 
 def _short(text: str) -> str:
     """An error on one line, within the bytes that it may have."""
-    line = "".join(character if character.isprintable() else " " for character in text[:ERROR_BYTES])
-    return line.encode("utf-8", "replace")[:ERROR_BYTES].decode("utf-8", "ignore")
+    line = "".join(character if character.isprintable() else " " for character in text[: ERROR_BYTES + 1]).strip()
+    data = line.encode("utf-8", "replace")
+    if len(data) <= ERROR_BYTES:
+        return data.decode()
+    return data[: ERROR_BYTES - len("…".encode())].decode("utf-8", "ignore") + "…"

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 import milepost as mp
 from milepost import net
-from milepost.applications.notifications.destinations import PAUSED_BY, Destination, pauses_removed
+from milepost.applications.notifications.destinations import PAUSED_BY, Destination, pauses_removed, resume_command
 from milepost.applications.notifications.operate.collector import figures_of
 from milepost.applications.notifications.operate.figures import DestinationFigures, Figures, TryFigures, parties_of, tries_since
 from milepost.applications.notifications.route import STAGE, try_s
@@ -34,6 +34,9 @@ OUTAGE_SHOWN = timedelta(days=1)
 """How long the end of an outage is shown."""
 RELEASED = "released/"
 """Documents of destinations that are gone, whose messages go where their URLs belong now."""
+NO_REASON = "(no reason was given)"
+IN_SHELL = "in this shell, which says nothing of 'milepost up'"
+"""What a command says before a secret that it does not find."""
 REFRESH = "5s"
 """How soon every process knows of a destination that was added or removed."""
 
@@ -78,8 +81,8 @@ def keep_fresh(app: App, *, afresh: bool = False) -> None:
             log.exception("the destinations could not be read again; those of the last time are used")
 
 
-def put_destination(app: App, name: str, settings: Mapping[str, Any]) -> Destination:
-    """Add a destination, or replace the one of this name. Raises UsageError that names the setting that is wrong."""
+def put_destination(app: App, name: str, settings: Mapping[str, Any], *, by: str, reason: str = "") -> Destination:
+    """Add a destination, or replace the one of this name; the act is recorded. Raises UsageError that names the setting that is wrong."""
     try:
         read = msgspec.convert(dict(settings), DestinationSettings)
     except msgspec.ValidationError as error:
@@ -98,26 +101,49 @@ def put_destination(app: App, name: str, settings: Mapping[str, Any]) -> Destina
             f"destination {name!r}: a try to it may take {try_s(made):g} s by its timeouts.total, but this process ends tries after {limit_s:g} s:"
             " give a shorter time, or put the destination into the configuration"
         )
+    verb = "add-destination" if app.documents.get(PREFIX + name) is None else "change-destination"
     app.documents.put(PREFIX + name, msgspec.to_builtins(read))
     refresh(app)
+    app.record_act(verb, app.settings.route, STAGE, name, by=by, reason=reason.strip() or NO_REASON)
     return made
 
 
-def pause_destination(app: App, name: str, *, by: str, reason: str) -> None:
-    """Hold back all messages for a destination; no try is counted. Raises ActRefused while an outage is in force, which would end the
-    pause."""
+class PauseAnswer(Struct, frozen=True):
+    """The pause of a destination that is in force, and whether this call has made it: the first one stays."""
+
+    pause: mp.PauseView
+    changed: bool
+
+
+def pause_destination(app: App, name: str, *, by: str, reason: str) -> PauseAnswer:
+    """Hold back all messages for a destination; no try is counted. It takes over from an outage, which would end by itself; another pause
+    stays."""
     lane = known_destination(app, name)
+    before = pause_of(app, lane)
+    held = app.pause(app.settings.route, STAGE, lane, by=by, reason=reason)
+    if before is not None and before.until is not None:
+        note_end(app, lane, by)
+    return PauseAnswer(held, held != before and (held.by, held.reason) == (by, reason))
+
+
+def pause_of(app: App, lane: str) -> mp.PauseView | None:
+    """The pause or outage of a destination; None: it has none."""
     [there] = [one for one in app.lanes(app.settings.route, STAGE, [lane]) if one.lane == lane]
-    if there.paused is not None and there.paused.until is not None:
-        raise mp.ActRefused(f"{name} has an outage until {there.paused.until}, which ends by itself; resume it first, then pause it")
-    app.pause(app.settings.route, STAGE, lane, by=by, reason=reason)
+    return there.paused
 
 
 def begin_outage(app: App, name: str, *, until: str, drain: str | None, by: str, reason: str, zone: tzinfo | None = None) -> datetime:
     """The partner is down until then: its messages wait, uncounted, and are then sent at the rate `drain`. `until` is a time of day, a date
-    with a time, or a span; one without a time zone is in `zone`, or in that of this machine. Returns the time that it means."""
+    with a time, or a span; one without a time zone is in `zone`, or in that of this machine. Returns the time that it means. It replaces an
+    outage that is in force. Raises ActRefused for a destination with a pause, which would end with the outage."""
     lane, end = known_destination(app, name), end_of(until, app.now(), zone or mp.local_zone())
-    app.pause(app.settings.route, STAGE, lane, by=by, reason=reason, until=end, drain=drain)
+    held = app.pause(app.settings.route, STAGE, lane, by=by, reason=reason, until=end, drain=drain, endless_stays=True)
+    if held.until is None:
+        since = mp.full_time(round(datetime.fromisoformat(str(held.since)).timestamp() * 1000), zone or mp.local_zone())
+        raise mp.ActRefused(
+            f"{name} is paused by {held.by} since {since}, until it is resumed: {held.reason}. Its messages wait already, and nothing was changed,"
+            " since the end of an outage would let them out. Resume it when the partner is back"
+        )
     note_outage(app, lane, end, by, reason)
     return end
 
@@ -145,18 +171,19 @@ def before_resume(app: App, pause: mp.PauseView, by: str) -> None:
     note_end(app, lane, by)
 
 
-def destination_views(app: App, names: list[str] | None = None) -> list[dict[str, Any]]:
-    """The destinations with their state: those that are registered, and unregistered ones that have had messages lately."""
+def destination_views(app: App, names: list[str] | None = None, *, in_shell: bool = False) -> list[dict[str, Any]]:
+    """The destinations with their state: those that are registered, and unregistered ones that have had messages lately. `in_shell`: a command
+    asks, whose environment and folder need not be those of the processes that deliver; what it lacks makes no destination misconfigured."""
     refresh(app)
     registry, figures = app.state.destinations, figures_of(app)
     wanted = list(dict.fromkeys([*registry.all, *figures.destinations])) if names is None else names
     lanes = {one.lane: one for one in app.lanes(app.settings.route, STAGE, wanted)}
     now, had = app.now(), outages(app)
     chosen = [*wanted, *(lane for lane in lanes if lane not in wanted)] if names is None else wanted
-    return [_view(app, name, lanes[name], figures, now, had.get(name)) for name in chosen]
+    return [_view(app, name, lanes[name], figures, now, had.get(name), in_shell) for name in chosen]
 
 
-def _view(app: App, name: str, lane: mp.LaneView, figures: Figures, now: datetime, outage: Outage | None) -> dict[str, Any]:
+def _view(app: App, name: str, lane: mp.LaneView, figures: Figures, now: datetime, outage: Outage | None, in_shell: bool) -> dict[str, Any]:
     registry = app.state.destinations
     found = registry.all.get(name)
     counted = figures.destinations.get(name, DestinationFigures())
@@ -167,9 +194,10 @@ def _view(app: App, name: str, lane: mp.LaneView, figures: Figures, now: datetim
         "url": None if found is None or found.prefix is None else str(registry.settings_of(name).url),
         "registered": "ledger" if name in registry.added else "configuration" if found is not None else None,
         "orphaned": registry.gone(name),
-        "state": state_of(lane, tries, fault),
-        "fault": fault,
+        "state": state_of(lane, tries, None if in_shell else fault),
+        "fault": f"{IN_SHELL}: {fault}" if in_shell and fault is not None else fault,
         "paused": None if lane.paused is None else msgspec.to_builtins(lane.paused),
+        "left_pause": left_pause(app, name, lane.paused),
         "ended_outage": None if lane.paused is not None else ended_outage(outage, now),
         "breaker": None if lane.breaker is None else msgspec.to_builtins(lane.breaker),
         "rate_per_second": lane.rate,
@@ -293,8 +321,8 @@ def iso(at: datetime) -> str:
 
 
 # Removal --------------------------------------------------------------------------------------------------------------
-def remove_destination(app: App, name: str, *, force: bool = False) -> None:
-    """Remove a destination that was added. Raises mp.ActRefused while messages wait for it; with `force` they go to the destination that
+def remove_destination(app: App, name: str, *, force: bool = False, by: str, reason: str = "") -> None:
+    """Remove a destination that was added; the act is recorded. A pause of it stays. Raises mp.ActRefused while messages wait for it; with `force` they go to the destination that
     their URLs then belong to, or out by the defaults."""
     if app.documents.get(PREFIX + name) is None:
         if name in app.settings.destinations:
@@ -316,6 +344,15 @@ def remove_destination(app: App, name: str, *, force: bool = False) -> None:
         # After the removal: `resume_returned` forgets the release of a destination that is there.
         release(app, name)
     refresh(app)
+    app.record_act("remove-destination", app.settings.route, STAGE, name, by=by, reason=reason.strip() or NO_REASON)
+
+
+def left_pause(app: App, name: str, pause: mp.PauseView | None) -> str | None:
+    """What the pause of a destination that was removed means, and how to end it; None: there is none, or it is a destination."""
+    known = name in app.state.destinations.all or ":" in name
+    if pause is None or known or pauses_removed(pause, name):
+        return None
+    return f"{name} is no destination any more, but its pause stays, and it is listed, until you end it: `{resume_command(name)}`"
 
 
 def resume_returned(app: App) -> None:

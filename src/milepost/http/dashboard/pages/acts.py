@@ -11,7 +11,7 @@ from msgspec import Struct
 from milepost.core.operators import VERBS
 from milepost.core.status import FAILED, LIVE
 from milepost.core.values.key_text import unescape_part
-from milepost.engine.act_log import act_view, all_acts
+from milepost.engine.act_log import act_view, all_acts, control_in_words
 from milepost.engine.views.items import counted, lists
 from milepost.engine.views.queries import key_fields
 from milepost.http.dashboard.render import page, seen_routes
@@ -116,7 +116,7 @@ def _outcome(act: Act) -> str:
 def in_words(about: Mapping[str, Any], names: ActNames) -> str:
     """The target of an act: its scope, its subscriber, or its items."""
     if about.get("scope"):
-        return str(about["scope"])
+        return control_in_words(about, _minute)
     if about.get("subscriber"):
         return f"{about['subscriber']}: {about['key']}" if about.get("key") else str(about["subscriber"])
     if "query" in about:

@@ -11,8 +11,9 @@ from milepost.core.item import digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, LIVE, Reason, Status
 from milepost.core.values.json import canonical_json
+from milepost.core.values.redaction import redacted
 from milepost.engine.context import Context
-from milepost.engine.views.items import row_view, show, stage_names
+from milepost.engine.views.items import row_view, show, stage_names, without_secrets
 from milepost.engine.views.story import StoryLine, story
 from milepost.engine.views.timestamps import instant
 from milepost.http.dashboard.render import page, seen_routes
@@ -37,6 +38,8 @@ def item(state: ServerState, call: Call) -> Answer:
     claimed_at = None if held_since is None else round(datetime.fromisoformat(held_since).timestamp() * 1000)
     picture = way([one.line for one in found_story.happened], stages, now, claimed_at)
     key_part = plan.route.key
+    happened = [_entry(one, view["results"] or {}) for one in found_story.happened]
+    another, view = _another(plan, view), without_secrets(view)
     return page(
         state,
         call,
@@ -51,10 +54,10 @@ def item(state: ServerState, call: Call) -> Answer:
         back=_back(stages, view),
         stage_names=stages,
         content=None if view["input"] is None else written(view["input"]),
-        happened=[_entry(one, view["results"] or {}) for one in found_story.happened],
+        happened=happened,
         way=picture,
         values=_values(view),
-        another=_another(plan, view),
+        another=another,
         key_fields="" if callable(key_part) else key_part if isinstance(key_part, str) else " and ".join(key_part),
     )
 
@@ -90,8 +93,8 @@ def _values(view: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _another(plan: Plan, view: dict[str, Any]) -> str | None:
-    """Input for a new item like this one; None if it cannot be derived, or the caller may not submit."""
-    if view["input"] is None or plan.route.closed or plan.route.carries is not None:
+    """Input for a new item like this one; None if it cannot be derived, or holds a secret, which is not shown."""
+    if view["input"] is None or plan.route.closed or plan.route.carries is not None or redacted(view["input"]) != view["input"]:
         return None
     return written(view["input"])
 
@@ -155,10 +158,10 @@ def _entry(one: StoryLine, results: dict[str, Any]) -> dict[str, Any]:
 
 
 def _said(line: Line, results: dict[str, Any]) -> str:
-    """The value of a confirmation, if it still is the stage's result, and notes about the item."""
+    """The value of a confirmation, if it still is the stage's result, and notes about the item; without secrets."""
     if line.version and line.note is not None and not isinstance(line.note, str):
-        return written(line.note)
+        return written(redacted(line.note))
     given = results.get(line.stage)
     if line.reason is Reason.CONFIRMED and line.output is not None and given is not None and digest_of(given).hex() == line.output:
-        return written(given)
+        return written(redacted(given))
     return ""
