@@ -82,6 +82,11 @@ def safe(text: object) -> str:
     return escape(plain(text))
 
 
+def cut(text: str, width: int) -> str:
+    """The text in at most so many characters."""
+    return text if len(text) <= width else f"{text[: max(1, width - 1)]}…"
+
+
 def table(*columns: str, right: Sequence[str] = ()) -> Table:
     """An empty table without a frame. Columns in `right` are aligned right, for numbers."""
     from rich.box import SIMPLE_HEAD

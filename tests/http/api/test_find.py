@@ -141,6 +141,8 @@ def test_what_nobody_knows_is_named_within_the_filter_of_an_act_too(shared_serve
 @pytest.mark.parametrize(
     ("question", "field", "expected"),
     [
+        # Of two that are wrong, the one that the text is about.
+        ("status=gone&stage=nowhere", "stage", "weigh, deliver"),
         ("status=live&status=foo&stage=weigh", "status", STATUSES),
         ("status=live&stage=nowhere", "stage", "weigh, deliver"),
         ("group=none", "group", "a group that GET /api/v1/routes/parcels/groups names"),

@@ -6,7 +6,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import shared_options
-from milepost.cli.out import plain, print_table, printed
+from milepost.cli.out import cut, plain, print_table, printed
 
 
 @click.command()
@@ -27,8 +27,7 @@ def groups(given: CliSettings, route: str | None, as_json: bool) -> None:
     rows = []
     for group in found:
         stage = group["stage"] if route else f"{group['route']}/{group['stage']}"
-        sample = group["sample"] if len(group["sample"]) <= 80 else f"{group['sample'][:79]}…"
-        rows.append((group["group"], stage, group["category"], f"{group['now']:,}", f"{group['total']:,}", sample))
+        rows.append((group["group"], stage, group["category"], f"{group['now']:,}", f"{group['total']:,}", cut(group["sample"], 80)))
     print_table(("group", "stage", "kind", "now", "ever", "for example"), rows, right=["now", "ever"])
     if any(group["now"] for group in found):
         click.echo("\nWhen a cause is mended, retry its failed items (--dry-run only counts them):")

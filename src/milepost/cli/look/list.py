@@ -8,7 +8,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import confirm_cost, filters, query_of, shared_options, yes_option
-from milepost.cli.out import ago, console, print_json, print_next_page, safe, show_table, styled, table
+from milepost.cli.out import ago, console, cut, print_json, print_next_page, safe, show_table, styled, table
 
 if TYPE_CHECKING:
     from milepost.engine.views.late_items import LateItem
@@ -72,7 +72,7 @@ def _print_page(found: FoundPage, route: str, now: int, as_json: bool) -> None:
     shown = table("key", "stage", "status", "tries", "here for", "due, or error", right=["tries"])
     for row in (item.row for item in found.items):
         note = f"{row.error.category}: {row.error.message}" if row.error else "" if row.look_at is None else when(row.look_at, now)
-        shown.add_row(safe(row.key), safe(row.stage), styled(row.status), str(row.attempts), ago(row.entered_at, now), safe(_short(note)))
+        shown.add_row(safe(row.key), safe(row.stage), styled(row.status), str(row.attempts), ago(row.entered_at, now), safe(cut(note, 120)))
     show_table(shown)
     print_next_page(found.next, found.ordered, f"'milepost export {route}' has them all")
 
@@ -92,11 +92,7 @@ def _print_late_or_next(found: list[LateItem], more: bool, late: bool, now: int,
     for one in found:
         row = one.item.row
         then = ago(one.late_since, now) if late else "-" if row.look_at is None else when(row.look_at, now)
-        shown.add_row(safe(row.key), safe(row.stage), styled(row.status), ago(row.entered_at, now), then, safe(_short(one.why)))
+        shown.add_row(safe(row.key), safe(row.stage), styled(row.status), ago(row.entered_at, now), then, safe(cut(one.why, 120)))
     show_table(shown)
     if more:
         console().print(f"… and more: these are the first {len(found)}; give --limit.")
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 120 else f"{text[:119]}…"

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from milepost.cli.out import plain, safe
+from milepost.cli.out import cut, plain, safe
 from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import short_span
 
@@ -123,7 +123,7 @@ def _block(snapshot: Snapshot, stages: list[StageView], width: int) -> Renderabl
     grid.add_column(width=LABEL, no_wrap=True)
     for _ in stages:
         grid.add_column(width=column, no_wrap=True)
-    heads = [Text(f"{_cut(stage.name, column - 2)}{' ‖' if stage.paused else ''}", style="bold underline") for stage in stages]
+    heads = [Text(f"{cut(stage.name, column - 2)}{' ‖' if stage.paused else ''}", style="bold underline") for stage in stages]
     grid.add_row("", *heads)
     for label, style, statuses in ROWS:
         counts = [stage.among(*statuses) for stage in stages]
@@ -193,17 +193,13 @@ def _kinds(snapshot: Snapshot, width: int, lines: int) -> list[RenderableType]:
         grid.add_column(width=size, justify="right", no_wrap=True)
     grid.add_row(Text("failures by kind", style="bold underline"), "", Text("now", style="dim"), Text("ever", style="dim"))
     for kind in snapshot.kinds[:lines]:
-        name = Text(_cut(kind.category, LABEL + 5), style="red" if kind.now else "dim")
-        cells: list[RenderableType] = [name, Text(_cut(kind.stage, stage_width - 1)), f"{kind.now:,}", f"{kind.total:,}"]
-        sample: list[RenderableType] = [Text(f"  {_cut(plain(kind.sample), sample_width)}", style="dim")] if sample_width else []
+        name = Text(cut(kind.category, LABEL + 5), style="red" if kind.now else "dim")
+        cells: list[RenderableType] = [name, Text(cut(kind.stage, stage_width - 1)), f"{kind.now:,}", f"{kind.total:,}"]
+        sample: list[RenderableType] = [Text(f"  {cut(plain(kind.sample), sample_width)}", style="dim")] if sample_width else []
         grid.add_row(*cells, *sample)
     for _ in range(lines - len(snapshot.kinds)):
         grid.add_row("")
     return [grid]
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: max(1, width - 1)]}…"
 
 
 def line(snapshot: Snapshot, elapsed_ms: int) -> str:
@@ -211,7 +207,7 @@ def line(snapshot: Snapshot, elapsed_ms: int) -> str:
     failed = f", {snapshot.failed:,} failed" if snapshot.failed else ""
     oldest = "" if snapshot.oldest_ms is None else f" | oldest {short_span(snapshot.oldest_ms)}"
     ended = f"{snapshot.ended:,}/{snapshot.total:,} ended"
-    start = f"{elapsed_ms / 1000:5.1f}s {_cut(snapshot.route, 16)}: {ended}{failed}, {snapshot.rate:,.0f}/s"
+    start = f"{elapsed_ms / 1000:5.1f}s {cut(snapshot.route, 16)}: {ended}{failed}, {snapshot.rate:,.0f}/s"
     oldest = oldest if len(start) + len(oldest) <= LINE else ""
     return f"{start}{_stages(snapshot, LINE - len(start) - len(oldest))}{oldest}"
 
@@ -220,7 +216,7 @@ def _stages(snapshot: Snapshot, room: int) -> str:
     """Items at each stage: all stages if there is room, else busy ones, then with shortened names."""
     busy = [stage for stage in snapshot.stages if stage.among(*LIVE)]
     for stages, longest in ((snapshot.stages, 64), (busy, 64), (busy, 12), (busy, 8), (busy, 5)):
-        parts = [f"{_cut(stage.name, longest)} {stage.among(*LIVE):,}" for stage in stages]
+        parts = [f"{cut(stage.name, longest)} {stage.among(*LIVE):,}" for stage in stages]
         text = f" | {'  '.join(parts)}" if parts else ""
         if len(text) <= room:
             return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from milepost.core.errors import UsageError
 from milepost.core.status import LIVE, Status
@@ -39,12 +39,8 @@ class Chosen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     older_than: str | None = None
 
     def choice(self, ctx: Context, route: str) -> Query:
-        """The same as a query of the ledger."""
-        return choose(ctx, route, **self.words())
-
-    def words(self) -> dict[str, Any]:
-        """The conditions by the names that `choose` has for them."""
-        return {name: getattr(self, name) for name in Chosen.__struct_fields__}
+        """The same as a query of the ledger: its fields are named as `choose` names the conditions."""
+        return choose(ctx, route, **{name: getattr(self, name) for name in Chosen.__struct_fields__})
 
 
 class ItemsQuery(Chosen, frozen=True, kw_only=True):
@@ -64,19 +60,14 @@ def choice_of(ctx: Context, route: str, chosen: Chosen, within: str = "") -> Que
     try:
         return chosen.choice(ctx, route)
     except UsageError as error:
-        for name, value in chosen.words().items():
-            if _fault(ctx, route, name, value) == str(error):
-                field = Chosen.__struct_encode_fields__[Chosen.__struct_fields__.index(name)]
-                raise problem_error("wrong-value", str(error), field=within + field, expected=_expected(ctx, route, field)) from None
+        for condition in fields(Chosen):
+            try:
+                choose(ctx, route, **{condition.name: getattr(chosen, condition.name)})
+            except UsageError as fault:
+                if str(fault) == str(error):
+                    field = condition.encode_name
+                    raise problem_error("wrong-value", str(error), field=within + field, expected=_expected(ctx, route, field)) from None
         raise
-
-
-def _fault(ctx: Context, route: str, name: str, value: Any) -> str | None:
-    try:
-        choose(ctx, route, **{name: value})
-    except UsageError as error:
-        return str(error)
-    return None
 
 
 def _expected(ctx: Context, route: str, field: str) -> str | None:
