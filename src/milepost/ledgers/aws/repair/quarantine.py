@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -34,6 +35,9 @@ CONDITIONS = {
     "EventAgeExceeded": "it exceeded its maximum age",
 }
 
+FOREIGN = (AttributeError, LookupError, TypeError)
+"""Exceptions for the content of an entry that another program wrote."""
+
 Jitter = Callable[[], float]
 
 
@@ -62,12 +66,18 @@ class AwsQuarantine:
     def replay(self, plans: dict[str, Plan], ids: Sequence[str], now: int, *, by: str, why: str) -> list[Adopted]:
         store = self._store
         found, others = _find(store, ids)
-        answers = {one.entry.id: _replay(store, plans, self._jitter, one.entry, now, by, why) for one in found}
+        answers = {one.entry.id: self._replay(plans, one.entry, now, by, why) for one in found}
         done = {id for id, answer in answers.items() if answer.done}
         store.queues.delete([one.message for one in found if one.entry.id in done])
         store.queues.release([one.message for one in (*found, *others) if one.entry.id not in done])
         absent = "there is no quarantine entry with this id; 'milepost quarantine list' shows them"
         return [answers.get(id) or Adopted(id, False, why=absent) for id in ids]
+
+    def _replay(self, plans: Mapping[str, Plan], entry: QuarantineEntry, now: int, by: str, why: str) -> Adopted:
+        try:
+            return _replay(self._store, plans, self._jitter, entry, now, by, why)
+        except FOREIGN:
+            return Adopted(entry.id, False, why="its content does not have the form of its kind; drop it")
 
     def drop(self, ids: Sequence[str]) -> list[str]:
         found, others = _find(self._store, ids)
@@ -151,10 +161,8 @@ def _receive(store: AwsStore, most: int, wanted: frozenset[str] | None) -> list[
 
 def _entry_of(url: str, raw: dict[str, Any]) -> _Received:
     body: Any = None
-    try:
+    with suppress(msgspec.DecodeError, RecursionError):
         body = msgspec.json.decode(raw.get("Body", ""))
-    except msgspec.DecodeError:
-        pass
     at = int(raw.get("Attributes", {}).get("SentTimestamp", 0))
     name = raw.get("MessageId", "")
     if isinstance(body, dict) and {"kind", "reason", "content"} <= body.keys():
@@ -169,17 +177,20 @@ def _entry_of(url: str, raw: dict[str, Any]) -> _Received:
 # Lambda's own failure messages: a batch of stream records, or a delivered list, that Lambda gave up -------------------
 def read_failure(body: Any) -> tuple[str, str] | None:
     """The kind of event that Lambda gave up and a sentence for people, from its on-failure message; None if the message is not one."""
-    if not isinstance(body, dict) or not isinstance(body.get("requestContext"), dict):
+    try:
+        condition = str(body["requestContext"].get("condition", ""))
+        because = CONDITIONS.get(condition, condition or "Lambda does not say why")
+        if "DDBStreamBatchInfo" in body:
+            return BATCH, _batch_reason(body, because)
+        objects = [record["s3"] for record in body["requestPayload"]["Records"]]
+        names = ", ".join(f"s3://{one['bucket']['name']}/{one['object']['key']}" for one in objects)
+    except FOREIGN:
         return None
-    condition = str(body["requestContext"].get("condition", ""))
-    because = CONDITIONS.get(condition, condition or "Lambda does not say why")
-    if isinstance(body.get("DDBStreamBatchInfo"), dict):
-        return BATCH, _batch_reason(body, because)
+    if not names:
+        return None
     error = body.get("responsePayload")
     message = str(error.get("errorMessage", "")) if isinstance(error, dict) else ""
-    if names := _objects(body.get("requestPayload")):
-        return LIST, f"Lambda gave up taking in {', '.join(names)}: {because}{f'; the last error: {message}' if message else ''}"
-    return None
+    return LIST, f"Lambda gave up taking in {names}: {because}{f'; the last error: {message}' if message else ''}"
 
 
 def _batch_reason(body: dict[str, Any], because: str) -> str:
@@ -196,10 +207,3 @@ def batch_of(body: Any) -> tuple[str, str]:
     """The table and the shard of a stream's batch."""
     batch = body["DDBStreamBatchInfo"]
     return str(batch.get("streamArn", "")).partition(":table/")[2].partition("/")[0], str(batch.get("shardId", "an unknown shard"))
-
-
-def _objects(event: Any) -> list[str]:
-    """The names of the objects in an S3 event."""
-    records = event.get("Records") if isinstance(event, dict) else None
-    found = [record.get("s3") for record in records or () if isinstance(record, dict)]
-    return [f"s3://{one['bucket']['name']}/{one['object']['key']}" for one in found if isinstance(one, dict)]
