@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections import Counter
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 
 KEEP_S = 60.0
 """How long a quick view, such as the overview, reuses the result of a check."""
+METRIC_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 AFRESH_S, QUICK_S = 10.0, 0.5
 """How long `doctor`, and a quick view, wait for a check."""
 
@@ -102,6 +104,9 @@ def families(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -
                 for name, n in Counter(each.name for each in [*found, *made]).items():
                     if n > 1:
                         raise ValueError(f"two metrics are called {name}")
+                for name in [name for each in made for name in (each.name, *each.labels)]:
+                    if METRIC_NAME.fullmatch(name) is None:
+                        raise ValueError(f"{name!r} cannot be the name of a metric or a label; use letters, digits and '_'")
                 exposition(made)  # it raises if one cannot be written
                 found += made
             except Exception:

@@ -311,7 +311,7 @@ def test_a_receiver_that_cannot_be_is_said_at_the_start(rule: dict[str, Sequence
 
 
 def test_a_rule_that_cannot_be_is_refused() -> None:
-    for fields in ({"name": "a b"}, {"to": "log"}, {"quiet": "soon"}):
+    for fields in ({"name": "a b"}, {"to": "log"}, {"pauses_by": "ops"}, {"quiet": "soon"}):
         with pytest.raises(mp.UsageError):
             mp.AlertRule(**{"name": "post", "to": ["log"]} | fields)  # type: ignore[arg-type]
 

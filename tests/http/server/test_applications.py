@@ -170,13 +170,22 @@ def test_a_metric_that_comes_twice_is_left_out_because_prometheus_would_refuse_a
     assert "two metrics are called milepost_desk_parcels" in caplog.text
 
 
-@pytest.mark.parametrize("samples", [{("shop", "one too many"): 1.0}, {("shop",): "not a number"}, {("shop",): float("nan")}])
-def test_a_metric_that_cannot_be_written_is_left_out_and_hides_no_other(samples: Any, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "metric",
+    [
+        ("wrong", "It has a label too many.", {("shop", "one too many"): 1.0}, ("sender",)),
+        ("wrong", "It is no number.", {("shop",): "not a number"}, ("sender",)),
+        ("wrong", "It is no number either.", {("shop",): float("nan")}, ("sender",)),
+        ("wrong-name", "It has no name for Prometheus.", {("shop",): 1.0}, ("sender",)),
+        ("wrong", "Its label has none.", {("shop",): 1.0}, ("the sender",)),
+    ],
+)
+def test_a_metric_that_cannot_be_written_is_left_out_and_hides_no_other(metric: Any, caplog: pytest.LogCaptureFixture) -> None:
     desk = mp.Application("desk", Settings)
 
     @desk.metrics
     def wrong(app: mp.AppContext[Settings]) -> Iterator[mp.Metric]:
-        yield mp.Metric("wrong", "It cannot be written.", samples, ("sender",))
+        yield mp.Metric(*metric)
 
     @desk.metrics
     def sound(app: mp.AppContext[Settings]) -> Iterator[mp.Metric]:

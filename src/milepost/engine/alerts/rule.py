@@ -78,8 +78,9 @@ class AlertRule(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_name(self.name, "an alert rule's name", "alerts")
-        if isinstance(self.to, str):
-            raise UsageError(f"AlertRule({self.name!r}): `to` is a list of addresses, not one text")
+        for field, of in (("to", "addresses"), ("pauses_by", "names")):
+            if isinstance(getattr(self, field), str):
+                raise UsageError(f"AlertRule({self.name!r}): `{field}` is a list of {of}, not one text")
         for field in ("quiet", "settled"):
             span_ms(getattr(self, field), f"AlertRule({self.name!r}): {field}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -80,23 +81,12 @@ def replay(
 def place_before(ctx: Context, since: int, up_to: int) -> int:
     """The position after which everything was written at or after that time, at most `up_to`. Reads few lines, however long the feed is."""
     old = since - DISORDER_MS
-    low, high, step = 0, up_to, PROBE
-    # Go back in growing steps: mostly the last days are requested, and the far past may be one large pruned gap.
-    while high > 0:
-        middle = max(0, high - step)
-        line = _first(ctx, middle, high)
-        if line is not None and line.line.at < old:
-            low = line.seq
-            break
-        high, step = middle, 2 * step
-    while low < high:
-        middle = (low + high) // 2
-        line = _first(ctx, middle, high)
-        if line is None or line.line.at >= old:
-            high = middle
-        else:
-            low = line.seq
-    return _walk(ctx, since, low, up_to)
+
+    def late_enough(place: int) -> bool:
+        line = _first(ctx, place, up_to)
+        return line is None or line.line.at >= old
+
+    return _walk(ctx, since, bisect_left(range(up_to), True, key=late_enough), up_to)
 
 
 def _walk(ctx: Context, since: int, place: int, up_to: int) -> int:
