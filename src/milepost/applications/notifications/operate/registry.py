@@ -118,7 +118,7 @@ def begin_outage(app: App, name: str, *, until: str, drain: str | None, by: str,
     with a time, or a span; one without a time zone is in `zone`, or in that of this machine. Returns the time that it means."""
     lane, end = known_destination(app, name), end_of(until, app.now(), zone or mp.local_zone())
     app.pause(app.settings.route, STAGE, lane, by=by, reason=reason, until=end, drain=drain)
-    note_outage(app, lane, end, by, reason)
+    _write(app, lane, Outage(iso(app.now()), iso(end), by, reason))
     return end
 
 
@@ -245,11 +245,6 @@ def end_of(text: str, now: datetime, zone: tzinfo) -> datetime:
         shown = mp.full_time(round(found.timestamp() * 1000), zone)
         raise mp.UsageError(f"until is {text!r}, which is {shown} and past; give a later time, or a span from now such as '2h'")
     return found
-
-
-def note_outage(app: App, lane: str, until: datetime, by: str, reason: str) -> None:
-    """Remember an outage that has begun."""
-    _write(app, lane, Outage(iso(app.now()), iso(until), by, reason))
 
 
 def note_end(app: App, lane: str, by: str) -> None:
