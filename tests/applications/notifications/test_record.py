@@ -167,6 +167,16 @@ def test_a_message_that_an_operator_confirms_has_a_record_and_a_page(at: Service
         assert at.call("GET", f"/notifications/messages/{quote(key_of(sent), safe='')}").status == 200
 
 
+def test_a_message_that_an_operator_skips_was_not_delivered(at: Service) -> None:
+    with Partner(answers(400)) as partner:
+        sent = message(partner.url)
+        at.post(sent)
+        at.work()
+        at.milepost.act("skip", ROUTE, keys=[key_of(sent)], by="ops", reason="nobody needs it any more")
+        found = record(at, sent)
+        assert (found["status"], found["deliveredAt"], found["deliveryResult"]["statusCode"]) == ("COMPLETED", None, 400)
+
+
 @pytest.mark.parametrize("headers", [["a"], "x", 5, None, {"a": 5}])
 def test_a_message_of_a_list_whose_headers_are_none_has_a_record_and_a_page_and_can_be_corrected(at: Service, headers: Any) -> None:
     with Partner(answers(200)) as partner:

@@ -142,13 +142,11 @@ def _findings(name: str, view: dict[str, object], now: datetime) -> Iterator[mp.
         what = f"{view['waiting']:,} messages wait for {name}, which is no destination any more"
         cure = f"put [notifications.destinations.{name}] back, or send them where their URLs belong: {resume_command(name)}"
         yield mp.Finding("warn", "notifications", what, cure)
-    due = view["oldest_due_at"]
+    late_s = _age_s(view["oldest_due_at"], now)
     # Pauses and open breakers are findings of Milepost's own checks, and explain a backlog.
-    if isinstance(due, str) and view["paused"] is None and view["breaker"] is None:
-        late_s = (now - datetime.fromisoformat(due)).total_seconds()
-        if late_s > LATE_S:
-            what = f"the oldest message to {name} has been due for {late_s / 60:.0f} min"
-            yield mp.Finding("warn", "notifications", what, "look at its rate, its concurrency and whether workers run")
+    if late_s > LATE_S and view["paused"] is None and view["breaker"] is None:
+        what = f"the oldest message to {name} has been due for {late_s / 60:.0f} min"
+        yield mp.Finding("warn", "notifications", what, "look at its rate, its concurrency and whether workers run")
 
 
 @application.metrics

@@ -68,7 +68,7 @@ def record_of(shown: Mapping[str, Any], most_attempts: int) -> dict[str, Any]:
         "lastUpdatedAt": shown["updated_at"],
         "processingStartedAt": shown["held_since"] or (claims[-1] if claims else None),
         "lastDeliveryAttempt": tries[-1]["at"] if tries else None,
-        "deliveredAt": shown["ended_at"] if shown["status"] == "COMPLETED" else None,
+        "deliveredAt": shown["ended_at"] if shown["status"] == "COMPLETED" and _output(shown) is not None else None,
         "nextRetryAt": shown["due_at"] if shown["status"] == "RETRY_SCHEDULED" else None,
         "retryHistory": [retry_entry(line) for line in failures],
         "maxRetriesExceeded": exceeded,

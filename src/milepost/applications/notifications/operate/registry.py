@@ -144,7 +144,7 @@ def begin_outage(app: App, name: str, *, until: str, drain: str | None, by: str,
             f"{name} is paused by {held.by} since {since}, until it is resumed: {held.reason}. Its messages wait already, and nothing was changed,"
             " since the end of an outage would let them out. Resume it when the partner is back"
         )
-    note_outage(app, lane, end, by, reason)
+    _write(app, lane, Outage(iso(app.now()), iso(end), by, reason))
     return end
 
 
@@ -273,11 +273,6 @@ def end_of(text: str, now: datetime, zone: tzinfo) -> datetime:
         shown = mp.full_time(round(found.timestamp() * 1000), zone)
         raise mp.UsageError(f"until is {text!r}, which is {shown} and past; give a later time, or a span from now such as '2h'")
     return found
-
-
-def note_outage(app: App, lane: str, until: datetime, by: str, reason: str) -> None:
-    """Remember an outage that has begun."""
-    _write(app, lane, Outage(iso(app.now()), iso(until), by, reason))
 
 
 def note_end(app: App, lane: str, by: str) -> None:
