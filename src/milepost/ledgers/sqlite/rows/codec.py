@@ -54,6 +54,7 @@ class StoredRow(Struct, array_like=True, gc=False):
     life: Number
 
 
+_STORED_ROWS = list[StoredRow]
 COLUMNS = ", ".join(StoredRow.__struct_fields__)
 REST = StoredRow.__struct_fields__.index("rest")
 """The position of that column."""
@@ -110,7 +111,8 @@ NO_REST = Rest()
 
 def sound_rows(found: list[tuple[Any, ...]], names: NameNumbers) -> list[Row]:
     """The rows in these columns; raises one of UNREADABLE if a row is damaged."""
-    msgspec.convert(found, list[StoredRow], builtin_types=(bytes,))
+    if found:
+        msgspec.convert(found, _STORED_ROWS, builtin_types=(bytes,))
     return [row_of(columns, names) for columns in found]
 
 
