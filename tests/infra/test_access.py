@@ -181,3 +181,12 @@ def test_a_finding_of_cdk_nag_that_nobody_has_given_a_reason_for_stops_the_synth
     made = subprocess.run([BIN / "python", "-c", DRIVER], input=json.dumps(asked), cwd=ROOT, capture_output=True, text=True, check=False)
     assert made.returncode != 0
     assert "AwsSolutions-S1" in made.stdout + made.stderr
+
+
+def test_functions_that_place_items_in_lanes_read_what_an_application_keeps(templates: dict[str, Template]) -> None:
+    """Such as destinations that were added at run time: a lane function may ask for them."""
+    with_one, without = (functions(templates[case]) for case in ("application", "both"))
+    for name in ("test-relay", "test-resender", "test-lists"):
+        assert "application" in leading(with_one[name]["ControlRead"]), name
+        assert "application" not in leading(with_one[name]["ControlWrite"]), name
+        assert "application" not in leading(without[name]["ControlRead"]), name

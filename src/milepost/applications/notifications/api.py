@@ -159,7 +159,8 @@ def list_messages(app: App, call: mp.Call) -> mp.Answer:
     "GET", f"{BASE}/messages/{{key:path}}", scope="read", answers={200: dict[str, Any]}, summary="The record of a message"
 )
 def show_message(app: App, call: mp.Call) -> mp.Answer:
-    """The record of a message: its content, its tries and what became of it. Headers that hold secrets are redacted. `dlqBound` and
+    """The record of a message: its content, its tries and what became of it. Headers that hold secrets are redacted. `attempts` counts the finished
+    HTTP tries since it was last sent again, and `lostTries` those that were broken off because their worker was lost. `dlqBound` and
     `finalFailureDetails.willMoveToDLQ` are always false, and `dlqArn` is null: these fields of the original design name a dead-letter queue, and
     there is none. A dead letter has the status `MAX_RETRIES_EXCEEDED` or `REJECTED` and stays in the ledger; `dead-letters` lists them."""
     found = read_record(app, call.path["key"])

@@ -187,11 +187,11 @@ def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
         [view] = destination_views(app, [found["destination"]], in_shell=True)
         if view["state"] in HELD:
             click.echo(f"\nIt waits for {found['destination']}: {_why(view)}")
-        if found["nextRetryAt"] is not None or waits_for_time(found["status"], found["deliverAt"]):
-            said = what_next(app, shown)
-            click.echo(f"\n{said[0].upper()}{said[1:]}")
     if not found.get("removed"):
         _show_timeline(timeline_of(shown))
+    if found.get("nextRetryAt") is not None or waits_for_time(found["status"], found.get("deliverAt")):
+        said = what_next(app, shown)
+        click.echo(f"\n{said[0].upper()}{said[1:]}")
     if found["status"] in ("MAX_RETRIES_EXCEEDED", "REJECTED"):
         click.echo("\nIt is a dead letter. When its cause is mended, send it again (--body TEXT: with another body):")
         click.echo(f"  milepost notifications replay {shlex.quote(found['key'])} {SIGNED}")

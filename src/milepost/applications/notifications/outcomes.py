@@ -24,7 +24,7 @@ INVALID_TARGET = "INVALID_TARGET"
 INVALID_MESSAGE = "INVALID_MESSAGE"
 GONE = 410
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-NOT_FOLLOWED = ": the redirect is not followed; send to the URL that it names, or, for GET and HEAD, allow its host (setting redirects)"
+NOT_FOLLOWED = ": the redirect is not followed (setting redirects, for GET and HEAD); send to the URL that it names"
 TEXT_LIMIT = 500
 """Characters of a text answer that are recorded as the error's details."""
 LARGEST_INTEGER = 2**53
