@@ -223,7 +223,7 @@ def test_making_and_revoking_keys_are_acts_on_record() -> None:
         assert (acts["new-key"].by, acts["new-key"].reason) == ("ops", "a test")
         assert acts["new-key"].filter["scopes"] == ["read"]
         assert acts["revoke-key"].filter["scope"] == "key loader"
-        with pytest.raises(UsageError, match="your name and a reason"):
+        with pytest.raises(UsageError, match="a name and a reason"):
             revoke_key(ctx, "loader", by="", reason="")
         with pytest.raises(UsageError, match="there is no key 'nope'"):
             revoke_key(ctx, "nope", **SIGNED)
