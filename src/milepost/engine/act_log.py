@@ -238,4 +238,4 @@ def _go_on(act: Act) -> str:
 def signed(by: str, reason: str) -> None:
     """Raise unless an act has a name and a reason."""
     if not (by and by.strip()) or not (reason and reason.strip()):
-        raise UsageError("an act needs your name and a reason (by and reason)")
+        raise UsageError("an act needs a name and a reason: your name, and why you do it")

@@ -147,7 +147,7 @@ def test_a_pause_takes_over_from_an_outage_and_stays(at: Service) -> None:
 def test_a_form_without_a_reason_says_what_is_missing(at: Service) -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": at.url}
     refused = at.call("POST", "/notifications/destinations/crm/pause", b"reason=+", headers=form)
-    assert (refused.status, b"an act needs your name and a reason" in refused.raw) == (400, True), refused
+    assert (refused.status, b"a name and a reason: your name, and why" in refused.raw) == (400, True), refused
     assert destination(at)["paused"] is None
 
 

@@ -68,7 +68,7 @@ def test_the_doctor_answers_those_who_see_all_routes(at: GuardedServer) -> None:
     found = at.call("GET", DOCTOR).body
     assert (found["level"], found["ledger"]["kind"], found["at"][-1]) == ("warn", "sqlite", "Z")
     # Whoever reads this may be anywhere.
-    assert re.search(r"since .* \(\d{4}-\d\d-\d\dT[\d:.]+Z\): the scale is away", str(found["findings"]))
+    assert re.search(r"paused by .* \(\d{4}-\d\d-\d\dT[\d:.]+Z\): the scale is away", str(found["findings"]))
     [paused] = [finding for finding in found["findings"] if finding["about"] == "pause"]
     assert (paused["level"], paused["next"]) == ("warn", "milepost resume parcels --by YOU --reason '…'")
     refused = at.call("GET", DOCTOR, key=at.key("admin", routes=["parcels"]))
