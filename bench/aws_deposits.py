@@ -22,7 +22,7 @@ from milepost.applications.deposits.dss.results import ResultListener
 from milepost.applications.deposits.route import deposits_route
 from milepost.applications.deposits.settings import DepositsSettings
 from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
-from milepost.applications.deposits.words import CONTENT, METADATA, SUBMIT
+from milepost.applications.deposits.status_names import CONTENT, METADATA, SUBMIT
 from milepost.core.status import Status
 from milepost.runners.clock import SystemClock
 from milepost.testing.clock import VirtualClock

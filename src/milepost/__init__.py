@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from milepost.cli.options import check_signed as check_signed
     from milepost.cli.options import json_option as json_option
     from milepost.cli.options import signed as signed
-    from milepost.cli.out import print_json as print_json
-    from milepost.cli.out import print_next_page as print_next_page
-    from milepost.cli.out import print_table as print_table
+    from milepost.cli.output import print_json as print_json
+    from milepost.cli.output import print_next_page as print_next_page
+    from milepost.cli.output import print_table as print_table
     from milepost.core.admission.rates import CallRate as CallRate
     from milepost.core.errors import ActRefused as ActRefused
     from milepost.core.errors import ConfigMistake as ConfigMistake
@@ -97,7 +97,7 @@ _HOMES = {
     "application.declaration": ("Application", "AwsAccess", "Download", "Metric", "Page", "Redirect"),
     "application.settings": ("AppSettings",),
     "cli.options": ("check_signed", "json_option", "signed"),
-    "cli.out": ("print_json", "print_next_page", "print_table"),
+    "cli.output": ("print_json", "print_next_page", "print_table"),
     "core.routes.backoff": ("Backoff", "Checks"),
     "core.routes.breaker": ("Breaker",),
     "core.values.durations": ("full_time", "iso", "local_zone", "moment_ms", "span_ms", "zone_of"),

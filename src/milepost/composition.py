@@ -8,9 +8,9 @@ import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
+from milepost.blobs.addresses import NoBlobs, open_blobs
 from milepost.blobs.folder import FolderBlobs
 from milepost.blobs.memory import MemoryBlobs
-from milepost.blobs.places import NoBlobs, open_blobs
 from milepost.core.errors import ConfigMistake, LedgerMissing
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route

@@ -13,7 +13,7 @@ from tests import standins
 from tests.infra.cloudformation import Client, deploy
 from tests.infra.code_folder import synthesise
 
-from milepost.blobs.places import NoBlobs
+from milepost.blobs.addresses import NoBlobs
 from milepost.core.routes.plan import Plan
 from milepost.engine.context import Context
 from milepost.engine.intake import submit

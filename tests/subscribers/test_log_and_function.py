@@ -22,7 +22,7 @@ from milepost.engine.events.deliver import EventRelay
 from milepost.ports.documents import CURSOR
 from milepost.ports.ledger import Ledger
 from milepost.subscribers import CallSubscriber, LogSubscriber
-from milepost.subscribers.formed import Formed
+from milepost.subscribers.route_formats import Formed
 from milepost.testing.clock import VirtualClock
 
 

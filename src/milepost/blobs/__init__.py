@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from milepost.blobs.addresses import open_blobs, open_inbox
 from milepost.blobs.inbox import Inbox, InboxFile
-from milepost.blobs.places import open_blobs, open_inbox
 from milepost.ports.blobs import Blobs
 
 __all__ = ["Blobs", "Inbox", "InboxFile", "open_blobs", "open_inbox"]

@@ -253,7 +253,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 def _subscriber(spec: str, allow_cidrs: Sequence[str], *, offers: bool) -> Subscriber:
     from milepost.subscribers.addresses import FORMS, open_subscriber
-    from milepost.subscribers.formed import PREFIX, Formed
+    from milepost.subscribers.route_formats import PREFIX, Formed
 
     try:
         known = open_subscriber(spec, allow_cidrs=allow_cidrs, offers=offers)

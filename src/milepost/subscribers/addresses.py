@@ -7,9 +7,9 @@ from typing import cast
 
 from milepost.core.errors import UsageError
 from milepost.ports.subscriber import Subscriber
-from milepost.subscribers.formed import PREFIX as FORMED
-from milepost.subscribers.formed import Formed
 from milepost.subscribers.in_process import LogSubscriber
+from milepost.subscribers.route_formats import PREFIX as FORMED
+from milepost.subscribers.route_formats import Formed
 
 FORMS = '"log", sns:ARN, https://… or email:…'
 

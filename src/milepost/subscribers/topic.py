@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from milepost.core.errors import EventRefused, MilepostError, UsageError
 from milepost.core.events import Envelope, Event
-from milepost.subscribers.formed import CURE, event_json
+from milepost.subscribers.route_formats import CURE, event_json
 
 ENTRIES = 10
 LARGEST = 262_144

@@ -14,7 +14,7 @@ from milepost.core.events import Envelope
 from milepost.net import Client, NetError, Timeouts, checked_headers, merged_headers, parse_url
 from milepost.net.response import NOT_NOW
 from milepost.net.signatures import Secrets, secret_keys, signed_headers
-from milepost.subscribers.formed import CURE, event_json
+from milepost.subscribers.route_formats import CURE, event_json
 
 LONGEST = 14.0
 """Seconds: less than the relay's lease has left at the beginning of a call."""

@@ -14,7 +14,7 @@ from milepost.applications.deposits.intake import IntakeReport, take_in_lists
 from milepost.applications.deposits.rounds import RoundReport, run_round
 from milepost.applications.deposits.route import deposits_route
 from milepost.applications.deposits.settings import DepositsSettings, SubmitSettings
-from milepost.applications.deposits.words import word_of
+from milepost.applications.deposits.status_names import word_of
 
 SUBMIT = SubmitSettings(dspace="http://127.0.0.1:9/server", collection="123456789/2")
 

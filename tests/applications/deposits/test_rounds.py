@@ -15,7 +15,7 @@ from milepost.applications.deposits.files import Deposit
 from milepost.applications.deposits.people.doi_view import moments_of
 from milepost.applications.deposits.settings import AttemptSettings
 from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
-from milepost.applications.deposits.words import counts_by_word, word_of
+from milepost.applications.deposits.status_names import counts_by_word, word_of
 
 DOI = "10.1/x"
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import milepost as mp
 from milepost.applications.postingest import postingest
 from milepost.subscribers import CallSubscriber
-from milepost.subscribers.formed import Formed
+from milepost.subscribers.route_formats import Formed
 from milepost.testing.clock import SeededChance, VirtualClock
 from milepost.testing.drive import run_until_rest
 

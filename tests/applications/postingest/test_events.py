@@ -15,7 +15,7 @@ from milepost.core.values.durations import iso
 from milepost.engine.acts.bulk import act
 from milepost.engine.routes.versions import apply_route
 from milepost.subscribers import CallSubscriber
-from milepost.subscribers.formed import Formed
+from milepost.subscribers.route_formats import Formed
 from milepost.testing.clock import VirtualClock
 
 ASSET, BATCH = "e2715719-c313-4e95-b5e6-f8759dcc6aed", "TDR_0cae3480-2b84-42a7-b899-dcce25aee98b"

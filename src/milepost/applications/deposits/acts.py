@@ -12,7 +12,7 @@ from typing import Any
 import milepost as mp
 from milepost.applications.deposits.doi import DoiMistake, normalise
 from milepost.applications.deposits.settings import DepositsApp
-from milepost.applications.deposits.words import CONTENT, METADATA, SUBMIT, handle_in
+from milepost.applications.deposits.status_names import CONTENT, METADATA, SUBMIT, handle_in
 
 STAGES = (METADATA, CONTENT, SUBMIT)
 FAILED = ("MAX_RETRIES_EXCEEDED", "REJECTED")

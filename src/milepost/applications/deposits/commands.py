@@ -21,8 +21,8 @@ from milepost.applications.deposits.people.worklist import PAGE, WorklistPage, c
 from milepost.applications.deposits.rounds import STORE_CURE, RoundReport, run_round
 from milepost.applications.deposits.runs import interruption_text, runs
 from milepost.applications.deposits.settings import DepositsApp, check_settings
+from milepost.applications.deposits.status_names import FAILED, SUCCESS, word_counts
 from milepost.applications.deposits.stuck import find_late_deposits, stuck_deposits
-from milepost.applications.deposits.words import FAILED, SUCCESS, word_counts
 
 SHOWN = 20
 """Most lines of one kind that a command prints."""

@@ -20,7 +20,7 @@ import msgspec
 
 import milepost as mp
 from milepost.applications.deposits.settings import DepositsApp, DepositsSettings
-from milepost.applications.deposits.words import PARTNERS, SUBMIT
+from milepost.applications.deposits.status_names import PARTNERS, SUBMIT
 
 log = logging.getLogger(__name__)
 

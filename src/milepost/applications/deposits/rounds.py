@@ -17,8 +17,8 @@ from milepost.applications.deposits.files import STORE_FAULTS
 from milepost.applications.deposits.intake import BY, IntakeReport, RefusedList, take_in_lists
 from milepost.applications.deposits.runs import TAKING_IN, RunJournal, RunRecord, close_interrupted, intake_facts, mark_reported
 from milepost.applications.deposits.settings import DepositsApp
+from milepost.applications.deposits.status_names import CLEAN, CONTENT, FAILED, METADATA, SUBMIT, word_counts
 from milepost.applications.deposits.stuck import find_late_deposits
-from milepost.applications.deposits.words import CLEAN, CONTENT, FAILED, METADATA, SUBMIT, word_counts
 
 log = logging.getLogger(__name__)
 

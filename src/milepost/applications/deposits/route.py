@@ -15,7 +15,7 @@ from milepost.applications.deposits.fetch.content import ContentStage
 from milepost.applications.deposits.fetch.metadata import MetadataStage
 from milepost.applications.deposits.files import LATER, Deposit, FileStore, StoreFault, accepts_deposit, accepts_file, deposit_of
 from milepost.applications.deposits.settings import CROSSREF, DepositsSettings
-from milepost.applications.deposits.words import CLEAN, CONTENT, METADATA, SUBMIT, result_in
+from milepost.applications.deposits.status_names import CLEAN, CONTENT, METADATA, SUBMIT, result_in
 
 UNTIL_NEXT_ROUND = "3650d"
 """Delay after a failure where rounds bring it forward: nothing falls due between two rounds."""

@@ -16,7 +16,7 @@ from milepost.applications.deposits.dspace.errors import DSpaceLoginRefused, DSp
 from milepost.applications.deposits.dspace.login import LoginHold
 from milepost.applications.deposits.dspace.submission import deposited
 from milepost.applications.deposits.settings import DepositsApp
-from milepost.applications.deposits.words import SUBMIT
+from milepost.applications.deposits.status_names import SUBMIT
 
 MOST_LISTED = 10_000
 MOST_SEARCHED = 200

@@ -10,7 +10,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import at_option, check_signed, listing_group, shared_options, signed
-from milepost.cli.out import WIDE, console, print_json, print_table, printed, safe
+from milepost.cli.output import WIDE, console, print_json, print_table, printed, safe
 
 
 class ControlScope(NamedTuple):

@@ -22,7 +22,7 @@ from milepost.cli.options import (
     signed,
     yes_option,
 )
-from milepost.cli.out import console, print_json, print_refused, progress, safe
+from milepost.cli.output import console, print_json, print_refused, progress, safe
 
 if TYPE_CHECKING:
     from milepost.engine.act_log import ActReport

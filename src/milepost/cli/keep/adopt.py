@@ -9,7 +9,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import act_options, check_signed
-from milepost.cli.out import console, print_json, print_refused, progress, safe
+from milepost.cli.output import console, print_json, print_refused, progress, safe
 
 
 @click.command()

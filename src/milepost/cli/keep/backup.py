@@ -9,7 +9,7 @@ import click
 
 from milepost.cli.config import CliSettings, check_there
 from milepost.cli.options import shared_options
-from milepost.cli.out import MB, megabyte_progress, print_json
+from milepost.cli.output import MB, megabyte_progress, print_json
 
 
 @click.command()

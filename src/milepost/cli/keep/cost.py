@@ -8,7 +8,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import shared_options
-from milepost.cli.out import console, print_json, print_table, safe
+from milepost.cli.output import console, print_json, print_table, safe
 from milepost.core.errors import ConfigMistake, UsageError
 
 if TYPE_CHECKING:

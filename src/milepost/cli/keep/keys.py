@@ -6,7 +6,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import check_signed, listing_group, shared_options, signed
-from milepost.cli.out import print_json, print_table, printed
+from milepost.cli.output import print_json, print_table, printed
 
 FIRST_KEY = """This is the first key: from now on every call needs a key, also from this machine, and the dashboard asks for one."""
 ADMIN_KEY = """It may not see and do everything. To make a key for yourself:

@@ -10,7 +10,7 @@ import click
 
 from milepost.cli.config import CliSettings, check_there, is_there
 from milepost.cli.options import act_options, check_signed
-from milepost.cli.out import console, print_json, print_table, progress, safe
+from milepost.cli.output import console, print_json, print_table, progress, safe
 from milepost.core.errors import ConfigMistake, UsageError
 
 if TYPE_CHECKING:

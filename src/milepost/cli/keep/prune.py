@@ -6,7 +6,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import act_options, check_signed, confirm_cost, yes_option
-from milepost.cli.out import print_json, progress
+from milepost.cli.output import print_json, progress
 
 
 @click.command()

@@ -8,7 +8,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import check_signed, shared_options, signed
-from milepost.cli.out import console, print_json, print_table, printed, safe
+from milepost.cli.output import console, print_json, print_table, printed, safe
 from milepost.core.errors import MilepostError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import act_options, check_signed, listing_group, shared_options, signed
-from milepost.cli.out import console, print_json, print_table, printed, progress, safe
+from milepost.cli.output import console, print_json, print_table, printed, progress, safe
 from milepost.core.errors import UsageError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import act_options, check_signed, listing_group, settings, signed
-from milepost.cli.out import console, print_json, print_table, printed, safe
+from milepost.cli.output import console, print_json, print_table, printed, safe
 from milepost.core.errors import MilepostError
 
 SHOWN = 20

@@ -8,7 +8,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import limit_option, print_rest, shared_options
-from milepost.cli.out import page, printed, safe
+from milepost.cli.output import page, printed, safe
 
 if TYPE_CHECKING:
     from milepost.ports.documents import Act

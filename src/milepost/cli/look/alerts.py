@@ -6,7 +6,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import shared_options
-from milepost.cli.out import page, printed, safe
+from milepost.cli.output import page, printed, safe
 
 
 @click.command()

@@ -8,7 +8,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import shared_options
-from milepost.cli.out import console, page, print_json, safe, show_table, styled, table
+from milepost.cli.output import console, page, print_json, safe, show_table, styled, table
 
 if TYPE_CHECKING:
     from milepost.engine.health.findings import Finding

@@ -12,7 +12,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import confirm_cost, filters, query_of, shared_options, yes_option
-from milepost.cli.out import ProgressFigures, plain, print_json, progress
+from milepost.cli.output import ProgressFigures, plain, print_json, progress
 from milepost.core.errors import MilepostError
 
 if TYPE_CHECKING:

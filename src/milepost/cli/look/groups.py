@@ -6,7 +6,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import shared_options
-from milepost.cli.out import cut, plain, print_table, printed
+from milepost.cli.output import cut, plain, print_table, printed
 
 
 @click.command()

@@ -8,7 +8,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import confirm_cost, filters, query_of, shared_options, yes_option
-from milepost.cli.out import ago, console, cut, print_json, print_next_page, safe, show_table, styled, table
+from milepost.cli.output import ago, console, cut, print_json, print_next_page, safe, show_table, styled, table
 
 if TYPE_CHECKING:
     from milepost.engine.views.late_items import LateItem

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from milepost.cli.out import cut, plain, safe
+from milepost.cli.output import cut, plain, safe
 from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import short_span
 

@@ -8,7 +8,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import json_option, settings
-from milepost.cli.out import STYLES, page, print_json, safe
+from milepost.cli.output import STYLES, page, print_json, safe
 from milepost.core.errors import MilepostError
 
 if TYPE_CHECKING:

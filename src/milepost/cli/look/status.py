@@ -8,7 +8,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import query_of, shared_options
-from milepost.cli.out import console, print_json, progress, safe, show_table, styled, table
+from milepost.cli.output import console, print_json, progress, safe, show_table, styled, table
 from milepost.core.status import LIVE, Status
 
 if TYPE_CHECKING:

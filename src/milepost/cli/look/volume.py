@@ -6,7 +6,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import confirm_cost, shared_options, yes_option
-from milepost.cli.out import plain, print_json, progress
+from milepost.cli.output import plain, print_json, progress
 
 NAMED = 3
 

@@ -12,7 +12,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import shared_options
-from milepost.cli.out import console, print_json
+from milepost.cli.output import console, print_json
 
 if TYPE_CHECKING:
     from milepost.engine.context import Context

@@ -6,7 +6,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import listing_group, shared_options
-from milepost.cli.out import print_json, print_table, printed
+from milepost.cli.output import print_json, print_table, printed
 from milepost.core.errors import UsageError
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from milepost.cli.options import json_option
-from milepost.cli.out import plain, print_json
+from milepost.cli.output import plain, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable

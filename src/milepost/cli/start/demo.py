@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from milepost.cli.out import WIDE, console, print_table
+from milepost.cli.output import WIDE, console, print_table
 from milepost.cli.work.listen import HOST, PORT, Where, opened
 from milepost.core.errors import LedgerBusy, MilepostError, UsageError
 from milepost.core.status import FAILED

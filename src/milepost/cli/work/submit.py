@@ -8,7 +8,7 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import at_option, check_signed, dry_run_option, shared_options
-from milepost.cli.out import console, print_json, progress, safe, show_table, table
+from milepost.cli.output import console, print_json, progress, safe, show_table, table
 
 if TYPE_CHECKING:
     from rich.console import Console

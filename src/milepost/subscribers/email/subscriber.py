@@ -19,7 +19,7 @@ from milepost.core.history import line_sentence
 from milepost.core.status import Status
 from milepost.subscribers.email.message import Mail, MailNotSent, MailRefused, plain_address
 from milepost.subscribers.email.transport import MailTransport, mail_transport
-from milepost.subscribers.formed import CURE
+from milepost.subscribers.route_formats import CURE
 
 NEED_PEOPLE = ("exhausted", "rejected", "overdue")
 """Kinds of events that a person should know of: the default."""

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.applications.deposits.deposits_service import DEPOSITED, NO_PDF, deposits_service
 
 from milepost.applications.deposits.runs import KEPT, LONGEST, NAMED, RunRecord, end_run, runs
-from milepost.applications.deposits.words import FAILED
+from milepost.applications.deposits.status_names import FAILED
 
 
 def test_each_run_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

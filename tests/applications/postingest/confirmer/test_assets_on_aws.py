@@ -29,7 +29,7 @@ from milepost.applications.postingest.scoutam.standin import StandIn
 from milepost.ledgers.aws.offers import LARGEST_PAYLOAD
 from milepost.station import Station
 from milepost.subscribers import CallSubscriber
-from milepost.subscribers.formed import Formed
+from milepost.subscribers.route_formats import Formed
 
 OBJECT = ocfl_scene.ASSET
 KEY = {"assetId": {"S": ASSET}, "batchId": {"S": BATCH}}

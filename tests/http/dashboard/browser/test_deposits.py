@@ -29,7 +29,7 @@ from tests.applications.deposits.deposits_service import (
 from milepost.applications.deposits.people import pages
 from milepost.applications.deposits.people.worklist import claim
 from milepost.applications.deposits.runs import RunJournal, begun, this_process
-from milepost.applications.deposits.words import word_counts
+from milepost.applications.deposits.status_names import word_counts
 
 Open = Callable[..., Page]
 

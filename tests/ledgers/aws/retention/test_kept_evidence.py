@@ -188,7 +188,7 @@ def test_pruning_lets_go_of_nothing_that_cannot_be_read_and_of_all_else(world: W
 
 def test_without_a_place_for_it_evidence_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch, endpoint: str, prefix: str) -> None:
     from milepost import composition
-    from milepost.blobs.places import NoBlobs
+    from milepost.blobs.addresses import NoBlobs
 
     monkeypatch.setattr(composition, "open_blobs", lambda *_: NoBlobs("set MILEPOST_BLOBS"))
     route = Route("parcels", evidence=True)

@@ -13,7 +13,7 @@ from milepost.applications.deposits.controls import PartnerWait, partner_waits
 from milepost.applications.deposits.digest.mail import Digest, digests_of, entry_of, first_note, latest_lines, mail_of
 from milepost.applications.deposits.runs import interruption_text, mark_reported, unreported
 from milepost.applications.deposits.settings import DepositsApp, DepositsSettings
-from milepost.applications.deposits.words import word_counts
+from milepost.applications.deposits.status_names import word_counts
 from milepost.subscribers.email import MailNotSent, MailRefused, mail_transport
 
 CURSOR = "digest"

@@ -14,7 +14,18 @@ import msgspec
 from milepost.applications.deposits.acts import may_be_deposited
 from milepost.applications.deposits.doi import doi_url
 from milepost.applications.deposits.dspace.errors import CollectionUnknown, DSpaceLoginFailed, DSpaceUnavailable
-from milepost.applications.deposits.words import CONTENT, FAILED, METADATA, NOTES, RETRIES, SUBMIT, SUCCESS, handle_in, result_in, word_of
+from milepost.applications.deposits.status_names import (
+    CONTENT,
+    FAILED,
+    METADATA,
+    NOTES,
+    RETRIES,
+    SUBMIT,
+    SUCCESS,
+    handle_in,
+    result_in,
+    word_of,
+)
 from milepost.subscribers.email import Mail, MailAttachment
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"

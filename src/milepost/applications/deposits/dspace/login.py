@@ -17,7 +17,7 @@ from milepost.applications.deposits.dspace.api import open_dspace
 from milepost.applications.deposits.dspace.errors import DSpaceError, DSpaceLoginRefused
 from milepost.applications.deposits.dspace.session import LoginGuard
 from milepost.applications.deposits.settings import DepositsApp, DepositsSettings
-from milepost.applications.deposits.words import SUBMIT
+from milepost.applications.deposits.status_names import SUBMIT
 
 PROBES = "login-probes"
 """Name of the document that says when the login was last probed."""

@@ -21,7 +21,7 @@ from milepost.applications.deposits.dspace.record import SubmissionRecords
 from milepost.applications.deposits.dss.submission import open_sqs, queue_url
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.settings import DepositsApp, DssSettings
-from milepost.applications.deposits.words import SUBMIT
+from milepost.applications.deposits.status_names import SUBMIT
 
 UNCERTAIN_AFTER = "15m"
 """Delay before the next try where the service may have left an item behind: DSpace's index must know it by then."""

@@ -12,7 +12,7 @@ import msgspec
 from milepost.applications.deposits.digest.mail import error_text
 from milepost.applications.deposits.files import StoredFile
 from milepost.applications.deposits.people.worklist import CLAIM, claim_note
-from milepost.applications.deposits.words import CONTENT, METADATA, SUBMIT, result_in
+from milepost.applications.deposits.status_names import CONTENT, METADATA, SUBMIT, result_in
 
 _STARTED = {
     METADATA: "Fetching its metadata from Crossref",

@@ -30,8 +30,8 @@ from milepost.applications.deposits.people.worklist import (
 )
 from milepost.applications.deposits.runs import RunRecord, runs
 from milepost.applications.deposits.settings import DepositsApp
-from milepost.applications.deposits.words import FAILED as NEEDS_PEOPLE
-from milepost.applications.deposits.words import METADATA, handle_in, result_in, word_counts, word_of
+from milepost.applications.deposits.status_names import FAILED as NEEDS_PEOPLE
+from milepost.applications.deposits.status_names import METADATA, handle_in, result_in, word_counts, word_of
 
 HOME = "/deposits"
 SHOWN_RUNS, SHOWN_DIGESTS, SHOWN_WORK = 30, 30, 25

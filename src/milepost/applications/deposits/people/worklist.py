@@ -17,7 +17,7 @@ from milepost.applications.deposits.acts import FAILED, keys_of, may_be_deposite
 from milepost.applications.deposits.digest.mail import advice_of, csv_table
 from milepost.applications.deposits.doi import doi_or_none
 from milepost.applications.deposits.settings import DepositsApp
-from milepost.applications.deposits.words import METADATA, NOTES, result_in, word_of
+from milepost.applications.deposits.status_names import METADATA, NOTES, result_in, word_of
 
 LONGEST_NAME = 100
 TRIES = 5
