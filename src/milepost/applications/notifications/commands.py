@@ -495,7 +495,7 @@ def _ended_outage(view: dict[str, Any]) -> str:
 
 
 def _show_timeline(timeline: list[MessageMoment]) -> None:
-    """What happened, one line for each entry, and the body of the partner's last answer."""
+    """The timeline, one line for each entry, and the body of the partner's last answer."""
     click.echo()
     rows = [
         (

@@ -130,7 +130,7 @@ async def _stream(state: ServerState, call: Call, after: FeedPlace | None) -> As
 
 
 async def followed(state: ServerState, call: Call, after: FeedPlace | None) -> AsyncGenerator[tuple[list[EncodedEvent], FeedPlace], None]:
-    """What `Feed.follow` yields, until the caller may not receive the stream any more, or the ledger cannot be read."""
+    """The entries of `Feed.follow`, until the caller may not receive the stream any more, or the ledger cannot be read."""
     loop, checked = asyncio.get_running_loop(), asyncio.get_running_loop().time()
     try:
         async with aclosing(state.feed.follow(after)) as following:
