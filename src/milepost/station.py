@@ -20,7 +20,7 @@ from milepost.engine.presence import Heartbeat
 from milepost.engine.resend import Resender
 from milepost.engine.retention import Retention
 from milepost.engine.routes.backfill import back_fill_waits
-from milepost.engine.time_sharing import SharedTurns
+from milepost.engine.time_share import SharedTurns
 from milepost.engine.work.worker import GRACE_MS, Worker
 from milepost.evidence.signing import Signer
 from milepost.ports.runner import Clock, Runner, Service

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from milepost.core.errors import UsageError
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
-from milepost.engine.time_sharing import Accepts
+from milepost.engine.time_share import Accepts
 from milepost.ports.blobs import Blobs
 from milepost.ports.ledger import Ledger
 from milepost.ports.observer import NO_OBSERVER, Observer

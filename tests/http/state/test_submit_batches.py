@@ -18,7 +18,7 @@ from tests.polling import wait_until
 
 from milepost.core.errors import LedgerFull
 from milepost.engine.intake import Receipt
-from milepost.engine.time_sharing import Accepts
+from milepost.engine.time_share import Accepts
 from milepost.http.state import submit_batches
 from milepost.http.state.submit_batches import Submitting
 from milepost.ledgers.sqlite import SqliteLedger

@@ -13,7 +13,7 @@ from milepost.core.item import Item
 from milepost.core.outcome import Done, Outcome
 from milepost.core.routes.route import Route
 from milepost.core.status import Status
-from milepost.engine.time_sharing import LONGEST_MS, PER_CALL_MS, Accepts, SharedTurns, rest_ms
+from milepost.engine.time_share import LONGEST_MS, PER_CALL_MS, Accepts, SharedTurns, rest_ms
 from milepost.ports.ledger import Ledger
 from milepost.runners.clock import SystemClock
 from milepost.station import Station
