@@ -16,6 +16,7 @@ import milepost as mp
 from milepost.core.errors import LedgerBusy
 from milepost.http.api import events as events_module
 from milepost.http.state import event_stream as feed_module
+from milepost.subscribers import CallSubscriber
 
 
 def ids(events: list[Any]) -> list[str]:
@@ -321,3 +322,19 @@ def test_the_feed_of_a_ledger_on_aws(aws_server: LiveServer) -> None:
     listener = Listener(aws_server, "?after=0")
     assert [one.data["id"] for one in listener.take(3)] == ids(everything(aws_server))[:3]
     listener.close()
+
+
+def test_readers_of_the_feed_see_no_secret_of_a_payload_and_subscribers_get_it(tmp_path: Path) -> None:
+    route = mp.Route("parcels", key="id")
+    route.external("deliver")
+    received: list[Any] = []
+    with mp.open(f"sqlite:///{tmp_path / 'm.db'}", routes=[route], subscribers=[CallSubscriber(received.append)]) as milepost:
+        milepost.submit("parcels", {"id": "a", "token": "SENDERSECRET"})
+        milepost.run(until_idle=0)
+    assert "SENDERSECRET" in str(received)
+    with running_server(tmp_path, route, ledger=f"sqlite:///{tmp_path / 'm.db'}") as at:
+        [offered] = [event for event in everything(at) if event["type"] == "milepost.item.offered"]
+        assert offered["data"]["payload"] == {"id": "a", "token": "…"}
+        listener = Listener(at, "?after=0")
+        assert "SENDERSECRET" not in str(listener.take(2))
+        listener.close()
