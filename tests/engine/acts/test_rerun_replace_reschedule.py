@@ -235,6 +235,16 @@ def test_a_list_replaces_once_what_it_has_twice_with_the_same_content(world: Wor
     assert [one.done for one in all_acts(world.ctx) if one.verb == "replace"] == ([] if dry_run else [1])
 
 
+def test_a_preview_names_each_changed_line_once_as_the_list_itself_does(world: World, tmp_path: Path) -> None:
+    world.add("a", n=1)
+    lines = [{"id": "new", "n": 1}, {"id": "a", "n": 2}, {"id": "new", "n": 2}]
+    found = [handed(world, tmp_path, *lines, replace_changed=True, dry_run=dry_run, **SIGNED) for dry_run in (True, False)]
+    assert found[0].counts == found[1].counts
+    for report in found:
+        left = "the list has this key more than once, with different content"
+        assert [(one.line, one.key, one.left) for one in report.changed] == [(2, "a", ""), (3, "new", left)]
+
+
 # For later ----------------------------------------------------------------------------------------------------------
 def test_an_item_for_later_starts_then(world: World) -> None:
     [receipt] = submit(world.ctx, ROUTE, [{"id": "a"}], not_before="2h")

@@ -217,9 +217,10 @@ def take_in_list(ctx: Context, route: str, source: Source, title: str, **options
         if replacing is not None:
             replacing.finish()
         if dry_run:
-            others = sorted(_previewed_conflicts(previewed), key=lambda one: one.line)
+            others = [ChangedLine(line, key, "" if replacing is None else _TWICE.text) for line, key in _previewed_conflicts(previewed)]
             conflicts += len(others)
-            changed = sorted(changed + others, key=lambda one: one.line)[:SHOWN]
+            # One that comes twice in a batch is among them already, where known ones are replaced.
+            changed = sorted({one.line: one for one in [*others, *changed]}.values(), key=lambda one: one.line)[:SHOWN]
         return _finish(ctx, record, keys, malformed, changed, conflicts, refused, notes, _last_full(earlier), dry_run)
 
 
@@ -234,14 +235,14 @@ def _note_new(route: Route, batch: LineBatch, taken: TakenBatch, previewed: Sort
     return new.keys()
 
 
-def _previewed_conflicts(previewed: SortedKeys) -> Iterator[ChangedLine]:
-    """Lines of a dry run that differ from the first line with their key."""
+def _previewed_conflicts(previewed: SortedKeys) -> Iterator[tuple[int, str]]:
+    """The numbers and keys of a dry run's lines that differ from the first line with their key."""
     last = first = ""
     for key, mark in previewed.all():
         if key != last:
             last, first = key, mark[NUMBER:]
         elif mark[NUMBER:] != first:
-            yield ChangedLine(int(mark[:NUMBER]), key)
+            yield int(mark[:NUMBER]), key
 
 
 def vanished_keys(ctx: Context, route: str, list_id: str) -> Iterator[str]:
