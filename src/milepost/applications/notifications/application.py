@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -28,7 +27,7 @@ from milepost.applications.notifications.operate.registry import (
     resume_returned,
 )
 from milepost.applications.notifications.operate.senders import ATTRIBUTE, SenderLimits
-from milepost.applications.notifications.route import STAGE, notifications_route
+from milepost.applications.notifications.route import notifications_route
 from milepost.applications.notifications.settings import App, NotificationsSettings
 
 COLLECT = "2s"
@@ -49,7 +48,6 @@ class NotificationsState:
     """Made once from the settings. `destinations` may be changed at run time; `route` is made of the same objects."""
 
     def __init__(self, settings: NotificationsSettings) -> None:
-        self.settings = settings
         self.destinations = Destinations(settings)
         self.deliverer = Deliverer(settings, self.destinations)
         self.route = notifications_route(settings, self.destinations, self.deliverer)
@@ -57,14 +55,6 @@ class NotificationsState:
         self.sender_limits = SenderLimits(settings)
         self.health_look: asyncio.Future[list[tuple[str, str]]] | None = None
         """The look at the service's health that is under way."""
-
-    def open(self, app: App) -> None:
-        """Use this ledger's clock and controls."""
-        route = self.settings.route
-        self.deliverer.clock = app.time
-        self.deliverer.keep_fresh = partial(keep_fresh, app)
-        self.deliverer.read_afresh = partial(keep_fresh, app, afresh=True)
-        self.deliverer.pause = lambda lane, why: app.pause(route, STAGE, lane, by=PAUSED_BY, reason=why, own=True)
 
 
 application = mp.Application(
@@ -85,7 +75,7 @@ def routes(settings: NotificationsSettings, state: NotificationsState) -> list[m
 
 @application.opened
 def opened(app: App) -> None:
-    app.state.open(app)
+    app.state.deliverer.open(app)
 
 
 @application.moved

@@ -15,9 +15,18 @@ from msgspec import Struct
 import milepost as mp
 from milepost import net
 from milepost.applications.notifications.credentials import Credentials, TokenRefused
-from milepost.applications.notifications.destinations import Destination, Destinations, gone_reason, moved_reason, removed_reason
+from milepost.applications.notifications.destinations import (
+    PAUSED_BY,
+    STAGE,
+    Destination,
+    Destinations,
+    gone_reason,
+    moved_reason,
+    removed_reason,
+)
+from milepost.applications.notifications.operate.registry import keep_fresh
 from milepost.applications.notifications.outcomes import INVALID_MESSAGE, INVALID_TARGET, of_error, of_response, secret_values
-from milepost.applications.notifications.settings import NotificationsSettings
+from milepost.applications.notifications.settings import App, NotificationsSettings
 from milepost.client import KEY, MessageRefused, check_message
 from milepost.client.message import METHODS, RESERVED
 
@@ -29,8 +38,6 @@ UNREAD_S = 5
 """Pause before the next look while the ledger's destinations cannot be read."""
 
 log = logging.getLogger(__name__)
-Pause = Callable[[str, str], mp.PauseView]
-"""Pauses a lane, for a reason; returns the pause in force."""
 
 
 class Deliverer:
@@ -52,12 +59,17 @@ class Deliverer:
         self.use(client or net.Client(allow_cidrs=settings.allow_cidrs, largest=READ_BYTES, connections=settings.concurrency))
         self.clock: Callable[[], float] = time.time
         """Seconds since 1970, for signatures and records; the ledger's clock once a ledger is open."""
-        self.pause: Pause | None = None
-        """Pauses a destination that has answered 410."""
-        self.keep_fresh: Callable[[], None] | None = None
-        """Reads the destinations of the ledger if that was long ago."""
-        self.read_afresh: Callable[[], None] | None = None
-        """Reads the destinations of the ledger."""
+        self._app: App | None = None
+        """On the open ledger; None: none is open yet."""
+
+    def open(self, app: App) -> None:
+        """Use this ledger's clock, destinations and controls."""
+        self._app, self.clock = app, app.time
+
+    def keep_fresh(self) -> None:
+        """Read the destinations of the open ledger again if that was long ago."""
+        if self._app is not None and self._destinations.stale:
+            keep_fresh(self._app)
 
     def use(self, client: net.Client) -> None:
         """Make the tries with this client, such as one with a resolver of its own."""
@@ -71,9 +83,9 @@ class Deliverer:
                 log.warning("messages to %s wait, others are delivered: %s", destination.name, fault)
 
     async def __call__(self, item: mp.Item) -> mp.Outcome:
-        if self.keep_fresh is not None and self._destinations.stale:
+        if self._app is not None and self._destinations.stale:
             try:
-                await asyncio.to_thread(self.keep_fresh)
+                await asyncio.to_thread(keep_fresh, self._app)
             except mp.MilepostError as error:
                 # Without them a message could go out with neither its signature nor its credentials.
                 return mp.NotYet(after=UNREAD_S, note=f"the destinations could not be read: {error}", unknown=item.unknown)
@@ -83,9 +95,9 @@ class Deliverer:
         except (MessageRefused, net.InvalidRequest) as refused:
             return mp.Reject(str(refused), category=INVALID_MESSAGE)
         if self._destinations.orphaned(item.lane, destination):
-            if self._destinations.gone(item.lane) and self.read_afresh is not None:
+            if self._destinations.gone(item.lane) and self._app is not None:
                 # It may be back, or an operator may have released its messages, since they were read.
-                await asyncio.to_thread(self.read_afresh)
+                await asyncio.to_thread(keep_fresh, self._app, afresh=True)
                 destination = self._destinations.of(message["targetUrl"])
             if self._destinations.orphaned(item.lane, destination):
                 # Not by the defaults, which have neither the credentials nor the signature that its destination had.
@@ -150,10 +162,10 @@ class Deliverer:
         return moved_reason(lane)
 
     async def _pause(self, lane: str, why: str) -> None:
-        if self.pause is None:
+        if self._app is None:
             return
         try:
-            held = await asyncio.to_thread(self.pause, lane, why)
+            held = await asyncio.to_thread(self._app.pause, self._settings.route, STAGE, lane, by=PAUSED_BY, reason=why, own=True)
             if held.reason == why and self._paused.get(lane) != held.since:
                 self._paused[lane] = held.since
                 log.warning("messages to %s wait, since it is paused: %s", lane, why)

@@ -23,6 +23,7 @@ from milepost.applications.notifications.settings import (
     statuses,
 )
 
+STAGE = "deliver"
 PAUSED_BY = "notifications"
 """The operator's name of pauses that the application makes: after a partner's 410, and for a destination that is gone."""
 SIGNED = "--by YOU --reason '…'"
@@ -30,6 +31,8 @@ SIGNED = "--by YOU --reason '…'"
 STALE_S = 10.0
 """Seconds after which the ledger's destinations are read again before one is used. (The service that reads them does it sooner.)"""
 
+MARGIN_S = 5.0
+"""Seconds that a try may take beside its calls."""
 MOST_CACHED = 4_096
 """Target URLs whose destinations are cached."""
 _DOTS = re.compile(r"(?:/|%2f|%5c)(?:\.|%2e){1,2}(?:/|%2f|%5c|;|\Z)", re.IGNORECASE)
@@ -69,6 +72,11 @@ class Destination(Struct, frozen=True, kw_only=True):
     def has_credentials(self) -> bool:
         """Do requests to it prove who calls, by headers or a certificate?"""
         return self.auth is not None or self.tls is not None
+
+    @property
+    def try_s(self) -> float:
+        """Seconds that a try may take: the call itself; with OAuth 2.0 one for a token before it, and the same again with a fresh token."""
+        return self.timeouts.total * (4 if isinstance(self.auth, OAuth2Auth) else 1) + MARGIN_S
 
     @property
     def limits(self) -> mp.Limits:

@@ -15,10 +15,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import milepost as mp
+from milepost.applications.notifications.destinations import STAGE
 from milepost.applications.notifications.operate.messages import MessageFilter, find_messages
 from milepost.applications.notifications.operate.record import FAILED
 from milepost.applications.notifications.operate.senders import seen_sender
-from milepost.applications.notifications.route import STAGE
 from milepost.applications.notifications.settings import App
 
 PIPELINE = frozenset(

@@ -22,10 +22,9 @@ from msgspec.structs import replace
 
 import milepost as mp
 from milepost import net
-from milepost.applications.notifications.destinations import PAUSED_BY, Destination, pauses_removed, resume_command
+from milepost.applications.notifications.destinations import PAUSED_BY, STAGE, Destination, pauses_removed, resume_command
 from milepost.applications.notifications.operate.collector import figures_of
 from milepost.applications.notifications.operate.figures import DestinationFigures, Figures, TryFigures, parties_of, tries_since
-from milepost.applications.notifications.route import STAGE, try_s
 from milepost.applications.notifications.settings import App, DestinationSettings
 
 PREFIX = "destination/"
@@ -96,9 +95,9 @@ def put_destination(app: App, name: str, settings: Mapping[str, Any], *, by: str
         )
     made: Destination = app.state.destinations.resolve(name, read)
     limit_s = app.state.route.stages[0].timeout_ms / 1000
-    if try_s(made) > limit_s:
+    if made.try_s > limit_s:
         raise mp.UsageError(
-            f"destination {name!r}: a try to it may take {try_s(made):g} s by its timeouts.total, but this process ends tries after {limit_s:g} s:"
+            f"destination {name!r}: a try to it may take {made.try_s:g} s by its timeouts.total, but this process ends tries after {limit_s:g} s:"
             " give a shorter time, or put the destination into the configuration"
         )
     verb = "add-destination" if app.documents.get(PREFIX + name) is None else "change-destination"
