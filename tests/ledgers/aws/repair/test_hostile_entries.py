@@ -17,6 +17,7 @@ HOSTILE = [
     json.dumps({"kind": "stream batch", "reason": "x", "content": {}}),
     json.dumps({"kind": "stream batch", "reason": "x", "content": {"DDBStreamBatchInfo": 7}}),
     json.dumps({"kind": "message", "reason": "x", "content": {"url": "u", "body": "b", "attributes": [1]}}),
+    json.dumps({"kind": "message", "reason": "x", "content": {"url": "https://elsewhere.example/1/queue", "body": "b"}}),
     json.dumps({"kind": "row", "reason": "x", "content": {"route": "parcels", "row": 7}}),
 ]
 

@@ -95,10 +95,10 @@ def _replay(store: AwsStore, plans: Mapping[str, Plan], jitter: Jitter, entry: Q
     if entry.kind == BATCH:
         return _repair_soon(store, plans, entry, now)
     if entry.kind == "message":
-        attributes = content.get("attributes") or {}
-        again = Outgoing(
-            str(content.get("url", "")), str(content.get("body", "")), attributes={name: str(attributes[name]) for name in attributes}
-        )
+        url, attributes = _stage_queue(store, plans, str(content.get("url", ""))), content.get("attributes") or {}
+        if url is None:
+            return Adopted(entry.id, False, why="its queue is that of no stage of a loaded route; give --routes file.py, or drop it")
+        again = Outgoing(url, str(content.get("body", "")), attributes={name: str(attributes[name]) for name in attributes})
         [refused] = store.queues.send([again])
         return Adopted(entry.id, refused is None, why=refused or "")
     route = str(content.get("route", ""))
@@ -119,6 +119,12 @@ def _replay(store: AwsStore, plans: Mapping[str, Plan], jitter: Jitter, entry: Q
         return Adopted(entry.id, adopted.done, adopted.stage, adopted.why)
     found = RowRepair(store, plan, jitter).mend([image], CounterTally(), now)
     return Adopted(entry.id, not found.left, why="; ".join(found.examples))
+
+
+def _stage_queue(store: AwsStore, plans: Mapping[str, Plan], url: str) -> str | None:
+    """The stage's queue with this account and name; None: there is none. Whoever may write to the quarantine chooses the address."""
+    queues = (store.queues.url(plan.name, stage.name, stage.queue) for plan in plans.values() for stage in plan.stages)
+    return next((queue for queue in queues if queue.rsplit("/", 2)[1:] == url.rsplit("/", 2)[1:]), None)
 
 
 def _repair_soon(store: AwsStore, plans: Mapping[str, Plan], entry: QuarantineEntry, now: int) -> Adopted:
