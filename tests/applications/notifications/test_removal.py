@@ -76,7 +76,7 @@ def test_a_forced_removal_holds_though_the_service_looks_for_destinations_that_a
         at.call("PUT", f"{API}/destinations/crm", crm(partner))
         sent = message(partner.url)
         at.post(sent)
-        remove_destination(at.app, "crm", force=True)
+        remove_destination(at.app, "crm", force=True, by="ops")
         at.work()
         assert (at.item(sent)["status"], at.app.pauses("notifications")) == ("COMPLETED", [])
 
