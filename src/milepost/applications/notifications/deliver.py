@@ -43,20 +43,18 @@ log = logging.getLogger(__name__)
 class Deliverer:
     """The handler of the stage: called for each message that is due, on one event loop."""
 
-    def __init__(
-        self,
-        settings: NotificationsSettings,
-        destinations: Destinations,
-        ticks: Callable[[], float] = time.monotonic,
-        client: net.Client | None = None,
-    ) -> None:
-        self._settings, self._destinations, self._ticks = settings, destinations, ticks
+    def __init__(self, settings: NotificationsSettings, destinations: Destinations) -> None:
+        self._settings, self._destinations = settings, destinations
         self._usual = {"User-Agent": settings.user_agent}
         self._moved: set[str] = set()
         """Lanes of which the log says that messages for an old URL wait."""
+<<<<<<< HEAD
         self._paused: dict[str, str | None] = {}
         """Since when lanes are paused of which the log says so."""
         self.use(client or net.Client(allow_cidrs=settings.allow_cidrs, largest=READ_BYTES, connections=settings.concurrency))
+=======
+        self.use(net.Client(allow_cidrs=settings.allow_cidrs, largest=READ_BYTES, connections=settings.concurrency))
+>>>>>>> wt-apps
         self.clock: Callable[[], float] = time.time
         """Seconds since 1970, for signatures and records; the ledger's clock once a ledger is open."""
         self._app: App | None = None
@@ -73,7 +71,7 @@ class Deliverer:
 
     def use(self, client: net.Client) -> None:
         """Make the tries with this client, such as one with a resolver of its own."""
-        self._client, self._credentials = client, Credentials(client, self._ticks)
+        self._client, self._credentials = client, Credentials(client, time.monotonic)
 
     def ready(self) -> None:
         """Called before a worker takes messages: say in the log which destinations wait for a secret."""
@@ -104,23 +102,23 @@ class Deliverer:
                 return mp.NotYet(after=UNCONFIGURED_S, note=await self._orphaned(item.lane), unknown=item.unknown)
         if destination is None:
             return mp.Reject("the target belongs to no destination, and unregistered targets are refused", category=INVALID_TARGET)
-        began = self._ticks()
+        began = time.monotonic()
         try:
             secret = await self._credentials.headers(destination) if destination.has_credentials else {}
             response = await self._request(item, message, destination, secret)
             if response.status == 401 and self._credentials.forget(destination):
                 # The token may have been revoked before its time: the partner has refused the request, so that it may be sent again.
                 response = await self._request(item, message, destination, await self._credentials.headers(destination))
-            verdict = of_response(response, destination, self._since(began), self.clock(), self._secrets(destination, message))
+            verdict = of_response(response, destination, _since(began), self.clock(), self._secrets(destination, message))
         except mp.ConfigMistake as mistake:
             # Not a failure of the message or of the partner: it waits, uncounted, until the configuration is mended.
             return mp.NotYet(after=UNCONFIGURED_S, note=str(mistake), unknown=item.unknown)
         except TokenRefused as error:
-            details = {"message": str(error), "responseTime": self._since(began)}
+            details = {"message": str(error), "responseTime": _since(began)}
             return mp.Retry(str(error), category="TOKEN_REFUSED", details=details, unknown=item.unknown)
         except net.NetError as error:
             secrets = self._secrets(destination, message)
-            verdict = of_error(error, destination, self._since(began), self.clock(), secrets, doubtful=item.unknown)
+            verdict = of_error(error, destination, _since(began), self.clock(), secrets, doubtful=item.unknown)
         if verdict.gone:
             await self._pause(item.lane, gone_reason(item.lane, self._settings.route))
         return verdict.outcome
@@ -172,9 +170,6 @@ class Deliverer:
         except mp.MilepostError:
             log.exception("the destination %s could not be paused; the next message to it tries again", lane)
 
-    def _since(self, began: float) -> int:
-        return max(0, round((self._ticks() - began) * 1000))
-
     def fault(self, destination: Destination) -> str | None:
         """Why messages to this destination cannot be sent from this process: a secret that is missing or wrong; None: they can."""
         try:
@@ -186,6 +181,10 @@ class Deliverer:
     async def close(self) -> None:
         """Close the connections of this event loop, when its worker ends."""
         await self._client.close_async()
+
+
+def _since(began: float) -> int:
+    return max(0, round((time.monotonic() - began) * 1000))
 
 
 def webhook_id(item: mp.Item) -> str:

@@ -1,6 +1,6 @@
 """Life cycle of claimed items, the same for every kind of worker: requested, in hand, then settled or given back.
 
-A process (`worker`) and a Lambda function (`lambdas.worker_call`) run the items in their handler pools (`slots`); a remote worker runs
+A process (`worker`) and a Lambda function (`lambdas.worker`) run the items in their handler pools (`slots`); a remote worker runs
 them elsewhere and reports (`remote`).
 """
 
