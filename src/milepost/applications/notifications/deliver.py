@@ -48,13 +48,9 @@ class Deliverer:
         self._usual = {"User-Agent": settings.user_agent}
         self._moved: set[str] = set()
         """Lanes of which the log says that messages for an old URL wait."""
-<<<<<<< HEAD
         self._paused: dict[str, str | None] = {}
         """Since when lanes are paused of which the log says so."""
-        self.use(client or net.Client(allow_cidrs=settings.allow_cidrs, largest=READ_BYTES, connections=settings.concurrency))
-=======
         self.use(net.Client(allow_cidrs=settings.allow_cidrs, largest=READ_BYTES, connections=settings.concurrency))
->>>>>>> wt-apps
         self.clock: Callable[[], float] = time.time
         """Seconds since 1970, for signatures and records; the ledger's clock once a ledger is open."""
         self._app: App | None = None
