@@ -44,8 +44,8 @@ SECOND = "substr(key, instr(key, '#') + 1)"
 FAILED = frozenset({Status.MAX_RETRIES_EXCEEDED, Status.REJECTED, Status.CANCELLED})
 
 
-class Part(NamedTuple):
-    """Rows that lie together in an index, sorted by `order`. A search reads its parts one after the other, sorted by `place`."""
+class IndexRange(NamedTuple):
+    """Rows that lie together in an index, sorted by `order`. A search reads its ranges one after the other, sorted by `place`."""
 
     place: tuple[Any, ...]
     source: str
@@ -84,27 +84,27 @@ def _by_index(tx: Transaction, query: Query, route: int, where: str, values: lis
     """A page in the order of the index that serves the search; None: there is none."""
     if query.prefix is not None:
         return _by_key(tx, query, query.prefix, route, where, values)
-    parts = _parts(tx.names, query, route)
-    return None if parts is None else _page(tx, query, parts, where, values)
+    ranges = _ranges(tx.names, query, route)
+    return None if ranges is None else _page(tx, query, ranges, where, values)
 
 
-def _parts(names: NameNumbers, query: Query, route: int) -> list[Part] | None:
-    """The parts of the index that serves a search without a prefix; None: there is none."""
+def _ranges(names: NameNumbers, query: Query, route: int) -> list[IndexRange] | None:
+    """The ranges of the index that serves a search without a prefix; None: there is none."""
     live = query.statuses is not None and query.statuses <= LIVE
     if (second := next((part for part in query.parts if part.position == 1), None)) is not None:
-        return _second_parts(names, query, second.text, route)
+        return _second_ranges(names, query, second.text, route)
     if query.group is not None or (query.statuses is not None and query.statuses <= FAILED):
-        return _ordered_parts(names, query, route)
+        return _ordered_ranges(names, query, route)
     if query.handed_over:
-        return _time_parts(names, query, HANDED)
+        return _time_ranges(names, query, HANDED)
     if query.overdue_before is not None:
-        return _time_parts(names, query, OVERDUE)
+        return _time_ranges(names, query, OVERDUE)
     if live and query.entered_before is not None and query.due_before is None:
-        return _time_parts(names, query, AGE)
+        return _time_ranges(names, query, AGE)
     if query.lists is not None:
-        return _ordered_parts(names, query, route)
+        return _ordered_ranges(names, query, route)
     if live or query.due_before is not None:
-        return _time_parts(names, query, *_clocks(query))
+        return _time_ranges(names, query, *_clocks(query))
     return None
 
 
@@ -117,13 +117,13 @@ def _in_order(tx: Transaction, query: Query, route: int, where: str, values: lis
     start = (NO_ID if backwards else 0) if query.after is None else query.after
     if query.prefix is not None:
         where, values = f"{where} AND key >= ? AND key < ?", [*values, query.prefix, query.prefix + LAST]
-    parts = _ordered_parts(tx.names, query, route)
-    if parts is not None:
+    ranges = _ordered_ranges(tx.names, query, route)
+    if ranges is not None:
         rows = [
             row
-            for part in parts
+            for one in ranges
             for row in tx.execute(
-                f"{part.select} AND id {side} ?{where} ORDER BY id {way} LIMIT ?", (*part.values, start, *values, query.limit + 1)
+                f"{one.select} AND id {side} ?{where} ORDER BY id {way} LIMIT ?", (*one.values, start, *values, query.limit + 1)
             ).fetchall()
         ]
         return _first(rows, query.limit, backwards)
@@ -134,32 +134,32 @@ def _in_order(tx: Transaction, query: Query, route: int, where: str, values: lis
     return _along(tx, query, route, where, values)
 
 
-def _ordered_parts(names: NameNumbers, query: Query, route: int) -> list[Part] | None:
-    """Parts of indexes in which the wanted rows are in the order of their ids; None: there are none."""
+def _ordered_ranges(names: NameNumbers, query: Query, route: int) -> list[IndexRange] | None:
+    """Ranges of indexes in which the wanted rows are in the order of their ids; None: there are none."""
     if query.group is None and query.statuses is not None and query.statuses <= FAILED:
         codes = sorted(CODES[status] for status in query.statuses)
         return [
-            Part((place, code), "item_failed", f"place = ? AND status = {code} AND status > 5", (place,))
+            IndexRange((place, code), "item_failed", f"place = ? AND status = {code} AND status > 5", (place,))
             for place in _places(names, query)
             for code in codes
         ]
     index, column, wanted = ("item_list", "list_id", query.lists) if query.group is None else ("item_error", "error_group", {query.group})
     condition = f"{column} = ? AND route = ?{_only_places(names, query)}"
-    return None if wanted is None else [Part((one,), index, condition, (one, route)) for one in sorted(wanted)]
+    return None if wanted is None else [IndexRange((one,), index, condition, (one, route)) for one in sorted(wanted)]
 
 
-def _second_parts(names: NameNumbers, query: Query, second: str, route: int) -> list[Part]:
+def _second_ranges(names: NameNumbers, query: Query, second: str, route: int) -> list[IndexRange]:
     """All items whose key has this second part (a batch, for example), ordered by the key without its first part. The index has only
     keys of several parts; in a key with more than two parts the second is followed by the separator."""
     condition = f"route = ? AND instr(key, '#') > 0 AND {SECOND} BETWEEN ? AND ?{_only_places(names, query)}"
-    ranges = ((second, second), (second + SEPARATOR, second + SEPARATOR + LAST))
-    return [Part((), "item_second_part", condition, (route, *some), (SECOND, "id"), ("", 0)) for some in ranges]
+    bounds = ((second, second), (second + SEPARATOR, second + SEPARATOR + LAST))
+    return [IndexRange((), "item_second_part", condition, (route, *some), (SECOND, "id"), ("", 0)) for some in bounds]
 
 
-def _time_parts(names: NameNumbers, query: Query, *indexes: Times) -> list[Part]:
+def _time_ranges(names: NameNumbers, query: Query, *indexes: Times) -> list[IndexRange]:
     """Live items, place by place and index by index, each in order of its time."""
     return [
-        Part((place, number), index.name, f"place = ? AND {index.condition}", (place,), (index.column, "id"), (-1, 0))
+        IndexRange((place, number), index.name, f"place = ? AND {index.condition}", (place,), (index.column, "id"), (-1, 0))
         for place in _places(names, query)
         for number, index in enumerate(indexes)
     ]
@@ -172,25 +172,25 @@ def _clocks(query: Query) -> list[Times]:
     return [*([DUE] if query.statuses - PROCESSING else []), *([IN_HAND] if query.statuses & PROCESSING else [])]
 
 
-def _page(tx: Transaction, query: Query, parts: list[Part], where: str, values: list[Any]) -> tuple[list[Any], Any]:
-    """A page of these parts. Its end is the place of the last row's part, and that row's values of the part's `order`."""
+def _page(tx: Transaction, query: Query, ranges: list[IndexRange], where: str, values: list[Any]) -> tuple[list[Any], Any]:
+    """A page of these ranges. Its end is the place of the range of its last row, and that row's values of its `order`."""
     after = tuple(query.after or ())
     rows: list[Any] = []
-    for part in parts:
-        place, start = after[: len(part.place)], after[len(part.place) :]
-        if part.place < place:
+    for one in ranges:
+        place, start = after[: len(one.place)], after[len(one.place) :]
+        if one.place < place:
             continue
-        if part.place > place or not after:
-            start = part.before
-        room, order = query.limit - len(rows), ", ".join(part.order)
+        if one.place > place or not after:
+            start = one.before
+        room, order = query.limit - len(rows), ", ".join(one.order)
         # SQLite finds the first row by the first column; of the rows with the same value it then skips those of earlier pages.
         found = tx.execute(
-            f"{part.select} AND ({order}) > ({', '.join('?' * len(start))}) AND {part.order[0]} >= ?{where} ORDER BY {order} LIMIT ?",
-            (*part.values, *start, start[0], *values, room),
+            f"{one.select} AND ({order}) > ({', '.join('?' * len(start))}) AND {one.order[0]} >= ?{where} ORDER BY {order} LIMIT ?",
+            (*one.values, *start, start[0], *values, room),
         ).fetchall()
         rows += found
         if len(found) == room:
-            return rows, (*part.place, *(_sort_value(found[-1], column) for column in part.order))
+            return rows, (*one.place, *(_sort_value(found[-1], column) for column in one.order))
     return rows, None
 
 

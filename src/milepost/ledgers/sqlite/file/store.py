@@ -144,7 +144,7 @@ class SqliteFile:
                     while self._queue and self._queue[0].done:
                         self._queue.popleft()
         finally:
-            work.done = True  # no thread waits for it any more
+            work.done = True  # its caller does not wait any more
         if work.error is not None:
             raise work.error
         return work.result  # type: ignore[return-value]

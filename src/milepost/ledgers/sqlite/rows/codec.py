@@ -22,7 +22,7 @@ LIMIT = 2**48
 Number = Annotated[int, Meta(ge=0, lt=LIMIT)]
 
 
-class SqliteRow(Struct, array_like=True, gc=False):
+class RowColumns(Struct, array_like=True, gc=False):
     """The columns of a row, with the values that they may have: another program may have written others, and SQLite takes any."""
 
     id: int
@@ -54,9 +54,9 @@ class SqliteRow(Struct, array_like=True, gc=False):
     life: Number
 
 
-_STORED_ROWS = list[SqliteRow]
-COLUMNS = ", ".join(SqliteRow.__struct_fields__)
-REST = SqliteRow.__struct_fields__.index("rest")
+_ALL_COLUMNS = list[RowColumns]
+COLUMNS = ", ".join(RowColumns.__struct_fields__)
+REST = RowColumns.__struct_fields__.index("rest")
 """The position of that column."""
 UNKNOWN, ALONE, HANDED_OVER, AGAIN = 1, 2, 4, 8
 
@@ -112,7 +112,7 @@ NO_REST = Rest()
 def sound_rows(found: list[tuple[Any, ...]], names: NameNumbers) -> list[Row]:
     """The rows in these columns; raises one of UNREADABLE if a row is damaged."""
     if found:
-        msgspec.convert(found, _STORED_ROWS, builtin_types=(bytes,))
+        msgspec.convert(found, _ALL_COLUMNS, builtin_types=(bytes,))
     return [row_of(columns, names) for columns in found]
 
 
@@ -130,7 +130,7 @@ def _row_or_refused(columns: tuple[Any, ...], names: NameNumbers) -> Row | Refus
         return sound_rows([columns], names)[0]
     except UNREADABLE as error:
         column = _COLUMN.search(str(error))
-        where = "" if column is None else f"{SqliteRow.__struct_fields__[int(column[1])]}: "
+        where = "" if column is None else f"{RowColumns.__struct_fields__[int(column[1])]}: "
         reason = f"its row is damaged: {where}{type(error).__name__}: {error}"
     try:
         # Without the rare columns it may be readable: enough to cancel the item.
