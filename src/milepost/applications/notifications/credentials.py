@@ -193,7 +193,7 @@ def _secret(destination: Destination, name: str) -> str:
 
 
 def _wrong_signing_secret(destination: Destination) -> str:
-    """Which signing secret of a destination is none, by the setting that names it, and why."""
+    """A sentence about the signing secret of a destination that cannot be used: the setting that names it, and why."""
     for name, (env, file) in zip(SIGNING, destination.signing, strict=False):
         place = f"destinations.{destination.name}.{name}"
         secret = read_secret(env, file, place)
