@@ -101,12 +101,12 @@ class RemovalQuery(Struct, frozen=True, forbid_unknown_fields=True):
     force: bool = False
     """Remove it although messages wait for it."""
     reason: str = ""
-    """Why, for the record of acts."""
+    """The reason, for the record of acts."""
 
 
 class AdditionQuery(Struct, frozen=True, forbid_unknown_fields=True):
     reason: str = ""
-    """Why, for the record of acts."""
+    """The reason, for the record of acts."""
 
 
 class SenderList(Struct, frozen=True):

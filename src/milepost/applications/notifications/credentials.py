@@ -193,7 +193,7 @@ def _secret(destination: Destination, name: str) -> str:
 
 
 def _wrong_signing_secret(destination: Destination) -> str:
-    """A fault of a destination's signing secrets: the setting that names the wrong one, and why it is wrong."""
+    """A sentence about the signing secret of a destination that cannot be used: the setting that names it, and why."""
     for name, (env, file) in zip(SIGNING, destination.signing, strict=False):
         place = f"destinations.{destination.name}.{name}"
         secret = read_secret(env, file, place)

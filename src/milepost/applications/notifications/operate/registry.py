@@ -35,7 +35,7 @@ RELEASED = "released/"
 """Documents of destinations that are gone, whose messages go where their URLs belong now."""
 NO_REASON = "(no reason was given)"
 IN_SHELL = "in this shell, which says nothing of 'milepost up'"
-"""Text of a command before a secret that it does not find."""
+"""Words of a command before a secret that it does not find."""
 REFRESH = "5s"
 """How soon every process knows of a destination that was added or removed."""
 
@@ -342,7 +342,7 @@ def remove_destination(app: App, name: str, *, force: bool = False, by: str, rea
 
 
 def left_pause(app: App, name: str, pause: mp.PauseView | None) -> str | None:
-    """The meaning of a pause whose destination was removed, and how to end it; None: there is none, or it is a destination."""
+    """A sentence about the pause that a removed destination has left, and how to end it; None: there is none, or it is a destination."""
     known = name in app.state.destinations.all or ":" in name
     if pause is None or known or pauses_removed(pause, name):
         return None
