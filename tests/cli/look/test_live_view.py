@@ -124,3 +124,12 @@ def test_the_plain_line_names_what_matters() -> None:
 def test_the_plain_line_has_eighty_columns(stages: int) -> None:
     assert len(line(_snapshot(stages), 12_345)) <= 80
     assert len(line(replace(_snapshot(stages), route="a-very-long-route-name-" * 2), 12_345_678)) <= 80
+
+
+@pytest.mark.parametrize(("done", "failed"), [(1_957, 43), (1_999, 1), (1, 1_999), (0, 2_000), (2_000, 0)])
+def test_the_bar_is_full_when_all_items_have_ended(done: int, failed: int) -> None:
+    [bar] = [text for text in _drawn(replace(_snapshot(1), total=2_000, done=done, failed=failed), 79) if text.endswith("100%")]
+    assert "░" not in bar
+    assert bar.count("█") == 79 - len(" 100%")
+    [running] = [text for text in _drawn(replace(_snapshot(1), total=2_001, done=done, failed=failed), 79) if text.endswith("99%")]
+    assert len(running) == 79

@@ -90,7 +90,7 @@ def intake_lines(report: IntakeReport) -> Iterator[str]:
     for name in report.growing:
         yield f"{name}: still being written; the next round takes it in"
     if report.ignored:
-        yield f"ignored, since they are neither .csv nor .txt: {', '.join(report.ignored[:SHOWN])}"
+        yield f"ignored, since they are neither .csv nor .txt (save a spreadsheet as CSV): {', '.join(report.ignored[:SHOWN])}"
 
 
 def _list_lines(taken: TakenList) -> Iterator[str]:

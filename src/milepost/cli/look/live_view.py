@@ -107,9 +107,9 @@ def _bar(snapshot: Snapshot, width: int) -> RenderableType:
         return Text("no items yet; see 'milepost submit'", style="dim")
     share = f" {snapshot.ended * 100 // snapshot.total:3d}%"
     room = width - len(share)
-    done = room * snapshot.done // snapshot.total
     gone = snapshot.failed + snapshot.cancelled
-    bad = min(room - done, max(1, room * gone // snapshot.total)) if gone else 0
+    bad = max(1, room * gone // snapshot.total) if gone else 0
+    done = min(room - bad, room * snapshot.done // snapshot.total) if snapshot.live else room - bad
     text.append("█" * done, style="green")
     text.append("█" * bad, style="red")
     text.append("░" * (room - done - bad), style="dim")

@@ -262,7 +262,7 @@ def _try_next(folder: Path, key: str) -> None:
         ("the story of one item", f"show parcels {key}"),
         ("failures by kind", "groups"),
         ("overdue items of the archive, and why", "list archive --overdue"),
-        ("notifications that a partner refused", "list notifications --status failed"),
+        ("notifications that a partner refused", "notifications dead-letters"),
         ("dry run, then for real:", "retry parcels --status failed --dry-run"),
         ("", "retry parcels --status failed --by you --reason 'west is fixed'"),
         ("run the retried parcels", "work --until-idle"),
