@@ -186,3 +186,21 @@ def test_blobs_that_cannot_be_looked_after_do_not_have_the_batch_counted_again(
         ledger.follower.follow(world.now)
     ledger.follower.follow(world.now)
     assert [cell["n"] for cell in store.requests.query(store.names.control, **kind_query("count#parcels")) if cell["n"] != {"N": "0"}] == []
+
+
+def test_a_foreign_row_whose_message_sqs_never_accepts_is_set_aside_alone(ledger: SynchronousLedger) -> None:
+    made = Route("parcels", key="id")
+    made.external("tape", message=lambda offer: {"key": offer["key"], "text": "x" * offer["payload"]["length"]})
+    world = World(ledger, made)
+    ledger.follower.load_route(world.plan)
+    world.add("known", length=1)
+    layout = ledger.store.layout("parcels")
+    assert layout is not None
+    for key, length in (("a", 1), ("big", 2_000_000), ("c", 1)):
+        content = {"S": f'{{"id": "{key}", "length": {length}}}'}
+        ledger.store.requests.call("dynamodb", "put_item", TableName=layout.table, Item={**layout.naming(key), "input": content})
+    ledger.follower.follow(world.now)
+    assert {key: world.row(key).status.value for key in ("a", "c")} == {"a": "QUEUED", "c": "QUEUED"}
+    (found,) = set_aside(ledger)
+    assert "its message cannot be sent" in found["reason"]
+    assert found["content"]["row"]["id"] == "big"

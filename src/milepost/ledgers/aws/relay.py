@@ -235,7 +235,7 @@ class StreamRelay:
         if messages:
             send(self._store, messages)
         if adoptions:
-            carry_out(self._store, adoptions)
+            carry_out(self._store, adoptions, now)
         if changes:
             self._write(changes, seen, now, contents, copied)
         return ended

@@ -20,7 +20,7 @@ from milepost.core.routes.route import Stage
 from milepost.core.status import TERMINAL, Reason, Status
 from milepost.ledgers.aws.foreign_rows.confirmations import OUTSIDE
 from milepost.ledgers.aws.names import iso
-from milepost.ledgers.aws.offers import message_for, send
+from milepost.ledgers.aws.offers import message_for
 from milepost.ledgers.aws.refused_rows import UNREADABLE, quarantine_copy, why_unreadable
 from milepost.ledgers.aws.requests.client import expressions
 from milepost.ledgers.aws.requests.queues import Outgoing
@@ -37,6 +37,8 @@ TODAY = PREFIXES["today"]
 class Adoption(Struct, frozen=True):
     """A row about to be adopted: the message for its stage, if any, and the write that follows the send."""
 
+    layout: Layout
+    image: Image
     call: Outgoing | None
     update: Update
 
@@ -67,10 +69,18 @@ def _forgotten(plan: Plan, last: Line, now: int) -> bool:
     return remembered is not None and last.status in TERMINAL and last.at < now - remembered
 
 
-def carry_out(store: AwsStore, adoptions: Sequence[Adoption]) -> int:
-    """Send all messages, then write the rows; returns how many were adopted here (other processes adopted the rest)."""
-    send(store, [adoption.call for adoption in adoptions if adoption.call is not None])
-    return sum(store.requests.each([partial(adoption.update.written, store.requests) for adoption in adoptions]))
+def carry_out(store: AwsStore, adoptions: Sequence[Adoption], now: int) -> list[str]:
+    """Send all messages, then write the rows. Returns for each "adopted", "known" (another process adopted it), or "set aside": a row whose
+    message SQS will never accept goes into quarantine."""
+    calls = {place: adoption.call for place, adoption in enumerate(adoptions) if adoption.call is not None}
+    refusals = dict(zip(calls, store.queues.send(list(calls.values())), strict=True))
+
+    def carried_out(adoption: Adoption, refusal: str | None) -> str:
+        if refusal is not None:
+            return _set_aside(store, adoption.layout, adoption.image, f"its message cannot be sent: {refusal}", now)
+        return "adopted" if adoption.update.written(store.requests) else "known"
+
+    return store.requests.each([partial(carried_out, adoption, refusals.get(place)) for place, adoption in enumerate(adoptions)])
 
 
 def _fault_of(layout: Layout, image: Image) -> str | None:
@@ -97,7 +107,7 @@ def _adoption(store: AwsStore, layout: Layout, plan: Plan, key: str, image: Imag
     call = None
     if first.after.status is Status.QUEUED:
         call = message_for(store, Item(first.after, content_of(image, layout, store.values)), plan.first)
-    return Adoption(call, adoption_update(store, layout, first, content, image))
+    return Adoption(layout, image, call, adoption_update(store, layout, first, content, image))
 
 
 def adoption_update(store: AwsStore, layout: Layout, first: Change, content: Any, image: Image, omit: Sequence[str] = ()) -> Update:
@@ -239,7 +249,9 @@ def adopt_at(store: AwsStore, plan: Plan, image: Image, now: int, *, by: str, wh
         if "firstQueued" not in image:
             update.set("firstQueued", {"S": iso(now)})
         item = Item(first.after, content_of({**image, **carried}, layout, store.values))
-        send(store, [message_for(store, item, stage)])
+        [refusal] = store.queues.send([message_for(store, item, stage)])
+        if refusal is not None:
+            return Adopted(foreign.key, False, foreign.stage, f"its message cannot be sent: {refusal}")
     if not update.written(store.requests):
         return Adopted(foreign.key, False, foreign.stage, "it was changed just now; look at it again")
     return Adopted(foreign.key, True, foreign.stage)

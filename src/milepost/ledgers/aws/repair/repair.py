@@ -186,7 +186,7 @@ class RowRepair:
         try:
             adopted = adopt(self._store, self._layout, self._plan, key, image, None, now)
             if isinstance(adopted, Adoption):
-                adopted = "adopted" if carry_out(self._store, [adopted]) else "known"
+                [adopted] = carry_out(self._store, [adopted], now)
             found.mend(adopted)
         except Exception as error:
             self._quarantine(image, "it cannot be adopted", error, found, now)
