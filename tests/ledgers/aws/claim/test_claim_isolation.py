@@ -13,6 +13,7 @@ from tests.standins import REGION
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.due import Lease
 from milepost.core.errors import LedgerBusy
+from milepost.core.status import Reason, Status
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.offers import message_for
 from milepost.ledgers.aws.requests.client import Requests
@@ -106,3 +107,26 @@ def test_a_stage_that_cannot_be_claimed_for_now_leaves_the_items_of_another_with
     assert (failed.items, failed.next_at) == ([], world.now + PROMPT.poll_ms)
     with pytest.raises(LedgerBusy):
         ledger.claim(asks, world.now, 0.0)
+
+
+def test_an_item_whose_content_cannot_be_read_for_now_is_given_back_and_not_lost(
+    ledger: AwsLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(ledger)
+    world.add("big", text="x" * 9000)
+
+    def away(*_: object) -> None:
+        raise OSError("the bucket does not answer")
+
+    for _ in range(3):
+        ledger.store.queues.send([message_for(ledger.store, world.item("big"), world.plan.first)])
+        with monkeypatch.context() as outage:
+            outage.setattr(MemoryBlobs, "read", away)
+            with pytest.raises(LedgerBusy, match="the bucket does not answer"):
+                world.claim()
+        row = world.row("big")
+        assert (row.status, row.lease, row.losses, row.attempts) == (Status.QUEUED, None, 0, 0)
+    ledger.store.queues.send([message_for(ledger.store, world.item("big"), world.plan.first)])
+    assert world.take("big").input["text"] == "x" * 9000
+    given = [line for line in ledger.history("parcels", "big") if line.line.reason is Reason.GIVEN_BACK]
+    assert len(given) == 3

@@ -13,10 +13,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from milepost.core.admission.controls import scope
+from milepost.core.decide import given_back
 from milepost.core.due import FRAGILE, fragile, look
 from milepost.core.errors import LedgerDamaged, LedgerError
 from milepost.core.failures import unreadable, unstorable
-from milepost.core.item import Item
+from milepost.core.item import Item, Row
 from milepost.core.status import Status
 from milepost.ledgers.aws.apply import apply
 from milepost.ledgers.aws.claim.admission import StageAdmission, lane_of
@@ -28,7 +29,7 @@ from milepost.ledgers.aws.requests.client import ConditionFailed
 from milepost.ledgers.aws.requests.queues import LongPolls, Outgoing, SqsMessage, read, sendable
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
-from milepost.ledgers.aws.tables.item_rows import is_ours, item_of
+from milepost.ledgers.aws.tables.item_rows import is_ours, item_of, row_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, Refused
 
@@ -119,7 +120,19 @@ class ItemClaims:
             answer = store.requests.call("dynamodb", "update_item", **claim, ReturnValues="ALL_NEW")
         except ConditionFailed as failed:
             return MessageVerdict(message) if failed.image is None else self._decide(message, failed.image)
-        return MessageVerdict(message, item_of(answer["Attributes"], layout, store.values, message))
+        image = answer["Attributes"]
+        try:
+            return MessageVerdict(message, item_of(image, layout, store.values, message))
+        except LedgerError as error:
+            if not concerns_one_row(error):
+                self._give_back(row_of(image, layout, store.values), error)
+            raise
+
+    def _give_back(self, row: Row, error: LedgerError) -> None:
+        """Give back an item whose content cannot be read for now: a loss would be counted if its lease ran out. Its message stays hidden for
+        as long as the lease would have lasted, so the next claim does not follow at once."""
+        plan = self._ask.plan
+        apply(self._store, [given_back(row, self._now, why=str(error))], self._now, {plan.name: plan.version})
 
     def _decide(self, message: SqsMessage, image: Image) -> MessageVerdict:
         store, ask, plan, now = self._store, self._ask, self._ask.plan, self._now
