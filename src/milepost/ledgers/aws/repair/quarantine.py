@@ -122,7 +122,7 @@ def _replay(store: AwsStore, plans: Mapping[str, Plan], jitter: Jitter, entry: Q
 
 
 def _stage_queue(store: AwsStore, plans: Mapping[str, Plan], url: str) -> str | None:
-    """The stage's queue with this account and name; None: there is none. Whoever may write to the quarantine chooses the address."""
+    """The stage's queue with this account and name; None: there is none. Any program that may write to the quarantine chooses the address."""
     queues = (store.queues.url(plan.name, stage.name, stage.queue) for plan in plans.values() for stage in plan.stages)
     return next((queue for queue in queues if queue.rsplit("/", 2)[1:] == url.rsplit("/", 2)[1:]), None)
 
