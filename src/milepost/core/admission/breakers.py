@@ -59,7 +59,9 @@ class BreakerRecord(Struct, frozen=True, omit_defaults=True):
     trips: int = 0
     """How often it has opened since it was closed last."""
     lost_worker: str = ""
-    """The worker whose loss was counted last: the items that it lost count as one failure."""
+    """The worker whose loss was counted last."""
+    lost_at: int = 0
+    """When that was: the items that it had claimed until then count as one failure."""
 
     @property
     def closed(self) -> bool:
@@ -86,9 +88,10 @@ def breaker_after(record: BreakerRecord | None, change: Change) -> BreakerRecord
     key, line = change.before.key, change.line
     attempt = None if line is None else line.attempt
     if change.breaker is not None:
-        now, lost = change.after.updated_at, "" if attempt is not None else change.before.holder or ""
-        error = f"the worker {lost} was lost" if attempt is None else f"{attempt.category}: {attempt.message}"
-        return after_failure(record, change.breaker, key, error, now, lost)
+        now = change.after.updated_at
+        if attempt is None:
+            return after_loss(record, change.breaker, key, change.before.holder or "", change.before.claimed_at or 0, now)
+        return after_failure(record, change.breaker, key, f"{attempt.category}: {attempt.message}", now)
     if record is None or not ends_claim(change):
         return record
     if line is None:
@@ -100,20 +103,26 @@ def breaker_after(record: BreakerRecord | None, change: Change) -> BreakerRecord
     return after_success(record, key) if answered else after_silence(record, key)
 
 
-def after_failure(record: BreakerRecord | None, breaker: Breaker, key: str, error: str, now: int, lost_worker: str = "") -> BreakerRecord:
-    """The record after a failed try of an item, or after its worker was lost, which counts once for all items of that worker: it may
-    have been killed. While the breaker is open, only the failure of a probe counts: a try that began before it opened says nothing new."""
+def after_loss(record: BreakerRecord | None, breaker: Breaker, key: str, worker: str, claimed_at: int, now: int) -> BreakerRecord:
+    """The record after a worker was lost with an item. That is one failure for all items that it held then: it may have been killed, and
+    that says little about the partner."""
+    if record is not None and record.lost_worker == worker and claimed_at <= record.lost_at:
+        return record
+    failed = after_failure(record, breaker, key, f"the worker {worker} was lost", now)
+    return failed if failed is record else replace(failed, lost_worker=worker, lost_at=now)
+
+
+def after_failure(record: BreakerRecord | None, breaker: Breaker, key: str, error: str, now: int) -> BreakerRecord:
+    """The record after a failed try of an item. While the breaker is open, only the failure of a probe counts: a try that began
+    before it opened says nothing new."""
     record = record or BreakerRecord()
     error = error[:ERROR_LIMIT]
     if record.closed:
-        if lost_worker and lost_worker == record.lost_worker:
-            return record
-        lost_worker = lost_worker or record.lost_worker
         begin = now - breaker.within_ms
         failures = [*(at for at in record.failures if begin < at <= now + SET_BACK_MS), now][-breaker.failures :]
         if len(failures) < breaker.failures:
-            return BreakerRecord(failures, error, lost_worker=lost_worker)
-        return BreakerRecord(error=error, opened_at=now, retry_at=now + breaker.cooldown_ms, trips=1, lost_worker=lost_worker)
+            return replace(record, failures=failures, error=error)
+        return replace(record, failures=[], error=error, opened_at=now, retry_at=now + breaker.cooldown_ms, trips=1)
     if record.probe_of(key) is None:
         return record
     return replace(record, error=error, retry_at=now + breaker.cooldown_ms, probes=[], passed=0, trips=record.trips + 1)

@@ -316,8 +316,8 @@ def iso(at: datetime) -> str:
 
 # Removal --------------------------------------------------------------------------------------------------------------
 def remove_destination(app: App, name: str, *, force: bool = False, by: str, reason: str = "") -> None:
-    """Remove a destination that was added; the act is recorded. A pause of it stays. Raises mp.ActRefused while messages wait for it; with `force` they go to the destination that
-    their URLs then belong to, or out by the defaults."""
+    """Remove a destination that was added; the act is recorded, and a pause of it stays. Raises mp.ActRefused while messages wait for it; with
+    `force` they go to the destination that their URLs then belong to, or out by the defaults."""
     if app.documents.get(PREFIX + name) is None:
         if name in app.settings.destinations:
             raise mp.UsageError(f"destination {name!r} is in the configuration; remove its table [notifications.destinations.{name}] there")

@@ -124,6 +124,18 @@ class BreakersContract(Promises):
         assert not record.closed
         assert "the worker w2 was lost" in record.error
 
+    def test_a_worker_that_is_lost_again_counts_again(self, ledger: Ledger) -> None:
+        world = World(ledger, sample_route(breaker=Breaker(failures=2, within="1h", cooldown="30s")))
+        self.lose(world, "office", "p1", "p2")
+        record = world.breaker(PLAIN)
+        assert record is not None
+        assert record.closed
+        world.clock.advance(1)
+        self.lose(world, "office", "p3")
+        record = world.breaker(PLAIN)
+        assert record is not None
+        assert not record.closed
+
     def test_the_items_of_one_lost_worker_count_as_one_failure(self, guarded: World) -> None:
         self.lose(guarded, "w", "p1", "p2", "p3", "p4")
         record = guarded.breaker(PLAIN)
