@@ -28,8 +28,8 @@ from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as
 
 CONTROLS = "SELECT kind, name, value FROM document WHERE kind IN (?, ?, ?, ?)"
 LEASES = (
-    "SELECT i.key, coalesce(i.look_at, i.due_at) FROM json_each(?2) AS wanted CROSS JOIN item i ON i.key = wanted.value"
-    f" AND i.route = (SELECT id FROM route WHERE name = ?1) WHERE i.status = {CODES[Status.PROCESSING]}"
+    "SELECT i.key, coalesce(i.look_at, i.due_at) FROM json_each(:keys) AS wanted CROSS JOIN item i ON i.key = wanted.value"
+    f" AND i.route = (SELECT id FROM route WHERE name = :route) WHERE i.status = {CODES[Status.PROCESSING]}"
 )
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class Admission:
         present = at_clock(record, breaker, now)
         expired = [probe.key for probe in present.probes if probe.until <= now]
         if expired:
-            present = with_leases(present, dict(self._connection.execute(LEASES, (route, json_text(expired))).fetchall()))
+            present = with_leases(present, dict(self._connection.execute(LEASES, {"route": route, "keys": json_text(expired)}).fetchall()))
         if present is not record:
             self._write(name, present)
         return present
