@@ -19,6 +19,7 @@ from tests import standins
 
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
+from milepost.ledgers.sqlite.file.store import SqliteFile
 from milepost.ports.ledger import Ledger
 from milepost.testing.aws_model import AwsModel
 from milepost.testing.clock import VirtualClock
@@ -160,3 +161,20 @@ def client(endpoint: str) -> Iterator[Callable[[str], Any]]:
     """client("dynamodb"): a boto3 client of this test's account."""
     with standins.clients(endpoint) as make:
         yield make
+
+
+@pytest.fixture(autouse=True)
+def no_file_stays_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close the SQLite files that a test has left open, as a process does at its end. (From Python 3.13 on, a connection that is collected
+    while it is open is a warning, in whichever test that happens.)"""
+    opened: list[SqliteFile] = []
+    begin = SqliteFile.__init__
+
+    def opening(file: SqliteFile, *arguments: Any, **options: Any) -> None:
+        begin(file, *arguments, **options)
+        opened.append(file)
+
+    monkeypatch.setattr(SqliteFile, "__init__", opening)
+    yield
+    for file in opened:
+        file.close()

@@ -181,7 +181,7 @@ def _client(region: str, endpoint: str | None) -> Any:
         import boto3
         from botocore.config import Config
     except ImportError:
-        raise UsageError("a topic needs boto3, which is not installed: pip install 'milepost[aws]'") from None
+        raise UsageError("a topic needs boto3, which is not installed: pip install '/path/to/milepost[aws]'") from None
     # One try, at most 13 s: less than the relay's lease has left at the beginning of a call.
     config = Config(retries={"total_max_attempts": 1}, connect_timeout=3, read_timeout=10)
     return boto3.client("sns", region_name=region, endpoint_url=endpoint, config=config)

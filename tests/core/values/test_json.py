@@ -1,12 +1,14 @@
-"""The greatest depth of JSON values."""
+"""The greatest depth of JSON values, and names given twice."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from milepost.core.values.json import DEEPEST, check_depth
+from milepost.core.values.json import DEEPEST, check_depth, each_name_once, name_given_twice
 
 
 def nested(levels: int, opening: str = "[", inner: str = "", closing: str = "]") -> bytes:
@@ -39,3 +41,36 @@ def test_what_is_wide_or_only_speaks_of_brackets_is_not_deep(text: bytes) -> Non
 def test_what_is_deep_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match="nested more than 200 levels deep"):
         check_depth(text)
+
+
+NAMES = st.sampled_from(["a", "b", "a:b", '"'])
+VALUES = st.recursive(
+    st.integers() | st.sampled_from(["x", '":', "10:00"]), lambda inner: st.lists(st.tuples(NAMES, inner), max_size=3), max_leaves=6
+)
+
+
+def written(value: object, separator: str) -> str:
+    """JSON of a value in which an object is a list of its names and values."""
+    if not isinstance(value, list):
+        return json.dumps(value)
+    return "{" + ", ".join(f"{json.dumps(name)}{separator}{written(inner, separator)}" for name, inner in value) + "}"
+
+
+def repeats(value: object) -> bool:
+    if not isinstance(value, list):
+        return False
+    names = [name for name, _ in value]
+    return len(set(names)) < len(names) or any(repeats(inner) for _, inner in value)
+
+
+@given(st.lists(st.tuples(NAMES, VALUES), max_size=4), st.sampled_from([":", ": ", " : "]))
+def test_a_name_given_twice_is_noticed_at_any_depth(pairs: list[tuple[str, object]], separator: str) -> None:
+    text = written(pairs, separator).encode()
+    assert (name_given_twice(text) is not None) == repeats(pairs)
+    if repeats(pairs):
+        assert not each_name_once([text], [json.loads(text)])
+
+
+def test_very_long_numbers_and_very_deep_values_are_left_to_other_checks() -> None:
+    assert name_given_twice(b'{"a": ' + b"9" * 10_000 + b"}") is None
+    assert name_given_twice(nested(100_000)) is None

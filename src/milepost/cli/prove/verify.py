@@ -121,7 +121,7 @@ def signing_key(file: str, as_json: bool) -> None:
     """Create a key pair for signing evidence.
 
     Writes the private key to FILE, readable by you alone; keep a safe copy. Prints the public key: give it to those who verify what you
-    sign. Needs 'pip install milepost[evidence]'.
+    sign. Needs the extra 'evidence'.
     """
     from milepost.evidence.signing import fingerprint, make_key, public_text
 

@@ -1,9 +1,10 @@
-"""JSON: its canonical form, a limit of its depth, and faults in words for people."""
+"""JSON: its canonical form, a limit of its depth, names given twice, and faults in words for people."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -41,3 +42,33 @@ def json_fault(data: bytes | str, error: Exception) -> str:
     if "truncated" in str(error) and (lone := _LONE.search(data.encode() if isinstance(data, str) else data)):
         return f"{lone[1].decode()} is half of a surrogate pair and no character by itself"
     return str(error)
+
+
+class _NameTwice(Exception):
+    pass
+
+
+def _each_name_once(pairs: list[tuple[str, Any]]) -> None:
+    names = {name for name, _ in pairs}
+    if len(names) < len(pairs):
+        given = [name for name, _ in pairs]
+        raise _NameTwice(next(name for name in given if given.count(name) > 1))
+
+
+def name_given_twice(text: bytes | str) -> str | None:
+    """A name that an object of this JSON gives twice, at any depth. The decoder keeps the last value and drops the others without a word."""
+    try:
+        # (Numbers as text: Python refuses to read very long ones.)
+        json.loads(text, object_pairs_hook=_each_name_once, parse_int=str, parse_float=str)
+    except _NameTwice as error:
+        return str(error)
+    except RecursionError:
+        # What is nested so deeply is refused for that.
+        return None
+    return None
+
+
+def each_name_once(lines: Sequence[bytes], objects: Collection[dict[str, Any]]) -> bool:
+    """Whether the lines, of which these are the objects, can be seen to give no name twice. Each name has a colon, so lines with no more
+    colons than names have none twice; False: they have more, and each must be looked at."""
+    return b"\n".join(lines).count(b":") == sum(map(len, objects))
