@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import force_setattr
 
+from milepost.core.errors import is_shortage
 from milepost.core.values.durations import span_ms
 from milepost.core.values.json import canonical_json, check_depth
 from milepost.core.values.redaction import redacted_text
@@ -16,6 +17,8 @@ from milepost.core.values.redaction import redacted_text
 TRACEBACK_LIMIT = 4_000
 """Maximum characters of a stored traceback: its beginning and its end."""
 TRACEBACK_FRAMES = 50
+SHORTAGE_PAUSE_S = 10
+"""Pause of an item whose handler met a shortage of the process or of its ledger."""
 
 
 class Done(Struct, frozen=True, tag="done", omit_defaults=True):
@@ -86,10 +89,13 @@ Outcome = Union[Done, NotYet, HandedOver, Retry, Reject]  # noqa: UP007  (msgspe
 OUTCOMES = (Done, NotYet, HandedOver, Retry, Reject)
 
 
-def outcome_of_exception(error: BaseException) -> Retry | Reject:
+def outcome_of_exception(error: BaseException) -> Retry | Reject | NotYet:
     """The outcome of a raised exception: a Retry, or a Reject if the exception has `permanent = True`. Its `retry_after` is the minimum
-    delay; its `unknown = True` says that the partner may have done the work nevertheless."""
+    delay; its `unknown = True` says that the partner may have done the work nevertheless. A shortage of the process or of its ledger is
+    no failure of the handler: a NotYet, which counts no attempt."""
     message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if is_shortage(error):
+        return NotYet(after=SHORTAGE_PAUSE_S, note=f"no attempt is counted: {message}", unknown=True)
     last = traceback.extract_tb(error.__traceback__)[-1:]
     where = {"where": f"{last[0].filename.rsplit('/', 1)[-1]}:{last[0].lineno}"} if last else {}
     details = {"type": type(error).__name__, **where}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -63,7 +62,6 @@ class SqliteLedger:
         self._store = SqliteFile(path)
         self._names = NameNumbers()
         self._store.on_rollback = self._names.forget
-        self._reading = threading.local()
         self._liveness = Liveness(path)
         self._served = Served()
         self.quarantine = SqliteQuarantine(self._read, self._write)
@@ -339,22 +337,18 @@ class SqliteLedger:
         self._store.close()
 
     def _read(self, run: Callable[[Transaction], T]) -> T:
-        names = getattr(self._reading, "names", None)
-        if names is None:
-            names = self._reading.names = NameNumbers()
-
-        def refreshed(connection: sqlite3.Connection) -> T:
+        def refreshed(tx: Transaction) -> T:
             # One transaction, so that names and rows match. A Ctrl-C may come at any place, and must not leave it open.
             try:
-                connection.execute("BEGIN")
-                names.refresh(connection)
-                return run(Transaction(connection, names))
+                tx.execute("BEGIN")
+                tx.names.refresh(tx.connection)
+                return run(tx)
             except BaseException:
-                names.forget()
+                tx.names.forget()
                 raise
             finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+                if tx.connection.in_transaction:
+                    tx.execute("ROLLBACK")
 
         return self._store.read(refreshed)
 

@@ -11,7 +11,7 @@ import pytest
 
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ledgers.sqlite.file.store import CommitPart, SqliteFile
-from milepost.ledgers.sqlite.rows.names import NameNumbers, Place
+from milepost.ledgers.sqlite.rows.names import NameNumbers, Place, Transaction
 
 
 class InterruptedConnection:
@@ -95,11 +95,13 @@ def test_an_interrupt_in_the_work_of_another_writer_is_not_its_error(ledger: Sql
 
 def test_a_read_that_is_interrupted_leaves_no_transaction_open(ledger: SqliteLedger) -> None:
     assert ledger.last_seq() == 0
-    store, reader = ledger._store, ledger._store._local.reader
-    store._local.reader = InterruptedConnection(reader, "BEGIN")
+    readers = ledger._store._readers
+    reader = readers.take()
+    connection = reader.connection
+    readers.give_back(Transaction(cast(sqlite3.Connection, InterruptedConnection(connection, "BEGIN")), reader.names))
     with pytest.raises(KeyboardInterrupt):
         ledger.last_seq()
-    assert not reader.in_transaction
+    assert not connection.in_transaction
     assert ledger.last_seq() == 0
 
 

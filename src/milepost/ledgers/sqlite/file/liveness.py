@@ -11,7 +11,8 @@ import os
 import platform
 from pathlib import Path
 
-from milepost.core.errors import LedgerFull, LedgerReadOnly
+from milepost.core.errors import NO_DESCRIPTOR, LedgerFull, LedgerReadOnly, TooManyOpenFiles
+from milepost.ledgers.sqlite.errors import too_many_open_files
 
 
 class Liveness:
@@ -30,6 +31,8 @@ class Liveness:
         try:
             self._lock(holder)
         except OSError as error:
+            if error.errno in NO_DESCRIPTOR:
+                raise TooManyOpenFiles(too_many_open_files(self.folder)) from error
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise LedgerFull(f"{self.folder}: the disk is full, so this process cannot create its lock file ({error})") from error
             raise LedgerReadOnly(f"{self.folder}: this process cannot create its lock file there ({error})") from error
@@ -58,6 +61,15 @@ class Liveness:
         return sum(alive for _, alive in self._others())
 
     def _others(self) -> list[tuple[str, bool]]:
+        try:
+            return self._look_at_others()
+        except OSError as error:
+            if error.errno in NO_DESCRIPTOR:
+                raise TooManyOpenFiles(too_many_open_files(self.folder)) from error
+            raise
+
+    def _look_at_others(self) -> list[tuple[str, bool]]:
+        """The other holders on this machine, and whether each is alive."""
         found = []
         for path in sorted(self.folder.glob(f"*@{self._machine}.lock")):
             holder = path.name.removesuffix(f"@{self._machine}.lock")

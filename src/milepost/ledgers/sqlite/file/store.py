@@ -19,6 +19,7 @@ from milepost.core.errors import LedgerReadOnly
 from milepost.core.values.key_text import SEPARATOR
 from milepost.ledgers.sqlite.errors import BUSY, primary_code, translated, translated_errors
 from milepost.ledgers.sqlite.file import schema
+from milepost.ledgers.sqlite.file.readers import ReaderPool
 from milepost.ledgers.sqlite.rows.names import Transaction
 
 T = TypeVar("T")
@@ -77,11 +78,12 @@ class SqliteFile:
         self.on_rollback: Callable[[], None] = lambda: None
         self._queue: deque[CommitPart[Any]] = deque()
         self._turn = threading.Lock()
-        self._local = threading.local()
-        self._readers: list[sqlite3.Connection] = []
-        self._readers_lock = threading.Lock()
         self._last_commit = 0.0
         self._writer = self._open()
+        self._readers = ReaderPool(self._connect)
+        self._watch: sqlite3.Connection | None = None
+        """The connection that notices commits: SQLite counts them for each connection apart."""
+        self._watching = threading.Lock()
 
     def _open(self) -> sqlite3.Connection:
         folder = Path(self.path).resolve().parent
@@ -199,24 +201,22 @@ class SqliteFile:
             work.error = translated(error, self.path) if isinstance(error, sqlite3.Error) else error
         connection.execute("RELEASE part")
 
-    def read(self, run: Callable[[sqlite3.Connection], T]) -> T:
-        """Read on this thread's own connection; never waits for a writer and never blocks one."""
-        connection: sqlite3.Connection | None = getattr(self._local, "reader", None)
+    def read(self, run: Callable[[Transaction], T]) -> T:
+        """Read on a connection of the pool; never waits for a writer and never blocks one."""
         with translated_errors(self.path):
-            if connection is None:
-                connection = self._connect()
-                connection.execute("PRAGMA query_only = 1")
-                connection.execute("PRAGMA cache_size = -8192")
-                self._local.reader = connection
-                with self._readers_lock:
-                    self._readers.append(connection)
-            reader = connection
-            return self._retry_while_locked(lambda: run(reader))
+            reader = self._readers.take()
+            try:
+                return self._retry_while_locked(lambda: run(reader))
+            finally:
+                self._readers.give_back(reader)
 
     def change_counter(self) -> int:
         """Changes whenever this or another process has committed."""
-        own = self._writer.total_changes
-        return own + 1_000_003 * self.read(lambda c: int(c.execute("PRAGMA data_version").fetchone()[0]))
+        with self._watching, translated_errors(self.path):
+            if self._watch is None:
+                self._watch = self._connect()
+            watch = self._watch
+            return int(self._retry_while_locked(lambda: watch.execute("PRAGMA data_version").fetchone()[0]))
 
     def checkpoint(self) -> None:
         """Move the log into the file as far as readers allow; called when idle."""
@@ -234,8 +234,9 @@ class SqliteFile:
 
     def close(self) -> None:
         with self._turn:
-            for connection in self._readers:
-                connection.close()
-            self._readers.clear()
-            self._local = threading.local()
+            self._readers.close()
+            with self._watching:
+                if self._watch is not None:
+                    self._watch.close()
+                    self._watch = None
             self._writer.close()
