@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -141,8 +140,8 @@ class SqliteFile:
             with self._turn:
                 # With more than GROUP waiting, our own part may not be in the first group. Parts leave the queue when they are done.
                 while not work.done:
-                    waiting = (self._queue[place] for place in range(len(self._queue)))
-                    self._commit(list(islice((part for part in waiting if not part.done), GROUP)))
+                    queued = [self._queue[place] for place in range(len(self._queue))]
+                    self._commit([part for part in queued if not part.done])
                     while self._queue and self._queue[0].done:
                         self._queue.popleft()
         finally:
@@ -151,12 +150,14 @@ class SqliteFile:
             raise work.error
         return work.result  # type: ignore[return-value]
 
-    def _commit(self, group: list[CommitPart[Any]]) -> None:
-        connection = self._writer
+    def _commit(self, waiting: list[CommitPart[Any]]) -> None:
+        """Commit the first parts, up to GROUP, in one transaction. If it cannot begin, all that wait get the error now: each would otherwise
+        wait as long again, one after the other."""
+        connection, group = self._writer, waiting[:GROUP]
+        begun = False
         try:
             if self.crowded and time.monotonic() - self._last_commit < 0.001:
                 time.sleep(random.uniform(0.0002, 0.001))
-            begun = False
             try:
                 self._retry_while_locked(lambda: connection.execute("BEGIN IMMEDIATE"))
                 begun = True
@@ -175,12 +176,15 @@ class SqliteFile:
                 self.on_rollback()
                 raise
         except sqlite3.Error as error:
-            if len(group) > 1:
+            if not begun:
+                for work in waiting:
+                    work.error, work.done = translated(error, self.path), True
+            elif len(group) > 1:
                 # One part, or all together, are too large for the file. Commit each alone, so that no other part is rolled back with it.
                 for work in group:
                     self._commit([work])
-                return
-            group[0].error, group[0].done = translated(error, self.path), True
+            else:
+                group[0].error, group[0].done = translated(error, self.path), True
         except Exception as error:
             for work in group:
                 work.error, work.done = work.error or error, True
