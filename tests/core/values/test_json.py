@@ -1,12 +1,14 @@
-"""The greatest depth of JSON values."""
+"""What JSON can hold: the greatest depth, numbers, lists, and texts with half a character."""
 
 from __future__ import annotations
 
 import json
+import math
+from datetime import UTC, datetime
 
 import pytest
 
-from milepost.core.values.json import DEEPEST, check_depth
+from milepost.core.values.json import DEEPEST, canonical_json, check_depth, check_json, storable_text
 
 
 def nested(levels: int, opening: str = "[", inner: str = "", closing: str = "]") -> bytes:
@@ -39,3 +41,30 @@ def test_what_is_wide_or_only_speaks_of_brackets_is_not_deep(text: bytes) -> Non
 def test_what_is_deep_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match="nested more than 200 levels deep"):
         check_depth(text)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, [1.5, None, True], {"a": [None, {"b": (1, "null")}]}, "null [", 1e308, {"nan": "nan"}, [datetime(2026, 1, 1, tzinfo=UTC)]],
+)
+def test_what_json_gives_back_is_fine(value: object) -> None:
+    check_json(value, canonical_json(value))
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        (math.nan, "it is nan"),
+        ([1, [math.inf]], r"\[1\]\[0\] is inf"),
+        ({"a": {"b": -math.inf}}, "a.b is -inf"),
+        ({"a": [set()]}, r"a\[0\] is a set"),
+        (({"a": frozenset("x")},), r"\[0\].a is a frozenset"),
+    ],
+)
+def test_what_json_would_change_is_refused_with_its_path(value: object, fault: str) -> None:
+    with pytest.raises(ValueError, match=f"^{fault}"):
+        check_json(value, canonical_json(value))
+
+
+def test_half_a_character_is_written_out() -> None:
+    assert storable_text("caf\u00e9 \ud800 \U0001f600") == "caf\u00e9 \\ud800 \U0001f600"
