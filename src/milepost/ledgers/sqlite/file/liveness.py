@@ -12,11 +12,14 @@ import platform
 from pathlib import Path
 
 from milepost.core.errors import NO_DESCRIPTOR, LedgerFull, LedgerReadOnly, TooManyOpenFiles
+from milepost.core.values.file_modes import PRIVATE
 from milepost.ledgers.sqlite.errors import too_many_open_files
+from milepost.ledgers.sqlite.file.permissions import make_folder
 
 
 class Liveness:
-    def __init__(self, ledger_path: str) -> None:
+    def __init__(self, ledger_path: str, mode: int = PRIVATE) -> None:
+        self._mode = mode
         self.folder = Path(ledger_path + "-workers")
         self._held: dict[str, int] = {}
         # A shared folder may hold other machines' files, whose locks mean nothing here.
@@ -38,10 +41,11 @@ class Liveness:
             raise LedgerReadOnly(f"{self.folder}: this process cannot create its lock file there ({error})") from error
 
     def _lock(self, holder: str) -> None:
-        self.folder.mkdir(exist_ok=True)
+        make_folder(self.folder, self._mode)
         # Locked under a temporary name, then renamed: other processes never see it unlocked.
         hidden = self.folder / f".{holder}"
-        descriptor = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+        os.fchmod(descriptor, self._mode)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         hidden.rename(self._path(holder))
         self._held[holder] = descriptor
@@ -78,6 +82,9 @@ class Liveness:
             try:
                 descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             except FileNotFoundError:
+                continue
+            except PermissionError:
+                found.append((holder, True))  # of another user; nothing proves that it is dead
                 continue
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from milepost.core.errors import LedgerReadOnly
+from milepost.core.values.file_modes import PRIVATE
 from milepost.core.values.key_text import SEPARATOR
 from milepost.ledgers.sqlite.errors import BUSY, primary_code, translated, translated_errors
 from milepost.ledgers.sqlite.file import schema
+from milepost.ledgers.sqlite.file.permissions import make_ledger_file
 from milepost.ledgers.sqlite.file.readers import ReaderPool
 from milepost.ledgers.sqlite.rows.names import Transaction
 
@@ -70,8 +72,9 @@ class SqliteFile:
     single-threaded caller stays single-threaded.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, mode: int = PRIVATE) -> None:
         self.path = path
+        self._mode = mode
         self.crowded = False
         """Other processes write here too: leave them a gap between our transactions."""
         self.on_rollback: Callable[[], None] = lambda: None
@@ -88,6 +91,7 @@ class SqliteFile:
         folder = Path(self.path).resolve().parent
         if not folder.is_dir():
             raise LedgerReadOnly(f"{self.path}: its folder {folder} does not exist; create it with mkdir -p, or give another --ledger")
+        make_ledger_file(self.path, self._mode)
         with translated_errors(self.path):
             connection = self._connect()
             try:
