@@ -20,6 +20,7 @@ from milepost.composition import DEFAULT_LEDGER, open_context, restore_ledger
 from milepost.core.errors import UsageError
 from milepost.core.routes.route import Route
 from milepost.core.values.durations import Span, span_ms
+from milepost.core.values.file_modes import read_mode
 from milepost.engine.events.follow_ups import follow_up_routes
 from milepost.evidence.signing import read_signer
 from milepost.operations import Operations
@@ -41,7 +42,7 @@ class Milepost(Operations):
     """A ledger with its routes and applications. A context manager (`with` or `async with`), or call `close`. `signing_key`: file of the
     private key that signs the daily heads (None: unsigned). `grace`: time for running handlers to finish when the work is stopped.
     `applications`: each an `Application`, one `with_settings`, or the name of one; settings that are not given here come from the
-    environment and the defaults."""
+    environment and the defaults. `mode`: permissions of new files of a SQLite ledger, such as "0660" (None: of a new ledger private, "0600")."""
 
     def __init__(
         self,
@@ -54,15 +55,17 @@ class Milepost(Operations):
         chance: Chance | None = None,
         signing_key: str | Path | None = None,
         grace: Span = "30s",
+        mode: str | None = None,
     ) -> None:
         self._grace_ms = span_ms(grace, "grace")
+        file_mode = None if mode is None else read_mode(mode)
         for name, n in Counter(one.name for one in subscribers).items():
             if n > 1:
                 raise UsageError(f"two subscribers are called {name!r}: they would share a cursor, and each miss events; rename one")
         self._signer = None if signing_key is None else read_signer(Path(signing_key))
         self._applications = [_configured(one) for one in applications]
         given = [*routes, *(route for one in self._applications for route in one.routes)]
-        super().__init__(open_context(ledger, [*given, *follow_up_routes(given)], clock=clock, chance=chance))
+        super().__init__(open_context(ledger, [*given, *follow_up_routes(given)], clock=clock, chance=chance, mode=file_mode))
         install(self.context, self._applications)
         self._subscribers = tuple(subscribers)
         self._lock = threading.Lock()

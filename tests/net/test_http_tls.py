@@ -21,7 +21,6 @@ import milepost as mp
 from milepost import net
 from milepost.net import SendState, Tls
 
-
 SIGNS_CERTIFICATES = x509.KeyUsage(
     digital_signature=True,
     content_commitment=False,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from msgspec import Struct, field
 
 from milepost.core.counters import HOUR
-from milepost.core.errors import LedgerBusy, LedgerError, LedgerFull, UsageError
+from milepost.core.errors import LedgerError, LedgerUnavailable, UsageError
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
 from milepost.core.values.durations import short_span
@@ -180,7 +180,7 @@ class Retention:
                 continue
             try:
                 pruned = self._remove_some(plan, covered)
-            except (LedgerBusy, LedgerFull):
+            except LedgerUnavailable:
                 raise
             except LedgerError as error:
                 log.error("rows of %s cannot leave now: %s", plan.name, error)

@@ -25,6 +25,8 @@ STUCK_MS = 20
 QUICK_MS = 0.05
 """Calls that take less than this on average are given to a thread in portions, because handing over each one would cost more."""
 PORTION = 32
+IDLE_S = 10.0
+"""How long a thread waits for another job before it ends."""
 CLOSE_S = 5.0
 """How long a pool that ends waits for its handler's `close`."""
 PORTION_MS = 5
@@ -218,7 +220,7 @@ class ThreadHandlerPool(BaseHandlerPool):
             return False
         self._idle += 1
         try:
-            return self._more.wait(timeout=10)
+            return self._more.wait(timeout=IDLE_S)
         finally:
             self._idle -= 1
 

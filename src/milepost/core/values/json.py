@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Sequence
 from itertools import accumulate
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -31,6 +32,44 @@ def check_depth(text: bytes) -> None:
     steps = _TEXTS.sub(b"", text).translate(_STEPS, _OTHERS)
     if max(accumulate(memoryview(steps).cast("b")), default=0) > DEEPEST:
         raise ValueError(f"it is nested more than {DEEPEST} levels deep")
+
+
+def check_json(value: Any, text: bytes) -> None:
+    """Raise a ValueError if the value, of which `text` is the JSON, is nested too deeply, or holds what JSON would not give back: NaN and
+    infinities would become null, a set a list."""
+    check_depth(text)
+    if b"null" in text or b"[" in text:
+        _check_parts(value)
+
+
+def _check_parts(value: Any) -> None:
+    parts: list[tuple[str, Any]] = [("", value)]
+    while parts:
+        path, part = parts.pop()
+        if isinstance(part, float) and not isfinite(part):
+            raise ValueError(f"{path or 'it'} is {part}, which is no number in JSON; use None, or a text")
+        if isinstance(part, (set, frozenset)):
+            raise ValueError(f"{path or 'it'} is a {type(part).__name__}, which JSON does not have; use a list")
+        parts += _parts_of(part, path)
+
+
+def _parts_of(value: Any, path: str) -> list[tuple[str, Any]]:
+    """What the value consists of, each with its path; nothing for a plain value."""
+    if isinstance(value, dict):
+        return [(_inside(path, str(name)), part) for name, part in value.items()]
+    if isinstance(value, (list, tuple)):
+        return [(f"{path}[{place}]", part) for place, part in enumerate(value)]
+    fields = getattr(value, "__struct_fields__", ()) or getattr(value, "__dataclass_fields__", ())
+    return [(_inside(path, name), getattr(value, name, None)) for name in fields]
+
+
+def _inside(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def storable_text(text: str) -> str:
+    """The text with halves of surrogate pairs written as \\udXXX: JSON cannot hold them."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 _LONE = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})")

@@ -12,12 +12,12 @@ from milepost.core import confirmations, operators
 from milepost.core.change import Change
 from milepost.core.errors import MalformedInput, UsageError
 from milepost.core.item import Content, Item, Row
-from milepost.core.outcome import Done, Outcome, outcome_from_builtins, outcome_to_builtins
+from milepost.core.outcome import Done, Outcome, check_outcome, outcome_from_builtins, outcome_to_builtins
 from milepost.core.routes.plan import Plan
 from milepost.core.status import LIVE, Reason, Status
 from milepost.core.values.difference import difference
 from milepost.core.values.durations import Moment, iso, moment_ms
-from milepost.core.values.json import canonical_json
+from milepost.core.values.json import canonical_json, check_json, storable_text
 from milepost.core.values.redaction import redacted, restored
 from milepost.core.values.refusal import Refusal, RefusalKind, impossible
 from milepost.engine.act_log import ActReport, Selection, begin, check_same, has_line, recorded, select, selection_of, signed
@@ -245,9 +245,21 @@ def _checked_plan(ctx: Context, verb: str, route: str, stage: str | None, as_new
         raise UsageError(f"{verb} takes no outcome; only confirm does")
     if force and (verb != "confirm" or not isinstance(outcome or Done(True), Done)):
         raise UsageError("only a confirmation that a stage is done can be forced")
+    if (fault := _fault_of(outcome)) is not None:
+        raise UsageError(fault)
     if stage is not None:
         ctx.stage(route, stage)
     return plan
+
+
+def _fault_of(outcome: Outcome | None) -> str | None:
+    """Why the outcome cannot be stored as it is; None if it can."""
+    try:
+        if outcome is not None:
+            check_outcome(outcome)
+    except Exception as error:
+        return f"the outcome cannot be stored as JSON: {storable_text(str(error))}"
+    return None
 
 
 def _checked_options(
@@ -369,7 +381,12 @@ def note(
     the item had it."""
     if not by.strip() or not text.strip():
         raise UsageError("a note needs a text and the name of its author")
-    size = len(canonical_json([text, data]))
+    content = canonical_json([text, data])
+    try:
+        check_json([text, data], content)
+    except ValueError as error:
+        raise UsageError(f"the note cannot be stored as JSON: {error}") from None
+    size = len(content)
     if size > LARGEST_NOTE:
         raise UsageError(f"the note has {size:,} bytes; at most {LARGEST_NOTE:,} are kept")
     ctx.plan(route)
@@ -404,6 +421,8 @@ def take_confirmations(
             answers[key] = absent(ctx, route, key), None
         elif isinstance(item, Refused):
             answers[key] = unreadable(item), None
+        elif (fault := _fault_of(outcome)) is not None:
+            answers[key] = Refusal(RefusalKind.UNSTORABLE, fault), None
         else:
             work.append((item, _Confirmation(ctx, plan, stage, outcome, by, why, awaited)))
     for (item, one), answer in zip(work, apply_all(ctx, work) if work else (), strict=True):

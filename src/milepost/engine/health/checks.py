@@ -74,6 +74,12 @@ def _ledger(run: CheckRun) -> Iterator[CheckResult]:
     """Problems that the ledger reports: a damaged file, little space on its disk, entries in quarantine."""
     if run.facts.get("sound") is False:
         yield _bad("ledger", "the ledger's file fails its integrity check", "stop all processes and restore a backup")
+    if unwritable := run.facts.get("unwritable"):
+        yield _bad("ledger", f"{unwritable}: nothing can be recorded", "run Milepost as its owner, or give this user the right to write")
+    if run.facts.get("readable_by_all"):
+        path = run.facts["path"]
+        what = f"every user of this machine may read the ledger {path} (mode {run.facts['mode']}), with all inputs and results"
+        yield _warn("ledger", what, f"chmod o= {path}*; chmod -R o= {path}-blobs; or keep it in a folder that others cannot enter")
     yield from _room(run.facts.get("free_bytes"))
     if entries := run.facts.get("set_aside"):
         yield _warn("ledger", f"rows, messages or records in quarantine, not worked on: {entries:,}", "milepost quarantine list")

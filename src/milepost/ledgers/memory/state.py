@@ -267,9 +267,13 @@ def prune(state: State, asked: PruneCriteria) -> Pruned:
         and record.row.status in asked.statuses
         and record.row.entered_at < ended_before
     ]
-    if asked.keep is not None and ended:
-        asked.keep([Leaving(record.item(), list(record.lines)) for record in ended[:limit]])
-    for record in ended[:limit]:
+    leaving = ended[:limit]
+    if asked.keep is not None and leaving:
+        kept = {(record.row.route, record.row.key): record.row.head for record in leaving}
+        asked.keep([Leaving(record.item(), list(record.lines)) for record in leaving])
+        # What has changed meanwhile stays, and is kept anew the next time.
+        leaving = [state.records[ref] for ref, head in kept.items() if ref in state.records and state.records[ref].row.head == head]
+    for record in leaving:
         row = record.row
         state.seals[row.route, row.key] = KnownKey.of(row, sealed=True)
         state.departed.append(state.records.pop((row.route, row.key)))
@@ -294,9 +298,9 @@ def prune(state: State, asked: PruneCriteria) -> Pruned:
     for ref in old[:limit]:
         del state.seals[ref]
     state.writes += 1
-    left = Counter(record.row.status for record in ended[:limit])
+    left = Counter(record.row.status for record in leaving)
     more = max(len(ended), len(gone), len(old)) > limit
-    return Pruned(len(ended[:limit]), len(old[:limit]), more, len(gone[:limit]), dict(left))
+    return Pruned(len(leaving), len(old[:limit]), more, len(gone[:limit]), dict(left))
 
 
 class MemoryQuarantine:

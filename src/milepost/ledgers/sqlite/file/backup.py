@@ -20,9 +20,11 @@ from msgspec import Struct
 
 from milepost.core.errors import LedgerBusy, LedgerDamaged, LedgerError, UsageError
 from milepost.core.history import link
+from milepost.core.values.file_modes import PRIVATE
 from milepost.ledgers.sqlite.errors import BUSY, primary_code, translated_errors
 from milepost.ledgers.sqlite.file import schema
 from milepost.ledgers.sqlite.file.liveness import Liveness
+from milepost.ledgers.sqlite.file.permissions import make_folder, mode_of, new_file
 from milepost.ledgers.sqlite.file.store import blobs_folder
 from milepost.ports.upkeep import BackupReport, Progress, RestoreReport
 
@@ -44,7 +46,7 @@ class Contents(Struct, frozen=True):
     """Keys of items whose history does not end at the head in their row."""
 
 
-def back_up(path: str, target: Path, *, overwrite: bool, on_progress: Progress) -> BackupReport:
+def back_up(path: str, target: Path, *, overwrite: bool, on_progress: Progress, mode: int = PRIVATE) -> BackupReport:
     """Copy the ledger in `path` as of now, with its blobs, to `target`, while other processes may write. The copy gets its name after
     it is checked and on disk; an interrupted copy leaves nothing under that name."""
     _check_target(target, overwrite)
@@ -57,7 +59,8 @@ def back_up(path: str, target: Path, *, overwrite: bool, on_progress: Progress) 
             source.execute("SELECT count(*) FROM sqlite_master").fetchone()
             sizes = _blob_sizes(blobs_folder(path))
             whole = pages + sum(sizes.values())
-            blobs, blob_bytes = _copy_blobs(blobs_folder(path), aside_blobs, sizes, lambda done: on_progress(done, whole))
+            blobs, blob_bytes = _copy_blobs(blobs_folder(path), aside_blobs, sizes, lambda done: on_progress(done, whole), mode)
+            new_file(aside, mode).close()
             with closing(sqlite3.connect(aside, isolation_level=None)) as copy:
 
                 def report(_status: int, remaining: int, total: int) -> None:
@@ -80,11 +83,14 @@ def back_up(path: str, target: Path, *, overwrite: bool, on_progress: Progress) 
     return BackupReport(str(target), target.stat().st_size, blobs, blob_bytes, *held, contents.broken)
 
 
-def restore(source: Path, path: str, *, overwrite: bool, force: bool = False, on_progress: Progress) -> RestoreReport:
+def restore(
+    source: Path, path: str, *, overwrite: bool, force: bool = False, on_progress: Progress, mode: int | None = None
+) -> RestoreReport:
     """Replace the ledger in `path` by the backup `source`. An existing ledger is renamed, never removed. Refuses, without changing
     anything, while a process uses that ledger, beside a leftover SQLite log, and for a damaged backup (`force` accepts items with a
-    broken history)."""
+    broken history). The files have the mode of the ledger that they replace, else `mode`, else they are private."""
     target = Path(path)
+    file_mode = mode_of(target) or mode or PRIVATE
     _check_source(source, target)
     _check_unused(target, overwrite)
     contents = examine(source)
@@ -99,8 +105,8 @@ def restore(source: Path, path: str, *, overwrite: bool, force: bool = False, on
         sizes = _blob_sizes(blobs_folder(source))
         size = source.stat().st_size
         whole = size + sum(sizes.values())
-        _copy_file(source, aside, lambda done: on_progress(done, whole))
-        blobs, _ = _copy_blobs(blobs_folder(source), aside_blobs, sizes, lambda done: on_progress(size + done, whole))
+        _copy_file(source, aside, lambda done: on_progress(done, whole), file_mode)
+        blobs, _ = _copy_blobs(blobs_folder(source), aside_blobs, sizes, lambda done: on_progress(size + done, whole), file_mode)
         if examine(aside) != contents:
             raise LedgerDamaged(f"the copy of {source} differs from it: the disk or another process has changed it; nothing was restored")
         _check_unused(target, overwrite)
@@ -243,15 +249,15 @@ def _blob_sizes(folder: Path) -> dict[Path, int]:
     return found
 
 
-def _copy_blobs(folder: Path, to: Path, sizes: dict[Path, int], on_progress: Callable[[int], None]) -> tuple[int, int]:
+def _copy_blobs(folder: Path, to: Path, sizes: dict[Path, int], on_progress: Callable[[int], None], mode: int) -> tuple[int, int]:
     """Copy the blobs; returns how many, and their bytes."""
     n = done = 0
     for file in sizes:
         place = to / file.relative_to(folder)
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(place.parent, mode)
         with suppress(FileNotFoundError):
             before = done
-            done += _copy_file(file, place, lambda so_far, before=before: on_progress(before + so_far))  # type: ignore[misc]
+            done += _copy_file(file, place, lambda so_far, before=before: on_progress(before + so_far), mode)  # type: ignore[misc]
             n += 1
     for made in [to, *to.rglob("*")] if to.is_dir() else ():
         if made.is_dir():
@@ -259,10 +265,10 @@ def _copy_blobs(folder: Path, to: Path, sizes: dict[Path, int], on_progress: Cal
     return n, done
 
 
-def _copy_file(source: Path, target: Path, on_progress: Callable[[int], None]) -> int:
+def _copy_file(source: Path, target: Path, on_progress: Callable[[int], None], mode: int) -> int:
     """Copy and sync one file; returns its bytes."""
     done = 0
-    with source.open("rb") as reading, target.open("xb") as writing:
+    with source.open("rb") as reading, new_file(target, mode) as writing:
         while chunk := reading.read(CHUNK):
             writing.write(chunk)
             done += len(chunk)

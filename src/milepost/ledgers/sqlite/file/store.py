@@ -11,14 +11,16 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from milepost.core.errors import LedgerReadOnly
+from milepost.core.values.file_modes import PRIVATE
 from milepost.core.values.key_text import SEPARATOR
 from milepost.ledgers.sqlite.errors import BUSY, primary_code, translated, translated_errors
 from milepost.ledgers.sqlite.file import schema
+from milepost.ledgers.sqlite.file.permissions import make_ledger_file
+from milepost.ledgers.sqlite.file.readers import ReaderPool
 from milepost.ledgers.sqlite.rows.names import Transaction
 
 T = TypeVar("T")
@@ -70,23 +72,26 @@ class SqliteFile:
     single-threaded caller stays single-threaded.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, mode: int = PRIVATE) -> None:
         self.path = path
+        self._mode = mode
         self.crowded = False
         """Other processes write here too: leave them a gap between our transactions."""
         self.on_rollback: Callable[[], None] = lambda: None
         self._queue: deque[CommitPart[Any]] = deque()
         self._turn = threading.Lock()
-        self._local = threading.local()
-        self._readers: list[sqlite3.Connection] = []
-        self._readers_lock = threading.Lock()
         self._last_commit = 0.0
         self._writer = self._open()
+        self._readers = ReaderPool(self._connect)
+        self._watch: sqlite3.Connection | None = None
+        """The connection that notices commits: SQLite counts them for each connection apart."""
+        self._watching = threading.Lock()
 
     def _open(self) -> sqlite3.Connection:
         folder = Path(self.path).resolve().parent
         if not folder.is_dir():
             raise LedgerReadOnly(f"{self.path}: its folder {folder} does not exist; create it with mkdir -p, or give another --ledger")
+        make_ledger_file(self.path, self._mode)
         with translated_errors(self.path):
             connection = self._connect()
             try:
@@ -139,8 +144,8 @@ class SqliteFile:
             with self._turn:
                 # With more than GROUP waiting, our own part may not be in the first group. Parts leave the queue when they are done.
                 while not work.done:
-                    waiting = (self._queue[place] for place in range(len(self._queue)))
-                    self._commit(list(islice((part for part in waiting if not part.done), GROUP)))
+                    queued = [self._queue[place] for place in range(len(self._queue))]
+                    self._commit([part for part in queued if not part.done])
                     while self._queue and self._queue[0].done:
                         self._queue.popleft()
         finally:
@@ -149,12 +154,14 @@ class SqliteFile:
             raise work.error
         return work.result  # type: ignore[return-value]
 
-    def _commit(self, group: list[CommitPart[Any]]) -> None:
-        connection = self._writer
+    def _commit(self, waiting: list[CommitPart[Any]]) -> None:
+        """Commit the first parts, up to GROUP, in one transaction. If it cannot begin, all that wait get the error now: each would otherwise
+        wait as long again, one after the other."""
+        connection, group = self._writer, waiting[:GROUP]
+        begun = False
         try:
             if self.crowded and time.monotonic() - self._last_commit < 0.001:
                 time.sleep(random.uniform(0.0002, 0.001))
-            begun = False
             try:
                 self._retry_while_locked(lambda: connection.execute("BEGIN IMMEDIATE"))
                 begun = True
@@ -173,12 +180,15 @@ class SqliteFile:
                 self.on_rollback()
                 raise
         except sqlite3.Error as error:
-            if len(group) > 1:
+            if not begun:
+                for work in waiting:
+                    work.error, work.done = translated(error, self.path), True
+            elif len(group) > 1:
                 # One part, or all together, are too large for the file. Commit each alone, so that no other part is rolled back with it.
                 for work in group:
                     self._commit([work])
-                return
-            group[0].error, group[0].done = translated(error, self.path), True
+            else:
+                group[0].error, group[0].done = translated(error, self.path), True
         except Exception as error:
             for work in group:
                 work.error, work.done = work.error or error, True
@@ -199,24 +209,22 @@ class SqliteFile:
             work.error = translated(error, self.path) if isinstance(error, sqlite3.Error) else error
         connection.execute("RELEASE part")
 
-    def read(self, run: Callable[[sqlite3.Connection], T]) -> T:
-        """Read on this thread's own connection; never waits for a writer and never blocks one."""
-        connection: sqlite3.Connection | None = getattr(self._local, "reader", None)
+    def read(self, run: Callable[[Transaction], T]) -> T:
+        """Read on a connection of the pool; never waits for a writer and never blocks one."""
         with translated_errors(self.path):
-            if connection is None:
-                connection = self._connect()
-                connection.execute("PRAGMA query_only = 1")
-                connection.execute("PRAGMA cache_size = -8192")
-                self._local.reader = connection
-                with self._readers_lock:
-                    self._readers.append(connection)
-            reader = connection
-            return self._retry_while_locked(lambda: run(reader))
+            reader = self._readers.take()
+            try:
+                return self._retry_while_locked(lambda: run(reader))
+            finally:
+                self._readers.give_back(reader)
 
     def change_counter(self) -> int:
         """Changes whenever this or another process has committed."""
-        own = self._writer.total_changes
-        return own + 1_000_003 * self.read(lambda c: int(c.execute("PRAGMA data_version").fetchone()[0]))
+        with self._watching, translated_errors(self.path):
+            if self._watch is None:
+                self._watch = self._connect()
+            watch = self._watch
+            return int(self._retry_while_locked(lambda: watch.execute("PRAGMA data_version").fetchone()[0]))
 
     def checkpoint(self) -> None:
         """Move the log into the file as far as readers allow; called when idle."""
@@ -234,8 +242,9 @@ class SqliteFile:
 
     def close(self) -> None:
         with self._turn:
-            for connection in self._readers:
-                connection.close()
-            self._readers.clear()
-            self._local = threading.local()
+            self._readers.close()
+            with self._watching:
+                if self._watch is not None:
+                    self._watch.close()
+                    self._watch = None
             self._writer.close()
