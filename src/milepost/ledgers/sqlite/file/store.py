@@ -150,6 +150,8 @@ class SqliteFile:
                         self._queue.popleft()
         finally:
             work.done = True  # its caller does not wait any more
+        if isinstance(work.error, UnicodeDecodeError):
+            raise translated(work.error, self.path) from work.error
         if work.error is not None:
             raise work.error
         return work.result  # type: ignore[return-value]
