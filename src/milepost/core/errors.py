@@ -84,6 +84,10 @@ class LedgerReadOnly(LedgerError):
     """The ledger may not be written."""
 
 
+RESTORE = "stop all processes, keep a copy, and restore it from a backup"
+"""What to do about a damaged ledger."""
+
+
 class LedgerDamaged(LedgerError):
     """The ledger's file is corrupt."""
 

@@ -10,6 +10,8 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
+from milepost.core.errors import RESTORE, LedgerDamaged
+
 T = TypeVar("T")
 
 ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, KEY_USE, SESSION, PROBE, APPLICATION, TALLY, ALERT = (
@@ -232,8 +234,11 @@ class Session(Struct, frozen=True):
 
 
 def read_as(kind: type[T], value: Any) -> T:
-    """A document's value as its type."""
-    return msgspec.convert(value, kind)
+    """A document's value as its type; LedgerDamaged if it is no such value."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise LedgerDamaged(f"a control document ({kind.__name__}) of the ledger is damaged: {error}; {RESTORE}") from error
 
 
 def read_all(documents: LedgerDocuments, kind: str, form: type[T]) -> dict[str, T]:

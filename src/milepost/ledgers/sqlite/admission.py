@@ -6,6 +6,8 @@ import logging
 import sqlite3
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
 from milepost.core.admission.breakers import (
     BreakerRecord,
     ask_again_at,
@@ -23,7 +25,7 @@ from milepost.core.routes.breaker import Breaker
 from milepost.core.routes.route import Stage
 from milepost.core.status import Status
 from milepost.ledgers.sqlite import documents
-from milepost.ledgers.sqlite.rows.codec import CODES, decode, json_text
+from milepost.ledgers.sqlite.rows.codec import CODES, json_text
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as
 
 CONTROLS = "SELECT kind, name, value FROM document WHERE kind IN (?, ?, ?, ?)"
@@ -33,6 +35,12 @@ LEASES = (
 )
 
 log = logging.getLogger(__name__)
+
+
+class VersionNumber(Struct):
+    """What is read here of a `RouteVersion`."""
+
+    version: int
 
 
 class Admission:
@@ -48,11 +56,11 @@ class Admission:
             if kind == HOLD:
                 holds.add(name)
             elif kind == LIMIT:
-                limits[name] = read_as(Limit, decode(value))
+                limits[name] = read_as(Limit, documents.decoded(kind, name, value))
             elif kind == BREAKER:
-                self._breakers[name] = read_as(BreakerRecord, decode(value))
+                self._breakers[name] = read_as(BreakerRecord, documents.decoded(kind, name, value))
             else:
-                self.versions[name] = decode(value)["version"]
+                self.versions[name] = read_as(VersionNumber, documents.decoded(kind, name, value)).version
         self.controls = Controls(holds, limits, self._breakers)
 
     def outdated(self, route: str, version: int) -> bool:

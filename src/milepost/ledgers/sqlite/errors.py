@@ -12,6 +12,7 @@ import msgspec
 
 from milepost.core.errors import (
     NO_DESCRIPTOR,
+    RESTORE,
     LedgerBusy,
     LedgerDamaged,
     LedgerError,
@@ -30,6 +31,10 @@ FILES_OF_A_CONNECTION = 3
 """The ledger file, its -wal and its -shm."""
 
 
+_NO_TEXT = "Could not decode to UTF-8"
+"""Python's message about a column whose text is damaged."""
+
+
 class ValueRefused(LedgerError):
     """SQLite refuses a value: it is too large or of an unsupported type."""
 
@@ -43,7 +48,10 @@ def primary_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
-def translated(error: sqlite3.Error, path: str) -> LedgerError:
+def translated(error: sqlite3.Error | UnicodeDecodeError, path: str) -> LedgerError:
+    """The error of SQLite, or of a text that it has read, as one of a ledger."""
+    if isinstance(error, UnicodeDecodeError) or _NO_TEXT in str(error):
+        return LedgerDamaged(f"{path}: the file is damaged (a text in it is not UTF-8); {RESTORE}")
     code = primary_code(error)
     if code in BUSY:
         return LedgerBusy(f"{path}: other processes have locked the ledger for too long; find one that hangs with 'milepost doctor'")
@@ -56,7 +64,7 @@ def translated(error: sqlite3.Error, path: str) -> LedgerError:
     if code == sqlite3.SQLITE_READONLY:
         return LedgerReadOnly(f"{path}: this user may not write the ledger or its folder; check the permissions")
     if code == sqlite3.SQLITE_CORRUPT:
-        return LedgerDamaged(f"{path}: the file is damaged ({error}); stop all processes, keep a copy, and restore it from a backup")
+        return LedgerDamaged(f"{path}: the file is damaged ({error}); {RESTORE}")
     if code == sqlite3.SQLITE_NOTADB:
         return LedgerForeign(f"{path}: this is not a SQLite file; give another path with --ledger sqlite:///PATH")
     if code == sqlite3.SQLITE_CANTOPEN:
@@ -66,10 +74,10 @@ def translated(error: sqlite3.Error, path: str) -> LedgerError:
 
 @contextmanager
 def translated_errors(path: str) -> Iterator[None]:
-    """Raise SQLite's errors as those of a ledger."""
+    """Raise SQLite's errors as those of a ledger; also that of a text in the file that is not UTF-8, be it only a name in SQLite's message."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise translated(error, path) from error
 
 

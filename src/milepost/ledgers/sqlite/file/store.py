@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from milepost.core.errors import LedgerReadOnly
+from milepost.core.errors import LedgerReadOnly, UsageError
 from milepost.core.values.file_modes import PRIVATE
 from milepost.core.values.key_text import SEPARATOR
 from milepost.ledgers.sqlite.errors import BUSY, primary_code, translated, translated_errors
@@ -80,6 +80,8 @@ class SqliteFile:
         self.on_rollback: Callable[[], None] = lambda: None
         self._queue: deque[CommitPart[Any]] = deque()
         self._turn = threading.Lock()
+        self._writing_thread: int | None = None
+        """The thread that commits now."""
         self._last_commit = 0.0
         self._writer = self._open()
         self._readers = ReaderPool(self._connect)
@@ -138,10 +140,13 @@ class SqliteFile:
     def write(self, run: Callable[[sqlite3.Connection], T]) -> T:
         """Run `run` in a transaction and return when it is on disk. If `run` raises, only its own part is rolled back. A Ctrl-C in this
         thread leaves the parts of other threads to them."""
+        if self._writing_thread == threading.get_ident():
+            raise self._write_inside_write()
         work = CommitPart(run)
         self._queue.append(work)
         try:
             with self._turn:
+                self._writing_thread = threading.get_ident()
                 # With more than GROUP waiting, our own part may not be in the first group. Parts leave the queue when they are done.
                 while not work.done:
                     queued = [self._queue[place] for place in range(len(self._queue))]
@@ -149,10 +154,24 @@ class SqliteFile:
                     while self._queue and self._queue[0].done:
                         self._queue.popleft()
         finally:
+            if self._writing_thread == threading.get_ident():
+                self._writing_thread = None
             work.done = True  # its caller does not wait any more
+        if isinstance(work.error, UnicodeDecodeError):
+            raise translated(work.error, self.path) from work.error
         if work.error is not None:
             raise work.error
         return work.result  # type: ignore[return-value]
+
+    def _write_inside_write(self) -> UsageError:
+        """The error of a function of a route that writes while it is called by a write: it would wait for itself. The caller may swallow it,
+        so it is logged too."""
+        message = (
+            f"{self.path}: a function of a route (lane, accepts) has written to the ledger while it was called inside a write; let it only"
+            " compute, and let a handler submit, confirm or act"
+        )
+        log.error(message, stack_info=True)
+        return UsageError(message)
 
     def _commit(self, waiting: list[CommitPart[Any]]) -> None:
         """Commit the first parts, up to GROUP, in one transaction. If it cannot begin, all that wait get the error now: each would otherwise
