@@ -110,12 +110,15 @@ def open_context(
 
 
 def _clock_for(ledger: Ledger) -> Clock:
-    """A clock that never runs behind the newest history line: if the clock was set back between two runs, all items would wait. A line more
-    than a day ahead is an error and is ignored."""
+    """The ledger's own clock, or that of this machine. No new line is dated before the newest one, if that is at most minutes ahead; a line
+    further ahead was dated by a wrong clock, and is not followed."""
+    own = ledger.clock()
+    if own is not None:
+        return own
     clock = SystemClock()
     newest = ledger.feed(ledger.last_seq() - 1, 1)
-    if newest and newest[0].line.at - clock.now() < 86_400_000:
-        clock.not_before(newest[0].line.at)
+    if newest:
+        clock.follow(newest[0].line.at)
     return clock
 
 

@@ -77,8 +77,10 @@ class Resender:
         return 0.0 if summary.more and wrote else EVERY
 
     def run_once(self, pages: int = PAGES) -> ResendSummary:
-        """Check all items whose due time has passed, at most so many pages per search."""
+        """Check all items whose due time has passed, at most so many pages per search; none while the time is not known."""
         summary = ResendSummary()
+        if self._ctx.check_clock().doubt:
+            return summary
         end_pauses(self._ctx)
         paused = set(self._ctx.ledger.read(HOLD))
         for plan in self._ctx.plans.values():

@@ -125,7 +125,9 @@ class Remote:
 
     def claim(self, request: RemoteClaimRequest) -> RemoteClaim:
         """Claim items for a worker, within pauses, rates, lanes and its limit. A fragile item is given only to a worker with nothing else in hand,
-        and alone."""
+        and alone. While the time is not known, none is given."""
+        if self._ctx.check_clock().doubt:
+            return RemoteClaim([], next_at=self._ctx.clock.now() + CONTROLS_MS)
         now, place = self._ctx.clock.now(), (request.plan.name, request.stage.name)
         self._read_controls(now)
         with self._lock:

@@ -68,6 +68,8 @@ class Worker:
         self._controls_at = 0
         self._draining_until: int | None = None
         self._grace_ms = GRACE_MS
+        self._sure_of_time = True
+        """Whether items may be claimed by this process's clock (see `ClockState.doubt`)."""
 
     @property
     def in_hand(self) -> int:
@@ -99,6 +101,7 @@ class Worker:
             self.turns += 1
 
     def _turn(self) -> float:
+        self._sure_of_time = not self.ctx.check_clock().doubt
         claimed = self._settle()
         now = self.ctx.clock.now()
         self._keep_leases(now)
@@ -106,7 +109,7 @@ class Worker:
             self._give_up(now)
             return 0.02
         self._read_controls(now)
-        if not claimed:
+        if self._sure_of_time and not claimed:
             self._claim(now)
         return self._rest(now)
 
@@ -126,9 +129,15 @@ class Worker:
         return bool(claims)
 
     def _asking_with_a_settle(self) -> list[tuple[StageSlots, int]]:
-        """The stages that claim in the write that settles, and how many items each may claim. While there are fragile items, or the worker is
-        draining, nothing is claimed with a settle."""
-        if self._draining_until is not None or self._alone or self._fragile or "one step" in self.ctx.ledger.missing_capabilities:
+        """The stages that claim in the write that settles, and how many items each may claim. While there are fragile items, the worker is
+        draining or not sure of the time, nothing is claimed with a settle."""
+        if (
+            not self._sure_of_time
+            or self._draining_until is not None
+            or self._alone
+            or self._fragile
+            or "one step" in self.ctx.ledger.missing_capabilities
+        ):
             return []
         return rooms_after_a_settle(self.all_slots)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -22,6 +23,7 @@ from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.refused_rows import item_or_refused
 from milepost.ledgers.aws.repair.lost_messages import LostMessages
 from milepost.ledgers.aws.repair.quarantine import AwsQuarantine
+from milepost.ledgers.aws.requests.answer_clock import AnswerClock
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.requests.queues import LONGEST_WAIT_S
 from milepost.ledgers.aws.retention import SEALED_FOR_MS, prune
@@ -234,6 +236,13 @@ class AwsLedger:
         return 0
 
     def idle_upkeep(self) -> None: ...
+
+    def clock(self) -> Clock:
+        """That of AWS's answers: the rows of one deployment are judged on many machines."""
+        requests = self.store.requests
+        key = {"kind": {"S": "clock"}, "name": {"S": "date"}}
+        ask = partial(requests.ask, "dynamodb", "get_item", TableName=self.store.names.control, Key=key)
+        return AnswerClock(requests.dates, requests.clock, ask)
 
     def services(self, plans: Mapping[str, Plan], clock: Clock, chance: Chance, holder: str) -> list[tuple[str, Service]]:
         for plan in plans.values():

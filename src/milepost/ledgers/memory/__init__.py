@@ -301,6 +301,9 @@ class MemoryLedger:
     def change_counter(self) -> int:
         return self._state.writes
 
+    def clock(self) -> None:
+        """None: there is one process."""
+
     def services(self, *_: Any) -> list[tuple[str, Service]]:
         """None: all consequences are part of the write."""
         return []

@@ -304,6 +304,9 @@ class SqliteLedger:
     def change_counter(self) -> int:
         return self._store.change_counter()
 
+    def clock(self) -> None:
+        """None: all processes of a file run on this machine."""
+
     def services(self, *_: Any) -> list[tuple[str, Service]]:
         """None: all consequences are part of the write."""
         return []
