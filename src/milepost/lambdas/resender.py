@@ -145,7 +145,7 @@ def _repair(repair: Repair, ready: Opened, left: Callable[[], int], begin: bool)
     if not begin and not repair.due(clock.now()):
         return None
     while True:
-        progress = repair.step(clock.now())
+        progress = repair.step(clock)
         pause = 0 if progress.next_at is None else progress.next_at - clock.now()
         if progress.done or progress.standing_by or pause > min(LONGEST_PAUSE_MS, left()) or left() <= 0:
             return progress

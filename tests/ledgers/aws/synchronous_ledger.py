@@ -84,7 +84,7 @@ class Follower:
         def handle(records: list[Any]) -> None:
             finish(store, self._relay.handle(records, now), now)
 
-        return self._streams[route].poll(handle, now)
+        return self._streams[route].poll(handle, Moment(now))
 
 
 class Moment:

@@ -219,7 +219,7 @@ def test_a_line_that_cannot_be_read_is_written_again_from_its_row_and_the_repair
 
 def lose_but_the_lines(scene: Scene) -> None:
     """The relay writes the lines down and dies before the rows are finished."""
-    while scene.stream.poll(lambda records: scene.relay.handle(records, scene.now) and None, scene.now):
+    while scene.stream.poll(lambda records: scene.relay.handle(records, scene.now) and None, scene.clock):
         pass
 
 
@@ -231,7 +231,7 @@ def test_the_relay_goes_on_though_a_line_that_comes_again_cannot_be_read(scene: 
         records.append(batch)
         scene.relay.handle(batch, scene.now)  # type: ignore[arg-type]
 
-    while scene.stream.poll(handle, scene.now):  # type: ignore[arg-type]
+    while scene.stream.poll(handle, scene.clock):  # type: ignore[arg-type]
         pass
     damage_blobs(scene, "history/")
     for batch in records:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from milepost.core.admission.breakers import BreakerRecord
@@ -21,7 +22,7 @@ from milepost.ledgers.aws.repair.repair import Repair
 from milepost.ledgers.aws.requests.client import Requests, expressions
 from milepost.ledgers.aws.retention import finish
 from milepost.ledgers.aws.store import AwsStore, seal_of
-from milepost.ledgers.aws.stream import Stream, StreamRecord
+from milepost.ledgers.aws.stream import HandledBatch, Stream, StreamRecord
 from milepost.ledgers.aws.tables.conditional_write import Update, place_of
 from milepost.ledgers.aws.tables.journal import item_name
 from milepost.ledgers.aws.tables.keys import Image, Layout, due_query
@@ -58,7 +59,7 @@ class StreamReader:
         done, trouble = 0, False
         for stream in self.streams.values():
             try:
-                done += stream.poll(self._handle, self._clock.now())
+                done += stream.poll(self._handle, self._clock)
             except (LedgerBusy, LedgerMissing, RouteChanged) as error:
                 # The records stay in that stream; the streams of the other routes are still read.
                 trouble = True
@@ -81,12 +82,13 @@ class StreamReader:
         for stream in self.streams.values():
             stream.shards.leave(now)
 
-    def _handle(self, records: list[StreamRecord]) -> None:
-        now = self._clock.now()
-        self._ended += self._relay.handle(records, now)
+    def _handle(self, records: list[StreamRecord]) -> HandledBatch:
+        batch = self._relay.carry_out(records, self._clock.now())
+        self._ended += batch.ended
         # Before the shard's checkpoint, since no reader sees these records again; if this process dies, the repair finds them.
         with suppress(LedgerError):
             self._finish()
+        return HandledBatch(batch.changes, counted=partial(self._relay.remove_blobs, batch))
 
     def _finish(self) -> None:
         if not self._ended:
@@ -112,20 +114,21 @@ class Sweeper:
             if now >= self._sweep_at or self._sweep_at > now + SWEEP_S * 1000:
                 resume(self._store, now)
                 self._sweep_at = now + round(SWEEP_S * 1000)
-            return self._repair(now)
+            return self._repair()
         except (LedgerBusy, RouteChanged):
             return STAND_BY_S  # the work is still there at the next turn
 
-    def _repair(self, now: int) -> float:
+    def _repair(self) -> float:
         """Run one page of each repair that is due; returns seconds until the next."""
         next_at = self._sweep_at
-        settled = now - self._started_at >= SETTLED_MS
         for repair in self._repairs:
+            now = self._clock.now()
+            settled = now - self._started_at >= SETTLED_MS
             if (settled and repair.due(now)) or repair.urgent():
-                progress = repair.step(now)
+                progress = repair.step(self._clock)
                 if not progress.done and progress.next_at is not None:
                     next_at = min(next_at, progress.next_at)
-        return max(0.0, (next_at - now) / 1000)
+        return max(0.0, (next_at - self._clock.now()) / 1000)
 
 
 def next_due(store: AwsStore, plans: Iterable[Plan]) -> int | None:

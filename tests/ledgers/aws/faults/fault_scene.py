@@ -216,7 +216,7 @@ class Process:
     def follow(self) -> None:
         self.ledger.prepare(self.plan)
         for _ in range(50):
-            if not self.stream.poll(self.handle, self.clock.now()):
+            if not self.stream.poll(self.handle, self.clock):
                 break
         else:
             raise AssertionError("the stream never comes to rest")

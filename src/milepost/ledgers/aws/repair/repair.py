@@ -34,6 +34,7 @@ from milepost.ledgers.aws.tables.counters import CounterTally, Snapshot
 from milepost.ledgers.aws.tables.item_rows import attributes, content_of, copied_of, index_place, is_ours, row_of
 from milepost.ledgers.aws.tables.journal import JournalEntry, named, uncopied
 from milepost.ledgers.aws.tables.keys import Image
+from milepost.ports.runner import Clock
 
 REPAIR = "repair"
 PAGE = 200
@@ -350,12 +351,14 @@ class Repair:
         """Whether stream records were lost unread."""
         return self._gap() is not None
 
-    def step(self, now: int) -> Progress:
-        """Process the next page, beginning a run if there is none. The last step corrects the counters.
+    def step(self, clock: Clock) -> Progress:
+        """Process the next page, beginning a run if there is none. The last step corrects the counters. A page may take minutes, so the lease
+        is renewed, and the pace kept, by the time at its end.
 
         Raises LedgerError for a problem with AWS: the next step processes the page again. Raises RouteChanged when the ledger has a
         newer version of the route: a newer process must continue.
         """
+        now = clock.now()
         self._store.check_current(self._plan, now)
         run = self._hold(now)
         if run is None:
@@ -369,7 +372,7 @@ class Repair:
             next_run = replace(self._begin(now), holder=self._holder, until=now + LEASE_MS)
         else:
             read = CounterTally.from_json(tally)
-            next_run = self._finish(run, snapshot, read, now) if run.scanned else self._read_page(run, read, now)
+            next_run = self._finish(run, snapshot, read, now) if run.scanned else self._read_page(run, read, clock)
         if not self._save(next_run):
             return Progress(run.started, next_at=now + LEASE_MS, standing_by="another process has taken over this run")
         self._remove_blob(run.tally, next_run.tally)
@@ -408,11 +411,12 @@ class Repair:
         snapshot = [[*cell, token] for cell, token in self._store.counters.snapshot(self._route).items()]
         return RepairRun(now, self._keep(snapshot), self._keep(CounterTally().to_json()), gap=gap)
 
-    def _read_page(self, run: RepairRun, tally: CounterTally, now: int) -> RepairRun:
+    def _read_page(self, run: RepairRun, tally: CounterTally, clock: Clock) -> RepairRun:
         row_repair = RowRepair(self._store, self._plan, self._jitter)
         table = self._store.names.rows(self._route)
         answer = self._store.requests.page("scan", table, run.place, Limit=self._page, ConsistentRead=True, ReturnConsumedCapacity="TOTAL")
-        found = row_repair.mend(answer["Items"], tally, now)
+        found = row_repair.mend(answer["Items"], tally, clock.now())
+        now = clock.now()
         units = answer.get("ConsumedCapacity", {}).get("CapacityUnits", found.rows) + row_repair.reads
         units += REPAIRED_UNITS * sum(found.mended.values())
         found.add(run.found)
