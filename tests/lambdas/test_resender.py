@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.lambdas.deployment import Countdown, Deploy, deployments
 
 from milepost.core.errors import LedgerError
 from milepost.engine.health.doctor import doctor
-from milepost.ports.documents import PROCESS, Process, read_as
+from milepost.lambdas import relay, resender
+from milepost.ports.documents import PARKED, PROCESS, Parked, Process, read_as
 from milepost.testing.aws_model import Faults
 
 
@@ -63,6 +65,25 @@ def test_what_stands_is_measured(deploy: Deploy, capsys: pytest.CaptureFixture[s
     assert 4 * 3600 - 60 <= told["OldestAge", prefix, "parcels", "weigh"] <= 5 * 3600 + 60
     assert told["Items", prefix, "parcels", "send"] == told["OldestAge", prefix, "parcels", "send"] == 0
     assert told["ResenderRun", prefix] == 1
+
+
+def test_events_that_wait_or_are_refused_are_measured(
+    deploy: Deploy, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = deploy()
+    monkeypatch.setattr(relay, "deliver", lambda *_: None)
+    monkeypatch.setattr(resender, "deliver", lambda *_: None)
+    one.resend()
+    one.submit("a")
+    one.stream.drain()
+    [topic] = one.opened.event_relays
+    topic.start()
+    subscriber = topic.name.removeprefix("relay-")
+    one.opened.ledger.write(PARKED, "p", msgspec.to_builtins(Parked(subscriber, "parcels", "b", 1, 0, 1, 0, "no")))
+    one.clock.advance("20m")
+    one.resend()
+    told = metrics(capsys.readouterr().out)
+    assert (told["ParkedItems", one.prefix], told["SubscriberLag", one.prefix] // 60) == (1, 20)
 
 
 def test_a_run_that_fails_does_not_count_as_one(deploy: Deploy, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,12 +14,15 @@ from msgspec.structs import asdict
 from milepost.core.errors import LedgerError, RouteChanged
 from milepost.core.routes.plan import Plan
 from milepost.core.status import LIVE
+from milepost.engine.context import Context
+from milepost.engine.events.cursors import lag_of, live_cursors
 from milepost.engine.heads.daily import HeadKeeper
 from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.resend import Resender
 from milepost.lambdas.start import LambdaContext, Opened, called, deliver, forget, log, opened
 from milepost.ledgers.aws.claim.paused_lanes import resume
 from milepost.ledgers.aws.repair.repair import Repair
+from milepost.ports.documents import PARKED, Parked, read_all
 from milepost.ports.feed import Count
 
 RESERVE_MS = 30_000
@@ -124,9 +127,13 @@ def _continue_head(heads: HeadKeeper | None, left: Callable[[], int]) -> str:
 
 
 def _measure(ready: Opened) -> None:
-    """Report the metrics of all routes; the first error is raised after the last route."""
+    """Report the metrics of all routes and of the events; the first error is raised at the end."""
     now = ready.ctx.clock.now()
     errors: list[LedgerError] = []
+    try:
+        report_events(ready.store.names.prefix, ready.ctx)
+    except LedgerError as error:
+        errors.append(error)
     for plan in ready.ctx.plans.values():
         if plan.name == HEADS:
             continue  # they come in at their end
@@ -167,6 +174,19 @@ def report_stages(prefix: str, plan: Plan, counts: list[Count], missing: Mapping
         if not stage.external:
             metrics.add_metric("MissingCalls", MetricUnit.Count, missing.get(stage.name, 0))
         metrics.flush_metrics()
+
+
+def report_events(prefix: str, ctx: Context) -> None:
+    """Report the age of the first line that a subscriber has not received, of the subscriber that is furthest behind, and the number of
+    items with an event that a subscriber refuses."""
+    newest, cursors = ctx.ledger.last_seq(), live_cursors(ctx)
+    ages = [lag_of(ctx, cursor, newest).age_ms(ctx.clock.now()) for cursor in cursors.values()]
+    parked = [one for one in read_all(ctx.ledger, PARKED, Parked).values() if one.subscriber in cursors]
+    metrics = EphemeralMetrics(namespace=NAMESPACE)
+    metrics.add_dimension("Prefix", prefix)
+    metrics.add_metric("SubscriberLag", MetricUnit.Seconds, max(ages, default=0) // 1000)
+    metrics.add_metric("ParkedItems", MetricUnit.Count, len(parked))
+    metrics.flush_metrics()
 
 
 def report_run(prefix: str) -> None:
