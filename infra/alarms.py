@@ -11,6 +11,7 @@ from infra.settings import late_seconds, visibility_seconds
 
 LONGEST_NAME = 255
 LATE_EVENTS_S = 600
+LONG_HELD_S = 86_400
 MISSING = cloudwatch.TreatMissingData
 
 
@@ -38,10 +39,10 @@ def add_alarms(parts: Parts) -> None:
         means="Changes have waited for the relay for over ten minutes: no items are offered, no events sent. After 24 hours it loses them.",
     )
 
-    _events(parts)
+    _waiting(parts)
 
 
-def _events(parts: Parts) -> None:
+def _waiting(parts: Parts) -> None:
     _alarm(
         parts,
         "events-late",
@@ -62,6 +63,15 @@ def _events(parts: Parts) -> None:
         missing=MISSING.IGNORE,
         means="A subscriber refuses events of an item, and the item's later events wait. Run: milepost subscribers (which, and why); correct"
         " the cause; then: milepost subscribers release NAME ROUTE KEY --by YOU --reason WHY.",
+    )
+    _alarm(
+        parts,
+        "items-held",
+        metrics.held_age(parts),
+        at_least=LONG_HELD_S,
+        missing=MISSING.IGNORE,
+        means="Items have waited for a day because their route, stage or lane is paused, or its circuit breaker is open. Run: milepost doctor"
+        " (which, by whom, and why). Then: milepost resume ROUTE STAGE --by YOU --reason WHY; after that they start again by themselves.",
     )
 
 

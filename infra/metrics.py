@@ -46,6 +46,11 @@ def parked_items(parts: Parts) -> cloudwatch.Metric:
     return _ours("ParkedItems", "Maximum", {"Prefix": parts.settings.prefix})
 
 
+def held_age(parts: Parts) -> cloudwatch.Metric:
+    """Seconds for which rows of a lane have been held, because of a pause or an open breaker; of the lane that waits longest."""
+    return _ours("HeldAge", "Maximum", {"Prefix": parts.settings.prefix})
+
+
 def oldest_message(parts: Parts, route: str, stage: str) -> cloudwatch.Metric:
     return parts.queues[route, stage].metric_approximate_age_of_oldest_message(period=PERIOD, statistic="Maximum")
 

@@ -32,7 +32,7 @@ from milepost.engine.events.deliver import EventRelay as Teller
 from milepost.engine.intake import submit
 from milepost.engine.resend import Resender
 from milepost.engine.work.settle import settle
-from milepost.ledgers.aws.claim.paused_lanes import resume
+from milepost.ledgers.aws.claim.paused_lanes import HeldLanes
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.requests.client import Requests
@@ -247,7 +247,7 @@ class Process:
 
     def resend(self) -> None:
         self.resender.run_once()
-        resume(self.store, self.clock.now())
+        HeldLanes(self.store).resume(self.clock)
 
     def tell(self) -> None:
         while self.author.run_once().waiting:

@@ -16,7 +16,7 @@ from milepost.core.operators import cancel
 from milepost.core.outcome import Done, NotYet, Reject, Retry
 from milepost.core.routes.route import Route
 from milepost.core.status import Status
-from milepost.ledgers.aws.claim.paused_lanes import resume
+from milepost.ledgers.aws.claim.paused_lanes import HeldLanes
 from milepost.ledgers.aws.names import due_shard, iso, ms
 from milepost.ledgers.aws.repair.repair import Repair
 from milepost.ledgers.aws.tables.documents import kind_query
@@ -244,9 +244,9 @@ def test_a_row_that_stands_apart_in_a_lane_that_nobody_resumes(scene: Scene) -> 
     assert scene.mended() == {}
     scene.release("parcels/weigh/north")
     scene.store.control.write("holding", "parcels/weigh/north", None)
-    assert resume(scene.store, scene.now) == 0
+    assert HeldLanes(scene.store).resume(scene.clock).rows == 0
     assert scene.mended() == {"held": 1}
-    assert resume(scene.store, scene.now) == 1
+    assert HeldLanes(scene.store).resume(scene.clock).rows == 1
     scene.follow()
     assert [item.key for item in scene.claim().items if item.key == "a"] == ["a"]
 

@@ -110,7 +110,7 @@ class RowRepair:
         others, seen = self._read(images, tally, found, now)
         self._copy_out(seen, found)
         self._seal([one for one in seen if one.row.terminal], found, now)
-        self._record_holds([one for one in seen if not one.row.terminal], found)
+        self._record_holds([one for one in seen if not one.row.terminal], found, now)
         jobs = [partial(self._adopt, image, now) for image in others]
         jobs += [partial(self._repair_row, one, now) for one in seen]
         for more in self._store.requests.each(jobs):
@@ -170,10 +170,10 @@ class RowRepair:
             write_seals(self._store, [seal_for(self._store, one.row, one.place) for one in fresh], now)
         found.mend("sealed", len(fresh))
 
-    def _record_holds(self, seen: Sequence[_ScannedRow], found: Findings) -> None:
+    def _record_holds(self, seen: Sequence[_ScannedRow], found: Findings, now: int) -> None:
         """Record that paused partitions may hold rows: without that record, resuming would not find them."""
         lanes = {(one.row.stage, one.row.lane): one.row for one in seen if _is_held(one)}
-        found.mend("held", sum(record_hold(self._store, row) for row in lanes.values()))
+        found.mend("held", sum(record_hold(self._store, row, now) for row in lanes.values()))
 
     # One row --------------------------------------------------------------------------------------------------------------
     def _adopt(self, image: Image, now: int) -> Findings:
