@@ -6,19 +6,22 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 from tests.ledgers.aws.repair.repair_scene import DAY, Scene, scene_at
-from tests.ledgers.aws.synchronous_ledger import Moment
+from tests.ledgers.aws.synchronous_ledger import PROMPT, Moment
 from tests.ledgers.aws.table_scene import Died, Process
+from tests.standins import REGION
 
 from milepost.core.change import Change
-from milepost.core.errors import RouteChanged
+from milepost.core.errors import RouteChanged, UsageError
 from milepost.core.operators import cancel
 from milepost.core.outcome import Done, NotYet, Reject, Retry
 from milepost.core.routes.route import Route
 from milepost.core.status import Status
 from milepost.ledgers.aws.claim.paused_lanes import HeldLanes
+from milepost.ledgers.aws.ledger import AwsLedger, parse
 from milepost.ledgers.aws.names import due_shard, iso, ms
-from milepost.ledgers.aws.repair.repair import Repair
+from milepost.ledgers.aws.repair.repair import PACE, Repair, ScanPace
 from milepost.ledgers.aws.tables.documents import kind_query
 
 
@@ -595,6 +598,52 @@ def test_records_lost_during_a_run_ask_for_another(scene: Scene) -> None:
     scene.store.control.write("gap", "parcels", {"shard-1": scene.now, "shard-2": scene.now})
     scene.run(repair)
     assert repair.due(scene.now)
+
+
+def test_a_large_table_is_read_faster_so_that_the_scan_ends_in_time(scene: Scene) -> None:
+    """A store that should be repaired within 10 s; at one unit a second its 40 rows would take over 40 s."""
+    settings = replace(PROMPT, repair_within_ms=10_000)
+    store = AwsLedger(scene.process, scene.prefix, scene.blobs, settings=settings).store
+    store.load_route(scene.plan)
+    scene.add(*(f"k{n:02}" for n in range(40)))
+    scene.follow()
+    scene.clock.advance("1h")
+    repair, began = Repair(store, scene.plan, lambda: 0.0, pace=1.0, page=10), scene.now
+    while (progress := repair.step(scene.clock)).found.rows < 40:
+        scene.clock.advance_to(progress.next_at or 0)
+        scene.clock.advance("300ms")
+    assert scene.now - began <= 10_000
+    # The counters follow when the stream reader has had its time.
+    while not progress.done:
+        scene.clock.advance_to(progress.next_at or 0)
+        progress = repair.step(scene.clock)
+    assert progress.found.mended == {}
+
+
+@pytest.mark.parametrize(
+    ("rows", "hours", "page", "pause_ms"),
+    [
+        (0, 6, 200, 4_000),  # not known, or a table that has grown since: by its units
+        (1_000_000, 6, 200, 4_000),
+        (2_000_000, 6, 200, 2_160),
+        (14_000_000, 6, 649, 309),
+        (100_000_000, 6, 1000, 43),
+        (100_000_000, 0, 1000, 0),
+    ],
+)
+def test_the_pace_follows_the_size_of_the_table(rows: int, hours: int, page: int, pause_ms: int) -> None:
+    pace = ScanPace(rows, hours * 3_600_000)
+    assert (pace.page, pace.pause_ms(200, 400, PACE)) == (page, pause_ms)
+
+
+def test_the_time_for_the_repair_is_part_of_the_ledgers_address(scene: Scene) -> None:
+    address = f"dynamodb://{REGION}/{scene.prefix}?endpoint={scene.endpoint}&repair-within=12h"
+    opened = AwsLedger.open(parse(address), scene.blobs)
+    assert opened.store.settings.repair_within_ms == 12 * 3_600_000
+    opened.close()
+    assert scene.store.settings.repair_within_ms == 6 * 3_600_000
+    with pytest.raises(UsageError, match="repair-within of the ledger"):
+        parse(f"dynamodb://{REGION}/{scene.prefix}?repair-within=soon")
 
 
 @pytest.mark.slow
