@@ -87,9 +87,10 @@ def relay(parts: Parts) -> list[iam.PolicyStatement]:
 
 
 def resender(parts: Parts) -> list[iam.PolicyStatement]:
-    """Finds due items by the index, and once a day by a scan; delivers events that could not be delivered."""
+    """Finds due items by the index, and once a day by a scan, whose pace follows the size of the table; delivers events that could not be
+    delivered."""
     return [
-        _rows(parts, "Rows", (*LOOK_UP, "Scan", "UpdateItem", "DeleteItem")),
+        _rows(parts, "Rows", (*LOOK_UP, "Scan", "UpdateItem", "DeleteItem", "DescribeTable")),
         _due(parts),
         *_heads(parts),
         *_bringing_back(parts),

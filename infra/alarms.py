@@ -10,6 +10,8 @@ from infra.parts import Parts, fitted
 from infra.settings import late_seconds, visibility_seconds
 
 LONGEST_NAME = 255
+LATE_EVENTS_S = 600
+LONG_HELD_S = 86_400
 MISSING = cloudwatch.TreatMissingData
 
 
@@ -35,6 +37,41 @@ def add_alarms(parts: Parts) -> None:
         at_least=10 * 60_000,
         periods=2,
         means="Changes have waited for the relay for over ten minutes: no items are offered, no events sent. After 24 hours it loses them.",
+    )
+
+    _waiting(parts)
+
+
+def _waiting(parts: Parts) -> None:
+    _alarm(
+        parts,
+        "events-late",
+        metrics.subscriber_lag(parts),
+        at_least=LATE_EVENTS_S,
+        periods=2,
+        # The resender reports it every minute, and has an alarm of its own for its silence.
+        missing=MISSING.IGNORE,
+        means="Events have waited for over ten minutes. Run: milepost subscribers (who is behind, and why). None has failed: the load is more"
+        " than is published (docs/scale.md). Otherwise correct the topic's key, policy or quota; the events follow by themselves.",
+    )
+    _alarm(
+        parts,
+        "events-parked",
+        metrics.parked_items(parts),
+        at_least=1,
+        periods=2,
+        missing=MISSING.IGNORE,
+        means="A subscriber refuses events of an item, and the item's later events wait. Run: milepost subscribers (which, and why); correct"
+        " the cause; then: milepost subscribers release NAME ROUTE KEY --by YOU --reason WHY.",
+    )
+    _alarm(
+        parts,
+        "items-held",
+        metrics.held_age(parts),
+        at_least=LONG_HELD_S,
+        missing=MISSING.IGNORE,
+        means="Items have waited for a day because their route, stage or lane is paused, or its circuit breaker is open. Run: milepost doctor"
+        " (which, by whom, and why). Then: milepost resume ROUTE STAGE --by YOU --reason WHY; after that they start again by themselves.",
     )
 
 

@@ -12,7 +12,7 @@ from milepost.core.errors import RouteChanged
 from milepost.core.routes.plan import Plan
 from milepost.engine.context import Context
 from milepost.engine.resend import Resender
-from milepost.ledgers.aws.claim.paused_lanes import resume
+from milepost.ledgers.aws.claim.paused_lanes import HeldLanes
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.relay import StreamRelay
@@ -60,7 +60,7 @@ class Follower:
             if any(self._due(route, now) for route in self.plans):
                 context = Context(self.ledger, self.plans, Moment(now), SeededChance(), MemoryBlobs())
                 Resender(context).run_once()
-            resume(self.ledger.store, now)
+            HeldLanes(self.ledger.store).resume(Moment(now))
             self.follow(now)
 
     def _due(self, route: str, now: int) -> bool:
@@ -84,7 +84,7 @@ class Follower:
         def handle(records: list[Any]) -> None:
             finish(store, self._relay.handle(records, now), now)
 
-        return self._streams[route].poll(handle, now)
+        return self._streams[route].poll(handle, Moment(now))
 
 
 class Moment:

@@ -15,6 +15,22 @@ from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_all, r
 from milepost.ports.retention import DeliveredLines
 
 SILENT_MS = 30 * 86_400_000
+LONG_LAG_MS, LONG_LAG_LINES = 600_000, 100_000
+"""A lag from which `milepost doctor` warns: by the age of the first line, or by the number of lines."""
+
+
+class SubscriberLag(Struct, frozen=True):
+    """What a subscriber has not received yet: the number of lines, and when the first of them was written (None: there is none)."""
+
+    lines: int
+    since: int | None
+
+    def age_ms(self, now: int) -> int:
+        return 0 if self.since is None else max(0, now - self.since)
+
+    def is_long(self, now: int) -> bool:
+        """Whether that deserves a warning."""
+        return self.since is not None and (self.age_ms(now) >= LONG_LAG_MS or self.lines >= LONG_LAG_LINES)
 
 
 class ParkedView(Struct, frozen=True):
@@ -53,13 +69,13 @@ def subscribers(ctx: Context, sees: Callable[[str], bool] | None = None) -> list
     parked_items = sorted(read_all(ctx.ledger, PARKED, Parked).values(), key=lambda parked: (parked.since, parked.route, parked.key))
     found = []
     for name, cursor in sorted(live_cursors(ctx).items()):
-        next_line = ctx.ledger.feed(cursor.seq, 1) if newest > cursor.seq else []
+        lag = lag_of(ctx, cursor, newest)
         found.append(
             SubscriberView(
                 name,
                 iso(cursor.told_at or None) if sees is None else None,
-                max(0, newest - cursor.seq) if sees is None else None,
-                iso(next_line[0].line.at) if next_line and sees is None else None,
+                lag.lines if sees is None else None,
+                iso(lag.since) if sees is None else None,
                 cursor.failures,
                 (cursor.error or None) if sees is None else None,
                 iso(cursor.retry_at or None),
@@ -68,6 +84,12 @@ def subscribers(ctx: Context, sees: Callable[[str], bool] | None = None) -> list
             )
         )
     return found
+
+
+def lag_of(ctx: Context, cursor: Cursor, newest: int) -> SubscriberLag:
+    """The lag of one subscriber; `newest` is the position of the newest line."""
+    first = ctx.ledger.feed(cursor.seq, 1) if newest > cursor.seq else []
+    return SubscriberLag(max(0, newest - cursor.seq), first[0].line.at if first else None)
 
 
 def _parked_view(parked: Parked) -> ParkedView:

@@ -18,7 +18,7 @@ from milepost.core.values.durations import short_span
 from milepost.engine.alerts.watch import undelivered
 from milepost.engine.breakers import breaker_views, open_breakers
 from milepost.engine.context import Context
-from milepost.engine.events.cursors import live_cursors, silent
+from milepost.engine.events.cursors import lag_of, live_cursors, silent
 from milepost.engine.health.findings import BAD, DOCTOR, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
 from milepost.engine.presence import HEARD_MS
 from milepost.engine.retention import Retention
@@ -411,24 +411,33 @@ def _failed_and_overdue(run: CheckRun) -> Iterator[CheckResult]:
 def _subscribers(run: CheckRun) -> Iterator[CheckResult]:
     """Whether each subscriber receives its events."""
     quiet, newest, cursors = set(silent(run.ctx)), run.ctx.ledger.last_seq(), live_cursors(run.ctx)
+    late = False
     for name, cursor in sorted(cursors.items()):
-        behind = max(0, newest - cursor.seq)
-        lag = f"{counted(behind, 'line')} behind" if behind else "up to date"
+        lag = lag_of(run.ctx, cursor, newest)
+        behind = f"{counted(lag.lines, 'line')} behind" if lag.lines else "up to date"
         if name in quiet:
-            what = f"{name} has been silent since {run.watch.when(cursor.told_at)}, {lag}; pruning waits for it"
+            what = f"{name} has been silent since {run.watch.when(cursor.told_at)}, {behind}; pruning waits for it"
             cure = f"start it again, or remove it: milepost subscribers forget {quote(name)} {SIGNED}"
             yield _bad(
                 "subscriber", what, cure, headline=f"{name} has been silent for a long time, and pruning waits for it.", page="/events"
             )
         elif cursor.failures:
-            what = f"{name} has failed {counted(cursor.failures, 'time')}, {lag}: {cursor.error}"
+            what = f"{name} has failed {counted(cursor.failures, 'time')}, {behind}: {cursor.error}"
             again = f"next attempt {run.watch.when(cursor.retry_at)}"
             # Its error may name items of a route that the viewer does not see, so not every viewer gets it.
             failed = f"{name} receives no events: it failed {counted(cursor.failures, 'time')}."
             yield _warn("subscriber", what, again, headline=failed, page="/events")
+        elif lag.is_long(run.now):
+            late = True
+            age = short_span(lag.age_ms(run.now))
+            what = f"{name} is {behind}, the first of them written {age} ago; its last event went out {run.watch.when(cursor.told_at)}"
+            cure = (
+                "check that a process or function delivers (milepost up), and how long the subscriber takes to answer: milepost subscribers"
+            )
+            yield _warn("subscriber", what, cure, headline=f"{name} receives its events late: the next one is {age} old.", page="/events")
         else:
-            yield _ok("subscriber", f"{name}: last event {run.watch.when(cursor.told_at)}, {lag}")
-    if cursors:
+            yield _ok("subscriber", f"{name}: last event {run.watch.when(cursor.told_at)}, {behind}")
+    if cursors and not late:
         yield _calm("subscriber", "all subscribers are up to date")
 
 

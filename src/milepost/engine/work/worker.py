@@ -103,15 +103,16 @@ class Worker:
     def _turn(self) -> float:
         self._sure_of_time = not self.ctx.check_clock().doubt
         claimed = self._settle()
-        now = self.ctx.clock.now()
-        self._keep_leases(now)
+        clock = self.ctx.clock
+        # Each step may take long, so each asks for the time: a new lease must not begin when the turn began.
+        self._keep_leases(clock.now())
         if self._draining_until is not None:
-            self._give_up(now)
+            self._give_up(clock.now())
             return 0.02
-        self._read_controls(now)
+        self._read_controls(clock.now())
         if self._sure_of_time and not claimed:
-            self._claim(now)
-        return self._rest(now)
+            self._claim(clock.now())
+        return self._rest(clock.now())
 
     def _settle(self) -> bool:
         """Settle finished calls, and claim in the same write where the ledger can. Returns whether it has claimed."""

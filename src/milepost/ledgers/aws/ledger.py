@@ -10,11 +10,13 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from milepost.core.change import Change
 from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
+from milepost.core.values.durations import span_ms
 from milepost.ledgers.aws import apply, intake, upkeep
 from milepost.ledgers.aws.claim.claim import MessageClaims
 from milepost.ledgers.aws.find import cost_of, find
@@ -42,6 +44,7 @@ from milepost.ports.upkeep import BackupReport, Progress, ScanCost, TransferResu
 
 log = logging.getLogger(__name__)
 
+OPTIONS = ("endpoint", "blobs", "repair-within")
 FORM = "dynamodb://REGION/PREFIX, for a stand-in with ?endpoint=http://127.0.0.1:PORT"
 
 
@@ -52,6 +55,8 @@ class Address(Struct, frozen=True):
     prefix: str
     endpoint: str | None = None
     blobs: str | None = None
+    repair_within_ms: int | None = None
+    """Time in which the daily repair scan should end; None: the usual one."""
 
 
 PITR = (
@@ -89,6 +94,8 @@ class AwsLedger:
             if address.endpoint is None or not make:
                 upkeep.check_there(requests, address.prefix)
             settings = StoreSettings(long_poll_s=LONGEST_WAIT_S)
+            if address.repair_within_ms is not None:
+                settings = replace(settings, repair_within_ms=address.repair_within_ms)
             return cls(requests, address.prefix, blobs, settings=settings, make=address.endpoint is not None)
         except BaseException:
             requests.close()
@@ -266,6 +273,8 @@ def parse(url: str) -> Address:
     parts = urlsplit(url)
     query = parse_qs(parts.query)
     prefix = parts.path.strip("/")
-    if parts.scheme != "dynamodb" or not parts.netloc or not prefix or "/" in prefix or query.keys() - {"endpoint", "blobs"}:
+    if parts.scheme != "dynamodb" or not parts.netloc or not prefix or "/" in prefix or query.keys() - set(OPTIONS):
         raise ConfigMistake(f"the ledger {url!r} is not of the form {FORM}")
-    return Address(parts.netloc, prefix, *(query[name][0] if name in query else None for name in ("endpoint", "blobs")))
+    endpoint, blobs, within = (query[name][0] if name in query else None for name in OPTIONS)
+    within_ms = None if within is None else span_ms(within, f"repair-within of the ledger {url!r}")
+    return Address(parts.netloc, prefix, endpoint, blobs, within_ms)

@@ -46,6 +46,8 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
     grace_ms: int = 600_000
     offer_life_ms: int = 600_000
     """Time after an offer to a handler stage until the queue is checked for its message."""
+    repair_within_ms: int = 6 * 3_600_000
+    """Time in which the repair scan should have read a table."""
     external_life_ms: int = 14 * 86_400_000
     """Offer life in a partner's queue whose retention cannot be read."""
 

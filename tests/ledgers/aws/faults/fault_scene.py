@@ -32,7 +32,7 @@ from milepost.engine.events.deliver import EventRelay as Teller
 from milepost.engine.intake import submit
 from milepost.engine.resend import Resender
 from milepost.engine.work.settle import settle
-from milepost.ledgers.aws.claim.paused_lanes import resume
+from milepost.ledgers.aws.claim.paused_lanes import HeldLanes
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.requests.client import Requests
@@ -216,7 +216,7 @@ class Process:
     def follow(self) -> None:
         self.ledger.prepare(self.plan)
         for _ in range(50):
-            if not self.stream.poll(self.handle, self.clock.now()):
+            if not self.stream.poll(self.handle, self.clock):
                 break
         else:
             raise AssertionError("the stream never comes to rest")
@@ -247,7 +247,7 @@ class Process:
 
     def resend(self) -> None:
         self.resender.run_once()
-        resume(self.store, self.clock.now())
+        HeldLanes(self.store).resume(self.clock)
 
     def tell(self) -> None:
         while self.author.run_once().waiting:

@@ -54,7 +54,7 @@ class Scene(World):
     def lose(self) -> int:
         """What the stream has to tell is read by nobody; how many records."""
         lost = 0
-        while done := self.stream.poll(lambda records: None, self.now):
+        while done := self.stream.poll(lambda records: None, self.clock):
             lost += done
         return lost
 
@@ -65,7 +65,7 @@ class Scene(World):
             finish(self.store, self.relay.handle(records, self.now), self.now)
 
         for _ in range(50):
-            if not self.stream.poll(handle, self.now):
+            if not self.stream.poll(handle, self.clock):
                 return
         raise AssertionError("the stream never comes to rest")
 
@@ -119,7 +119,7 @@ class Scene(World):
         """A whole run, each step when it is time."""
         repair = repair or self.repair()
         for _ in range(100):
-            progress = repair.step(self.now)
+            progress = repair.step(self.clock)
             assert progress.standing_by in (None, "waiting: the scan keeps to its pace")
             if progress.done:
                 return progress

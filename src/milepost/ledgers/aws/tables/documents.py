@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from milepost.ledgers.aws.names import ResourceNames, fitted_key
-from milepost.ledgers.aws.requests.client import Requests, expressions, key_condition
+from milepost.ledgers.aws.requests.client import Requests, TransactionRefused, expressions, key_condition
 from milepost.ledgers.aws.tables.keys import Image
 from milepost.ports.documents import Document
 
@@ -32,6 +32,7 @@ class Control:
 
     def __init__(self, requests: Requests, names: ResourceNames, first_version: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
         self._requests = requests
+        self.names = names
         self._table = names.control
         self._first_version = first_version
 
@@ -57,28 +58,21 @@ class Control:
         first = self._first_version()
         return (expect + 1 if expect else first) if self._set(kind, name, value, expect, first) else None
 
+    def put_with(self, kind: str, name: str, value: Any, expect: int, others: Sequence[dict[str, Any]]) -> int | None:
+        """Like `put`, in one transaction with the actions `others`, whose conditions always hold; None: nothing was written."""
+        first = self._first_version()
+        update, _ = _update(name, value, expect, first)
+        action = {"Update": {"TableName": self._table, "Key": _key(kind, name), **update}}
+        try:
+            self._requests.call("dynamodb", "transact_write_items", TransactItems=[action, *others])
+        except TransactionRefused:
+            return None
+        return expect + 1 if expect else first
+
     def _set(self, kind: str, name: str, value: Any, expect: int | None, first: int) -> bool:
         """Write one document; `first` is the version of a new document."""
-        token = secrets.token_urlsafe(9)
-        values = {
-            "value": {"S": msgspec.json.encode(value).decode()},
-            "token": {"S": token},
-            "none": {"N": str(first - 1)},
-            "one": {"N": "1"},
-        }
-        if expect is None:
-            condition = "attribute_not_exists(#token) OR #token <> :token"
-        elif expect == 0:
-            condition = "attribute_not_exists(#version)"
-        else:
-            condition = "#version = :expect"
-            values["expect"] = {"N": str(expect)}
-        change = "SET #value = :value, #token = :token, #version = if_not_exists(#version, :none) + :one"
-        if fitted_key(name, LONGEST_NAME) != name:
-            # Then the complete name is in an attribute of its own.
-            change += ", #named = :named"
-            values["named"] = {"S": name}
-        refused = self._update(kind, name, change, condition, values)
+        update, token = _update(name, value, expect, first)
+        refused = self._requests.conflict("update_item", TableName=self._table, Key=_key(kind, name), **update)
         return refused is None or refused.get("token") == {"S": token}
 
     def _remove(self, kind: str, name: str, expect: int | None) -> bool:
@@ -90,7 +84,9 @@ class Control:
             return self.get(kind, name) is None
         token = {"S": secrets.token_urlsafe(9)}
         values = {"token": token, "expect": {"N": str(expect)}}
-        refused = self._update(kind, name, "SET #token = :token REMOVE #version, #value", "#version = :expect", values)
+        change = "SET #token = :token REMOVE #version, #value"
+        update = expressions(values, UpdateExpression=change, ConditionExpression="#version = :expect")
+        refused = self._requests.conflict("update_item", TableName=self._table, Key=key, **update)
         if refused is not None and ("version" in refused or refused.get("token") != token):
             return False
         # If the condition does not hold, the row is already deleted, or was written again by another process.
@@ -98,10 +94,29 @@ class Control:
         self._requests.write_if("delete_item", TableName=self._table, Key=key, **ours)
         return True
 
-    def _update(self, kind: str, name: str, change: str, condition: str, values: dict[str, Any]) -> Image | None:
-        """None: written. Else the present document, empty if there is none."""
-        update = expressions(values, UpdateExpression=change, ConditionExpression=condition)
-        return self._requests.conflict("update_item", TableName=self._table, Key=_key(kind, name), **update)
+
+def _update(name: str, value: Any, expect: int | None, first: int) -> tuple[dict[str, Any], str]:
+    """Parameters of the write of one document, and its token; `first` is the version of a new document."""
+    token = secrets.token_urlsafe(9)
+    values = {
+        "value": {"S": msgspec.json.encode(value).decode()},
+        "token": {"S": token},
+        "none": {"N": str(first - 1)},
+        "one": {"N": "1"},
+    }
+    if expect is None:
+        condition = "attribute_not_exists(#token) OR #token <> :token"
+    elif expect == 0:
+        condition = "attribute_not_exists(#version)"
+    else:
+        condition = "#version = :expect"
+        values["expect"] = {"N": str(expect)}
+    change = "SET #value = :value, #token = :token, #version = if_not_exists(#version, :none) + :one"
+    if fitted_key(name, LONGEST_NAME) != name:
+        # Then the complete name is in an attribute of its own.
+        change += ", #named = :named"
+        values["named"] = {"S": name}
+    return expressions(values, UpdateExpression=change, ConditionExpression=condition), token
 
 
 def kind_query(kind: str, further: str = "", **values: str) -> dict[str, Any]:

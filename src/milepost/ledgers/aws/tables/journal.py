@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
@@ -167,6 +167,21 @@ class Block(Struct, frozen=True):
         return self.start + len(self.refs) - 1
 
 
+class Place(Struct, frozen=True):
+    """A place in the order, with its line and the token of its block."""
+
+    seq: int
+    ref: Ref
+    token: str
+
+
+class FetchedLines(Struct, frozen=True):
+    """Lines at some places, and the last of those that have another place too."""
+
+    lines: list[HistoryEntry]
+    newest_repeat: HistoryEntry | None
+
+
 class Journal:
     """The journal of one ledger, for any number of threads."""
 
@@ -258,21 +273,29 @@ class Journal:
 
     # Reading --------------------------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[HistoryEntry]:
-        """Lines in the order written, after the place `after`, with the payloads they offered; removed lines are left out."""
+        """Lines in the order written, after the place `after`, with the payloads they offered. Removed lines are left out, and repeats (see
+        `_repeats`); but not a repeat at the newest place, so that a reader comes to the end."""
         after = max(0, after)
         found: list[HistoryEntry] = []
-        waiting: list[tuple[int, Ref]] = []
+        newest_repeat: HistoryEntry | None = None
+        waiting: list[Place] = []
         blocks: list[Block] = []
         for block in self._blocks(after, limit):
             blocks.append(block)
-            waiting += [(place, ref) for place, ref in enumerate(block.refs, block.start) if place > after]
+            waiting += [Place(seq, ref, block.token) for seq, ref in enumerate(block.refs, block.start) if seq > after]
             while 0 < (short := limit - len(found)) <= len(waiting):
-                found += self._fetch(waiting[:short])
+                fetched = self._fetch(waiting[:short])
+                found += fetched.lines
+                newest_repeat = fetched.newest_repeat or newest_repeat
                 waiting = waiting[short:]
             if len(found) >= limit:
                 break
         else:
-            found += self._fetch(waiting)
+            fetched = self._fetch(waiting)
+            found += fetched.lines
+            newest_repeat = fetched.newest_repeat or newest_repeat
+            if newest_repeat is not None and (not found or found[-1].seq < newest_repeat.seq):
+                found.append(newest_repeat)
         self._mark(found[-1].seq if found else after, blocks)
         return found
 
@@ -329,22 +352,44 @@ class Journal:
             if block.start <= place <= block.end:
                 self._begins[place] = block.start if place < block.end else block.end + 1
 
-    def _fetch(self, places: list[tuple[int, Ref]]) -> list[HistoryEntry]:
+    def _fetch(self, places: Sequence[Place]) -> FetchedLines:
         """The lines at these places. Read consistently: a line not visible yet would count as removed."""
-        images = self._requests.batch_get(self._history, [line_key(*ref) for _, ref in places])
+        images = self._requests.batch_get(self._history, [line_key(*place.ref) for place in places])
         lines = {line_at(image): image for image in images}
+        repeats = self._repeats(places, lines)
         written = []
-        for place, (route, name, version) in places:
+        newest_repeat: HistoryEntry | None = None
+        for place in places:
+            route, name, version = place.ref
             image, key = lines.get((item_name(route, name), version)), key_in(name)
             if image is None:
                 continue
             try:
-                written.append(written_of(image, place, route, key, self._values, payload=True))
+                entry = written_of(image, place.seq, route, key, self._values, payload=True)
             except UNREADABLE as error:
                 # Its blob is missing: either the line was removed since, which is fine, or it is damaged, which is logged once.
-                if self._requests.batch_get(self._history, [line_key(route, name, version)]):
-                    written.append(unreadable(image, place, route, key, error))
-        return written
+                if not self._requests.batch_get(self._history, [line_key(route, name, version)]):
+                    continue
+                entry = unreadable(image, place.seq, route, key, error)
+            if place.seq in repeats:
+                newest_repeat = entry
+            else:
+                written.append(entry)
+        return FetchedLines(written, newest_repeat)
+
+    def _repeats(self, places: Sequence[Place], lines: Mapping[tuple[str, int], Image]) -> set[int]:
+        """Places of lines that have another place too: two readers of one shard have written them. The place that counts is that of the batch
+        which the line names, so every reader leaves out the same ones. A line whose batch has no place yet is no repeat: if the process
+        that wrote it last has died, no other place may come."""
+        doubtful = {
+            place.seq: image
+            for place in places
+            if (image := lines.get((item_name(*place.ref[:2]), place.ref[2]))) is not None and batch_of(image)[0] != place.token
+        }
+        if not doubtful:
+            return set()
+        valid = self._places_of(doubtful.values())
+        return {seq for seq, image in doubtful.items() if valid.get(line_at(image), seq) != seq}
 
     # Places -----------------------------------------------------------------------------------------------------------
     def _places_of(self, images: Iterable[Image]) -> dict[tuple[str, int], int]:
