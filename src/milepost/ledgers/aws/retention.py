@@ -167,8 +167,11 @@ def _finish(store: AwsStore, end: Row, now: int) -> bool:
     else:
         update.remove("dueShard", "dueAt")
     plan = store.plans.get(end.route)
-    if plan is not None and plan.route.keep_ms is not None:
-        update.set("ttl", {"N": str(-(-max(end.entered_at + plan.route.keep_ms, now + SEALED_FOR_MS) // 1000))})
+    keep_ms = None if plan is None else plan.route.keep.get(end.status)
+    if keep_ms is not None:
+        update.set("ttl", {"N": str(-(-max(end.entered_at + keep_ms, now + SEALED_FOR_MS) // 1000))})
+    elif plan is not None:
+        update.remove("ttl")  # of an earlier version, or of the end before
     try:
         return update.written(store.requests)  # False: an operator has started it again
     except RowRefused as refused:

@@ -198,7 +198,7 @@ class RowRepair:
         try:
             if not one.row.terminal:
                 kinds = self._repair_live(one, now)
-            elif not (kinds := self._confirm(one, now)) and _is_unfinished(one):
+            elif not (kinds := self._confirm(one, now)) and (_is_unfinished(one) or self._leaves_by_mistake(one)):
                 finish(self._store, [one.row], now)
                 kinds = ["ended"]
             for kind in kinds:
@@ -206,6 +206,10 @@ class RowRepair:
         except Exception as error:
             self._quarantine(one.image, "it cannot be repaired", error, found, now)
         return found
+
+    def _leaves_by_mistake(self, one: _ScannedRow) -> bool:
+        """Whether an ended row has a time to live, as an earlier version gave to all of them, although the route lets no such row leave."""
+        return "ttl" in one.image and one.row.status not in self._plan.route.keep
 
     def _repair_live(self, one: _ScannedRow, now: int) -> list[str]:
         row, image = one.row, one.image
