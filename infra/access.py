@@ -17,6 +17,7 @@ from infra.parts import Parts, Place
 from infra.settings import object_place, queue_arn
 from milepost.ledgers.aws.claim.admission import BUCKET
 from milepost.ledgers.aws.claim.paused_lanes import HOLDING
+from milepost.ledgers.aws.left_failures import LEFT, NOTED
 from milepost.ledgers.aws.refused_rows import QUARANTINED
 from milepost.ledgers.aws.repair.repair import REPAIR
 from milepost.ledgers.aws.store import LAYOUT
@@ -34,8 +35,8 @@ USE_KEY = ("Decrypt", "DescribeKey", "Encrypt", "GenerateDataKey", "GenerateData
 
 EVERYONE_READS = (kinds.ROUTE, LAYOUT, kinds.HOLD, kinds.LIMIT, kinds.BREAKER, kinds.MOVED, BUCKET, HOLDING, JOURNAL)
 """Documents that decide whether an item may be worked on now, and by which version of its route; and the places of history lines."""
-FIRST = (kinds.ROUTE, LAYOUT)
-"""A route's first version and its table's layout, written by the first function or process that opens the ledger."""
+FIRST = (kinds.ROUTE, LAYOUT, NOTED)
+"""A route's first version, its table's layout, and that it has no old seals, written by the first function or process that opens the ledger."""
 EVERYONE_WRITES = (kinds.PROCESS,)
 """The heartbeat."""
 WORKER_WRITES = (BUCKET, HOLDING, kinds.BREAKER)
@@ -43,7 +44,7 @@ PAUSING = (kinds.HOLD, kinds.ACT)
 """A pause, and the record of it: for workers whose handler may pause its lane."""
 TELLING = (kinds.CURSOR, kinds.PARKED)
 """Cursors of subscribers, and parked events."""
-REPAIRS = (REPAIR, GAP, kinds.HEAD, kinds.BACK_FILL, kinds.HOLD, kinds.LIMIT, kinds.ACT)
+REPAIRS = (REPAIR, NOTED, GAP, kinds.HEAD, kinds.BACK_FILL, kinds.HOLD, kinds.LIMIT, kinds.ACT)
 STREAM_READERS = (SHARD, POLLER, GAP)
 """Positions of processes in the streams. Lambda keeps the relay function's position itself."""
 APPLICATIONS = (kinds.APPLICATION, kinds.TALLY, kinds.ALERT)
@@ -62,8 +63,10 @@ def worker(parts: Parts, place: Place) -> list[iam.PolicyStatement]:
     route = place[0]
     pauses = any(stage.pauses for of, stage in parts.stages() if (of.name, stage.name) == place)
     own = (*(PAUSING if pauses else ()), *_of_routes(QUARANTINED, [route]))
+    looks = any(hasattr(stage.handler, "attach") for of, stage in parts.stages() if (of.name, stage.name) == place)
     return [
         *_working(parts, [place]),
+        *(_looking(parts, route) if looks else []),
         _history_of(parts, [route]),
         *_control(parts, (*EVERYONE_READS, *own, *_kept(parts)), (*EVERYONE_WRITES, *WORKER_WRITES, *own)),
         _retention(parts, [route]),
@@ -92,6 +95,7 @@ def resender(parts: Parts) -> list[iam.PolicyStatement]:
     return [
         _rows(parts, "Rows", (*LOOK_UP, "Scan", "UpdateItem", "DeleteItem", "DescribeTable")),
         _due(parts),
+        _statement("Seals", "dynamodb", ("Scan",), [parts.shared["seen"].table_arn]),
         *_heads(parts),
         *_bringing_back(parts),
         *_telling(parts),
@@ -215,7 +219,7 @@ def operator(parts: Parts) -> list[iam.PolicyStatement]:
     """Operators with the command line: everything that `milepost --help` lists except running the work. Only the relay writes counters: an
     act is a write of the item's row, and the relay derives the rest."""
     routes = [route.name for route in parts.settings.routes]
-    aside = _of_routes(QUARANTINED, routes)
+    aside = _of_routes((QUARANTINED, LEFT), routes)
     reads = (*_relay_reads(parts), *REPAIRS, *STREAM_READERS, *SECRETS, *ACTS)
     return [
         _rows(parts, "Rows", (*READ, "Scan", "PutItem", "UpdateItem", "DeleteItem", "DescribeTable")),
@@ -276,6 +280,21 @@ def _working(parts: Parts, places: Sequence[Place]) -> list[iam.PolicyStatement]
     return [_rows(parts, "Rows", (*LOOK_UP, "UpdateItem"), sorted({route for route, _ in places})), _own_queues(parts, places)]
 
 
+def _looking(parts: Parts, route: str) -> list[iam.PolicyStatement]:
+    """For a handler that looks at other items of its route: by the beginning of their keys, and at failed ones whose rows have left."""
+    return [
+        _rows(parts, "OtherItems", ("Query",), [route]),
+        _shared(parts, "seen", LOOK_UP),
+        _statement(
+            "LeftItems",
+            "dynamodb",
+            READ,
+            [parts.shared["control"].table_arn],
+            _leading("StringEquals", (NOTED, *_of_routes(LEFT, [route]))),
+        ),
+    ]
+
+
 def _own_queues(parts: Parts, places: Sequence[Place]) -> iam.PolicyStatement:
     return _statement(
         "OwnQueue",
@@ -305,9 +324,7 @@ def _heads(parts: Parts) -> list[iam.PolicyStatement]:
 def _bringing_back(parts: Parts) -> list[iam.PolicyStatement]:
     """A back-fill of an added stage reads the seals, and restores rows that have left, if their evidence was kept."""
     kept = [route.name for route in parts.settings.routes if route.evidence]
-    if not kept:
-        return []
-    return [_rows(parts, "Back", ("PutItem",), kept), _statement("Seals", "dynamodb", ("Scan",), [parts.shared["seen"].table_arn])]
+    return [_rows(parts, "Back", ("PutItem",), kept)] if kept else []
 
 
 def _follow_ups(parts: Parts) -> list[iam.PolicyStatement]:
@@ -340,11 +357,19 @@ def _kept(parts: Parts) -> tuple[str, ...]:
 
 
 def _relay_reads(parts: Parts) -> tuple[str, ...]:
-    return (*EVERYONE_READS, *TELLING, kinds.PROCESS, COUNTED, GAP, *_of_routes((COUNT, GROUP, QUARANTINED), parts.rows))
+    return (*EVERYONE_READS, *TELLING, kinds.PROCESS, COUNTED, GAP, *_of_routes((COUNT, GROUP, QUARANTINED, LEFT), parts.rows))
 
 
 def _relay_writes(parts: Parts) -> tuple[str, ...]:
-    return (*EVERYONE_WRITES, *WORKER_WRITES, *FIRST, *TELLING, JOURNAL, COUNTED, *_of_routes((COUNT, GROUP, QUARANTINED), parts.rows))
+    return (
+        *EVERYONE_WRITES,
+        *WORKER_WRITES,
+        *FIRST,
+        *TELLING,
+        JOURNAL,
+        COUNTED,
+        *_of_routes((COUNT, GROUP, QUARANTINED, LEFT), parts.rows),
+    )
 
 
 def _of_routes(beginnings: str | Iterable[str], routes: Iterable[str]) -> tuple[str, ...]:

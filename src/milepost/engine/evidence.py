@@ -122,6 +122,15 @@ def _of_seal(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
     return FoundRecord(evidence(route, known.key, known.input_digest, lines[0].correlation_id, known.head, bodies, {}), _place(lines))
 
 
+def kept_input(ctx: Context, route: str, known: KnownKey) -> Any:
+    """The input of an item whose row has left, from its kept evidence; UNSET if it is not there, or is not the submitted one."""
+    try:
+        found = _of_seal(ctx, route, known).input
+    except MilepostError:
+        return UNSET
+    return found if found is not UNSET and digest_of(found) == known.current_digest else UNSET
+
+
 def _place(lines: Sequence[HistoryEntry]) -> int:
     return lines[-1].seq if lines else 0
 

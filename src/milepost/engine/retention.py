@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct, field
 
@@ -179,35 +179,44 @@ class Retention:
             if not _leaves(plan):
                 continue
             try:
-                pruned = self._remove_some(plan, covered)
+                removed = list(self._remove_some(plan, covered))
             except LedgerUnavailable:
                 raise
             except LedgerError as error:
                 log.error("rows of %s cannot leave now: %s", plan.name, error)
                 self.failed = True
                 continue
-            more |= pruned.more
-            if pruned.items or pruned.forgotten:
-                log.info("%s: %d rows removed, %d seals forgotten", plan.name, pruned.items, pruned.forgotten)
+            more |= any(pruned.more for pruned in removed)
+            items, forgotten = sum(pruned.items for pruned in removed), sum(pruned.forgotten for pruned in removed)
+            if items or forgotten:
+                log.info("%s: %d rows removed, %d seals forgotten", plan.name, items, forgotten)
         return more
 
-    def _remove_some(self, plan: Plan, covered: DeliveredLines) -> Pruned:
-        keep_ms = plan.route.keep_ms
-        ended_before = 0 if keep_ms is None else (self._ctx.clock.now() - keep_ms) // HOUR * HOUR
-        old = _old(self._ctx, plan.name, ended_before)
-        return _prune_some(self._ctx, plan, frozenset(old), ended_before, covered, min(BATCH, old.total()) or BATCH)
+    def _remove_some(self, plan: Plan, covered: DeliveredLines) -> Iterator[Pruned]:
+        """Remove one batch of the rows that may leave, for each time that the route keeps some of them."""
+        for keep_ms, statuses in _statuses_by_keep(plan.route.keep).items():
+            ended_before = (self._ctx.clock.now() - keep_ms) // HOUR * HOUR
+            old = _old(self._ctx, plan.name, statuses, ended_before)
+            yield _prune_some(self._ctx, plan, frozenset(old), ended_before, covered, min(BATCH, old.total()) or BATCH)
+        if not plan.route.keep:
+            yield _prune_some(self._ctx, plan, frozenset(), 0, covered, BATCH)
 
 
 def _leaves(plan: Plan) -> bool:
-    return plan.route.keep_ms is not None or plan.route.remember_ms is not None
+    return bool(plan.route.keep) or plan.route.remember_ms is not None
 
 
-def _old(ctx: Context, route: str, ended_before: int) -> Counter[Status]:
-    """How many rows ended before this full hour, by status; where counters lag, any number of them."""
+def _statuses_by_keep(keep: Mapping[Status, int]) -> dict[int, frozenset[Status]]:
+    """The statuses whose rows are kept for the same time, by that time."""
+    return {keep_ms: frozenset(status for status, ms in keep.items() if ms == keep_ms) for keep_ms in keep.values()}
+
+
+def _old(ctx: Context, route: str, statuses: frozenset[Status], ended_before: int) -> Counter[Status]:
+    """How many rows with these statuses ended before this full hour, by status; where counters lag, any number of them."""
     if "exact counts" in ctx.ledger.missing_capabilities:
-        return Counter(dict.fromkeys(TERMINAL, BATCH))
-    found: Counter[Status] = Counter()
+        return Counter(dict.fromkeys(statuses, BATCH))
+    rows: Counter[Status] = Counter()
     for count in ctx.ledger.counts(route):
-        if count.status in TERMINAL and count.hour * HOUR < ended_before and count.n:
-            found[count.status] += count.n
-    return found
+        if count.status in statuses and count.hour * HOUR < ended_before and count.n:
+            rows[count.status] += count.n
+    return rows

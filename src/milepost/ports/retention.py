@@ -66,6 +66,16 @@ class Pruned(Struct, frozen=True):
     """Removed rows by status."""
 
 
+class LeftFailures(Struct, frozen=True):
+    """Seals of failed items whose rows have left, in the order of their keys."""
+
+    seals: list[KnownKey]
+    next: str | None = None
+    """Pass it as `after` to continue; None: this was the last page."""
+    complete: bool = True
+    """False: the ledger has not read all its old seals yet, so that there may be more."""
+
+
 class LedgerRetention(Protocol):
     """A key stays known by its seal after its row has left, and no line leaves that a subscriber has not received."""
 
@@ -77,3 +87,6 @@ class LedgerRetention(Protocol):
 
     def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
         """Seals of keys without a row, page by page: pass the returned position as `after` to continue (None: no more)."""
+
+    def left_failures(self, route: str, prefix: str, after: str | None, limit: int) -> LeftFailures:
+        """Seals of failed items without a row whose keys begin with `prefix`. Cheap for any number of other seals on ledgers with an index."""

@@ -26,6 +26,7 @@ from milepost.engine.context import Context
 from milepost.engine.evidence import can_restore, restore_rows
 from milepost.engine.failed_tries import warn_of_failed_try
 from milepost.engine.intake import content_digest
+from milepost.engine.left_items import STARTED_AGAIN, way_back
 from milepost.engine.routes.backfill import begin_rerun
 from milepost.ports.documents import ACT, Act
 from milepost.ports.items import Query, Refused
@@ -371,7 +372,11 @@ def absent(ctx: Context, route: str, key: str) -> Refusal:
     if known is None:
         return Refusal(RefusalKind.GONE, "there is no item with this key")
     when = "" if known.ended_at is None else f" on {iso(known.ended_at)}"
-    return Refusal(RefusalKind.GONE, f"it has ended ({known.status}{when}) and its row was pruned; only its seal is left")
+    ended = f"it has ended ({known.status}{when}) and its row was pruned; only its seal is left"
+    plan = ctx.plans.get(route)
+    if plan is None or known.status not in STARTED_AGAIN:
+        return Refusal(RefusalKind.GONE, ended)
+    return Refusal(RefusalKind.GONE, f"{ended}; to start it again, submit it again: {way_back(ctx, plan, known)}")
 
 
 def note(

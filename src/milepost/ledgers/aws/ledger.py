@@ -38,7 +38,7 @@ from milepost.ports.blobs import Blobs
 from milepost.ports.documents import Document
 from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare
-from milepost.ports.retention import PruneCriteria, Pruned
+from milepost.ports.retention import LeftFailures, PruneCriteria, Pruned
 from milepost.ports.runner import Chance, Clock, Service
 from milepost.ports.upkeep import BackupReport, Progress, ScanCost, TransferResult
 
@@ -200,6 +200,9 @@ class AwsLedger:
 
     def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
         return upkeep.sealed(self.store, route, after, limit)
+
+    def left_failures(self, route: str, prefix: str, after: str | None, limit: int) -> LeftFailures:
+        return self.store.left_failures(route, prefix, after, limit)
 
     def take_over(
         self, plan: Plan, items: Sequence[Item], lines: Sequence[HistoryEntry], seals: Sequence[KnownKey], now: int

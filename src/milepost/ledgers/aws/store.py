@@ -12,20 +12,23 @@ from milepost.core.admission.controls import Limit
 from milepost.core.errors import LedgerMissing, LedgerReadOnly, RouteChanged
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
-from milepost.core.status import Status
-from milepost.ledgers.aws.names import ResourceNames, ms, unb64
+from milepost.core.status import FAILED
+from milepost.ledgers.aws.left_failures import LeftNotes
+from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.requests.queues import Queues
 from milepost.ledgers.aws.tables.counters import Counters
 from milepost.ledgers.aws.tables.documents import Control
 from milepost.ledgers.aws.tables.item_rows import correlation_of, is_ours, life_of, links_of, offered_by
 from milepost.ledgers.aws.tables.journal import Journal, item_name
-from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
+from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost.ledgers.aws.tables.seals import seal_of
 from milepost.ledgers.aws.tables.values import Values
 from milepost.ports.blobs import Blobs
 from milepost.ports.documents import HOLD, LIMIT, ROUTE, Document, read_as
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey
+from milepost.ports.retention import LeftFailures
 
 LAYOUT = "layout"
 
@@ -64,6 +67,7 @@ class AwsStore:
         self.queues = Queues(requests, names)
         self.control = Control(requests, names)
         self.counters = Counters(requests, names)
+        self.left = LeftNotes(requests, names, self.control)
         self.journal = Journal(requests, names, self.values)
         self.plans: dict[str, Plan] = {}
         self.pruned_to: dict[str, Image] = {}
@@ -90,6 +94,8 @@ class AwsStore:
             layout = Layout.of(plan, self.names.rows(plan.name))
             stored = {"key": list(layout.key), "prefix": layout.prefix}
             held = self.control.get(LAYOUT, plan.name)
+            if held is None:
+                self.left.begin(plan.name)
             if held is None or held.value != stored:
                 self.control.write(LAYOUT, plan.name, stored)
             self.plans[plan.name] = plan
@@ -221,6 +227,15 @@ class AwsStore:
         seals = [seal_of(image, route) for image in found]
         return {seal.key: seal for seal in seals}
 
+    def left_failures(self, route: str, prefix: str, after: str | None, limit: int) -> LeftFailures:
+        """Seals of failed items whose rows have left, by their notes."""
+        complete = self.left.complete(route)
+        keys = self.left.keys(route, prefix, after, limit)
+        present = self.images(route, keys)
+        seals = self.seals(route, [key for key in keys if key not in present])
+        failed = [seals[key] for key in keys if key in seals and seals[key].status in FAILED]
+        return LeftFailures(failed, keys[-1] if len(keys) == limit else None, complete)
+
     def seal_image(self, route: str, key: str) -> Image | None:
         """One seal as stored, with the time at which it was written."""
         found = self.requests.batch_get(self.names.seen, [{"key": {"S": item_name(route, key)}}])
@@ -229,18 +244,3 @@ class AwsStore:
 
 def _place(image: Image, layout: Layout) -> tuple[str, ...]:
     return tuple(image[name]["S"] for name in layout.key)
-
-
-def seal_of(image: Image, route: str) -> KnownKey:
-    return KnownKey(
-        image[FULL_KEY]["S"] if FULL_KEY in image else image["key"]["S"].removeprefix(f"{route}/"),
-        Status(image["status"]["S"]),
-        unb64(image["inputDigest"]["S"]),
-        image["queue"]["S"],
-        image["listId"]["S"] if "listId" in image else None,
-        True,
-        ms(image["endedAt"]["S"]),
-        unb64(image["head"]["S"]),
-        unb64(image["contentDigest"]["S"]) if "contentDigest" in image else None,
-        int(image["life"]["N"]) if "life" in image else 0,
-    )

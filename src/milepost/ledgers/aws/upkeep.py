@@ -21,11 +21,12 @@ from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.repair.repair import Repair
 from milepost.ledgers.aws.requests.client import Requests, expressions
 from milepost.ledgers.aws.retention import finish
-from milepost.ledgers.aws.store import AwsStore, seal_of
+from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.stream import HandledBatch, Stream, StreamRecord
 from milepost.ledgers.aws.tables.conditional_write import Update, place_of
 from milepost.ledgers.aws.tables.journal import item_name
 from milepost.ledgers.aws.tables.keys import Image, Layout, due_query
+from milepost.ledgers.aws.tables.seals import seal_of
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_as
 from milepost.ports.items import KnownKey
 from milepost.ports.runner import Clock

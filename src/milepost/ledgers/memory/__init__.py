@@ -20,13 +20,13 @@ from milepost.core.counters import HOUR
 from milepost.core.errors import LedgerError, RouteChanged
 from milepost.core.item import Content, Item, Row
 from milepost.core.routes.plan import Plan
-from milepost.core.status import Status
+from milepost.core.status import FAILED, Status
 from milepost.ledgers.memory.claim import claim_one
 from milepost.ledgers.memory.state import MemoryQuarantine, MemoryRecord, State, encode, prune, rename_stage
 from milepost.ports.documents import BREAKER, Document, read_as
 from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare
-from milepost.ports.retention import PruneCriteria, Pruned
+from milepost.ports.retention import LeftFailures, PruneCriteria, Pruned
 from milepost.ports.runner import Service
 from milepost.ports.upkeep import BackupReport, Progress, TransferResult
 
@@ -218,6 +218,14 @@ class MemoryLedger:
             keys = sorted(key for name, key in self._state.seals if name == route and (name, key) not in self._state.records)
             seals = [self._state.seals[route, key] for key in keys if key > (after or "")]
             return seals[:limit], seals[limit - 1].key if len(seals) > limit else None
+
+    def left_failures(self, route: str, prefix: str, after: str | None, limit: int) -> LeftFailures:
+        with self._lock:
+            known = [
+                seal for (name, key), seal in sorted(self._state.seals.items()) if name == route and (name, key) not in self._state.records
+            ]
+            failed = [seal for seal in known if seal.status in FAILED and seal.key.startswith(prefix) and seal.key > (after or "")]
+            return LeftFailures(failed[:limit], failed[limit - 1].key if len(failed) > limit else None)
 
     def take_over(self, *_: Any) -> TransferResult:
         raise LedgerError("a memory ledger cannot be the target of a move: it would be lost with its process")

@@ -42,7 +42,7 @@ from milepost.ports.items import (
     Timing,
     add_unknown,
 )
-from milepost.ports.retention import PruneCriteria, Pruned
+from milepost.ports.retention import LeftFailures, PruneCriteria, Pruned
 from milepost.ports.runner import Service
 from milepost.ports.upkeep import BackupReport, Progress, TransferResult
 
@@ -265,6 +265,9 @@ class SqliteLedger:
 
     def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
         return self._read(lambda tx: read.sealed(tx, route, after, limit))
+
+    def left_failures(self, route: str, prefix: str, after: str | None, limit: int) -> LeftFailures:
+        return self._read(lambda tx: read.left_failures(tx, route, prefix, after, limit))
 
     def take_over(self, *_: Any) -> TransferResult:
         raise LedgerError(f"{self.url} cannot take over another ledger's items; a ledger on AWS can: dynamodb://REGION/PREFIX")

@@ -11,12 +11,24 @@ import msgspec
 
 from milepost.core.item import Item, Row
 from milepost.core.routes.one_field import KeyDigests
-from milepost.core.status import Status
-from milepost.ledgers.sqlite.rows.codec import COLUMNS, STATUSES, UNREADABLE, decode, decode_rest, items_of, json_text, rows_of
+from milepost.core.status import FAILED, Status
+from milepost.ledgers.sqlite.find import LAST
+from milepost.ledgers.sqlite.rows.codec import (
+    CODES,
+    COLUMNS,
+    STATUSES,
+    UNREADABLE,
+    decode,
+    decode_rest,
+    items_of,
+    json_text,
+    rows_of,
+)
 from milepost.ledgers.sqlite.rows.names import NameNumbers, Transaction
 from milepost.ledgers.sqlite.rows.row_groups import DIGEST, digests_of
 from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import KnownKey, Refused, Same, compare
+from milepost.ports.retention import LeftFailures
 
 log = logging.getLogger(__name__)
 
@@ -137,6 +149,18 @@ def sealed(tx: Transaction, route: str, after: str | None, limit: int) -> tuple[
     ).fetchall()
     seals = [_seal(seal, tx.names) for seal in found]
     return seals, seals[-1].key if len(seals) == limit else None
+
+
+def left_failures(tx: Transaction, route: str, prefix: str, after: str | None, limit: int) -> LeftFailures:
+    """By the range of keys with this prefix; without a prefix, by all seals of the route."""
+    codes = ",".join(str(CODES[status]) for status in sorted(FAILED))
+    failed = tx.execute(
+        f"SELECT {SEAL} FROM seal s WHERE route = ? AND key >= ? AND key < ? AND key > ? AND status IN ({codes})"
+        " AND NOT EXISTS (SELECT 1 FROM item i WHERE i.route = s.route AND i.key = s.key) ORDER BY key LIMIT ?",
+        (tx.names.routes.get(route), prefix, prefix + LAST, after or "", limit),
+    ).fetchall()
+    seals = [_seal(seal, tx.names) for seal in failed]
+    return LeftFailures(seals, seals[-1].key if len(seals) == limit else None)
 
 
 def get(tx: Transaction, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:

@@ -275,6 +275,18 @@ def test_a_live_row_does_not_leave_by_its_time_to_live(scene: Scene) -> None:
     scene.whole()
 
 
+def test_the_time_to_live_that_an_earlier_version_gave_to_a_failed_row_is_taken_off(scene: Scene) -> None:
+    scene.add("a")
+    scene.follow()
+    scene.settle(scene.take("a"), Reject("not a parcel"))
+    scene.follow()
+    scene.damage("a", ttl={"N": "1800000000"})
+    scene.lose()
+    assert scene.mended() == {"ended": 1}
+    assert "ttl" not in scene.image("a")
+    scene.whole()
+
+
 # Rows that have ended -------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("outcome", [None, Reject("not a parcel")])
 def test_an_end_that_nobody_was_told_of(scene: Scene, outcome: Reject | None) -> None:

@@ -43,6 +43,8 @@ PAGE, LARGEST_PAGE = 200, 1000
 """Rows of one page, and of a page of a large table."""
 PACE = 100.0
 """Read units per second, as long as the run ends in time: a larger table is read faster."""
+SEALS, SEALS_PER_UNIT = 2000, 10
+"""Seals that are read in one step, and about how many of them a read unit pays for."""
 REPAIRED_UNITS = 4
 """Units for a repaired row beyond reading it: row, index, lines and their block."""
 LEASE_MS = 60_000
@@ -202,7 +204,7 @@ class RowRepair:
         try:
             if not one.row.terminal:
                 kinds = self._repair_live(one, now)
-            elif not (kinds := self._confirm(one, now)) and _is_unfinished(one):
+            elif not (kinds := self._confirm(one, now)) and (_is_unfinished(one) or self._leaves_by_mistake(one)):
                 finish(self._store, [one.row], now)
                 kinds = ["ended"]
             for kind in kinds:
@@ -210,6 +212,10 @@ class RowRepair:
         except Exception as error:
             self._quarantine(one.image, "it cannot be repaired", error, found, now)
         return found
+
+    def _leaves_by_mistake(self, one: _ScannedRow) -> bool:
+        """Whether an ended row has a time to live, as an earlier version gave to all of them, although the route lets no such row leave."""
+        return "ttl" in one.image and one.row.status not in self._plan.route.keep
 
     def _repair_live(self, one: _ScannedRow, now: int) -> list[str]:
         row, image = one.row, one.image
@@ -363,7 +369,9 @@ class Repair:
         self._version = 0
 
     def due(self, now: int) -> bool:
-        """Whether a run is in progress, a day has passed since the last one began, or records were lost since."""
+        """Whether a run is in progress, a day has passed since the last one began, records were lost since, or old seals are not noted."""
+        if not self._store.left.complete(self._route):
+            return True
         document = self._store.control.get(REPAIR, self._route)
         if document is None:
             return True
@@ -388,6 +396,8 @@ class Repair:
             return Progress(now, next_at=now + LEASE_MS, standing_by="another process is repairing it")
         if now < run.next_at:
             return self._progress(run, "waiting: the scan keeps to its pace")
+        if not self._store.left.complete(self._route):
+            return self._note_seals(run, now)
         try:
             snapshot, tally = (self._store.values.decode(kept) for kept in (run.snapshot, run.tally))
         except (FileNotFoundError, LedgerDamaged):
@@ -403,6 +413,14 @@ class Repair:
             self._remove_blob(run.snapshot, None)
             self._run = None
         return self._progress(next_run)
+
+    def _note_seals(self, run: RepairRun, now: int) -> Progress:
+        """Before the rows, once in the life of a deployment: note the failed items whose rows had left before there were notes."""
+        seals = self._store.left.note_page(self._route, SEALS)
+        next_at = now + round(1000 * max(1, seals // SEALS_PER_UNIT) / self._pace)
+        if not self._save(replace(run, next_at=next_at, until=next_at + LEASE_MS)):
+            return Progress(run.started, next_at=now + LEASE_MS, standing_by="another process has taken over this run")
+        return Progress(run.started, run.found, next_at=next_at)
 
     # Lease on the run ---------------------------------------------------------------------------------------------------
     def _hold(self, now: int) -> RepairRun | None:

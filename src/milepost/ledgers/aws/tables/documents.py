@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -16,6 +17,8 @@ from milepost.ports.documents import Document
 
 LONGEST_NAME = 1024
 """Maximum bytes of a DynamoDB range key."""
+LAST = "\U0010ffff"
+"""The highest character: behind every text that begins like the text before it."""
 
 
 class Control:
@@ -40,6 +43,14 @@ class Control:
         """All documents of a kind, by name."""
         images = self._requests.query(self._table, **kind_query(kind))
         return {_name_in(image): _document(image) for image in images if "version" in image}
+
+    def names(self, kind: str, prefix: str, after: str | None, limit: int) -> list[str]:
+        """The names of a kind's documents that begin with `prefix`, in order, at most `limit`, those behind `after`."""
+        first = prefix if after is None else fitted_key(after, LONGEST_NAME) + "\x00"
+        images = self._requests.query(
+            self._table, **kind_query(kind, " AND #name BETWEEN :first AND :last", first=first, last=prefix + LAST)
+        )
+        return [_name_in(image) for image in islice((image for image in images if "version" in image), limit)]
 
     def get(self, kind: str, name: str) -> Document | None:
         """One document."""
