@@ -32,11 +32,13 @@ def seal_pages(ledger: Ledger, route: str, size: int) -> Iterator[list[KnownKey]
             return
 
 
-def matching_seals(ledger: Ledger, query: Query, size: int) -> Iterator[KnownKey]:
-    """The seals that match a query. A seal has no lane and no error, so queries for these match rows only."""
+def matching_seals(ledger: Ledger, query: Query, size: int, *, forgotten: bool = False) -> Iterator[KnownKey]:
+    """The seals that match a query. A seal has no lane and no error, so queries for these match rows only. Those of forgotten items come
+    only if they are asked for, and only where the query does not ask for keys."""
     for known in chain.from_iterable(seal_pages(ledger, query.route, size)):
         if (
-            query.lane is None
+            (not known.forgotten or (forgotten and not query.prefix and not query.parts))
+            and query.lane is None
             and query.group is None
             and known.key.startswith(query.prefix or "")
             and all(part.matches(known.key) for part in query.parts)

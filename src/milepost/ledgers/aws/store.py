@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from milepost.core.admission.controls import Limit
 from milepost.core.errors import LedgerMissing, LedgerReadOnly, RouteChanged
+from milepost.core.forgetting import forgotten_name
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.core.status import Status
@@ -23,7 +25,7 @@ from milepost.ledgers.aws.tables.journal import Journal, item_name
 from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
 from milepost.ledgers.aws.tables.values import Values
 from milepost.ports.blobs import Blobs
-from milepost.ports.documents import HOLD, LIMIT, ROUTE, Document, read_as
+from milepost.ports.documents import FORGET, HOLD, LIMIT, ROUTE, SECRET, Document, read_as
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey
 
@@ -68,6 +70,10 @@ class AwsStore:
         """Position of the prune scan in each route's table."""
         self.unsealed: dict[tuple[str, str], float] = {}
         """Keys found without row and seal, and when they were looked up (see `intake`)."""
+        self._secret: bytes | None = None
+        """The secret of the names of forgotten keys."""
+        self._secret_read: float | None = None
+        """When it was looked for last."""
         self._layouts: dict[str, Layout] = {}
         self._read: dict[str, tuple[int, dict[str, Document]]] = {}
 
@@ -211,13 +217,27 @@ class AwsStore:
             yield from self.requests.scan(table, start, ConsistentRead=True)
 
     def seals(self, route: str, keys: Iterable[str]) -> dict[str, KnownKey]:
-        """Seals by key."""
+        """Seals by key. A key that was forgotten is found by the name that stands for it."""
         wanted = list(dict.fromkeys(keys))
         if not wanted:
             return {}
-        found = self.requests.batch_get(self.names.seen, [{"key": {"S": item_name(route, key)}} for key in wanted])
-        seals = [seal_of(image, route) for image in found]
-        return {seal.key: seal for seal in seals}
+        names = self._forgotten_names(route, wanted)
+        found = self.requests.batch_get(self.names.seen, [{"key": {"S": item_name(route, key)}} for key in (*wanted, *names)])
+        seals = {seal.key: seal for seal in (seal_of(image, route) for image in found)}
+        for name in seals.keys() & names.keys():
+            seal = seals.pop(name)
+            seals.setdefault(names[name], replace(seal, key=names[name]))
+        return seals
+
+    def _forgotten_names(self, route: str, keys: Sequence[str]) -> dict[str, str]:
+        """The keys by the names that stand for them if they were forgotten; empty if this ledger has forgotten none. The secret never
+        changes; that there is none is believed for `fresh_ms`, and nothing is forgotten before every process has looked again."""
+        read_at = self.requests.clock()
+        if self._secret is None and (self._secret_read is None or read_at - self._secret_read >= self.settings.fresh_ms / 1000):
+            document = self.control.get(FORGET, SECRET)
+            self._secret = None if document is None else bytes.fromhex(document.value["secret"])
+            self._secret_read = read_at
+        return {} if self._secret is None else {forgotten_name(self._secret, route, key): key for key in keys}
 
     def seal_image(self, route: str, key: str) -> Image | None:
         """One seal as stored, with the time at which it was written."""
