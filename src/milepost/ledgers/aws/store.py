@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -30,6 +31,7 @@ from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey
 
 LAYOUT = "layout"
+log = logging.getLogger(__name__)
 
 
 class StoreSettings(Struct, frozen=True, kw_only=True):
@@ -234,9 +236,14 @@ class AwsStore:
         changes; that there is none is believed for `fresh_ms`, and nothing is forgotten before every process has looked again."""
         read_at = self.requests.clock()
         if self._secret is None and (self._secret_read is None or read_at - self._secret_read >= self.settings.fresh_ms / 1000):
-            document = self.control.get(FORGET, SECRET)
-            self._secret = None if document is None else bytes.fromhex(document.value["secret"])
             self._secret_read = read_at
+            try:
+                document = self.control.get(FORGET, SECRET)
+            except LedgerReadOnly:
+                # A role from before `milepost forget`: deploy the stack again before it is used.
+                log.warning("this process may not read the secret of forgotten keys; it takes them for new ones")
+                document = None
+            self._secret = None if document is None else bytes.fromhex(document.value["secret"])
         return {} if self._secret is None else {forgotten_name(self._secret, route, key): key for key in keys}
 
     def seal_image(self, route: str, key: str) -> Image | None:
