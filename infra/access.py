@@ -35,6 +35,8 @@ USE_KEY = ("Decrypt", "DescribeKey", "Encrypt", "GenerateDataKey", "GenerateData
 
 EVERYONE_READS = (kinds.ROUTE, LAYOUT, kinds.HOLD, kinds.LIMIT, kinds.BREAKER, kinds.MOVED, BUCKET, HOLDING, JOURNAL)
 """Documents that decide whether an item may be worked on now, and by which version of its route; and the places of history lines."""
+SEALED = (kinds.FORGET,)
+"""The secret by which forgotten keys stay known: for all that look up seals."""
 FIRST = (kinds.ROUTE, LAYOUT, NOTED)
 """A route's first version, its table's layout, and that it has no old seals, written by the first function or process that opens the ledger."""
 EVERYONE_WRITES = (kinds.PROCESS,)
@@ -113,7 +115,7 @@ def lists(parts: Parts) -> list[iam.PolicyStatement]:
         _rows(parts, "Rows", (*LOOK_UP, "PutItem"), routes),
         _shared(parts, "history", READ),
         _shared(parts, "seen", LOOK_UP),
-        *_control(parts, (*EVERYONE_READS, kinds.LIST, *aside, *_kept(parts)), (*EVERYONE_WRITES, *FIRST, kinds.LIST, *aside)),
+        *_control(parts, (*EVERYONE_READS, *SEALED, kinds.LIST, *aside, *_kept(parts)), (*EVERYONE_WRITES, *FIRST, kinds.LIST, *aside)),
         _retention(parts, routes),
         _quarantine(parts),
         _statement("Lists", "s3", ("GetObject",), [parts.objects("lists")]),
@@ -135,7 +137,7 @@ def services(parts: Parts) -> list[iam.PolicyStatement]:
         _shared(parts, "seen", LOOK_UP),
         *_control(
             parts,
-            (*EVERYONE_READS, COUNTED, *_of_routes((COUNT, GROUP), routes)),
+            (*EVERYONE_READS, *SEALED, COUNTED, *_of_routes((COUNT, GROUP), routes)),
             (*EVERYONE_WRITES, *FIRST, *APPLICATIONS, *TELLING, kinds.LIST, kinds.ACT, *resuming),
         ),
         _retention(parts, routes),
@@ -187,7 +189,9 @@ def accept(parts: Parts) -> list[iam.PolicyStatement]:
         _shared(parts, "history", READ),
         _shared(parts, "seen", LOOK_UP),
         *_control(
-            parts, (*EVERYONE_READS, *SECRETS, kinds.APPLICATION, kinds.TALLY), (*EVERYONE_WRITES, *FIRST, kinds.KEY_USE, kinds.TALLY)
+            parts,
+            (*EVERYONE_READS, *SEALED, *SECRETS, kinds.APPLICATION, kinds.TALLY),
+            (*EVERYONE_WRITES, *FIRST, kinds.KEY_USE, kinds.TALLY),
         ),
         _retention(parts, routes),
         _quarantine(parts),
@@ -228,7 +232,15 @@ def operator(parts: Parts) -> list[iam.PolicyStatement]:
         # `milepost prune` removes lines whose rows have left, marks that on their seals, and forgets old seals.
         _statement("Prune", "dynamodb", ("BatchWriteItem",), [parts.shared["history"].table_arn]),
         _shared(parts, "seen", (*LOOK_UP, "Scan", "PutItem", "UpdateItem", "DeleteItem")),
-        *_control(parts, reads, (*EVERYONE_WRITES, *WORKER_WRITES, *SECRETS, *ACTS, GAP, *aside)),
+        *_control(parts, reads, (*EVERYONE_WRITES, *WORKER_WRITES, *SECRETS, *SEALED, *ACTS, GAP, *aside)),
+        # `milepost forget` takes a key out of the journal's blocks, and the example of its error out of a group.
+        _statement(
+            "Forget",
+            "dynamodb",
+            ("UpdateItem",),
+            [parts.shared["control"].table_arn],
+            _leading("StringEquals", [JOURNAL, *_of_routes(GROUP, routes)]),
+        ),
         # `milepost quarantine replay` copies out the lines of a row that the relay could not read, and seals it if it has ended.
         _statement("Replay", "dynamodb", ("PutItem",), [parts.shared["control"].table_arn], _leading("StringEquals", [JOURNAL])),
         _statement(
@@ -243,7 +255,7 @@ def operator(parts: Parts) -> list[iam.PolicyStatement]:
         _statement("Events", "sns", ("Publish",), [parts.events.topic_arn]),
         *_blobs(parts, "GetObject", under=[""]),
         *_blobs(parts, "PutObject", "AbortMultipartUpload", under=[*routes, "lists", "heads", "evidence"]),
-        *_blobs(parts, "DeleteObject", under=[*routes, *(f"history/{route}" for route in routes), "confirmed"]),
+        *_blobs(parts, "DeleteObject", under=[*routes, *(f"history/{route}" for route in routes), "confirmed", "evidence"]),
         *use_key(parts),
     ]
 
@@ -345,7 +357,7 @@ def _telling(parts: Parts) -> list[iam.PolicyStatement]:
         _statement("Events", "sns", ("Publish",), [parts.events.topic_arn]),
         *_blobs(parts, "GetObject", under=[*parts.rows, "history", "evidence", "confirmed"]),
         *_blobs(parts, "PutObject", "AbortMultipartUpload", under=[*parts.rows, "history", "evidence"]),
-        # A blob is deleted with its row or line; evidence is never deleted.
+        # A blob is deleted with its row or line; evidence by operators alone, with `milepost forget`.
         *_blobs(parts, "DeleteObject", under=[*parts.rows, "history", "confirmed"]),
         *use_key(parts),
     ]
@@ -357,7 +369,7 @@ def _kept(parts: Parts) -> tuple[str, ...]:
 
 
 def _relay_reads(parts: Parts) -> tuple[str, ...]:
-    return (*EVERYONE_READS, *TELLING, kinds.PROCESS, COUNTED, GAP, *_of_routes((COUNT, GROUP, QUARANTINED, LEFT), parts.rows))
+    return (*EVERYONE_READS, *SEALED, *TELLING, kinds.PROCESS, COUNTED, GAP, *_of_routes((COUNT, GROUP, QUARANTINED, LEFT), parts.rows))
 
 
 def _relay_writes(parts: Parts) -> tuple[str, ...]:

@@ -96,7 +96,7 @@ class Scene:
 
         heads = prover(self.ctx)
         entries = (
-            entry_of(found.record, heads.proof(found.place, bytes.fromhex(found.record["chain"]["head"])), signer)
+            entry_of(found.record, heads.proof(found.place, bytes.fromhex(found.record.get("chain", found.record)["head"])), signer)
             for found in all_evidence(self.ctx, Query(route=ROUTE, with_content=True))
         )
         with path.open("wb") as out:

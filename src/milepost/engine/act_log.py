@@ -223,6 +223,8 @@ def _go_on(act: Act) -> str:
     if act.verb == "prune":
         named = "".join(f"--status {status} " for status in act.filter.get("statuses", ()))
         return f"milepost prune {act.route} --older-than {act.filter['older_than']} {named}{SIGNED}"
+    if act.verb == "forget":
+        return f"milepost forget {act.route} THE SAME KEY {SIGNED}"
     if act.verb == "adopt":
         return f"milepost adopt {act.route} {'--all' if act.filter['keys'] == 'all' else 'THE SAME KEYS'} {SIGNED}"
     if act.verb == "apply":

@@ -10,15 +10,18 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from milepost.core.errors import LedgerDamaged, LedgerError, MilepostError
+from milepost.core.forgetting import is_forgotten_name, readable_name
 from milepost.core.history import decode_line
 from milepost.core.item import Content, Item, Row, digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status
+from milepost.core.values.durations import iso
 from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
+from milepost.engine.forgotten_names import name_of
 from milepost.engine.ledger_pages import matching_seals
 from milepost.engine.views.items import each
-from milepost.evidence.record import SCHEMA, blob_name, differences, evidence, kept, seal_record
+from milepost.evidence.record import FORGOTTEN_SCHEMA, SCHEMA, blob_name, differences, evidence, forgotten_record, kept, seal_record
 from milepost.evidence.reported_files import paths_on
 from milepost.ports.blobs import Blobs
 from milepost.ports.feed import HistoryEntry
@@ -37,6 +40,8 @@ class FoundRecord(Struct, frozen=True):
     record: dict[str, Any]
     place: int
     input: Any = UNSET
+    earlier: int | None = None
+    """Of a record without content: the life of the key before, if there was one."""
 
     @property
     def faults(self) -> list[str]:
@@ -58,6 +63,35 @@ def keeper(blobs: Blobs) -> Keep:
     return keep
 
 
+def records_of(ctx: Context, route: str, key: str) -> list[FoundRecord]:
+    """The evidence of one key: that of its item, then the kept records of its earlier lives, latest first; none if it was never seen."""
+    found = evidence_of(ctx, route, key)
+    return [] if found is None else [found, *earlier_lives(ctx, route, key, found)]
+
+
+def earlier_lives(ctx: Context, route: str, key: str, record: FoundRecord) -> Iterator[FoundRecord]:
+    """The kept records of the lives of a key before this one, latest first. An operator submits a key again after its item has failed and
+    left (see `engine.intake.submit`)."""
+    life = life_before(record)
+    while life is not None:
+        found = _kept_record(ctx, route, key, life)
+        if found is None:
+            return
+        yield found
+        life = life_before(found)
+
+
+def life_before(found: FoundRecord) -> int | None:
+    """The life of the key before the one of this record; None: it is the first."""
+    record = found.record
+    if record["schema"] != SCHEMA or not record["chain"]["lines"]:
+        return found.earlier
+    first = decode_line(record["chain"]["lines"][0].encode())
+    before = first.note.get("after") if isinstance(first.note, dict) else None
+    # Lines of before that was recorded: then the one before was nearly always the first.
+    return before.get("life", 0) if isinstance(before, dict) and first.life else None
+
+
 def evidence_of(ctx: Context, route: str, key: str) -> FoundRecord | None:
     """The evidence of one item; None if the key was never seen."""
     [item] = ctx.ledger.get([(route, key)])
@@ -70,10 +104,16 @@ def evidence_of(ctx: Context, route: str, key: str) -> FoundRecord | None:
 
 
 def all_evidence(ctx: Context, query: Query) -> Iterator[FoundRecord]:
-    """Evidence of all matching items, existing rows first; `query` must request content."""
+    """Evidence of all matching items, existing rows first, each followed by that of the earlier lives of its key; `query` must request
+    content."""
     for item in each(ctx, query):
-        yield _of_row(ctx, item)
-    yield from sealed_evidence(ctx, query)
+        found = _of_row(ctx, item)
+        yield found
+        yield from earlier_lives(ctx, query.route, item.key, found)
+    for known in matching_seals(ctx.ledger, query, SEALS, forgotten=True):
+        found = _of_seal(ctx, query.route, known)
+        yield found
+        yield from earlier_lives(ctx, query.route, known.key, found)
 
 
 def sealed_evidence(ctx: Context, query: Query) -> Iterator[FoundRecord]:
@@ -98,22 +138,13 @@ def _of_row(ctx: Context, item: Item) -> FoundRecord:
 
 def _of_seal(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
     """The record of a key without a row: from the evidence kept when the row left, else from its lines, else from the seal alone."""
-    try:
-        body = b"".join(ctx.blobs.read(blob_name(route, known.key, known.life)))
-    except FileNotFoundError:
-        body = b""
-    except OSError as error:
-        raise LedgerError(f"the evidence of {route}/{known.key} cannot be read: {error}") from error
-    if body:
-        try:
-            found = msgspec.json.decode(body, type=FoundRecord)
-            # Use the head of the seal, so that lines that lead to another head are reported.
-            found.record["chain"]["head"] = known.head.hex()
-            return found
-        except (msgspec.MsgspecError, UnicodeError, KeyError, TypeError) as error:
-            raise MilepostError(
-                f"the evidence of {route}/{known.key} is damaged ({blob_name(route, known.key, known.life)}): {error}"
-            ) from None
+    if known.forgotten:
+        return _of_forgotten(ctx, route, known)
+    found = _kept_record(ctx, route, known.key, known.life)
+    if found is not None:
+        # Use the head of the seal, so that lines that lead to another head are reported.
+        found.record["chain"]["head"] = known.head.hex()
+        return found
     lines = ctx.ledger.history(route, known.key)
     if not lines:
         seal = seal_record(route, known.key, known.status.value, known.stage, known.input_digest, known.ended_at, known.head)
@@ -129,6 +160,44 @@ def kept_input(ctx: Context, route: str, known: KnownKey) -> Any:
     except MilepostError:
         return UNSET
     return found if found is not UNSET and digest_of(found) == known.current_digest else UNSET
+
+
+def _kept_record(ctx: Context, route: str, key: str, life: int) -> FoundRecord | None:
+    """The record that was kept of this life of a key, or what stands for it if its content was removed; None: there is none."""
+    found = read_record(ctx, route, key, life)
+    if found is not None or is_forgotten_name(key):
+        return found
+    name = name_of(ctx, route, key)
+    return None if name is None else read_record(ctx, route, name, life)
+
+
+def read_record(ctx: Context, route: str, key: str, life: int) -> FoundRecord | None:
+    named = blob_name(route, key, life)
+    try:
+        body = b"".join(ctx.blobs.read(named))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise LedgerError(f"the evidence of {route}/{readable_name(key)} cannot be read: {error}") from error
+    try:
+        found = msgspec.json.decode(body, type=FoundRecord)
+        holder = found.record if found.record["schema"] == FORGOTTEN_SCHEMA else found.record["chain"]
+        bytes.fromhex(holder["head"])
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+        raise MilepostError(f"the evidence of {route}/{readable_name(key)} is damaged ({named}): {error}") from None
+    return found
+
+
+def _of_forgotten(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
+    """The record of an item whose content was removed: kept evidence of it, else the digests of its lines, else the seal."""
+    name = known.key if is_forgotten_name(known.key) else name_of(ctx, route, known.key) or known.key
+    found = read_record(ctx, route, name, known.life)
+    if found is not None:
+        found.record["head"] = known.head.hex()
+        return found
+    lines = ctx.ledger.history(route, name)
+    ended = (known.status.value, known.stage, iso(known.ended_at))
+    return FoundRecord(forgotten_record(route, name, ended, known.head, [line.digest for line in lines], None), _place(lines))
 
 
 def _place(lines: Sequence[HistoryEntry]) -> int:
@@ -180,7 +249,9 @@ def restore_rows(ctx: Context, plan: Plan, keys: Sequence[str], since: int, *, d
     refused: dict[str, str] = {}
     items: list[Item] = []
     for known in ctx.ledger.peek(plan.name, keys):
-        if known is None or not known.sealed or known.status is not Status.COMPLETED or (known.ended_at or 0) > since:
+        if known is None or not known.sealed or known.forgotten:
+            continue
+        if known.status is not Status.COMPLETED or (known.ended_at or 0) > since:
             continue
         found = restored_item(ctx, plan, known)
         if isinstance(found, Item):

@@ -14,7 +14,7 @@ from milepost.core.errors import MilepostError, UsageError
 from milepost.core.values.json import canonical_json
 from milepost.evidence.files import BESIDE, END, FILE_SIGNED, HEADER, RECORD_SIGNED, chosen, records_in
 from milepost.evidence.heads import Heads, proved_root
-from milepost.evidence.record import SEAL_SCHEMA, differences
+from milepost.evidence.record import FORGOTTEN_SCHEMA, SEAL_SCHEMA, differences
 from milepost.evidence.reported_files import reported_files, volumes_of
 from milepost.evidence.signing import fingerprint, is_signed, public_text, read_public
 from milepost.evidence.views import VIEWS
@@ -54,6 +54,7 @@ class VerifiedRecord(Struct, frozen=True):
     status: str | None
     ended_at: str | None
     sealed: bool
+    forgotten: bool
     stages: list[VerifiedStage]
     head_day: str | None
     under_head: bool
@@ -74,6 +75,8 @@ class Verdict(Struct):
     """The export covered the whole route."""
     records: int = 0
     seals: int = 0
+    forgotten: int = 0
+    """Records whose content was removed (`milepost forget`)."""
     signed_by: str | None = None
     """Fingerprint of the key that signed everything."""
     under_heads: int = 0
@@ -221,8 +224,9 @@ class _Checker:
             self.verdict.differ(number, "digest", "it is not the digest of this record", key)
         for field, what in differences(record):
             self.verdict.differ(number, field, what, key)
-        if isinstance(record, dict) and record.get("schema") == SEAL_SCHEMA:
-            self.verdict.seals += 1
+        if isinstance(record, dict):
+            self.verdict.seals += record.get("schema") == SEAL_SCHEMA
+            self.verdict.forgotten += record.get("schema") == FORGOTTEN_SCHEMA
         self._signature(number, value, RECORD_SIGNED, digest, key)
         if "proof" in value and isinstance(record, dict):
             self._proof(number, value["proof"], record, key)
@@ -277,12 +281,14 @@ class _Checker:
                 verdict.differ(number, "head", what)
         if not verdict.holds:
             return verdict
-        whole = verdict.records - verdict.seals
+        whole = verdict.records - verdict.seals - verdict.forgotten
         verdict.proved.insert(0, f"{whole:,} of {verdict.records:,} records: the chain is complete, and every field follows from its lines")
         if verdict.choice:
             verdict.not_proved.append(f"anything of the route's other items: this is {verdict.chosen}")
         if verdict.seals:
             verdict.not_proved.append(f"what happened to {verdict.seals:,} items of which only the seal is left")
+        if verdict.forgotten:
+            verdict.not_proved.append(f"what happened to {verdict.forgotten:,} items: content removed, only digests are left")
         if self._key is None or not self._signatures:
             verdict.not_proved.append("who wrote this, and that it was not rewritten since: nothing here is signed, or no key was given")
             verdict.not_proved.append("correlation ids: they stand in no line")
@@ -321,6 +327,7 @@ def _summary(record: dict[str, Any], proof: Any, holds: bool, under_head: bool) 
         _text(record.get("status")),
         _text(record.get("ended_at")),
         record.get("schema") == SEAL_SCHEMA,
+        record.get("schema") == FORGOTTEN_SCHEMA,
         stages,
         _text(proof.get("day")) if isinstance(proof, dict) else None,
         under_head,

@@ -14,9 +14,9 @@ from milepost.core.errors import RESTORE, LedgerDamaged
 
 T = TypeVar("T")
 
-ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, KEY_USE, SESSION, PROBE, APPLICATION, TALLY, ALERT = (
+ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, KEY_USE, SESSION, PROBE, APPLICATION, TALLY, ALERT, FORGET = (
     "route", "hold", "limit", "breaker", "process", "cursor", "parked", "act", "list", "moved", "moving", "head", "back-fill", "key",
-    "key-use", "session", "probe", "application", "tally", "alert",
+    "key-use", "session", "probe", "application", "tally", "alert", "forget",
 )  # fmt: skip
 
 
@@ -222,6 +222,17 @@ class KeyUse(Struct, frozen=True):
     need not be allowed to write keys."""
 
     id: str
+    at: int
+
+
+SECRET = "secret"
+"""Name of the one document of the kind FORGET."""
+
+
+class ForgetSecret(Struct, frozen=True):
+    """The secret of the keyed digests that stand for forgotten keys, in hex. It never changes: the keys are known by it."""
+
+    secret: str
     at: int
 
 

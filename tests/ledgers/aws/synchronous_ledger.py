@@ -150,6 +150,11 @@ class SynchronousLedger:
         self.follower.follow()
         return answer
 
+    def forget(self, *args: Any) -> Any:
+        answer = self.ledger.forget(*args)
+        self.follower.follow()
+        return answer
+
 
 def open_synchronous_ledger(endpoint: str, prefix: str, region: str, endpoints: Mapping[str, str] | None = None) -> SynchronousLedger:
     requests = Requests(region, endpoint, endpoints=endpoints)

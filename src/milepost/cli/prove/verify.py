@@ -80,9 +80,8 @@ def _print_json(check: Callable[[Callable[[VerifiedRecord], None]], Verdict]) ->
 def _print_record(record: VerifiedRecord) -> None:
     """Print one record: its end, and each stage with who confirmed it, when, and where the files are."""
     state = f"{record.status or 'unknown'}" + (f" {record.ended_at}" if record.ended_at else "")
-    click.echo(
-        f"{plain(record.key)}: {state}" + (" (only its seal remains)" if record.sealed else "") + ("" if record.holds else " DIFFERS")
-    )
+    rest = " (only its seal remains)" if record.sealed else " (content removed)" if record.forgotten else ""
+    click.echo(f"{plain(record.key)}: {state}{rest}" + ("" if record.holds else " DIFFERS"))
     for stage in record.stages:
         by = f" by {plain(stage.by)}" if stage.by else ""
         files = f", {stage.files:,} {'file' if stage.files == 1 else 'files'}" if stage.files else ""

@@ -290,7 +290,8 @@ def _take(ctx: Context, route: str, back_fill: BackFill, room: int, now: int) ->
     for _ in range(WALK):
         if in_seals:
             seals, at = ctx.ledger.sealed(route, at, room)
-            keys = [known.key for known in seals if known.status is Status.COMPLETED and (known.ended_at or 0) <= back_fill.since]
+            finished = [known for known in seals if known.status is Status.COMPLETED and (known.ended_at or 0) <= back_fill.since]
+            keys = [known.key for known in finished if not known.forgotten]
         else:
             page = ctx.ledger.find(replace(_wanted(route, back_fill), after=at, limit=room))
             keys, at = [item.key for item in page.items], page.next
@@ -371,7 +372,7 @@ def _count_sealed(ledger: Ledger, route: str) -> tuple[int, bool]:
     found, after = 0, None
     while True:
         seals, after = ledger.sealed(route, after, SEALS)
-        found += sum(known.status is Status.COMPLETED for known in seals)
+        found += sum(known.status is Status.COMPLETED and not known.forgotten for known in seals)
         if after is None or found >= COUNTED:
             return found, after is not None
 

@@ -21,6 +21,7 @@ from milepost.ledgers.aws import apply, intake, upkeep
 from milepost.ledgers.aws.claim.claim import MessageClaims
 from milepost.ledgers.aws.find import cost_of, find
 from milepost.ledgers.aws.foreign_rows.adoption import AwsForeignRows
+from milepost.ledgers.aws.forget import forget
 from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.refused_rows import item_or_refused
 from milepost.ledgers.aws.repair.lost_messages import LostMessages
@@ -38,7 +39,7 @@ from milepost.ports.blobs import Blobs
 from milepost.ports.documents import Document
 from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare
-from milepost.ports.retention import LeftFailures, PruneCriteria, Pruned
+from milepost.ports.retention import ForgetRequest, Forgotten, LeftFailures, PruneCriteria, Pruned
 from milepost.ports.runner import Chance, Clock, Service
 from milepost.ports.upkeep import BackupReport, Progress, ScanCost, TransferResult
 
@@ -74,7 +75,8 @@ class AwsLedger:
     def __init__(self, requests: Requests, prefix: str, blobs: Blobs, *, settings: StoreSettings | None = None, make: bool = False) -> None:
         settings = settings or StoreSettings()
         names = ResourceNames(prefix)
-        self.timing = Timing(settings.grace_ms, settings.offer_life_ms, settings.resend_delay_ms, SEALED_FOR_MS)
+        notice_ms = 2 * settings.fresh_ms
+        self.timing = Timing(settings.grace_ms, settings.offer_life_ms, settings.resend_delay_ms, SEALED_FOR_MS, notice_ms)
         self.url = f"dynamodb://{requests.region}/{prefix}" + (f"?endpoint={requests.endpoint}" if requests.endpoint else "")
         self.store = AwsStore(requests, names, blobs, settings)
         self.foreign_rows, self.quarantine = AwsForeignRows(self.store), AwsQuarantine(self.store)
@@ -232,6 +234,9 @@ class AwsLedger:
 
     def prune(self, asked: PruneCriteria) -> Pruned:
         return prune(self.store, asked)
+
+    def forget(self, asked: ForgetRequest) -> Forgotten:
+        return forget(self.store, asked)
 
     def sign_on(self, holder: str) -> None:
         """No-op: for a process on another machine, only an expired lease proves its death."""

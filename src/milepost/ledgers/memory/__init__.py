@@ -22,11 +22,11 @@ from milepost.core.item import Content, Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.memory.claim import claim_one
-from milepost.ledgers.memory.state import MemoryQuarantine, MemoryRecord, State, encode, prune, rename_stage
+from milepost.ledgers.memory.state import MemoryQuarantine, MemoryRecord, State, encode, forget, prune, rename_stage
 from milepost.ports.documents import BREAKER, Document, read_as
 from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare
-from milepost.ports.retention import LeftFailures, PruneCriteria, Pruned
+from milepost.ports.retention import ForgetRequest, Forgotten, LeftFailures, PruneCriteria, Pruned
 from milepost.ports.runner import Service
 from milepost.ports.upkeep import BackupReport, Progress, TransferResult
 
@@ -279,6 +279,10 @@ class MemoryLedger:
     def prune(self, asked: PruneCriteria) -> Pruned:
         with self._lock:
             return prune(self._state, asked)
+
+    def forget(self, asked: ForgetRequest) -> Forgotten:
+        with self._lock:
+            return forget(self._state, asked)
 
     def sign_on(self, holder: str) -> None:
         with self._lock:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from milepost.core.change import Change
 from milepost.core.errors import LedgerError, RouteChanged
 from milepost.core.item import Item, Row
@@ -21,6 +23,7 @@ from milepost.ledgers.sqlite.errors import ROW_REFUSED, free_bytes
 from milepost.ledgers.sqlite.file.liveness import Liveness
 from milepost.ledgers.sqlite.file.permissions import is_readable_by_all, mode_of, unwritable
 from milepost.ledgers.sqlite.file.store import SqliteFile
+from milepost.ledgers.sqlite.forget import forget
 from milepost.ledgers.sqlite.quarantine import SqliteQuarantine, count_quarantined
 from milepost.ledgers.sqlite.rows.changes import CounterDeltas, one_by_one, write_changes
 from milepost.ledgers.sqlite.rows.codec import COLUMNS, LOOK_AT, rows_of
@@ -42,11 +45,12 @@ from milepost.ports.items import (
     Timing,
     add_unknown,
 )
-from milepost.ports.retention import LeftFailures, PruneCriteria, Pruned
+from milepost.ports.retention import ForgetRequest, Forgotten, LeftFailures, PruneCriteria, Pruned
 from milepost.ports.runner import Service
 from milepost.ports.upkeep import BackupReport, Progress, TransferResult
 
 T = TypeVar("T")
+REBUILD = "stop all processes, then: sqlite3 FILE VACUUM"
 log = logging.getLogger(__name__)
 
 
@@ -293,6 +297,16 @@ class SqliteLedger:
 
     def prune(self, asked: PruneCriteria) -> Pruned:
         return retention.prune(self._read, self._write, asked)
+
+    def forget(self, asked: ForgetRequest) -> Forgotten:
+        with self._store.overwriting():
+            forgotten = self._write(lambda tx: forget(tx, asked))
+        if forgotten.refused:
+            return forgotten
+        remains = [f"backups of {self.path}", f"space in {self.path} that was freed before, until the file is rebuilt ({REBUILD})"]
+        if not self._store.empty_log():
+            remains.append(f"{self.path}-wal, until no other process reads an older state")
+        return replace(forgotten, remains=tuple(remains))
 
     def sign_on(self, holder: str) -> None:
         self._liveness.sign_on(holder)

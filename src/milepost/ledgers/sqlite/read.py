@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from milepost.core.forgetting import forgotten_name
 from milepost.core.item import Item, Row
 from milepost.core.routes.one_field import KeyDigests
 from milepost.core.status import FAILED, Status
+from milepost.ledgers.sqlite import documents
 from milepost.ledgers.sqlite.find import LAST
 from milepost.ledgers.sqlite.rows.codec import (
     CODES,
@@ -26,6 +29,7 @@ from milepost.ledgers.sqlite.rows.codec import (
 )
 from milepost.ledgers.sqlite.rows.names import NameNumbers, Transaction
 from milepost.ledgers.sqlite.rows.row_groups import DIGEST, digests_of
+from milepost.ports.documents import FORGET, SECRET
 from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import KnownKey, Refused, Same, compare
 from milepost.ports.retention import LeftFailures
@@ -128,8 +132,23 @@ def known(tx: Transaction, route: str, keys: Sequence[str]) -> list[KnownKey | N
 
 
 def seals(tx: Transaction, route: str, keys: Sequence[str]) -> dict[str, KnownKey]:
-    """Seals by key, including those of keys that have a row again."""
-    return {seal[0]: _seal(seal, tx.names) for seal in tx.execute(SEALS, (json_text(keys), tx.names.routes.get(route)))}
+    """Seals by key, including those of keys that have a row again. A key that was forgotten is found by the name that stands for it."""
+    names = _forgotten_names(tx.connection, route, keys)
+    asked = json_text([*keys, *names])
+    found = {seal[0]: _seal(seal, tx.names) for seal in tx.execute(SEALS, (asked, tx.names.routes.get(route)))}
+    for name in found.keys() & names.keys():
+        seal = found.pop(name)
+        found.setdefault(names[name], replace(seal, key=names[name]))
+    return found
+
+
+def _forgotten_names(connection: sqlite3.Connection, route: str, keys: Sequence[str]) -> dict[str, str]:
+    """The keys by the names that stand for them if they were forgotten; empty if this ledger has forgotten none."""
+    document = documents.read_one(connection, FORGET, SECRET)
+    if document is None:
+        return {}
+    secret = bytes.fromhex(document.value["secret"])
+    return {forgotten_name(secret, route, key): key for key in keys}
 
 
 def _seal(columns: Sequence[Any], names: NameNumbers) -> KnownKey:

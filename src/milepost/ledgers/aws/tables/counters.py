@@ -9,7 +9,7 @@ next repair they stay wrong: `asOf` on the row of the route says when they were 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
 
 from milepost.core.counters import HOUR, CounterKey, GroupKey, count
+from milepost.core.forgetting import REMOVED_TEXT
 from milepost.core.item import Failure, Row
 from milepost.core.status import Status
 from milepost.ledgers.aws.names import ResourceNames, iso, ms
@@ -255,6 +256,18 @@ class Counters:
         as_of = expressions({"asOf": {"S": iso(now)}}, UpdateExpression="SET #asOf = :asOf")
         self._requests.call("dynamodb", "update_item", TableName=self._table, Key=_cell_key((COUNTED, route)), **as_of)
         return wrong
+
+    def remove_samples(self, route: str, messages: Collection[str]) -> None:
+        """Remove the examples of error groups that are one of these messages."""
+        samples = {message[:SAMPLE] for message in messages}
+        for image in self._cells(GROUP + route) if samples else ():
+            if "sample" not in image or image["sample"]["S"] not in samples:
+                continue
+            values = {"sample": {"S": REMOVED_TEXT}, "token": {"S": secrets.token_urlsafe(9)}, "old": image["sample"]}
+            change = "SET #sample = :sample, #token = :token"
+            update = expressions(values, UpdateExpression=change, ConditionExpression="#sample = :old")
+            cell = _cell_key((image["kind"]["S"], image["name"]["S"]))
+            self._requests.write_if("update_item", TableName=self._table, Key=cell, **update)
 
     def rename(self, route: str, old: str, new: str) -> None:
         """Move the counts of stage `old` to `new` and add them to those there; each cell in one transaction."""

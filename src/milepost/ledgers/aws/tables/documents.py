@@ -44,7 +44,7 @@ class Control:
         images = self._requests.query(self._table, **kind_query(kind))
         return {_name_in(image): _document(image) for image in images if "version" in image}
 
-    def names(self, kind: str, prefix: str, after: str | None, limit: int) -> list[str]:
+    def page_of_names(self, kind: str, prefix: str, after: str | None, limit: int) -> list[str]:
         """The names of a kind's documents that begin with `prefix`, in order, at most `limit`, those behind `after`."""
         first = prefix if after is None else fitted_key(after, LONGEST_NAME) + "\x00"
         images = self._requests.query(

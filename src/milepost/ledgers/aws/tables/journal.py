@@ -27,6 +27,7 @@ from milepost.ledgers.aws.tables.item_rows import copied_of, correlation_of, lif
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ledgers.aws.tables.values import Values
 from milepost.ports.feed import HistoryEntry
+from milepost.ports.retention import emptied
 
 JOURNAL = "journal"
 LARGEST_BLOCK = 300_000
@@ -65,6 +66,13 @@ class JournalEntry(Struct, frozen=True):
     @property
     def ref(self) -> Ref:
         return self.route, named(self.key, self.life), self.version
+
+
+class EmptiedLines(Struct, frozen=True):
+    """Result of `Journal.forget`: how many lines lost their content, and the error messages that they held."""
+
+    lines: int
+    messages: frozenset[str]
 
 
 class JournalBatch(Struct):
@@ -271,6 +279,47 @@ class Journal:
         for image in images:
             self._values.remove(image, _blob_place(route, named(key, life)))
 
+    def forget(self, route: str, key: str, name: str, life: int) -> EmptiedLines:
+        """Remove the content of all lines of a key, of all its lives, and put the name into the place of the key. Reads all blocks, one for
+        about a hundred lines of the ledger: lines that were pruned are still named there. `life` is the last one, whose blocks may be
+        done already."""
+        blocks = [image for image in self._requests.query(self._control, **kind_query(JOURNAL)) if _names_key(image, route, key)]
+        lives = {life} | {_life_in(ref) for image in blocks for ref in _block_of(image).refs if _is_of(ref, route, key)}
+        emptied_lines, messages = 0, set[str]()
+        for one in sorted(lives):
+            entries = self._empty(route, key, name, one)
+            emptied_lines += len(entries)
+            messages |= {entry.line.attempt.message for entry in entries if entry.line.attempt is not None}
+        for image in blocks:
+            self._rename_in_block(image, route, key, name)
+        return EmptiedLines(emptied_lines, frozenset(messages))
+
+    def _empty(self, route: str, key: str, name: str, life: int) -> list[HistoryEntry]:
+        """Write the lines of one life again under the name, without content, then remove them; returns them as they were."""
+        images = list(self._lines(route, named(key, life)))
+        entries = [self._read(image, 0, route, key, False) for image in images]
+        rest = []
+        for image, stub in zip(images, emptied(entries, name), strict=True):
+            line = line_key(route, named(name, life), int(image["version"]["N"]))
+            place = {attribute: image[attribute] for attribute in ("batch", "nth", "after")}
+            rest.append({**line, "previous": {"S": b64(stub.previous)}, "body": {"S": stub.body.decode()}, **place})
+        self._requests.batch_write(self._history, rest)
+        self._requests.batch_write(self._history, deletes=[{part: image[part] for part in ("item", "version")} for image in images])
+        for image in images:
+            self._values.remove(image, _blob_place(route, named(key, life)))
+        return entries
+
+    def _rename_in_block(self, image: Image, route: str, key: str, name: str) -> None:
+        """Put the name into the place of the key in one block. Another process may do the same for another key of it."""
+        present: Image | None = image
+        while present is not None:
+            block = _block_of(present)
+            refs = [(route, named(name, _life_in(ref)), ref[2]) if _is_of(ref, route, key) else ref for ref in block.refs]
+            values = {"lines": {"S": encode_refs(refs)}, "old": present["lines"]}
+            update = expressions(values, UpdateExpression="SET #lines = :lines", ConditionExpression="#lines = :old")
+            there = self._requests.conflict("update_item", TableName=self._control, Key=_block_key(block.start), **update)
+            present = None if there is None or there["lines"] == values["lines"] else there
+
     # Reading --------------------------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[HistoryEntry]:
         """Lines in the order written, after the place `after`, with the payloads they offered. Removed lines are left out, and repeats (see
@@ -437,6 +486,22 @@ def _block_key(start: int) -> Image:
 
 def _block_of(image: Image) -> Block:
     return Block(int(image["name"]["S"]), image["token"]["S"], list(_decode_refs(image["lines"]["S"])))
+
+
+def _names_key(image: Image, route: str, key: str) -> bool:
+    """Whether a block has a line of this key, in any of its lives."""
+    text = msgspec.json.encode(key)[1:-1].decode()  # to decode no block without it
+    return text in image["lines"]["S"] and any(_is_of(ref, route, key) for ref in _block_of(image).refs)
+
+
+def _is_of(ref: Ref, route: str, key: str) -> bool:
+    return ref[0] == route and key_in(ref[1]) == key
+
+
+def _life_in(ref: Ref) -> int:
+    """The life in the name of a line (see `named`); 0 where a key has only one."""
+    life = ref[1].removeprefix(key_in(ref[1])).removeprefix("\t")
+    return int(life) if life else 0
 
 
 def encode_refs(refs: list[Ref]) -> str:

@@ -9,8 +9,8 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -249,6 +249,29 @@ class SqliteFile:
         """Move the log into the file as far as readers allow; called when idle."""
         with self._turn, translated_errors(self.path):
             self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    @contextmanager
+    def overwriting(self) -> Iterator[None]:
+        """Within this context SQLite overwrites with zeros what a write of this process removes."""
+        with self._turn, translated_errors(self.path):
+            before = self._writer.execute("PRAGMA secure_delete").fetchone()[0]
+            self._writer.execute("PRAGMA secure_delete = ON")
+        try:
+            yield
+        finally:
+            with self._turn, translated_errors(self.path):
+                self._writer.execute(f"PRAGMA secure_delete = {before}")
+
+    def empty_log(self) -> bool:
+        """Move the whole log into the file and empty it; False: a reader of another process, or of another thread, still needs it."""
+        with self._turn, translated_errors(self.path):
+            try:
+                busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            except sqlite3.OperationalError as error:
+                if primary_code(error) not in BUSY:
+                    raise
+                return False
+        return not busy
 
     def size(self) -> dict[str, int]:
         sizes = {}
