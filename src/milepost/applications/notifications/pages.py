@@ -179,9 +179,9 @@ def resume(app: App, call: mp.Call) -> mp.Redirect:
 def messages(app: App, call: mp.Call) -> mp.Page:
     """An invalid field is shown with a sentence that says what is wrong."""
     asked: Listing = call.query
-    wrong, found = "", None
+    wrong, found, only = "", None, seen_sender(call.caller)
     try:
-        wanted = asked.filter(seen_sender(call.caller))
+        wanted = asked.filter(only)
         found = message_page(app, wanted, limit=LISTED, after=asked.after or None, oldest_first=asked.oldest_first, scan=False)
     except mp.CostlyQuery:
         pass  # the page says so

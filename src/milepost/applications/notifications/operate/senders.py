@@ -10,12 +10,14 @@ from typing import Any
 import milepost as mp
 from milepost.applications.notifications.operate.figures import SENDER_COUNTS, Figures
 from milepost.applications.notifications.settings import NotificationsSettings
-from milepost.client import MessageRefused
+from milepost.client import KEY, MessageRefused
 
 ATTRIBUTE = "sender"
 """The attribute of a key that names its sender: `milepost keys new shop --scope submit --attribute sender=shop`."""
 ANYONE = "*"
 """A key with this sender may speak as anyone: a gateway that has checked its callers itself."""
+WITHOUT_READING = (*KEY, "key", "destination", "requestId", "status", "createdAt", "lastUpdatedAt")
+"""Fields of a record that the answer to an act has for a key that may not read."""
 
 
 def check_sender(caller: mp.Caller, sender: str) -> None:
@@ -25,7 +27,7 @@ def check_sender(caller: mp.Caller, sender: str) -> None:
     if bound in (sender, ANYONE) or (bound is None and caller.may("admin")):
         return
     if bound is None:
-        text = f"Key {caller.name!r} speaks for no sender; make one with --attribute {ATTRIBUTE}=NAME"
+        text = _speaks_for_none(caller)
     else:
         text = f"Invalid senderId: key {caller.name!r} speaks for {bound!r} alone"
     raise MessageRefused("FORBIDDEN", text, status=403, sender=bound)
@@ -38,13 +40,24 @@ def own_sender(caller: mp.Caller) -> str | None:
 
 
 def seen_sender(caller: mp.Caller) -> str | None:
-    """The sender whose messages alone the caller may see; None: it may see all."""
-    return None if caller.may("operate") else own_sender(caller)
+    """The sender whose messages alone the caller may read and cancel; None: it may do so with those of all, since it operates, speaks for
+    all, or cannot submit anything and has the scope `read` for people. Raises NotAllowed for a program's key that speaks for no sender."""
+    if caller.may("operate"):
+        return None
+    if caller.may("submit") and ATTRIBUTE not in caller.attributes:
+        raise mp.NotAllowed(_speaks_for_none(caller))
+    return own_sender(caller)
+
+
+def shown_record(caller: mp.Caller, record: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The record of a message after an act on it: without the scope `read` its identity and its status alone."""
+    known = {} if record is None else record
+    return dict(known) if caller.may("read") else {name: known[name] for name in WITHOUT_READING if name in known}
 
 
 def shown_destination(caller: mp.Caller, view: Mapping[str, Any]) -> dict[str, Any]:
     """A destination as the caller may see it: errors quote partners' answers, which may be about another sender's message."""
-    if seen_sender(caller) is None:
+    if caller.may("read") and seen_sender(caller) is None:
         return dict(view)
     breaker = view["breaker"]
     return {**view, "last_error": None, "breaker": None if breaker is None else {**breaker, "error": "", "probes": []}}
@@ -81,6 +94,10 @@ def sender_views(figures: Figures, only: str | None = None) -> list[dict[str, An
         for name, one in sorted(figures.senders.items())
         if only is None or name == only
     ]
+
+
+def _speaks_for_none(caller: mp.Caller) -> str:
+    return f"Key {caller.name!r} speaks for no sender; make one with --attribute {ATTRIBUTE}=NAME"
 
 
 def _rate(text: str | float | None, place: str) -> mp.CallRate | None:
