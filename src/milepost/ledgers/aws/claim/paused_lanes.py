@@ -8,7 +8,7 @@ from itertools import islice
 
 from msgspec import Struct
 
-from milepost.core.admission.breakers import room_for
+from milepost.core.admission.breakers import PROBE_CANDIDATES, probe_order, room_for
 from milepost.core.admission.controls import is_held, scope
 from milepost.core.due import offered, resent
 from milepost.core.item import Row
@@ -95,16 +95,14 @@ def _open_lanes(store: AwsStore, now: int) -> list[_Lane]:
         layout, stage = store.layout(route), store.stage(route, stage_name)
         if layout is None or stage is None or is_held(holds, route, stage_name, lane):
             continue
-        room = _breaker_room(store, route, stage, lane, now)
+        breaker, opened = stage.breaker_of(lane), record_of(store, route, stage, lane, now)
+        room = None if breaker is None else room_for(opened, breaker, now)
+        keys = _held_keys(store, layout, stage_name, lane)
+        if room is not None and stage.party is not None:
+            keys = iter(probe_order(opened, stage, list(islice(keys, PROBE_CANDIDATES if room else 0))))
         if room != 0:
-            lanes.append(_Lane(name, record, layout, stage, _held_keys(store, layout, stage_name, lane), room))
+            lanes.append(_Lane(name, record, layout, stage, keys, room))
     return lanes
-
-
-def _breaker_room(store: AwsStore, route: str, stage: Stage, lane: str, now: int) -> int | None:
-    """Number of rows that the lane's breaker lets through now; None: any number."""
-    breaker, record = stage.breaker_of(lane), record_of(store, route, stage, lane, now)
-    return None if breaker is None else room_for(record, breaker, now)
 
 
 def _held_keys(store: AwsStore, layout: Layout, stage: str, lane: str) -> Iterator[str]:
