@@ -30,7 +30,14 @@ from milepost.applications.notifications.operate.registry import (
     remove_destination,
     resume_destination,
 )
-from milepost.applications.notifications.operate.senders import seen_sender, sender_views, shown_destination, shown_record
+from milepost.applications.notifications.operate.senders import (
+    check_destination,
+    seen_sender,
+    sender_views,
+    shown_destination,
+    shown_destinations,
+    shown_record,
+)
 from milepost.applications.notifications.settings import App, DestinationSettings
 
 BASE = "/api/v1/notifications"
@@ -216,7 +223,7 @@ def show_dead_letters(app: App, call: mp.Call) -> mp.Answer:
 @application.endpoint("GET", f"{BASE}/destinations", scope="read", answers={200: DestinationList}, summary="Destinations and their state")
 def list_destinations(app: App, call: mp.Call) -> mp.Answer:
     """Every destination with its state: pause or outage, breaker, backlog, success rate and times of the last hour. No secret is shown."""
-    return mp.Answer(DestinationList([shown_destination(call.caller, one) for one in destination_views(app)]))
+    return mp.Answer(DestinationList(shown_destinations(call.caller, destination_views(app))))
 
 
 @application.endpoint("GET", DESTINATION, scope="read", answers={200: dict[str, Any]}, summary="One destination")
@@ -305,6 +312,7 @@ def _look(app: App) -> asyncio.Future[list[tuple[str, str]]]:
 
 def _shown_to(call: mp.Call, app: App) -> dict[str, Any]:
     """The destination that the call's URL names, as the caller may see it."""
+    check_destination(call.caller, call.path["name"])
     return shown_destination(call.caller, _destination(app, call.path["name"]))
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import milepost as mp
+from milepost.applications.notifications.destinations import paused_at, sender_lane
 from milepost.applications.notifications.operate.figures import SENDER_COUNTS, Figures
 from milepost.applications.notifications.settings import NotificationsSettings
 from milepost.client import KEY, MessageRefused
@@ -60,7 +61,28 @@ def shown_destination(caller: mp.Caller, view: Mapping[str, Any]) -> dict[str, A
     if caller.may("read") and seen_sender(caller) is None:
         return dict(view)
     breaker = view["breaker"]
-    return {**view, "last_error": None, "breaker": None if breaker is None else {**breaker, "error": "", "probes": []}}
+    return {**view, "last_error": None, "paused_urls": [], "breaker": None if breaker is None else {**breaker, "error": "", "probes": []}}
+
+
+def shown_destinations(caller: mp.Caller, views: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The destinations that the caller may see, as it may see them: of unregistered targets a sender sees its own."""
+    return [shown_destination(caller, view) for view in views if _may_see(caller, view["name"])]
+
+
+def check_destination(caller: mp.Caller, name: str) -> None:
+    """Raise NotFound for a destination that the caller may not see."""
+    if not _may_see(caller, name):
+        raise mp.NotFound(f"there is no destination {name!r}")
+
+
+def _may_see(caller: mp.Caller, name: str) -> bool:
+    """Is this neither the lane of another sender nor a pause of a URL, which are the business of those who see all?"""
+    only = seen_sender(caller)
+    if only is None:
+        return True
+    if "@" in name:
+        return name == sender_lane(only, name.rpartition("@")[2])
+    return paused_at(name) is None
 
 
 class SenderLimits:
