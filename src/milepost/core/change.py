@@ -29,6 +29,10 @@ class Change(Struct, frozen=True, gc=False):
     """The lease expiry that this change was decided by: a different one means that the worker has extended its lease."""
     breaker: Breaker | None = None
     """The breaker of the lane, if it counts this failed try (see `core.admission.breakers.breaker_after`)."""
+    party: str = ""
+    """Digest of the item's party, if the breaker counts this failed try and the stage tells parties apart."""
+    asked: bool = True
+    """False: the lane's partner was not asked, so that this change says nothing about it."""
 
 
 def holds(change: Change, current: Row) -> bool:

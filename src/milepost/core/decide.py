@@ -216,7 +216,8 @@ def decide(
     stage = plan.by_name[row.stage]
     fields: Fields = {"kept": without(row.kept, row.stage)} if row.stage in row.kept else {}
     if type(outcome) is NotYet:
-        return _not_yet(row, stage, outcome, now, jitter, fields, author)
+        waiting = _not_yet(row, stage, outcome, now, jitter, fields, author)
+        return waiting if outcome.asked else replace(waiting, asked=False)
     if type(outcome) is HandedOver:
         fields |= FREE
         fields |= {"look_at": row.not_earlier(now + span_ms(outcome.within, "within")), "handed_over": True, "unknown": False}

@@ -25,6 +25,10 @@ class NotFound(UsageError):
     """The object that the call names does not exist; over HTTP the status is 404."""
 
 
+class NotAllowed(UsageError):
+    """The caller may not do this; over HTTP the status is 403."""
+
+
 class CostlyQuery(UsageError):
     """No index of the ledger serves this search, and the caller did not allow a full scan; over HTTP the status is 400."""
 

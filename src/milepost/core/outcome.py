@@ -37,6 +37,8 @@ class NotYet(Struct, frozen=True, tag="not-yet", omit_defaults=True):
     unknown: bool = False
     """True if it is still not known whether an earlier attempt did the work: the next look runs the stage's `verify` first. A probe
     that cannot tell yet returns it."""
+    asked: bool = True
+    """False: the partner was not asked, so the lane's breaker learns nothing from this look."""
 
     def __post_init__(self) -> None:
         if self.after is not None:
@@ -63,6 +65,8 @@ class Retry(Struct, frozen=True, tag="retry", omit_defaults=True):
     http_status: int | None = None
     unknown: bool = False
     """True if the partner may have done the work nevertheless: the next attempt runs the stage's `verify` first."""
+    breaker: bool = True
+    """False: the lane's breaker does not count this failure, as of a partner that answers and asks to wait."""
     traceback: str | None = None
     """Traceback of a raised exception. Stored in the history, redacted and cut to size."""
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 import milepost as mp
 from milepost import net
-from milepost.applications.notifications.destinations import Destination
+from milepost.applications.notifications.destinations import ASK_TO_WAIT, Destination
 
 NETWORK_ERROR = "NETWORK_ERROR"
 HIDDEN = "…".encode()
@@ -117,7 +117,8 @@ def of_response(
     details = {**error_details(body), **facts}
     if status in destination.retry_statuses:
         after = retry_after_s(response, destination.retry_after_cap_ms, received_at)
-        return DeliveryVerdict(mp.Retry(what, after=after, category=category, details=details, http_status=status))
+        counted = status not in ASK_TO_WAIT
+        return DeliveryVerdict(mp.Retry(what, after=after, category=category, details=details, http_status=status, breaker=counted))
     gone = status == GONE and destination.gone == "pause"
     return DeliveryVerdict(mp.Reject(what, category=category, details=details, http_status=status), gone)
 

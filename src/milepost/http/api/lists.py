@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, to_builtins
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 from starlette.requests import ClientDisconnect
 
 from milepost.core.errors import MilepostError
@@ -130,9 +130,9 @@ async def take_in_stream(state: ServerState, call: Call, kind: str) -> Answer:
         raise
     finally:
         body.abandoned = True
-    values = {**to_builtins(report), "at": iso(report.at)}
     if not call.caller.may("read"):
-        values["vanished"] = []
+        report = replace(report, vanished=[], changed=[replace(line, difference=[]) for line in report.changed])
+    values = {**to_builtins(report), "at": iso(report.at)}
     return Answer(ListAnswer(**values))
 
 

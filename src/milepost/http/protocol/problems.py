@@ -13,6 +13,7 @@ from milepost.core.errors import (
     LedgerError,
     MalformedInput,
     MilepostError,
+    NotAllowed,
     NotFound,
     RouteChanged,
     UsageError,
@@ -91,6 +92,7 @@ _CODES: tuple[tuple[type[MilepostError], str], ...] = (
     (LedgerError, "unavailable"),
     (CostlyQuery, "costly"),
     (NotFound, "not-found"),
+    (NotAllowed, "not-allowed"),
     (UsageError, "wrong-value"),
 )
 """Codes of Milepost's own errors: the first kind that an error is of counts."""

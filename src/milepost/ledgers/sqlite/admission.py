@@ -13,6 +13,7 @@ from milepost.core.admission.breakers import (
     ask_again_at,
     at_clock,
     breaker_after,
+    probe_order,
     room_for,
     transition,
     with_leases,
@@ -123,6 +124,10 @@ class Admission:
         if present is not record:
             self._write(name, present)
         return present
+
+    def probe_order(self, route: str, stage: Stage, lane: str, keys: Sequence[str]) -> list[str]:
+        """These items in the order in which the lane's breaker lets them through as probes."""
+        return probe_order(self._breakers.get(scope(route, stage.name, lane)), stage, keys)
 
     def note_probes(self, route: str, stage: Stage, lane: str, keys: Sequence[str], now: int, until: int) -> None:
         """Note that these items were claimed while the lane's breaker is half-open: they are its probes."""

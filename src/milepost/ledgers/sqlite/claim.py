@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from milepost.core.admission.breakers import PROBE_CANDIDATES
 from milepost.core.admission.lanes import share_out
 from milepost.core.change import Change
 from milepost.core.due import FRAGILE, fragile, look
@@ -151,7 +152,11 @@ class StageClaim:
 
     def _claim(self, place: int, share: int, lane: str, *, probes: bool) -> int:
         ask, route = self.ask, self.ask.plan.name
-        rows, skipped, damaged = _due_rows(self.tx, place, self.now, share, ask.fragile)
+        chosen = probes and self.stage.party is not None
+        rows, skipped, damaged = _due_rows(self.tx, place, self.now, PROBE_CANDIDATES if chosen else share, ask.fragile)
+        if chosen:
+            by_key = {row.key: row for row in rows}
+            rows = [by_key[key] for key in self.admission.probe_order(route, self.stage, lane, list(by_key))[:share]]
         self.skipped_fragile = self.skipped_fragile or skipped
         if damaged:
             self._set_aside(damaged)

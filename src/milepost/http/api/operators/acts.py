@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec.structs import replace
 
 from milepost.core.outcome import Outcome
 from milepost.core.values.durations import rate_per_second
@@ -87,7 +88,7 @@ def perform(state: ServerState, call: Call) -> ActReport:
     """Each item is done or refused by itself; `refused` names the first hundred, with the reason. An act by filter, or on several
     keys, has an id: it skips items that change after its start, every line that it writes carries its id, and it can be continued
     if it is cut off. With `dry_run` nothing is written, and no reason is needed: the answer says what would be done, and for
-    `replace` the `difference` between the old content and the new."""
+    `replace` the `difference` between the old content and the new, if the key may `read`."""
     plan, wanted = state.plan(call), call.body
     if (wanted.keys is None) == (wanted.filter is None):
         raise problem_error("wrong-value", "the items are missing", field="keys", expected="either keys or a filter")
@@ -97,7 +98,7 @@ def perform(state: ServerState, call: Call) -> ActReport:
         _check_free(state, call, wanted.id)
     if wanted.outcome is not None:
         check_outcome(wanted.outcome)
-    return act(
+    report = act(
         state.ctx,
         wanted.verb,
         plan.name,
@@ -110,6 +111,7 @@ def perform(state: ServerState, call: Call) -> ActReport:
         pace=None if wanted.pace is None else rate_per_second(wanted.pace, "pace"),
         **{name: getattr(wanted, name) for name in OPTIONS},
     )
+    return report if call.caller.may("read") else replace(report, difference=[])
 
 
 @endpoint(

@@ -10,7 +10,7 @@ from math import ceil
 
 from msgspec import Struct
 
-from milepost.core.admission.breakers import room_for
+from milepost.core.admission.breakers import PROBE_CANDIDATES, probe_order, room_for
 from milepost.core.admission.controls import Controls, scope
 from milepost.core.admission.rates import CallRate
 from milepost.core.due import offered, resent
@@ -152,12 +152,16 @@ class HeldLanes:
             layout, stage = store.layout(route), store.stage(route, stage_name)
             if layout is None or stage is None:
                 continue
-            probes = 0 if controls.held(route, stage_name, lane) else _breaker_room(store, route, stage, lane, now)
-            if probes == 0:
+            breaker, opened = stage.breaker_of(lane), record_of(store, route, stage, lane, now)
+            probes = None if breaker is None else room_for(opened, breaker, now)
+            if probes == 0 or controls.held(route, stage_name, lane):
                 self._closed.add(name)
                 continue
+            keys = _held_keys(store, layout, stage_name, lane)
+            if probes is not None and stage.party is not None:
+                keys = iter(probe_order(opened, stage, list(islice(keys, PROBE_CANDIDATES))))
             rated = [self._allowance(of, rate, stage.batch, now) for of, rate in controls.rates(route, stage, lane)]
-            lanes.append(_Lane(name, record, layout, stage, _held_keys(store, layout, stage_name, lane), probes, rated))
+            lanes.append(_Lane(name, record, layout, stage, keys, probes, rated))
         return [lane for lane in lanes if lane.room > 0]
 
     def _allowance(self, of: str, rate: CallRate, batch: int, now: int) -> _Allowance:
@@ -173,12 +177,6 @@ class Resumed(Struct, frozen=True):
 
     rows: int
     ended: bool = True
-
-
-def _breaker_room(store: AwsStore, route: str, stage: Stage, lane: str, now: int) -> int | None:
-    """Number of rows that the lane's breaker lets through now; None: any number."""
-    breaker, record = stage.breaker_of(lane), record_of(store, route, stage, lane, now)
-    return None if breaker is None else room_for(record, breaker, now)
 
 
 def _held_keys(store: AwsStore, layout: Layout, stage: str, lane: str) -> Iterator[str]:
