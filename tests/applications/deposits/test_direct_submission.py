@@ -57,6 +57,7 @@ def test_an_item_whose_answer_was_lost_is_found_and_completed(scene: SubmitScene
 
 def test_a_deposit_takes_five_requests(quick: SubmitScene) -> None:
     quick.take_in("10.1002/first")
+    quick.work("5m")
     before = len(quick.dspace.requests)
     quick.take_in(DOI)
     made = [line.split("/")[-1] for line in quick.dspace.requests[before:]]

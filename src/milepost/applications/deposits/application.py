@@ -18,6 +18,10 @@ from milepost.applications.deposits.rounds import STORE_CURE, store_fault
 from milepost.applications.deposits.route import deposits_route
 from milepost.applications.deposits.settings import DepositsApp, DepositsSettings, check_settings
 from milepost.applications.deposits.stuck import find_late_deposits, stuck_deposits
+from milepost.applications.deposits.twins import CURSOR as TWINS_CURSOR
+from milepost.applications.deposits.twins import find_twins, twins
+
+TWINS_SHOWN = 10
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +49,8 @@ def opened(app: DepositsApp) -> None:
 
 @application.moved
 def moved(name: str, value: Any, place: Callable[[int], int]) -> Any:
-    """People are informed from the place of the same line there."""
-    return {**value, "after": place(value["after"])} if name == CURSOR else value
+    """People are informed, and DSpace is searched again, from the place of the same line there."""
+    return {**value, "after": place(value["after"])} if name in (CURSOR, TWINS_CURSOR) else value
 
 
 @application.service("inbox", every="1m")
@@ -127,8 +131,16 @@ def digests_check(app: DepositsApp) -> Iterator[mp.Finding]:
 
 @application.service("late-deposits", every="15m")
 def late_deposits(app: DepositsApp) -> None:
-    """Complete DOIs that failed with an unknown result and are in DSpace."""
+    """Complete DOIs that failed with an unknown result and are in DSpace, and find DOIs that have two items there."""
     find_late_deposits(app)
+    find_twins(app)
+
+
+@application.check("twins")
+def twins_check(app: DepositsApp) -> Iterator[mp.Finding]:
+    """Has DSpace two items of a DOI?"""
+    for doi, recorded in list(twins(app).items())[:TWINS_SHOWN]:
+        yield mp.Finding("warn", "deposits", f"{doi}: {recorded.text}", "'milepost deposits worklist' says what to do")
 
 
 @application.service("login", every="15m")

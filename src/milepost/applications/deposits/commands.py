@@ -118,7 +118,9 @@ def round_lines(app: DepositsApp, report: RoundReport) -> Iterator[str]:
         yield f"  {row['key']}: at {row['stage']}: {(row['error'] or {}).get('message', 'no error is recorded')}"
     if report.counts[FAILED] > SHOWN:
         yield f"  and {report.counts[FAILED] - SHOWN:,} more"
-    if failed:
+    for doi, items in report.twins.items():
+        yield f"two items in DSpace: {doi}: {', '.join(items)}"
+    if failed or report.twins:
         yield "'milepost deposits worklist' says what to do about each"
     if report.digests or report.unmailed or report.mailed_late:
         yield from _mail_lines(app, report)
@@ -163,7 +165,7 @@ def worklist_command(app: DepositsApp, search: str, limit: int, after: str, as_c
 def _print(page: WorklistPage, search: str, limit: int) -> None:
     for one in page.deposits:
         click.echo(f"{one.doi}{f'  {one.title}' if one.title else ''}")
-        click.echo(f"  at {one.stage}: {one.error}\n  {one.advice}")
+        click.echo(f"  {f'at {one.stage}: ' if one.stage else ''}{one.error}\n  {one.advice}")
         if one.claim is not None:
             click.echo(f"  claimed by {one.claim.name} since {one.claim.at}")
     found = f", {page.found:,} with {search!r}" if search else ""

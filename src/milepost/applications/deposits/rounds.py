@@ -19,6 +19,7 @@ from milepost.applications.deposits.runs import TAKING_IN, RunJournal, RunRecord
 from milepost.applications.deposits.settings import DepositsApp
 from milepost.applications.deposits.status_names import CLEAN, CONTENT, FAILED, METADATA, SUBMIT, word_counts
 from milepost.applications.deposits.stuck import find_late_deposits
+from milepost.applications.deposits.twins import find_twins, twins
 
 log = logging.getLogger(__name__)
 
@@ -47,14 +48,18 @@ class RoundReport(msgspec.Struct, frozen=True):
     """Earlier runs whose processes were gone before their end, and that no run has reported before."""
     waits: list[PartnerWait] = []
     """Partners that ask us to slow down, or refuse the login or the queue: the round has ended its tries with them."""
+    twins: dict[str, list[str]] = {}
+    """DOIs that have two items in DSpace, each with the items."""
     store_fault: str = ""
     """Why files of DOIs could not be stored, read or removed; these DOIs wait, and no try is counted."""
 
     @property
     def needs_people(self) -> bool:
-        """Does a DOI need a manual deposit, or a file in the inbox, the mail server, the file store, a login or a queue attention?"""
+        """Do people have to act on a DOI, a file in the inbox, the mail server, the file store, a login or a queue?"""
         files = self.intake.refused or self.intake.unread or any(run.refused for run in self.interrupted)
-        return bool(self.counts[FAILED] or files or self.unmailed or self.store_fault or any(wait.needs_people for wait in self.waits))
+        return bool(
+            self.counts[FAILED] or self.twins or files or self.unmailed or self.store_fault or any(wait.needs_people for wait in self.waits)
+        )
 
 
 def run_round(app: DepositsApp, work: Callable[[], None], sleep: Callable[[float], None] = time.sleep) -> RoundReport:
@@ -83,7 +88,16 @@ def run_round(app: DepositsApp, work: Callable[[], None], sleep: Callable[[float
     left = undelivered(app)
     mailed_late = len(late) - len(unmailed_keys(app) & late)
     return RoundReport(
-        intake, tried_again, word_counts(app), len(digests), len(left), mailed_late, interrupted, partner_waits(app), store_fault(app)
+        intake,
+        tried_again,
+        word_counts(app),
+        len(digests),
+        len(left),
+        mailed_late,
+        interrupted,
+        partner_waits(app),
+        {doi: list(recorded.items) for doi, recorded in twins(app).items()},
+        store_fault(app),
     )
 
 
@@ -110,6 +124,7 @@ def apply_results(app: DepositsApp) -> None:
         if app.settings.submit.dss is not None:
             ResultListener(app).turn()
         find_late_deposits(app)
+        find_twins(app)
     except mp.LedgerError:
         raise
     except Exception:

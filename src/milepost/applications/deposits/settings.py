@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 import milepost as mp
+from milepost.applications.deposits.doi import doi_or_none
 
 CROSSREF = "https://api.crossref.org"
 MB = 1_000_000
@@ -62,6 +63,12 @@ class SubmitSettings(mp.AppSettings, frozen=True):
     site: str = ""
     """Address of DSpace's own pages, such as https://dspace.example.org, to which the dashboard's pages link."""
     collection: str = ""
+    apart: str = "2m"
+    """Time between the two searches that must not find a DOI in DSpace before it is deposited there again, where the result of the last try is
+    unknown: more than its index is ever behind. With `dss` it is `dss.apart`."""
+    canary: str = ""
+    """A DOI that DSpace has, and keeps. A search that does not find it says nothing about other DOIs. It is needed only where Milepost knows no
+    item of DSpace: no deposit of its own, and no login of an administrator, who may list items."""
     user_env: str = "DSPACE_USER"
     password_env: str = "DSPACE_PASSWORD"
 
@@ -167,6 +174,8 @@ def check_settings(settings: DepositsSettings, environment: Mapping[str, str] | 
         wrong += [f"the environment variable {name} is not set" for name in named if not environment.get(name)]
     if settings.submit.dspace and settings.submit.dss:
         wrong.append("[deposits.submit] has both dspace and dss: leave one of them out")
+    if settings.submit.canary and doi_or_none(settings.submit.canary) is None:
+        wrong.append(f"[deposits.submit] canary is {settings.submit.canary!r}: write a DOI that DSpace has, such as 10.1002/abcd.20417")
     if settings.content and "{doi}" not in settings.content:
         wrong.append("[deposits] content has no {doi}: write the PDF's URL with {doi} where the DOI belongs")
     if settings.mail is not None and settings.mail.dashboard and not settings.mail.dashboard.startswith(("http://", "https://")):

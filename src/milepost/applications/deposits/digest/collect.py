@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,10 +10,21 @@ import msgspec
 
 import milepost as mp
 from milepost.applications.deposits.controls import PartnerWait, partner_waits
-from milepost.applications.deposits.digest.mail import Digest, digests_of, entry_of, first_note, latest_lines, mail_of
+from milepost.applications.deposits.digest.mail import (
+    Digest,
+    DigestEntry,
+    digests_of,
+    entry_of,
+    first_note,
+    latest_lines,
+    mail_of,
+    twins_entry,
+)
+from milepost.applications.deposits.feed_places import place_before
 from milepost.applications.deposits.runs import interruption_text, mark_reported, unreported
 from milepost.applications.deposits.settings import DepositsApp, DepositsSettings
 from milepost.applications.deposits.status_names import word_counts
+from milepost.applications.deposits.twins import twins_note, twins_of
 from milepost.subscribers.email import MailNotSent, MailRefused, mail_transport
 
 CURSOR = "digest"
@@ -68,30 +79,6 @@ def place_cursor(app: DepositsApp) -> DigestCursor:
         document = app.documents.get(CURSOR)
         assert document is not None
     return msgspec.convert({**document.value, "version": document.version}, DigestCursor)
-
-
-def place_before(since: datetime, line_after: Callable[[int], Mapping[str, Any] | None]) -> int:
-    """The place of the last history line that is older than `since`; 0 if none is. `line_after` gives the line after a place. Few lines are
-    read, however long the history is: those of a binary search."""
-
-    def older(line: Mapping[str, Any] | None) -> bool:
-        return line is not None and datetime.fromisoformat(line["at"]) < since
-
-    first = line_after(0)
-    if first is None or not older(first):
-        return 0
-    last_older, end, step = int(first["seq"]), int(first["seq"]), 1
-    while (line := line_after(end)) is not None and older(line):
-        last_older, step = int(line["seq"]), 2 * step
-        end = last_older + step
-    while end - last_older > 1:
-        middle = (last_older + end) // 2
-        line = line_after(middle)
-        if line is not None and older(line):
-            last_older = int(line["seq"])
-        else:
-            end = middle
-    return last_older
 
 
 def _collect(app: DepositsApp, cursor: DigestCursor) -> tuple[list[str], bool]:
@@ -149,8 +136,7 @@ def _collected(app: DepositsApp, cursor: DigestCursor, waits: list[PartnerWait])
             yield from (entry.public() for entry in portion if since is None or entry.line.at >= since.timestamp() * 1000)
 
     last = latest_lines(lines(), settings.route)
-    rounds = settings.mode == "rounds"
-    entries = [entry for key, line in last.items() if (entry := entry_of(line, app.show(settings.route, key), rounds=rounds)) is not None]
+    entries = [entry for line in last.values() if (entry := _entry(app, line)) is not None]
     counts = word_counts(app)
     interrupted = unreported(app)
     notes = [f"{one.text}." for one in waits]
@@ -161,6 +147,13 @@ def _collected(app: DepositsApp, cursor: DigestCursor, waits: list[PartnerWait])
     notes += [f"{interruption_text(run)} This digest names what it left unreported." for run in interrupted]
     found = digests_of(entries, f"{settings.route}-{after}", settings.mail.to, settings.mail.owners, counts, notes, news=news)
     return upto, [run.id for run in interrupted], found
+
+
+def _entry(app: DepositsApp, line: dict[str, Any]) -> DigestEntry | None:
+    view = app.show(app.settings.route, line["key"])
+    if twins_note(line):
+        return twins_entry(line, view, twins_of(app, line["key"]))
+    return entry_of(line, view, rounds=app.settings.mode == "rounds")
 
 
 def _submit(app: DepositsApp, *mails: dict[str, Any]) -> None:

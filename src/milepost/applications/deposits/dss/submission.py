@@ -14,6 +14,7 @@ from milepost.applications.deposits.controls import CONFIGURATION, LedgerControl
 from milepost.applications.deposits.dspace.api import DSpace, open_dspace
 from milepost.applications.deposits.dspace.login import LoginHold
 from milepost.applications.deposits.dspace.record import SubmissionRecord, SubmissionRecords, next_step
+from milepost.applications.deposits.dspace.search import ItemSearch
 from milepost.applications.deposits.dspace.submission import attempted, check_claim, deposited, hidden, judge, same_file
 from milepost.applications.deposits.files import Deposit, FileStore
 from milepost.applications.deposits.settings import DepositsSettings, DssSettings, check_settings
@@ -80,6 +81,10 @@ class DssSubmission:
         return open_dspace(self._settings, self._environment, self._settings.submit.search or "", now=self._now, guard=guard)
 
     @cached_property
+    def _search(self) -> ItemSearch:
+        return ItemSearch(self.dspace, self._settings, self._controls, apart_s=self._apart_s, now=self._now)
+
+    @cached_property
     def sqs(self) -> Any:
         return open_sqs() if self._given_sqs is None else self._given_sqs
 
@@ -121,7 +126,7 @@ class DssSubmission:
         return mp.NotYet(after=step.after_s, unknown=True, note=step.why)
 
     def _found(self, deposit: Deposit) -> mp.Outcome | None:
-        items = self.dspace.find(deposit.doi)
+        items = self._search.items(deposit.doi)
         outcome = judge(self.dspace, deposit, items)
         if outcome is not None or not items:
             return outcome
