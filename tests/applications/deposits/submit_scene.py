@@ -58,6 +58,8 @@ class SubmitScene:
         self.settings = DepositsSettings(**(given | settings))
         self.files = FileStore(self.settings.files)
         self.service = DssStandIn(self.sqs, self.urls["dss-input"], ("dss-output",), dspace, lambda place: Path(place).read_bytes())
+        if dss is not None:
+            self.service.form = dss.form
         self.controls = LedgerControls(self.settings)
         self.submission = self.new_submission()
         self.refuse: tuple[str, mp.Outcome] = "", mp.Done()

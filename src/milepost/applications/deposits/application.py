@@ -149,6 +149,15 @@ def login(app: DepositsApp) -> None:
     probe_login(app)
 
 
+@application.check("form")
+def form_check(app: DepositsApp) -> Iterator[mp.Finding]:
+    """Is the form of the metadata files that of today's submission service because the setting is left out? It was the old one once."""
+    dss = app.settings.submit.dss
+    if dss is not None and dss.metadata is None:
+        said = 'the submission service gets metadata in the form dspace8; for a service from before August 2026 set metadata = "old"'
+        yield mp.Finding("ok", "deposits", said)
+
+
 @application.check("stuck")
 def stuck_check(app: DepositsApp) -> Iterator[mp.Finding]:
     """Has a submission had no result for too long? Are messages of the results queue set aside?"""

@@ -44,7 +44,8 @@ def run(app: DepositsApp, as_json: bool) -> int:
     if as_json:
         click.echo(msgspec.json.encode(report))
     else:
-        for line in [*map(interruption_text, report.interrupted), *intake_lines(report.intake), *round_lines(app, report)]:
+        said = [] if report.cause is None else [report.cause.text]
+        for line in [*said, *map(interruption_text, report.interrupted), *intake_lines(report.intake), *round_lines(app, report)]:
             click.echo(line)
     return int(report.needs_people)
 

@@ -6,6 +6,13 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from milepost.applications.deposits.settings import DepositsApp
+
+
+def place_at(app: DepositsApp, since: datetime) -> int:
+    """The place of the last history line that is older than `since`."""
+    return place_before(since, lambda place: next((entry.public() for entry in app.feed(place, 1)), None))
+
 
 def place_before(since: datetime, line_after: Callable[[int], Mapping[str, Any] | None]) -> int:
     """The place of the last history line that is older than `since`; 0 if none is. `line_after` gives the line after a place. Few lines are

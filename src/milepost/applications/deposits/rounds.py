@@ -9,10 +9,12 @@ from collections.abc import Callable
 import msgspec
 
 import milepost as mp
+from milepost.applications.deposits.common_cause import CommonCause, common_cause
 from milepost.applications.deposits.controls import PartnerWait, end_waits, partner_waits, work_within_limits
 from milepost.applications.deposits.digest.collect import collect_digests, place_cursor, undelivered, unmailed_keys
 from milepost.applications.deposits.dspace.login import probe_login
 from milepost.applications.deposits.dss.results import ResultListener
+from milepost.applications.deposits.feed_places import place_at
 from milepost.applications.deposits.files import STORE_FAULTS
 from milepost.applications.deposits.intake import BY, IntakeReport, RefusedList, take_in_lists
 from milepost.applications.deposits.runs import TAKING_IN, RunJournal, RunRecord, close_interrupted, intake_facts, mark_reported
@@ -50,6 +52,8 @@ class RoundReport(msgspec.Struct, frozen=True):
     """Partners that ask us to slow down, or refuse the login or the queue: the round has ended its tries with them."""
     twins: dict[str, list[str]] = {}
     """DOIs that have two items in DSpace, each with the items."""
+    cause: CommonCause | None = None
+    """The error that all DOIs had that were tried at a stage in this round."""
     store_fault: str = ""
     """Why files of DOIs could not be stored, read or removed; these DOIs wait, and no try is counted."""
 
@@ -72,6 +76,7 @@ def run_round(app: DepositsApp, work: Callable[[], None], sleep: Callable[[float
         if app.settings.mail is not None:
             place_cursor(app)
         intake = _take_in(app, journal, sleep)
+        begun_at = place_at(app, app.now())
         journal.note(step="applying results", **intake_facts(intake))
         probe_login(app)
         apply_results(app)
@@ -85,6 +90,7 @@ def run_round(app: DepositsApp, work: Callable[[], None], sleep: Callable[[float
         if digests:
             work()
         mark_reported(app, [run.id for run in interrupted])
+        cause = common_cause(app, begun_at)
     left = undelivered(app)
     mailed_late = len(late) - len(unmailed_keys(app) & late)
     return RoundReport(
@@ -97,6 +103,7 @@ def run_round(app: DepositsApp, work: Callable[[], None], sleep: Callable[[float
         interrupted,
         partner_waits(app),
         {doi: list(recorded.items) for doi, recorded in twins(app).items()},
+        cause,
         store_fault(app),
     )
 

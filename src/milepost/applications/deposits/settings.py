@@ -39,7 +39,8 @@ class RateSettings(mp.AppSettings, frozen=True):
 
 class DssSettings(mp.AppSettings, frozen=True):
     """The DSpace Submission Service: `queue` takes submit messages, `results` brings result messages (each a name or a URL). `system` and
-    `source` are SubmissionSystem and SubmissionSource. `metadata` is the form of the metadata file that the service reads.
+    `source` are SubmissionSystem and SubmissionSource. `metadata` is the form of the metadata file that the service reads: "dspace8"
+    if it hands the file to DSpace as it is, as it has done since August 2026, "old" before.
 
     A deposit without a result after `answer_within` is reported as stuck, and DSpace is searched. `apart` is the time between the two
     searches that must not find it before it is sent again."""
@@ -48,9 +49,14 @@ class DssSettings(mp.AppSettings, frozen=True):
     results: str
     system: str
     source: str
-    metadata: Literal["old", "dspace8"] = "old"
+    metadata: Literal["old", "dspace8"] | None = None
     answer_within: str = "2d"
     apart: str = "15m"
+
+    @property
+    def form(self) -> Literal["old", "dspace8"]:
+        """The form of the metadata file; where the setting is left out, that of today's service."""
+        return self.metadata or "dspace8"
 
 
 class SubmitSettings(mp.AppSettings, frozen=True):
@@ -142,7 +148,7 @@ class DepositsSettings(mp.AppSettings, frozen=True):
     @property
     def metadata_form(self) -> Literal["old", "dspace8"]:
         """Form of the metadata file: DSpace's own REST form, unless the submission service wants the old one."""
-        return "dspace8" if self.submit.dss is None else self.submit.dss.metadata
+        return "dspace8" if self.submit.dss is None else self.submit.dss.form
 
 
 DepositsApp = mp.AppContext[DepositsSettings]

@@ -21,7 +21,7 @@ from milepost.applications.deposits.dspace.api import DSpace, open_dspace
 from milepost.applications.deposits.dspace.errors import DSpaceError
 from milepost.applications.deposits.dspace.login import LoginHold
 from milepost.applications.deposits.dspace.search import ItemSearch
-from milepost.applications.deposits.feed_places import place_before
+from milepost.applications.deposits.feed_places import place_at
 from milepost.applications.deposits.settings import DepositsApp
 from milepost.applications.deposits.status_names import NOTES, SUBMIT, handle_in, result_in
 
@@ -174,7 +174,7 @@ def _cursor(app: DepositsApp) -> int:
     document = app.documents.get(CURSOR)
     if document is not None:
         return int(document.value["after"])
-    after = place_before(app.now() - FIRST, lambda place: next((entry.public() for entry in app.feed(place, 1)), None))
+    after = place_at(app, app.now() - FIRST)
     app.documents.put(CURSOR, {"after": after}, expect=0)
     return after
 

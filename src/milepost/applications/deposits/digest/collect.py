@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 import milepost as mp
+from milepost.applications.deposits.common_cause import common_cause
 from milepost.applications.deposits.controls import PartnerWait, partner_waits
 from milepost.applications.deposits.digest.mail import (
     Digest,
@@ -20,7 +21,7 @@ from milepost.applications.deposits.digest.mail import (
     mail_of,
     twins_entry,
 )
-from milepost.applications.deposits.feed_places import place_before
+from milepost.applications.deposits.feed_places import place_at
 from milepost.applications.deposits.runs import interruption_text, mark_reported, unreported
 from milepost.applications.deposits.settings import DepositsApp, DepositsSettings
 from milepost.applications.deposits.status_names import word_counts
@@ -72,7 +73,7 @@ def place_cursor(app: DepositsApp) -> DigestCursor:
     document = app.documents.get(CURSOR)
     if document is None:
         since = app.now() - timedelta(milliseconds=mp.span_ms(app.settings.mail.first, "[deposits.mail] first"))
-        after = place_before(since, lambda place: next((entry.public() for entry in app.feed(place, 1)), None))
+        after = place_at(app, since)
         # False: another process has set it.
         begins = since.isoformat()
         app.documents.put(CURSOR, {"after": after, "at": begins, "since": begins if after else None}, expect=0)
@@ -139,7 +140,9 @@ def _collected(app: DepositsApp, cursor: DigestCursor, waits: list[PartnerWait])
     entries = [entry for line in last.values() if (entry := _entry(app, line)) is not None]
     counts = word_counts(app)
     interrupted = unreported(app)
-    notes = [f"{one.text}." for one in waits]
+    cause = common_cause(app, after)
+    notes = [] if cause is None else [f"{cause.text}."]
+    notes += [f"{one.text}." for one in waits]
     # A wait has a line in the history. Without a line there is no mail: its key follows from the place in the history.
     news = upto > after and any(one.name not in cursor.waits for one in waits)
     if since is not None:

@@ -19,6 +19,7 @@ from milepost.applications.deposits.dspace.login import LoginHold
 from milepost.applications.deposits.dspace.record import SubmissionRecords, next_step
 from milepost.applications.deposits.dspace.search import ItemSearch
 from milepost.applications.deposits.files import Deposit, FileStore, StoredFile, StoreFault
+from milepost.applications.deposits.metadata_form import in_form
 from milepost.applications.deposits.settings import DepositsSettings, check_settings
 
 LEAST_S = 2.0
@@ -191,7 +192,7 @@ class DSpaceSubmission:
         return hidden(items[0]) if ours is None else self._complete(deposit, ours)
 
     def _metadata(self, deposit: Deposit) -> Metadata:
-        return findable(self._files.read_json(deposit.metadata), deposit.doi)
+        return findable(in_form(self._files.read_json(deposit.metadata), "dspace8"), deposit.doi)
 
     def _make(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
         collection, metadata = self.dspace.collection(self._settings.submit.collection), self._metadata(deposit)

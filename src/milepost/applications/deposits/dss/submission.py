@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 import milepost as mp
 from milepost.applications.deposits.controls import CONFIGURATION, LedgerControls, operators_fault
 from milepost.applications.deposits.dspace.api import DSpace, open_dspace
@@ -17,6 +19,7 @@ from milepost.applications.deposits.dspace.record import SubmissionRecord, Submi
 from milepost.applications.deposits.dspace.search import ItemSearch
 from milepost.applications.deposits.dspace.submission import attempted, check_claim, deposited, hidden, judge, same_file
 from milepost.applications.deposits.files import Deposit, FileStore
+from milepost.applications.deposits.metadata_form import in_form
 from milepost.applications.deposits.settings import DepositsSettings, DssSettings, check_settings
 
 
@@ -135,7 +138,15 @@ class DssSubmission:
             return mp.Done({**deposited(items[0], files), "found": True, "same_file": True, "others": []})
         return hidden(items[0])
 
+    def _check_form(self, deposit: Deposit) -> None:
+        """Write the metadata file again if it has another form than the settings ask for: they may have been corrected since."""
+        content = self._files.read_json(deposit.metadata)
+        wanted = in_form(content, self._dss.form)
+        if wanted != content:
+            self._files.write(deposit.doi, ".json", [msgspec.json.encode(wanted)])
+
     def _send(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
+        self._check_form(deposit)
         message = submit_message(deposit, self._dss, self._settings.submit.collection)
         sent_at = self._now()
         try:
