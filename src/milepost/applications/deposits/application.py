@@ -10,7 +10,7 @@ from typing import Any
 
 import milepost as mp
 from milepost.applications.deposits.controls import LedgerControls, partner_waits
-from milepost.applications.deposits.digest.collect import CURSOR, collect_when_due, digests_route, undelivered
+from milepost.applications.deposits.digest.collect import CURSOR, collect_when_due, digests_route, send_again_command, unmailed
 from milepost.applications.deposits.dspace.login import probe_login, resume_command
 from milepost.applications.deposits.dss.results import ResultListener, set_aside
 from milepost.applications.deposits.intake import take_in_lists
@@ -121,12 +121,17 @@ def digest(app: DepositsApp) -> None:
 @application.check("digests")
 def digests_check(app: DepositsApp) -> Iterator[mp.Finding]:
     """Could all digests be mailed?"""
-    waiting = undelivered(app)
-    if waiting:
-        error = (waiting[0]["error"] or {}).get("message", "no error is recorded")
-        cure = "mend [deposits.mail]; digests are kept, and those that were refused are sent again by 'milepost retry'"
-        digests = f"{len(waiting)} {'digest' if len(waiting) == 1 else 'digests'}"
-        yield mp.Finding("warn", "deposits", f"{digests} could not be mailed: {error}", cure)
+    left = unmailed(app)
+    if left.wait:
+        said = f"{_digests(left.wait)} not mailed yet, and will be tried again: {left.wait_error}"
+        yield mp.Finding("warn", "deposits", said, "look at the mail server, and at [deposits.mail]")
+    if left.refused:
+        cure = f"correct [deposits.mail], then '{send_again_command(app.settings)}'"
+        yield mp.Finding("warn", "deposits", f"{_digests(left.refused)} refused, and not tried again: {left.refused_error}", cure)
+
+
+def _digests(count: int) -> str:
+    return "1 digest was" if count == 1 else f"{count:,} digests were"
 
 
 @application.service("late-deposits", every="15m")

@@ -14,7 +14,7 @@ import msgspec
 import milepost as mp
 from milepost.applications.deposits.acts import abandon, handle_of, keys_of, mark_deposited, requeue
 from milepost.applications.deposits.application import application
-from milepost.applications.deposits.digest.collect import undelivered
+from milepost.applications.deposits.digest.collect import send_again_command, unmailed
 from milepost.applications.deposits.dss.results import ResultListener, drop_set_aside, set_aside
 from milepost.applications.deposits.intake import IntakeReport, TakenList
 from milepost.applications.deposits.people.worklist import PAGE, WorklistPage, claim, release, whole_worklist, worklist_csv, worklist_page
@@ -129,9 +129,12 @@ def round_lines(app: DepositsApp, report: RoundReport) -> Iterator[str]:
 
 def _mail_lines(app: DepositsApp, report: RoundReport) -> Iterator[str]:
     """Mails of the round, and those that could not be sent."""
-    for row in undelivered(app)[:1]:
-        error = (row["error"] or {}).get("message", "no error is recorded")
-        yield f"digests not mailed yet: {report.unmailed}; they are kept, and the next run tries again: {error}"
+    left = unmailed(app)
+    if left.wait:
+        yield f"digests not mailed yet: {left.wait}; they are kept, and the next run tries again: {left.wait_error}"
+    if left.refused:
+        yield f"digests refused: {left.refused}; they are kept, and no run tries again by itself: {left.refused_error}"
+        yield f"correct [deposits.mail], then '{send_again_command(app.settings)}'; the next run sends them"
     if not report.unmailed:
         mailed = [f"{report.digests}"] if report.digests else []
         mailed += [f"{report.mailed_late} of earlier runs"] if report.mailed_late else []

@@ -11,7 +11,7 @@ import msgspec
 import milepost as mp
 from milepost.applications.deposits.common_cause import CommonCause, common_cause
 from milepost.applications.deposits.controls import PartnerWait, end_waits, partner_waits, work_within_limits
-from milepost.applications.deposits.digest.collect import collect_digests, place_cursor, undelivered, unmailed_keys
+from milepost.applications.deposits.digest.collect import collect_digests, place_cursor, unmailed, unmailed_keys
 from milepost.applications.deposits.dspace.login import probe_login
 from milepost.applications.deposits.dss.results import ResultListener
 from milepost.applications.deposits.feed_places import place_at
@@ -43,7 +43,9 @@ class RoundReport(msgspec.Struct, frozen=True):
     digests: int = 0
     """Mails to people about this round."""
     unmailed: int = 0
-    """Mails, of earlier rounds too, that could not be sent yet. They are kept, and the next round tries again."""
+    """Mails, of earlier rounds too, that could not be sent yet, the refused ones among them. All are kept, and the next round sends the others."""
+    mails_refused: int = 0
+    """Mails that were refused for good, and that no round sends by itself."""
     mailed_late: int = 0
     """Mails of earlier rounds that this one has sent."""
     interrupted: list[RunRecord] = []
@@ -91,14 +93,15 @@ def run_round(app: DepositsApp, work: Callable[[], None], sleep: Callable[[float
             work()
         mark_reported(app, [run.id for run in interrupted])
         cause = common_cause(app, begun_at)
-    left = undelivered(app)
+    left = unmailed(app)
     mailed_late = len(late) - len(unmailed_keys(app) & late)
     return RoundReport(
         intake,
         tried_again,
         word_counts(app),
         len(digests),
-        len(left),
+        left.count,
+        left.refused,
         mailed_late,
         interrupted,
         partner_waits(app),

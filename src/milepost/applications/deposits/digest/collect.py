@@ -19,18 +19,20 @@ from milepost.applications.deposits.digest.mail import (
     first_note,
     latest_lines,
     mail_of,
+    recipients_of,
     twins_entry,
 )
 from milepost.applications.deposits.feed_places import place_at
 from milepost.applications.deposits.runs import interruption_text, mark_reported, unreported
-from milepost.applications.deposits.settings import DepositsApp, DepositsSettings
+from milepost.applications.deposits.settings import DepositsApp, DepositsSettings, MailSettings
 from milepost.applications.deposits.status_names import word_counts
 from milepost.applications.deposits.twins import twins_note, twins_of
-from milepost.subscribers.email import MailNotSent, MailRefused, mail_transport
+from milepost.subscribers.email import MailNotSent, MailRefused, MailTransport, mail_transport
 
 CURSOR = "digest"
 """Name of the document that says up to which history line people have been informed."""
 PORTION = 1_000
+MOST_UNMAILED = 1_000
 COLLECTIONS = 10
 """Most collections of one call: the later ones follow those that other processes had recorded and not finished."""
 BY = "deposits digest"
@@ -173,11 +175,38 @@ def unmailed_keys(app: DepositsApp) -> set[str]:
     return {row["key"] for row in app.items(app.settings.digests_route, statuses=["failed", "live"], limit=1_000)}
 
 
-def undelivered(app: DepositsApp) -> list[dict[str, Any]]:
-    """Mails that could not be sent so far, or were refused for good."""
+class UnmailedDigests(msgspec.Struct, frozen=True):
+    """Mails that could not be sent. The next run sends those that `wait`; of those that were `refused` for good, or tried too often, none is
+    tried until a person asks for it."""
+
+    wait: int = 0
+    wait_error: str = ""
+    refused: int = 0
+    refused_error: str = ""
+
+    @property
+    def count(self) -> int:
+        return self.wait + self.refused
+
+
+def unmailed(app: DepositsApp) -> UnmailedDigests:
+    """The mails that could not be sent, with the error of one of each kind."""
     if app.settings.mail is None:
-        return []
-    return app.items(app.settings.digests_route, statuses=["failed", mp.Status.RETRY_SCHEDULED], limit=100)
+        return UnmailedDigests()
+    route = app.settings.digests_route
+    wait = app.items(route, statuses=[mp.Status.RETRY_SCHEDULED], limit=MOST_UNMAILED)
+    refused = app.items(route, statuses=["failed"], limit=MOST_UNMAILED)
+    return UnmailedDigests(len(wait), _first_error(wait), len(refused), _first_error(refused))
+
+
+def send_again_command(settings: DepositsSettings) -> str:
+    """The command that sends refused digests again."""
+    return f"milepost retry {settings.digests_route} --status failed --by YOU --reason corrected"
+
+
+def _first_error(rows: list[dict[str, Any]]) -> str:
+    errors = [(row["error"] or {}).get("message", "no error is recorded") for row in rows[:1]]
+    return errors[0] if errors else ""
 
 
 # The route of mails ---------------------------------------------------------------------------------------------------
@@ -193,12 +222,27 @@ def digests_route(settings: DepositsSettings) -> mp.Route:
         digest = msgspec.convert(item.input["digest"], Digest)
         try:
             transport = mail_transport(mail.smtp or f"ses://{mail.ses}", password_env=mail.password_env)
-            receipt = transport.send(mail_of(digest, mail.sender, mail.dashboard))
+            return _sent(digest, mail, transport)
         except MailRefused as error:
             return mp.Reject(str(error), category="MAIL_REFUSED")
         except MailNotSent as error:
             return mp.Retry(str(error), category="MAIL_NOT_SENT")
-        refused = [f"{one.address}: {one.text}" for one in receipt.refused]
-        return mp.Done({"accepted": list(receipt.accepted), "refused": refused})
 
     return route
+
+
+def _sent(digest: Digest, mail: MailSettings, transport: MailTransport) -> mp.Outcome:
+    """Send a digest to the addresses that the settings have now; where those of an owner are refused, to everyone in `to`."""
+    to = recipients_of(digest.owner, mail)
+    refused: list[str] = []
+    try:
+        receipt = transport.send(mail_of(digest, to, mail.sender, mail.dashboard))
+    except MailRefused as error:
+        if to == mail.to:
+            raise
+        refused.append(f"the owners of {digest.owner}: {error}")
+        note = f"This digest is for the owners of {digest.owner} ({', '.join(to)}), to whom it could not be mailed: {error}."
+        passed_on = msgspec.structs.replace(digest, notes=(note, *digest.notes))
+        receipt = transport.send(mail_of(passed_on, mail.to, mail.sender, mail.dashboard))
+    refused += [f"{one.address}: {one.text}" for one in receipt.refused]
+    return mp.Done({"accepted": list(receipt.accepted), "refused": refused})

@@ -14,6 +14,7 @@ import msgspec
 from milepost.applications.deposits.acts import may_be_deposited
 from milepost.applications.deposits.doi import doi_url
 from milepost.applications.deposits.dspace.errors import CollectionUnknown, DSpaceLoginFailed, DSpaceUnavailable
+from milepost.applications.deposits.settings import MailSettings
 from milepost.applications.deposits.status_names import (
     CONTENT,
     FAILED,
@@ -145,6 +146,7 @@ class Digest(msgspec.Struct, frozen=True):
 
     id: str
     to: tuple[str, ...]
+    """The addresses when it was collected. It goes to those that the settings have when it is sent: see `recipients_of`."""
     owner: str
     """The DOI prefix whose owners get it; empty: everything that has no owner of its own."""
     deposited: tuple[DigestEntry, ...]
@@ -216,13 +218,18 @@ _COMMAND = "milepost deposits deposited DOI --handle HANDLE --by YOU --reason 'â
 _MUTED, _RED, _GREEN, _AMBER = "#5b6470", "#b42318", "#1e7a3c", "#9a6700"
 
 
-def mail_of(digest: Digest, sender: str, dashboard: str = "") -> Mail:
-    """The mail of a digest. It links to the page of manual deposits where the URL of the dashboard is known."""
+def recipients_of(owner: str, mail: MailSettings) -> tuple[str, ...]:
+    """The addresses of a digest as the settings have them now; those of `to` for an owner that has none any more."""
+    return mail.owners.get(owner) or mail.to
+
+
+def mail_of(digest: Digest, to: Sequence[str], sender: str, dashboard: str = "") -> Mail:
+    """The mail of a digest to these addresses. It links to the page of manual deposits where the URL of the dashboard is known."""
     page = f"{dashboard.rstrip('/')}/deposits/worklist" if dashboard else ""
     return Mail(
         id=digest.id,
         sender=sender,
-        to=digest.to,
+        to=tuple(to),
         subject=subject_of(digest),
         text=text_of(digest, page),
         html=html_of(digest, page),

@@ -12,7 +12,7 @@ import milepost as mp
 from milepost.applications.deposits.acts import FAILED, abandon, keys_of, mark_deposited, may_be_deposited, requeue
 from milepost.applications.deposits.application import application
 from milepost.applications.deposits.controls import partner_waits
-from milepost.applications.deposits.digest.mail import TWINS_ADVICE, Digest, advice_of, subject_of
+from milepost.applications.deposits.digest.mail import TWINS_ADVICE, Digest, advice_of, recipients_of, subject_of
 from milepost.applications.deposits.doi import DoiMistake, normalise
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.people.doi_view import doing, fields_of, files_of, links_of, moments_of
@@ -129,6 +129,7 @@ def digest(app: DepositsApp, call: mp.Call) -> mp.Page:
             "content": content,
             "sections": [section for section in sections if section[2]],
             "mailed": _mailed(view),
+            "to": () if app.settings.mail is None else recipients_of(content.owner, app.settings.mail),
             "links": {entry.doi: links_of(entry.doi, entry.handle, app.settings.submit.site).item for entry in content.deposited},
         },
     )
