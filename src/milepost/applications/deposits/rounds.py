@@ -20,7 +20,7 @@ from milepost.applications.deposits.intake import BY, IntakeReport, RefusedList,
 from milepost.applications.deposits.runs import TAKING_IN, RunJournal, RunRecord, close_interrupted, intake_facts, mark_reported
 from milepost.applications.deposits.settings import DepositsApp
 from milepost.applications.deposits.status_names import CLEAN, CONTENT, FAILED, METADATA, SUBMIT, word_counts
-from milepost.applications.deposits.stuck import find_late_deposits
+from milepost.applications.deposits.stuck import MOST_LISTED, find_late_deposits, too_early
 from milepost.applications.deposits.twins import find_twins, twins
 
 log = logging.getLogger(__name__)
@@ -143,12 +143,20 @@ def apply_results(app: DepositsApp) -> None:
 
 def bring_forward(app: DepositsApp) -> int:
     """Make every failed DOI that will be retried due now, every one that waits for the file store, and every mail that could not be sent. No
-    attempt is counted or forgotten. How many DOIs had failed."""
+    attempt is counted or forgotten. How many DOIs had failed. One whose last submission may have been carried out waits until DSpace's index would
+    show its item: a search before that proves nothing."""
     if store_fault(app):
         app.act("resend", app.settings.route, statuses=[mp.Status.WAITING], stages=(METADATA, CONTENT), by=BY, reason=REASON)
     if app.settings.mail is not None:
         app.act("resend", app.settings.digests_route, statuses=[mp.Status.RETRY_SCHEDULED], by=BY, reason=REASON)
-    return app.act("resend", app.settings.route, statuses=[mp.Status.RETRY_SCHEDULED], by=BY, reason=REASON).done
+    route, failed = app.settings.route, [mp.Status.RETRY_SCHEDULED]
+    done = app.act("resend", route, statuses=failed, stages=(METADATA, CONTENT), by=BY, reason=REASON).done
+    rows = app.items(route, statuses=failed, stages=(SUBMIT,), limit=MOST_LISTED)
+    early = {row["key"] for row in rows if too_early(app, row)}
+    if not early:
+        return done + app.act("resend", route, statuses=failed, stages=(SUBMIT,), by=BY, reason=REASON).done
+    keys = [row["key"] for row in rows if row["key"] not in early]
+    return done + (app.act("resend", route, keys=keys, by=BY, reason=REASON).done if keys else 0)
 
 
 def store_fault(app: DepositsApp) -> str:

@@ -16,7 +16,7 @@ from milepost.applications.deposits.controls import LedgerControls
 from milepost.applications.deposits.dspace.api import DSpace, DSpaceBitstream, DSpaceItem, Metadata, findable, open_dspace
 from milepost.applications.deposits.dspace.errors import ChecksumMismatch, ClaimLost, DSpaceError, failed
 from milepost.applications.deposits.dspace.login import LoginHold
-from milepost.applications.deposits.dspace.record import SubmissionRecords, next_step
+from milepost.applications.deposits.dspace.record import SubmissionRecord, SubmissionRecords, next_step
 from milepost.applications.deposits.dspace.search import ItemSearch
 from milepost.applications.deposits.files import Deposit, FileStore, StoredFile, StoreFault
 from milepost.applications.deposits.metadata_form import in_form
@@ -157,9 +157,25 @@ class DSpaceSubmission:
         check_settings(self._settings, self._environment)
 
     def submit(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
-        """Deposit once, unless DSpace has the item."""
+        """Deposit once, unless DSpace has the item. After an error that leaves it open whether DSpace has made the item, the first of the two
+        searches follows at once."""
         with self._claimed(item):
-            return attempted(lambda: self._found(deposit) or self._make(deposit, item))
+            outcome = attempted(lambda: self._found(deposit) or self._make(deposit, item))
+            if isinstance(outcome, mp.Retry) and outcome.unknown:
+                return self._first_search(deposit, item) or outcome
+            return outcome
+
+    def _first_search(self, deposit: Deposit, item: mp.Item) -> mp.Outcome | None:
+        """Done if DSpace shows the item already. None: it does not, which is on record then, or it does not answer."""
+        try:
+            found = self._found(deposit)
+            if found is None:
+                check_claim(self._controls, item)
+                self._records.put(deposit.doi, SubmissionRecord(absent_since=self._now()))
+        except (DSpaceError, ClaimLost, OSError) as error:
+            log.warning("%s: DSpace could not be searched after the failed try, and the next one does: %s", deposit.doi, error)
+            return None
+        return found if isinstance(found, mp.Done) else None
 
     def verify(self, deposit: Deposit, item: mp.Item) -> mp.Outcome | None:
         """Done with the item that DSpace has; None when it is certain that DSpace has none."""
