@@ -46,7 +46,7 @@ def test_a_new_doi_is_handed_over_with_one_message(scene: SubmitScene) -> None:
     assert sorted(message.attributes) == ["OutputQueue", "PackageID", "SubmissionSource"]
     body = json.loads(message.body)
     assert list(body) == ["SubmissionSystem", "CollectionHandle", "MetadataLocation", "Files"]
-    assert json.loads(Path(body["MetadataLocation"]).read_bytes())["metadata"][0] == {"key": "dc.title", "value": f"On {DOI}"}
+    assert json.loads(Path(body["MetadataLocation"]).read_bytes())["dc.title"] == [{"value": f"On {DOI}"}]
     assert Path(body["Files"][0]["FileLocation"]).read_bytes().startswith(b"%PDF")
 
 

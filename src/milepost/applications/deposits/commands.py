@@ -14,7 +14,7 @@ import msgspec
 import milepost as mp
 from milepost.applications.deposits.acts import abandon, handle_of, keys_of, mark_deposited, requeue
 from milepost.applications.deposits.application import application
-from milepost.applications.deposits.digest.collect import undelivered
+from milepost.applications.deposits.digest.collect import send_again_command, unmailed
 from milepost.applications.deposits.dss.results import ResultListener, drop_set_aside, set_aside
 from milepost.applications.deposits.intake import IntakeReport, TakenList
 from milepost.applications.deposits.people.worklist import PAGE, WorklistPage, claim, release, whole_worklist, worklist_csv, worklist_page
@@ -44,7 +44,8 @@ def run(app: DepositsApp, as_json: bool) -> int:
     if as_json:
         click.echo(msgspec.json.encode(report))
     else:
-        for line in [*map(interruption_text, report.interrupted), *intake_lines(report.intake), *round_lines(app, report)]:
+        said = [] if report.cause is None else [report.cause.text]
+        for line in [*said, *map(interruption_text, report.interrupted), *intake_lines(report.intake), *round_lines(app, report)]:
             click.echo(line)
     return int(report.needs_people)
 
@@ -118,7 +119,9 @@ def round_lines(app: DepositsApp, report: RoundReport) -> Iterator[str]:
         yield f"  {row['key']}: at {row['stage']}: {(row['error'] or {}).get('message', 'no error is recorded')}"
     if report.counts[FAILED] > SHOWN:
         yield f"  and {report.counts[FAILED] - SHOWN:,} more"
-    if failed:
+    for doi, items in report.twins.items():
+        yield f"two items in DSpace: {doi}: {', '.join(items)}"
+    if failed or report.twins:
         yield "'milepost deposits worklist' says what to do about each"
     if report.digests or report.unmailed or report.mailed_late:
         yield from _mail_lines(app, report)
@@ -126,9 +129,12 @@ def round_lines(app: DepositsApp, report: RoundReport) -> Iterator[str]:
 
 def _mail_lines(app: DepositsApp, report: RoundReport) -> Iterator[str]:
     """Mails of the round, and those that could not be sent."""
-    for row in undelivered(app)[:1]:
-        error = (row["error"] or {}).get("message", "no error is recorded")
-        yield f"digests not mailed yet: {report.unmailed}; they are kept, and the next run tries again: {error}"
+    left = unmailed(app)
+    if left.wait:
+        yield f"digests not mailed yet: {left.wait}; they are kept, and the next run tries again: {left.wait_error}"
+    if left.refused:
+        yield f"digests refused: {left.refused}; they are kept, and no run tries again by itself: {left.refused_error}"
+        yield f"correct [deposits.mail], then '{send_again_command(app.settings)}'; the next run sends them"
     if not report.unmailed:
         mailed = [f"{report.digests}"] if report.digests else []
         mailed += [f"{report.mailed_late} of earlier runs"] if report.mailed_late else []
@@ -163,7 +169,7 @@ def worklist_command(app: DepositsApp, search: str, limit: int, after: str, as_c
 def _print(page: WorklistPage, search: str, limit: int) -> None:
     for one in page.deposits:
         click.echo(f"{one.doi}{f'  {one.title}' if one.title else ''}")
-        click.echo(f"  at {one.stage}: {one.error}\n  {one.advice}")
+        click.echo(f"  {f'at {one.stage}: ' if one.stage else ''}{one.error}\n  {one.advice}")
         if one.claim is not None:
             click.echo(f"  claimed by {one.claim.name} since {one.claim.at}")
     found = f", {page.found:,} with {search!r}" if search else ""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 import milepost as mp
+from milepost.applications.deposits.doi import doi_or_none
 
 CROSSREF = "https://api.crossref.org"
 MB = 1_000_000
@@ -38,7 +39,8 @@ class RateSettings(mp.AppSettings, frozen=True):
 
 class DssSettings(mp.AppSettings, frozen=True):
     """The DSpace Submission Service: `queue` takes submit messages, `results` brings result messages (each a name or a URL). `system` and
-    `source` are SubmissionSystem and SubmissionSource. `metadata` is the form of the metadata file that the service reads.
+    `source` are SubmissionSystem and SubmissionSource. `metadata` is the form of the metadata file that the service reads: "dspace8"
+    if it hands the file to DSpace as it is, as it has done since August 2026, "old" before.
 
     A deposit without a result after `answer_within` is reported as stuck, and DSpace is searched. `apart` is the time between the two
     searches that must not find it before it is sent again."""
@@ -47,9 +49,14 @@ class DssSettings(mp.AppSettings, frozen=True):
     results: str
     system: str
     source: str
-    metadata: Literal["old", "dspace8"] = "old"
+    metadata: Literal["old", "dspace8"] | None = None
     answer_within: str = "2d"
     apart: str = "15m"
+
+    @property
+    def form(self) -> Literal["old", "dspace8"]:
+        """The form of the metadata file; where the setting is left out, that of today's service."""
+        return self.metadata or "dspace8"
 
 
 class SubmitSettings(mp.AppSettings, frozen=True):
@@ -62,6 +69,12 @@ class SubmitSettings(mp.AppSettings, frozen=True):
     site: str = ""
     """Address of DSpace's own pages, such as https://dspace.example.org, to which the dashboard's pages link."""
     collection: str = ""
+    apart: str = "2m"
+    """Time between the two searches that must not find a DOI in DSpace before it is deposited there again, where the result of the last try is
+    unknown: more than its index is ever behind. With `dss` it is `dss.apart`."""
+    canary: str = ""
+    """A DOI that DSpace has, and keeps. A search that does not find it says nothing about other DOIs. It is needed only where Milepost knows no
+    item of DSpace: no deposit of its own, and no login of an administrator, who may list items."""
     user_env: str = "DSPACE_USER"
     password_env: str = "DSPACE_PASSWORD"
 
@@ -135,7 +148,7 @@ class DepositsSettings(mp.AppSettings, frozen=True):
     @property
     def metadata_form(self) -> Literal["old", "dspace8"]:
         """Form of the metadata file: DSpace's own REST form, unless the submission service wants the old one."""
-        return "dspace8" if self.submit.dss is None else self.submit.dss.metadata
+        return "dspace8" if self.submit.dss is None else self.submit.dss.form
 
 
 DepositsApp = mp.AppContext[DepositsSettings]
@@ -167,6 +180,8 @@ def check_settings(settings: DepositsSettings, environment: Mapping[str, str] | 
         wrong += [f"the environment variable {name} is not set" for name in named if not environment.get(name)]
     if settings.submit.dspace and settings.submit.dss:
         wrong.append("[deposits.submit] has both dspace and dss: leave one of them out")
+    if settings.submit.canary and doi_or_none(settings.submit.canary) is None:
+        wrong.append(f"[deposits.submit] canary is {settings.submit.canary!r}: write a DOI that DSpace has, such as 10.1002/abcd.20417")
     if settings.content and "{doi}" not in settings.content:
         wrong.append("[deposits] content has no {doi}: write the PDF's URL with {doi} where the DOI belongs")
     if settings.mail is not None and settings.mail.dashboard and not settings.mail.dashboard.startswith(("http://", "https://")):

@@ -14,6 +14,7 @@ import msgspec
 from milepost.applications.deposits.acts import may_be_deposited
 from milepost.applications.deposits.doi import doi_url
 from milepost.applications.deposits.dspace.errors import CollectionUnknown, DSpaceLoginFailed, DSpaceUnavailable
+from milepost.applications.deposits.settings import MailSettings
 from milepost.applications.deposits.status_names import (
     CONTENT,
     FAILED,
@@ -26,6 +27,7 @@ from milepost.applications.deposits.status_names import (
     result_in,
     word_of,
 )
+from milepost.applications.deposits.twins import Twins, twins_note
 from milepost.subscribers.email import Mail, MailAttachment
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -59,6 +61,8 @@ _MENDED = {
 }
 """Errors at the submit stage that are no fault of the DOI, and what has to be mended."""
 _SEARCH_INSTEAD = "To deposit it by hand instead, search DSpace for the DOI first: a try may have succeeded."
+TWINS_CATEGORY = "TWINS"
+TWINS_ADVICE = "Delete the wrong item in DSpace; or note which one is right, and both stay: enter its handle as that of a deposit by hand."
 _SEARCH_FIRST = "Search DSpace for the DOI first: the last try may have succeeded. Deposit it by hand only if it is not there."
 
 
@@ -77,10 +81,14 @@ class DigestEntry(msgspec.Struct, frozen=True):
     advice: str = ""
 
 
-def latest_lines(lines: Iterable[Mapping[str, Any]], route: str) -> dict[str, Mapping[str, Any]]:
-    """The last history line of each DOI of the route that says something new to people: deposited, failed, or will be retried."""
-    found: dict[str, Mapping[str, Any]] = {}
+def latest_lines(lines: Iterable[dict[str, Any]], route: str) -> dict[str, dict[str, Any]]:
+    """The last history line of each DOI of the route that says something new to people: deposited, failed, will be retried, or has two
+    items in DSpace."""
+    found: dict[str, dict[str, Any]] = {}
     for line in lines:
+        if line["route"] == route and twins_note(line):
+            found.pop(line["key"], None)
+            found[line["key"]] = line
         if line["route"] != route or line["reason"] in NOTES:
             continue
         found.pop(line["key"], None)
@@ -110,6 +118,8 @@ def entry_of(line: Mapping[str, Any], view: Mapping[str, Any] | None, *, rounds:
 
 def advice_of(error: dict[str, Any] | None, stage: str) -> str:
     """The advice to a person about a DOI that failed at this stage with this error."""
+    if (error or {}).get("category") == TWINS_CATEGORY:
+        return TWINS_ADVICE
     search_first = may_be_deposited(error, stage)
     mended = _MENDED.get((error or {}).get("category", "")) if stage == SUBMIT else None
     if mended is not None:
@@ -123,11 +133,20 @@ def error_text(line: Mapping[str, Any]) -> str:
     return str(details.get("message") or "") if isinstance(details, Mapping) else ""
 
 
+def twins_entry(line: Mapping[str, Any], view: Mapping[str, Any] | None, recorded: Twins | None) -> DigestEntry | None:
+    """The entry of a DOI whose line says that it has two items; None: a person has settled that since."""
+    if recorded is None:
+        return None
+    title = str(result_in(view, METADATA).get("title") or "")
+    return DigestEntry(line["key"], SUCCESS, error=recorded.text, handle=handle_in(view), title=title, advice=TWINS_ADVICE)
+
+
 class Digest(msgspec.Struct, frozen=True):
     """Content of a mail: the DOIs by their result, and the number of all DOIs by status name."""
 
     id: str
     to: tuple[str, ...]
+    """The addresses when it was collected. It goes to those that the settings have when it is sent: see `recipients_of`."""
     owner: str
     """The DOI prefix whose owners get it; empty: everything that has no owner of its own."""
     deposited: tuple[DigestEntry, ...]
@@ -136,11 +155,13 @@ class Digest(msgspec.Struct, frozen=True):
     counts: dict[str, int]
     notes: tuple[str, ...] = ()
     """Sentences about the digest itself and about all DOIs: where it begins, runs that were interrupted, partners that ask us to slow down."""
+    twins: tuple[DigestEntry, ...] = ()
+    """DOIs that have two items in DSpace."""
 
     @property
     def empty(self) -> bool:
         """Does it name no DOI?"""
-        return not (self.deposited or self.retries or self.manual)
+        return not (self.deposited or self.retries or self.manual or self.twins)
 
 
 def first_note(since: datetime) -> str:
@@ -177,7 +198,8 @@ def digests_of(
                 id=f"{id}{'-' if owner else ''}{owner}",
                 to=owners.get(owner, to),
                 owner=owner,
-                deposited=tuple(one for one in own if one.word == SUCCESS),
+                deposited=tuple(one for one in own if one.word == SUCCESS and not one.advice),
+                twins=tuple(one for one in own if one.word == SUCCESS and one.advice),
                 retries=tuple(one for one in own if one.word == RETRIES),
                 manual=tuple(one for one in own if one.word == FAILED),
                 counts=dict(counts),
@@ -196,13 +218,18 @@ _COMMAND = "milepost deposits deposited DOI --handle HANDLE --by YOU --reason 'â
 _MUTED, _RED, _GREEN, _AMBER = "#5b6470", "#b42318", "#1e7a3c", "#9a6700"
 
 
-def mail_of(digest: Digest, sender: str, dashboard: str = "") -> Mail:
-    """The mail of a digest. It links to the page of manual deposits where the URL of the dashboard is known."""
+def recipients_of(owner: str, mail: MailSettings) -> tuple[str, ...]:
+    """The addresses of a digest as the settings have them now; those of `to` for an owner that has none any more."""
+    return mail.owners.get(owner) or mail.to
+
+
+def mail_of(digest: Digest, to: Sequence[str], sender: str, dashboard: str = "") -> Mail:
+    """The mail of a digest to these addresses. It links to the page of manual deposits where the URL of the dashboard is known."""
     page = f"{dashboard.rstrip('/')}/deposits/worklist" if dashboard else ""
     return Mail(
         id=digest.id,
         sender=sender,
-        to=digest.to,
+        to=tuple(to),
         subject=subject_of(digest),
         text=text_of(digest, page),
         html=html_of(digest, page),
@@ -215,6 +242,8 @@ def subject_of(digest: Digest) -> str:
     parts = []
     if digest.manual:
         parts.append(f"{len(digest.manual):,} {'needs' if len(digest.manual) == 1 else 'need'} a manual deposit")
+    if digest.twins:
+        parts.append(f"{len(digest.twins):,} {'has' if len(digest.twins) == 1 else 'have'} two items in DSpace")
     if digest.retries:
         parts.append(f"{len(digest.retries):,} will be retried")
     if digest.deposited:
@@ -231,6 +260,9 @@ def text_of(digest: Digest, page: str = "") -> str:
         for entry in digest.manual[:SHOWN]:
             lines += [f"  {entry.doi}", f"    {_failed(entry)}", f"    {entry.advice}"]
         parts.append("\n".join(["NEEDS A MANUAL DEPOSIT", *lines, *_more(digest.manual)]))
+    if digest.twins:
+        lines = [f"  {entry.doi}\n    {entry.error}\n    {entry.advice}" for entry in digest.twins[:SHOWN]]
+        parts.append("\n".join(["TWO ITEMS IN DSPACE", *lines, *_more(digest.twins)]))
     if digest.retries:
         lines = [f"  {entry.doi}\n    {_failed(entry)}; next try {_when(entry)}" for entry in digest.retries[:SHOWN]]
         parts.append("\n".join(["WILL BE RETRIED", *lines, *_more(digest.retries)]))
@@ -249,6 +281,7 @@ def html_of(digest: Digest, page: str = "") -> str:
     known."""
     sections = [
         _section("Needs a manual deposit", _RED, digest.manual, lambda entry: f"{escape(_failed(entry))}<br><b>{escape(entry.advice)}</b>"),
+        _section("Two items in DSpace", _RED, digest.twins, lambda entry: f"{escape(entry.error)}<br><b>{escape(entry.advice)}</b>"),
         _section("Will be retried", _AMBER, digest.retries, lambda entry: f"{escape(_failed(entry))}<br>Next try {escape(_when(entry))}"),
         _section("Deposited", _GREEN, digest.deposited, _deposited_html),
     ]
@@ -275,7 +308,7 @@ def html_of(digest: Digest, page: str = "") -> str:
 
 def csv_of(digest: Digest) -> bytes:
     """Every DOI of the digest, as a table that spreadsheet programs open."""
-    entries = (*digest.manual, *digest.retries, *digest.deposited)
+    entries = (*digest.manual, *digest.twins, *digest.retries, *digest.deposited)
     return csv_table(
         COLUMNS,
         [(one.doi, one.word, one.handle, one.title, one.stage, one.attempts or "", one.error, one.advice) for one in entries],

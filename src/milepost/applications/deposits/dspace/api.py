@@ -43,6 +43,17 @@ class DSpaceItem:
     withdrawn: bool
     metadata: dict[str, Any] = field(default_factory=dict, repr=False)
 
+    @property
+    def name(self) -> str:
+        """Its handle; one without a handle is named by its UUID."""
+        return self.handle or self.uuid
+
+    def values(self, name: str) -> list[str]:
+        """The texts of one metadata field."""
+        entries = self.metadata.get(name)
+        texts = [entry.get("value") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+        return [text for text in texts if isinstance(text, str)]
+
 
 @dataclass(frozen=True)
 class DSpaceBitstream:
@@ -60,7 +71,7 @@ class DSpace:
 
     def __init__(self, session: DSpaceSession, *, administrator: bool = True) -> None:
         self.session = session
-        self._administrator = administrator
+        self.administrator = administrator
         """Searches see private and withdrawn items too; it needs a login with that right."""
         self._collections: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -79,11 +90,7 @@ class DSpace:
         if found.status in (404, 501):
             raise CollectionUnknown(f"DSpace knows no collection {handle!r}; check [deposits.submit] collection", http_status=found.status)
         if found.status == 302:
-            # Only the path of the redirect counts: behind a proxy its host and scheme are often wrong.
-            place = urlsplit(found.headers.get("Location") or "").path
-            kind, _, uuid = place.rpartition("/core/")[2].partition("/")
-            if not _UUID.fullmatch(uuid):
-                raise DSpaceUnreadable(f"DSpace's answer for handle {handle!r} leads to no object", http_status=302)
+            kind, uuid = _redirected(found, handle)
             found = self.session.get(f"/core/{quote(kind)}/{uuid}")
         content = _object(found, "an object")
         if content.get("type") != "collection":
@@ -161,26 +168,56 @@ class DSpace:
 
     # Search -----------------------------------------------------------------------------------------------------------------
     def find(self, doi: str) -> list[DSpaceItem]:
-        """The items whose metadata has exactly this DOI, as far as the index knows: it may be up to a minute behind. Raises DSpaceError
-        where the search fails; that never means that there is none."""
-        query = {"query": query_for(doi), "dsoType": "item", "size": str(PAGE)}
-        if self._administrator:
-            query["configuration"] = "administrativeView"
+        """The items whose metadata has exactly this DOI, as far as the index knows: it may be behind, or lack items while it is rebuilt (see
+        `ItemSearch`). Raises DSpaceError where the search fails; that never means that there is none."""
+        return [item for item in self.search(query_for(doi)) if has_doi(item.metadata, doi)]
+
+    def search(self, query: str) -> list[DSpaceItem]:
+        """All items that the index has for a query of Solr's. Raises DSpaceError where the search fails."""
+        parameters = {"query": query, "dsoType": "item", "size": str(PAGE)}
+        if self.administrator:
+            parameters["configuration"] = "administrativeView"
         found: dict[str, DSpaceItem] = {}
         for page in range(MOST_PAGES):
-            content = _object(self.session.get("/discover/search/objects", {**query, "page": str(page)}), "a search result")
+            content = _object(self.session.get("/discover/search/objects", {**parameters, "page": str(page)}), "a search result")
             result = _path(content, "_embedded", "searchResult")
             if not isinstance(result, dict):
                 raise DSpaceUnreadable("DSpace's answer to a search has no searchResult")
             objects = _path(result, "_embedded", "objects")
-            for one in objects if isinstance(objects, list) else ():
-                item = _path(one, "_embedded", "indexableObject")
-                if isinstance(item, dict) and has_doi(item.get("metadata"), doi):
-                    known = _item(item)
-                    found[known.uuid] = known
+            for entry in objects if isinstance(objects, list) else ():
+                content = _path(entry, "_embedded", "indexableObject")
+                if isinstance(content, dict):
+                    item = _item(content)
+                    found[item.uuid] = item
             if not _more(result, page):
                 return list(found.values())
-        raise DSpaceUnavailable(f"a search for {doi} has more than {MOST_PAGES * PAGE:,} hits; whether DSpace has the item is unknown")
+        raise DSpaceUnavailable(
+            f"the search {query[:100]} has more than {MOST_PAGES * PAGE:,} hits; whether DSpace has the item is unknown"
+        )
+
+    # Reads that need no index -----------------------------------------------------------------------------------------------
+    def item(self, uuid: str) -> DSpaceItem | None:
+        """The item with this UUID; None if DSpace has none, or gives it only to others."""
+        answer = self.session.get(f"/core/items/{quote(uuid)}", allowed=(200, 401, 403, 404))
+        return _item(_object(answer, "an item")) if answer.status == 200 else None
+
+    def item_of(self, handle: str) -> DSpaceItem | None:
+        """The item with this handle; None if DSpace has none, or gives it only to others."""
+        answer = self.session.get("/pid/find", {"id": handle}, allowed=(200, 302, 401, 403, 404, 501))
+        if answer.status == 302:
+            kind, uuid = _redirected(answer, handle)
+            return self.item(uuid) if kind == "items" else None
+        return _item(_object(answer, "an item")) if answer.status == 200 else None
+
+    def first_items(self) -> tuple[list[DSpaceItem], bool] | None:
+        """Some items of the repository, and whether they are all that it has. None: DSpace gives this list only to administrators."""
+        answer = self.session.get("/core/items", {"size": str(PAGE), "page": "0"}, allowed=(200, 401, 403, 404, 405))
+        if answer.status != 200:
+            return None
+        content = _object(answer, "a list of items")
+        entries = _path(content, "_embedded", "items")
+        items = [_item(entry) for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+        return items, isinstance(_path(content, "page", "totalPages"), int) and not _more(content, 0)
 
     def _pages(self, path: str, name: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -273,6 +310,15 @@ def _path(content: Any, *names: str) -> Any:
     for name in names:
         content = content.get(name) if isinstance(content, dict) else None
     return content
+
+
+def _redirected(answer: net.Response, handle: str) -> tuple[str, str]:
+    """The kind and UUID of the object to which a redirect leads. Only its path counts: behind a proxy its host and scheme are often wrong."""
+    place = urlsplit(answer.headers.get("Location") or "").path
+    kind, _, uuid = place.rpartition("/core/")[2].partition("/")
+    if not _UUID.fullmatch(uuid):
+        raise DSpaceUnreadable(f"DSpace's answer for handle {handle!r} leads to no object", http_status=302)
+    return kind, uuid
 
 
 def _uuid(content: Mapping[str, Any], *, unknown: bool = False) -> str:

@@ -62,6 +62,13 @@ class CollectionUnknown(DSpaceError):
     category = "NO_COLLECTION"
 
 
+class IndexUnusable(DSpaceError):
+    """A search does not find an item that DSpace has: its index is being rebuilt, or is damaged, and an empty answer says nothing. It is not
+    the item's fault."""
+
+    category = "DSPACE_INDEX"
+
+
 class ChecksumMismatch(DSpaceError):
     """DSpace has stored other bytes than were sent."""
 

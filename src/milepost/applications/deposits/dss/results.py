@@ -332,7 +332,8 @@ class ResultListener:
         if record.sent_at is not None and written_at and written_at < record.sent_at:
             return False
         if record.sent_at is not None and not record.answered:
-            self._records.put_answer(result.doi, record.sent_at)
+            now = self._app.time()
+            self._records.put_answer(result.doi, record.sent_at, min(written_at or now, now))
         return True
 
     def _mismatch(self, doi: str, outcome: mp.Done, why: str) -> Became:
