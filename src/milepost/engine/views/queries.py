@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -69,6 +70,16 @@ def choose(
         entered_before=before,
         with_content=with_content,
     )
+
+
+def filter_as_given(**conditions: Any) -> dict[str, Any]:
+    """The conditions of a filter by the names of `choose`, as they were given, in one form for every door: only those that are set, and
+    what may be given several times in order and once."""
+    return {
+        name: value if isinstance(value, str) else sorted(set(value))
+        for name, value in conditions.items()
+        if value not in (None, "", (), [])
+    }
 
 
 def cost_text(route: str, cost: ScanCost) -> str:

@@ -40,7 +40,11 @@ class Chosen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def choice(self, ctx: Context, route: str) -> Query:
         """The same as a query of the ledger: its fields are named as `choose` names the conditions."""
-        return choose(ctx, route, **{name: getattr(self, name) for name in Chosen.__struct_fields__})
+        return choose(ctx, route, **self.conditions())
+
+    def conditions(self) -> dict[str, Any]:
+        """The conditions by the names of `choose`."""
+        return {name: getattr(self, name) for name in Chosen.__struct_fields__}
 
 
 class ItemsQuery(Chosen, frozen=True, kw_only=True):
