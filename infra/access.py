@@ -43,7 +43,7 @@ PAUSING = (kinds.HOLD, kinds.ACT)
 """A pause, and the record of it: for workers whose handler may pause its lane."""
 TELLING = (kinds.CURSOR, kinds.PARKED)
 """Cursors of subscribers, and parked events."""
-REPAIRS = (REPAIR, GAP, kinds.HEAD, kinds.BACK_FILL, kinds.HOLD, kinds.LIMIT, kinds.ACT)
+REPAIRS = (REPAIR, GAP, kinds.HEAD, kinds.BACK_FILL, kinds.HOLD, kinds.LIMIT, kinds.ACT, kinds.PROGRESS)
 STREAM_READERS = (SHARD, POLLER, GAP)
 """Positions of processes in the streams. Lambda keeps the relay function's position itself."""
 APPLICATIONS = (kinds.APPLICATION, kinds.TALLY, kinds.ALERT)
@@ -223,7 +223,7 @@ def operator(parts: Parts) -> list[iam.PolicyStatement]:
         # `milepost prune` removes lines whose rows have left, marks that on their seals, and forgets old seals.
         _statement("Prune", "dynamodb", ("BatchWriteItem",), [parts.shared["history"].table_arn]),
         _shared(parts, "seen", (*LOOK_UP, "Scan", "PutItem", "UpdateItem", "DeleteItem")),
-        *_control(parts, reads, (*EVERYONE_WRITES, *WORKER_WRITES, *SECRETS, *ACTS, GAP, *aside)),
+        *_control(parts, reads, (*EVERYONE_WRITES, *WORKER_WRITES, *SECRETS, *ACTS, GAP, kinds.PROGRESS, *aside)),
         # `milepost quarantine replay` copies out the lines of a row that the relay could not read, and seals it if it has ended.
         _statement("Replay", "dynamodb", ("PutItem",), [parts.shared["control"].table_arn], _leading("StringEquals", [JOURNAL])),
         _statement(

@@ -26,6 +26,7 @@ from milepost.engine.intake import Receipt, submit
 from milepost.engine.lists.reconcile import ListReport, submit_list
 from milepost.engine.lists.source import Bytes
 from milepost.engine.retention import PruneReport, prune
+from milepost.engine.views.forecast import forecast_view, route_forecast, scope_of, sentence_views
 from milepost.engine.views.items import check_route, each, groups, row_view, show, status
 from milepost.engine.views.lanes import LaneView, PauseView, lane_views, pause_view, pauses
 from milepost.engine.views.page_tokens import find_page
@@ -383,6 +384,12 @@ class Operations:
         route declares, and all that have a pause, a limit or an open breaker."""
         self.context.stage(route, stage)
         return lane_views(self.context, self.context.plan(route), stage, names)
+
+    def forecast(self, route: str, *, stage: str | None = None, lane: str | None = None) -> dict[str, Any] | None:
+        """When the items that move are completed, or through the `stage`, and which wait for something else, as `milepost forecast --json` shows
+        it; `text` says it in words. None: this ledger does not count items by lane."""
+        found = route_forecast(self.context, route, scope_of(self.context, route, stage=stage, lane=lane))
+        return None if found is None else {**forecast_view(route, found, self.context.clock.now()), "sentences": sentence_views(found)}
 
     def groups(self, route: str) -> list[dict[str, Any]]:
         """The groups of similar failures, the most frequent at present first, as `milepost groups --json` shows them."""

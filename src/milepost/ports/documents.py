@@ -12,9 +12,9 @@ from msgspec import Struct
 
 T = TypeVar("T")
 
-ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, KEY_USE, SESSION, PROBE, APPLICATION, TALLY, ALERT = (
+ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, KEY_USE, SESSION, PROBE, APPLICATION, TALLY, ALERT, PROGRESS = (
     "route", "hold", "limit", "breaker", "process", "cursor", "parked", "act", "list", "moved", "moving", "head", "back-fill", "key",
-    "key-use", "session", "probe", "application", "tally", "alert",
+    "key-use", "session", "probe", "application", "tally", "alert", "progress",
 )  # fmt: skip
 
 

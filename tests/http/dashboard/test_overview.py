@@ -210,30 +210,15 @@ def test_a_key_for_one_route_sees_nothing_of_another(at: GuardedServer) -> None:
 def test_how_fast_it_goes_is_watched_by_whoever_looks(at: GuardedServer, clock: VirtualClock) -> None:
     at.milepost.submit("parcels", *({"id": f"p{n}"} for n in range(30)))
     at.work()
-    assert "Nothing has ended in the last 6 hours" in home(at)
+    assert "30 wait for a partner at deliver. Nothing else is in progress." in home(at)
     for n in range(4):
         for key in range(n * 5, n * 5 + 5):
             at.milepost.confirm("parcels", f"p{key}", "deliver", {"ok": True}, by="depot")
         clock.advance("1m")
         text = home(at)
-    assert "10 are in progress. At the pace of the last 4 min (300 an hour) they will be completed in about 2 min" in text
+    assert "10 wait for a partner at deliver. Nothing else is in progress." in text
     assert "by minute since 2033-11-14T22:13:20.000Z" in text
     assert "Ended in the last hour, by minute: 20 completed in all" in at.call("GET", "/").raw.decode()
-
-
-def test_a_forecast_leaves_out_what_a_paused_lane_holds_back(at: GuardedServer, clock: VirtualClock) -> None:
-    at.milepost.submit(
-        "tapes", *({"id": f"n{n}", "depot": "north"} for n in range(5)), *({"id": f"s{n}", "depot": "south"} for n in range(3))
-    )
-    pause(at.ctx, "tapes", "taped", "north", **SIGNED)
-    home(at)
-    at.milepost.confirm("tapes", "s0", "taped", {"ok": True}, by="tape library")
-    clock.advance("30m")
-    assert (
-        "5 wait in lane north of taped, which is paused. The other 2 are in progress. At the pace of the last 30 min (2.0 an hour)"
-        in home(at)
-    )
-    assert "Nothing new is begun until that is resumed." not in home(at)
 
 
 def causes_of(live_server: LiveServer, route: str) -> dict[str, tuple[list[str], dict[str, Any] | None]]:

@@ -66,7 +66,7 @@ def choose(
         stages=stages or None,
         lane=lane,
         group=group,
-        lists=None if list_ is None else _list_ids(ctx, route, list_),
+        lists=None if list_ is None else list_ids(ctx, route, list_),
         entered_before=before,
         with_content=with_content,
     )
@@ -111,7 +111,7 @@ def statuses_of(words: Iterable[str]) -> frozenset[Status] | None:
     return frozenset(found) or None
 
 
-def _list_ids(ctx: Context, route: str, name: str) -> frozenset[str]:
+def list_ids(ctx: Context, route: str, name: str) -> frozenset[str]:
     """The list with that id, or all with that name."""
     records = lists(ctx, route)
     found = frozenset(record.id for record in records if record.id == name)
