@@ -22,7 +22,7 @@ import milepost as mp
 from milepost.core.errors import EventRefused
 from milepost.engine.acts.controls import pause, resume
 from milepost.engine.health.doctor import doctor
-from milepost.engine.views import snapshot
+from milepost.engine.views import overdue_counts
 from milepost.http.dashboard.pages import overview
 from milepost.http.dashboard.pages.overview import failed_by_group
 from milepost.ledgers.aws.names import ResourceNames
@@ -151,16 +151,30 @@ def test_what_failed_and_what_is_late_is_one_click_away(at: GuardedServer, clock
         assert at.call("GET", where).status == 200
 
 
-def test_what_may_be_late_is_said_so(at: GuardedServer, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there are many, they are counted by the hour they came in; the hour that the mark falls into is unsure."""
-    monkeypatch.setattr(snapshot, "LOOK", 1)
+def test_overdue_items_are_counted_exactly_however_many_there_are(at: GuardedServer, clock: VirtualClock) -> None:
+    at.milepost.submit("tapes", *({"id": f"t{n}"} for n in range(250)))
+    clock.advance("1h")
+    assert "0 overdue" in home(at)
+    clock.advance(3_599_999)
+    assert "0 overdue" in home(at)
+    clock.advance(1)
+    assert "250 overdue" in home(at)
+    assert "250 items of tapes are overdue." in notices(at)
+
+
+def test_a_ledger_that_counts_by_the_hour_says_how_many_may_be_overdue(
+    at: GuardedServer, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(at.ctx.ledger, "entered_by", lambda *asked: None)
+    monkeypatch.setattr(overdue_counts, "PROBED", 1)
     at.milepost.submit("tapes", {"id": "t"}, {"id": "u"})
     clock.advance("1h")
     assert "0 overdue" in home(at)
-    clock.advance("70m")
-    assert "some may be overdue" in home(at)
-    clock.advance("1h")
-    assert "2 overdue" in home(at)
+    clock.advance("50m")
+    assert "up to 2 overdue" in home(at)
+    assert "by the counters as of" in " ".join(notices(at))
+    clock.advance("90m")
+    assert " 2 overdue" in home(at)
 
 
 def test_subscribers_that_are_not_told_are_named(at: GuardedServer) -> None:
