@@ -46,7 +46,7 @@ PAUSING = (kinds.HOLD, kinds.ACT)
 """A pause, and the record of it: for workers whose handler may pause its lane."""
 TELLING = (kinds.CURSOR, kinds.PARKED)
 """Cursors of subscribers, and parked events."""
-REPAIRS = (REPAIR, NOTED, GAP, kinds.HEAD, kinds.BACK_FILL, kinds.HOLD, kinds.LIMIT, kinds.ACT)
+REPAIRS = (REPAIR, NOTED, GAP, kinds.HEAD, kinds.BACK_FILL, kinds.HOLD, kinds.LIMIT, kinds.ACT, kinds.PROGRESS)
 STREAM_READERS = (SHARD, POLLER, GAP)
 """Positions of processes in the streams. Lambda keeps the relay function's position itself."""
 APPLICATIONS = (kinds.APPLICATION, kinds.TALLY, kinds.ALERT)
@@ -232,7 +232,7 @@ def operator(parts: Parts) -> list[iam.PolicyStatement]:
         # `milepost prune` removes lines whose rows have left, marks that on their seals, and forgets old seals.
         _statement("Prune", "dynamodb", ("BatchWriteItem",), [parts.shared["history"].table_arn]),
         _shared(parts, "seen", (*LOOK_UP, "Scan", "PutItem", "UpdateItem", "DeleteItem")),
-        *_control(parts, reads, (*EVERYONE_WRITES, *WORKER_WRITES, *SECRETS, *SEALED, *ACTS, GAP, *aside)),
+        *_control(parts, reads, (*EVERYONE_WRITES, *WORKER_WRITES, *SECRETS, *SEALED, *ACTS, GAP, kinds.PROGRESS, *aside)),
         # `milepost forget` takes a key out of the journal's blocks, and the example of its error out of a group.
         _statement(
             "Forget",

@@ -27,10 +27,11 @@ from milepost.engine.intake import Receipt, submit
 from milepost.engine.lists.reconcile import ListReport, submit_list
 from milepost.engine.lists.source import Bytes
 from milepost.engine.retention import PruneReport, prune
+from milepost.engine.views.forecast import forecast_view, route_forecast, scope_of, sentence_views
 from milepost.engine.views.items import check_route, each, groups, row_view, show, status
 from milepost.engine.views.lanes import LaneView, PauseView, lane_views, pause_view, pauses
 from milepost.engine.views.page_tokens import find_page
-from milepost.engine.views.queries import WARN_ROWS, cost_text, read_parts, statuses_of
+from milepost.engine.views.queries import WARN_ROWS, cost_text, filter_as_given, read_parts, statuses_of
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import Query
 from milepost.ports.upkeep import BackupReport
@@ -291,13 +292,21 @@ class Operations:
         stage: str | None = None,
         as_new: bool = False,
         dry_run: bool = False,
+        act_id: str | None = None,
     ) -> ActReport:
         """Retry, skip, cancel, resend or rerun (`verb`) the items with these `keys`, or, without keys, all that match, as the command of
         that name does. The report has the number of items done, and the refused ones with the reason. `stage`: where retry and rerun start.
-        `as_new`: retry and rerun give the work a new work_id, and run no verify probe first. With `dry_run` nothing is changed."""
-        _check_lists(keys=keys)
-        query = None if keys is not None else self._query(True, route, statuses, stages, lane, prefix, parts, group)
-        return act(self.context, verb, route, keys=keys, query=query, by=by, reason=reason, stage=stage, as_new=as_new, dry_run=dry_run)
+        `as_new`: retry and rerun give the work a new work_id, and run no verify probe first. With `dry_run` nothing is changed.
+        `act_id`: a name of your own for the act. A repeat with it continues an act that was cut off, or gets the report of one that has
+        finished; with other items or options it raises UsageError."""
+        _check_lists(keys=keys, statuses=statuses, stages=stages, parts=parts)
+        options: dict[str, Any] = {"by": by, "reason": reason, "stage": stage, "as_new": as_new, "dry_run": dry_run, "act_id": act_id}
+        if keys is not None:
+            return act(self.context, verb, route, keys=keys, **options)
+        statuses, stages, parts = list(statuses), list(stages), list(parts)
+        query = self._query(True, route, statuses, stages, lane, prefix, parts, group)
+        asked = filter_as_given(statuses=statuses, stages=stages, lane=lane, prefix=prefix, parts=parts, group=group)
+        return act(self.context, verb, route, query=query, asked=asked, **options)
 
     def pause(
         self,
@@ -381,6 +390,12 @@ class Operations:
         route declares, and all that have a pause, a limit or an open breaker."""
         self.context.stage(route, stage)
         return lane_views(self.context, self.context.plan(route), stage, names)
+
+    def forecast(self, route: str, *, stage: str | None = None, lane: str | None = None) -> dict[str, Any] | None:
+        """When the items that move are completed, or through the `stage`, and which wait for something else, as `milepost forecast --json` shows
+        it; `text` says it in words. None: this ledger does not count items by lane."""
+        found = route_forecast(self.context, route, scope_of(self.context, route, stage=stage, lane=lane))
+        return None if found is None else {**forecast_view(route, found, self.context.clock.now()), "sentences": sentence_views(found)}
 
     def groups(self, route: str) -> list[dict[str, Any]]:
         """The groups of similar failures, the most frequent at present first, as `milepost groups --json` shows them."""

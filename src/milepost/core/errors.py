@@ -33,6 +33,10 @@ class CostlyQuery(UsageError):
     """No index of the ledger serves this search, and the caller did not allow a full scan; over HTTP the status is 400."""
 
 
+class ActConflict(UsageError):
+    """The id of this act is on record for an act with other content; over HTTP the status is 409."""
+
+
 class MalformedInput(MilepostError):
     """One input cannot be accepted; the others can. `field` names the wrong field and `expected` says what would be right, where known."""
 

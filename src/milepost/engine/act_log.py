@@ -13,10 +13,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.errors import UsageError
+from milepost.core.errors import ActConflict, UsageError
 from milepost.core.item import Item, Row
 from milepost.core.values.difference import FieldDifference
 from milepost.core.values.durations import iso
+from milepost.core.values.json import canonical_json
 from milepost.core.values.refusal import SAID_BEFORE, Refusal
 from milepost.engine.context import Context
 from milepost.engine.ledger_pages import query_pages
@@ -51,6 +52,8 @@ class ActReport(Struct):
     """For a replacement: the fields that differ between old and new content."""
     pace_per_s: float | None = None
     """Set if the resender carries the act out at this rate; None if the act is done."""
+    finished_at: str | None = None
+    """When the act finished; a repeat with its id gets the same answer, with the same time. None: nothing was done, or it goes on."""
 
     def refuse(self, key: str, why: Refusal) -> None:
         self.refused_count += 1
@@ -64,15 +67,22 @@ class Selection(Struct, frozen=True):
 
     keys: tuple[str, ...] | None = None
     query: Query | None = None
+    asked: Mapping[str, Any] | None = None
+    """The filter as the caller gave it. Without it the query itself counts as given."""
 
     def to_record(self) -> dict[str, Any]:
         """As stored with the act: a query in full; of keys, their number and digest."""
         if self.keys is not None:
             return {"keys": len(self.keys), "digest": sha256("\n".join(self.keys).encode()).hexdigest()}
         assert self.query is not None
-        given = msgspec.to_builtins(replace(self.query, after=None))
-        query = {name: sorted(value) if isinstance(value, list) else value for name, value in given.items() if value not in (None, [])}
-        return {"query": query}
+        return {"query": _query_record(self.query)}
+
+    def asked_record(self) -> dict[str, Any] | None:
+        """The filter as given, in the form in which it is stored and compared; None for keys."""
+        if self.query is None:
+            return None
+        asked = _query_record(self.query) if self.asked is None else self.asked
+        return dict(msgspec.json.decode(canonical_json(asked)))
 
     def pages(self, ctx: Context, route: str, started_at: int) -> Iterator[list[tuple[str, Item | Refused | None]]]:
         """The items with their content, in batches; None where the key has no item, Refused where the row cannot be read."""
@@ -96,13 +106,19 @@ class Selection(Struct, frozen=True):
         return count_of_matches(ctx, self.query)
 
 
-def select(route: str, keys: Sequence[str] | None, query: Query | None) -> Selection:
-    """Check and build a selection from either keys or a query."""
+def _query_record(query: Query) -> dict[str, Any]:
+    """The conditions of a query that are set, as stored with an act."""
+    conditions = msgspec.to_builtins(replace(query, after=None))
+    return {name: sorted(value) if isinstance(value, list) else value for name, value in conditions.items() if value not in (None, [])}
+
+
+def select(route: str, keys: Sequence[str] | None, query: Query | None, asked: Mapping[str, Any] | None = None) -> Selection:
+    """Check and build a selection from either keys or a query; `asked`: the filter from which the query was made."""
     if (keys is None) == (query is None):
         raise UsageError("select items by either keys or a filter")
     if query is not None and query.route != route:
         raise UsageError(f"the filter is for route {query.route!r}, the act for {route!r}")
-    return Selection(None if keys is None else tuple(dict.fromkeys(keys)), query)
+    return Selection(None if keys is None else tuple(dict.fromkeys(keys)), query, asked)
 
 
 def begin(ctx: Context, act: Act, *, dry_run: bool = False) -> Act:
@@ -112,19 +128,83 @@ def begin(ctx: Context, act: Act, *, dry_run: bool = False) -> Act:
     begun, _ = read_versioned(ctx.ledger, ACT, act.id, Act)
     if begun is None:
         return act
-    check_same(begun, act.verb, act.route)
-    # The recorded query is used, not compared: it may contain a time relative to the first call, and a list name may match more
-    # lists by now.
-    if {**begun.filter, "query": None} != {**act.filter, "query": None}:
-        raise UsageError(f"act {act.id!r} has other items or options; leave the id out to start a new act")
+    check_repeat(begun, act)
     return begun
+
+
+def check_repeat(begun: Act, act: Act) -> None:
+    """Raise unless the act asks for the same as the recorded one with its id. Filters are compared as they were given: the query that was
+    made of one may contain a time relative to the call, and a list name may match more lists by now."""
+    check_same(begun, act.verb, act.route)
+    same_options = {**begun.filter, "query": None} == {**act.filter, "query": None}
+    if not same_options or not _same_filter(begun, act):
+        raise ActConflict(f"act {act.id!r} is on record with other items or options; leave the id out to start a new act")
 
 
 def check_same(begun: Act, verb: str, route: str) -> None:
     """Raise unless verb and route are those of the recorded act."""
     for what, then, now in (("verb", begun.verb, verb), ("route", begun.route, route)):
         if then != now:
-            raise UsageError(f"act {begun.id!r} has the {what} {then!r}, not {now!r}; leave the id out to start a new act")
+            raise ActConflict(f"act {begun.id!r} is on record with the {what} {then!r}, not {now!r}; leave the id out to start a new act")
+
+
+def _same_filter(begun: Act, act: Act) -> bool:
+    if begun.asked is not None or "query" not in begun.filter:
+        return begun.asked == act.asked
+    # An earlier version recorded the query alone.
+    return "query" in act.filter and _timeless(begun.filter["query"]) == _timeless(act.filter["query"])
+
+
+def _timeless(query: Mapping[str, Any]) -> Query:
+    """A recorded query without the conditions that depend on the time of the call."""
+    return replace(msgspec.convert(query, Query), entered_before=None, changed_before=None, lists=None)
+
+
+def first_answer(act: Act) -> ActReport:
+    """The answer of the call that finished the act. Of an act that an earlier version recorded, the numbers alone are known."""
+    if act.report is not None:
+        return msgspec.convert(act.report, ActReport)
+    finished_at = iso(act.finished_at)
+    return ActReport(
+        act.id, act.verb, act.route, matched=act.done + act.refused, done=act.done, refused_count=act.refused, finished_at=finished_at
+    )
+
+
+def add_progress(ctx: Context, act_id: str, *, done: int, refused: int) -> None:
+    """Record the progress of an act: `done` more items, by this call; `refused` items, as far as this call has come."""
+
+    def moved(act: Act) -> Act:
+        return replace(act, done=act.done + done, refused=refused, moved_at=ctx.clock.now())
+
+    _change_unfinished(ctx, act_id, moved)
+
+
+def finish_with(ctx: Context, act_id: str, report: ActReport) -> ActReport:
+    """Record that the act has finished, with its answer; returns the answer that is on record. If another call with the same id has
+    finished it, that is the other one's."""
+    now = ctx.clock.now()
+    report.finished_at = iso(now)
+    # The difference is content of an item: it stays where the item's content is.
+    answer = msgspec.to_builtins(replace(report, difference=[]))
+
+    def finished(act: Act) -> Act:
+        return replace(act, moved_at=now, finished_at=now, report=answer)
+
+    act = _change_unfinished(ctx, act_id, finished)
+    return report if act.report == answer else first_answer(act)
+
+
+def _change_unfinished(ctx: Context, act_id: str, change: Callable[[Act], Act]) -> Act:
+    """Change the record of an act, unless it has finished; returns the record as it then is."""
+    while True:
+        act, version = read_versioned(ctx.ledger, ACT, act_id, Act)
+        if act is None:
+            raise UsageError(f"there is no act {act_id!r} on record any more; what it has changed is in the items' histories")
+        if act.finished_at is not None:
+            return act
+        changed = change(act)
+        if ctx.ledger.write(ACT, act_id, changed, expect=version):
+            return changed
 
 
 def selection_of(act: Act, given: Selection) -> Selection:

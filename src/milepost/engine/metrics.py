@@ -261,12 +261,15 @@ def ledger_families(ctx: Context) -> list[Family]:
     now = ctx.clock.now()
     items: dict[Labels, float] = {}
     oldest: dict[Labels, float] = {}
+    overdue: dict[Labels, float] = {}
     seen = snapshots(ctx)
     for name, snapshot in seen.items():
         for stage in snapshot.stages:
             for status in Status:
                 items[name, stage.name, status.value] = stage.counts.get(status, 0)
             oldest[name, stage.name] = (stage.oldest_ms or 0) / 1000
+            if stage.overdue is not None:
+                overdue[name, stage.name] = stage.overdue.most
     newest = ctx.ledger.last_seq()
     behind: dict[Labels, float] = {}
     late: dict[Labels, float] = {}
@@ -286,6 +289,7 @@ def ledger_families(ctx: Context) -> list[Family]:
     return [
         Family("milepost_items", "gauge", "Items by stage and status.", (*PLACE, "status"), items),
         Family("milepost_stage_oldest_seconds", "gauge", "Time that the oldest unfinished item has spent at its stage.", PLACE, oldest),
+        Family("milepost_overdue_items", "gauge", "Items past the overdue mark of their stage; on AWS at most so many.", PLACE, overdue),
         Family("milepost_lines", "counter", "History lines written by all processes.", (), {(): newest}),
         Family("milepost_subscriber_lag_lines", "gauge", "Lines that a subscriber has not received yet.", ("subscriber",), behind),
         Family(

@@ -20,6 +20,7 @@ from milepost.engine.acts.controls import end_pauses
 from milepost.engine.apply import count_refused, follow_up
 from milepost.engine.context import Context
 from milepost.engine.failed_tries import warn_of_failed_try
+from milepost.engine.progress import ProgressNoter
 from milepost.engine.routes.backfill import step
 from milepost.ports.documents import BACK_FILL, HOLD
 from milepost.ports.items import Query, Refused
@@ -59,7 +60,7 @@ _COUNTS = ("resent", "offered", "lost", "overdue", "no_answer", "confirmed", "de
 
 class Resender:
     """Service that offers stages again, records losses, reports overdue items, counts missing answers, applies kept confirmations and
-    continues back-fills.
+    continues back-fills. It also notes the progress of the stages, for forecasts.
 
     Where the row is the queue, due items at handler stages are left to the workers, so that a backlog is never scanned. On ledgers with
     queues a due item has lost its message, or never had one; the ledger itself finds queued items whose message is missing.
@@ -70,6 +71,7 @@ class Resender:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._places: dict[tuple[str, int], Any] = {}
+        self._progress = ProgressNoter(ctx)
 
     def turn(self) -> float:
         summary = self.run_once()
@@ -92,6 +94,7 @@ class Resender:
             portion = step(self._ctx, route, begun)
             summary.back_filled += portion.sent
             summary.more |= portion.more
+        self._progress.note()
         return summary
 
     def _offer_lost(self, plan: Plan, paused: set[str], pages: int, summary: ResendSummary) -> None:

@@ -14,9 +14,9 @@ from milepost.core.errors import RESTORE, LedgerDamaged
 
 T = TypeVar("T")
 
-ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, KEY_USE, SESSION, PROBE, APPLICATION, TALLY, ALERT, FORGET = (
+ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, KEY_USE, SESSION, PROBE, APPLICATION, TALLY, ALERT, FORGET, PROGRESS = (
     "route", "hold", "limit", "breaker", "process", "cursor", "parked", "act", "list", "moved", "moving", "head", "back-fill", "key",
-    "key-use", "session", "probe", "application", "tally", "alert", "forget",
+    "key-use", "session", "probe", "application", "tally", "alert", "forget", "progress",
 )  # fmt: skip
 
 
@@ -145,6 +145,10 @@ class Act(Struct, frozen=True):
     """Approximate number of items when it began, where known without reading each."""
     moved_at: int | None = None
     """When it last handled some of them: an interrupted one makes no progress."""
+    asked: dict[str, Any] | None = None
+    """The filter as the caller gave it, which a repeat must give again; None: the act is for keys, or an earlier version recorded it."""
+    report: dict[str, Any] | None = None
+    """The answer of the call that finished it, which a repeat gets; None: it has not finished, or an earlier version recorded it."""
 
 
 class ListRecord(Struct, frozen=True):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Protocol
 
 from msgspec import Struct
 
+from milepost.core.forecast import LaneCount
 from milepost.core.history import Line, decode_line, line_to_public, link, removed_line
 from milepost.core.status import Status
 
@@ -84,3 +86,10 @@ class LedgerFeed(Protocol):
 
     def groups(self, route: str | None = None) -> list[Group]:
         """Groups of similar errors that an item has or had."""
+
+    def lane_counts(self, route: str, now: int, lists: Collection[str] = ()) -> list[LaneCount] | None:
+        """Exact numbers of a route's items by lane, as of `now`: of those that have not ended, or, with `lists`, of all that these lists
+        brought. None: the ledger cannot count them without reading their rows. Quarantined rows are not counted."""
+
+    def entered_by(self, route: str, stage: str, until: int) -> int | None:
+        """Exact number of the items that have not ended and have been at this stage since `until` or longer. None: as above."""

@@ -9,6 +9,7 @@ import pytest
 from tests.http.guarded_server import guarded_server
 from tests.http.live_server import HttpAnswer, LiveServer
 
+import milepost as mp
 from milepost.engine.act_log import begin
 from milepost.ports.documents import Act
 
@@ -92,11 +93,41 @@ def test_an_act_that_was_cut_off_is_gone_on_with(failed: LiveServer) -> None:
     assert elsewhere.status == 404
 
 
-def test_the_same_call_with_its_id_does_nothing_twice(failed: LiveServer) -> None:
-    first = act(failed, "retry", keys=["a", "b"], id="night-1").body
+def test_the_same_call_with_its_id_gets_the_first_answer(failed: LiveServer) -> None:
+    first = act(failed, "retry", keys=["a", "b"], id="night-1")
     failed.work()
-    again = act(failed, "retry", keys=["a", "b"], id="night-1").body
-    assert (first["done"], again["done"], again["skipped"], row(failed, "a")["round"]) == (2, 0, 2, 2)
+    again = act(failed, "retry", keys=["a", "b"], id="night-1")
+    assert (again.status, again.body) == (200, first.body)
+    assert (first.body["done"], row(failed, "a")["round"]) == (2, 2)
+
+
+def test_an_id_with_another_filter_is_a_conflict_and_changes_nothing(failed: LiveServer) -> None:
+    failed.milepost.submit("parcels", {"id": "z", "weigh": "retry"})
+    failed.work()
+    groups = [group["group"] for group in failed.call("GET", "/api/v1/routes/parcels/groups").body["groups"]]
+    first = act(failed, "retry", filter={"group": groups[0]}, id="same")
+    failed.work()
+    other = act(failed, "retry", filter={"group": groups[1]}, id="same")
+    assert (other.status, other.body["code"]) == (409, "conflict")
+    assert "act 'same' is on record with other items or options" in other.body["detail"]
+    assert act(failed, "retry", filter={"group": groups[0]}, id="same").body == first.body
+    assert (first.body["matched"], first.body["done"]) == (3, 3)
+    assert [row(failed, key)["round"] for key in "az"] == [2, 1]
+    for others in ({"keys": ["a"]}, {"filter": {"group": groups[0]}, "as_new": True}):
+        assert act(failed, "retry", id="same", **others).status == 409
+    assert act(failed, "cancel", filter={"group": groups[0]}, id="same").status == 409
+
+
+def test_the_filter_of_an_act_is_the_same_at_each_door(failed: LiveServer) -> None:
+    """A filter by age means another time at each call; what was asked stays the same."""
+    chosen = {"status": ["REJECTED", "CANCELLED"], "older_than": "0s"}
+    first = act(failed, "retry", filter=chosen, id="same").body
+    turned = {"older_than": "0s", "status": ["CANCELLED", "REJECTED", "CANCELLED"]}
+    assert act(failed, "retry", filter=turned, id="same").body == first
+    failed.milepost.act("cancel", "parcels", statuses=["live"], by="ops", reason="moved", act_id="from-python")
+    assert act(failed, "cancel", filter={"status": ["live"]}, id="from-python").body["finished_at"] is not None
+    with pytest.raises(mp.UsageError, match="on record with other items"):
+        failed.milepost.act("cancel", "parcels", statuses=["failed"], by="ops", reason="moved", act_id="from-python")
 
 
 def test_an_act_is_followed_by_its_id_while_it_is_under_way(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, to_builtins
 from msgspec.structs import replace
 
 from milepost.core import confirmations, operators
@@ -20,7 +20,20 @@ from milepost.core.values.durations import Moment, iso, moment_ms
 from milepost.core.values.json import canonical_json, check_json, storable_text
 from milepost.core.values.redaction import redacted, restored
 from milepost.core.values.refusal import Refusal, RefusalKind, impossible
-from milepost.engine.act_log import ActReport, Selection, begin, check_same, has_line, recorded, select, selection_of, signed
+from milepost.engine.act_log import (
+    ActReport,
+    Selection,
+    add_progress,
+    begin,
+    check_same,
+    finish_with,
+    first_answer,
+    has_line,
+    recorded,
+    select,
+    selection_of,
+    signed,
+)
 from milepost.engine.apply import Decision, apply_all, unreadable
 from milepost.engine.context import Context
 from milepost.engine.evidence import can_restore, restore_rows
@@ -28,7 +41,7 @@ from milepost.engine.failed_tries import warn_of_failed_try
 from milepost.engine.intake import content_digest
 from milepost.engine.left_items import STARTED_AGAIN, way_back
 from milepost.engine.routes.backfill import begin_rerun
-from milepost.ports.documents import ACT, Act
+from milepost.ports.documents import Act
 from milepost.ports.items import Query, Refused
 
 Progress = Callable[[int, int | None], None]
@@ -56,6 +69,7 @@ def act(
     *,
     keys: Sequence[str] | None = None,
     query: Query | None = None,
+    asked: Mapping[str, Any] | None = None,
     by: str,
     reason: str,
     dry_run: bool = False,
@@ -74,7 +88,9 @@ def act(
     """Do one act to all items with these keys, or to all that match the query; each is done or refused on its own.
 
     A bulk act (a query, or several keys) has an id and a start time: it skips items that change after its start, its id is in every
-    history line that it writes, and the same call with that id continues it. With `dry_run` nothing is written and no name is needed.
+    history line that it writes, and the same call with that id continues it, or, if it has finished, gets the first answer. ActConflict if
+    the id is on record with other items or options; a filter is compared as it was `asked`, before it was made a query. With `dry_run`
+    nothing is written and no name is needed.
     `stage`: where retry sends an item back to, which stage confirm confirms, or where rerun starts.
 
     cancel by query leaves failed items alone, unless the query names their status.
@@ -87,7 +103,7 @@ def act(
     plan = _checked_plan(ctx, verb, route, stage, as_new, outcome, force)
     if verb in _DEFAULT_STATUSES and query is not None and query.statuses is None:
         query = replace(query, statuses=_DEFAULT_STATUSES[verb])
-    chosen = select(route, keys, query)
+    chosen = select(route, keys, query, asked)
     new = _checked_options(plan, verb, chosen, content, here, rerun, not_before, pace)
     if not dry_run:
         signed(by, reason)
@@ -102,15 +118,18 @@ def act(
         "here": here or None,
         "force": force or None,
     }
-    if pace is not None:
-        assert query is not None, "checked above"
-        return _at_a_pace(ctx, plan, query, stage, as_new, pace, by, reason, dry_run)
     about = chosen.to_record() | {name: value for name, value in options.items() if value is not None}
     expected = chosen.expected(ctx)
-    requested = begun = Act(act_id or ctx.chance.token(), verb, route, by, reason, now, about, expected=expected)
+    requested = begun = Act(
+        act_id or ctx.chance.token(), verb, route, by, reason, now, about, expected=expected, asked=chosen.asked_record()
+    )  # fmt: skip
+    if pace is not None:
+        return _at_a_pace(ctx, plan, requested, pace, dry_run)
     bulk = query is not None or len(chosen.keys or ()) > 1 or act_id is not None
     if bulk:
         begun = begin(ctx, requested, dry_run=dry_run)
+        if begun.finished_at is not None and not dry_run:
+            return first_answer(begun)
         chosen = selection_of(begun, chosen)
         expected = expected if begun is requested else chosen.expected(ctx)
     author: dict[str, Any] = {"by": by, "why": reason, "act": begun.id if bulk else None}
@@ -136,17 +155,13 @@ def act(
             report.difference = [
                 one for _, item in page if isinstance(item, Item) for one in difference(item.input, restored(new.content, item.input))
             ]
+        done_before = report.done
         _act_on_page(ctx, page, decision, report)
         if bulk and not dry_run:
-            moved = replace(begun, done=begun.done + report.done, refused=report.refused_count, moved_at=ctx.clock.now())
-            ctx.ledger.write(ACT, begun.id, moved)
+            add_progress(ctx, begun.id, done=report.done - done_before, refused=report.refused_count)
         if on_progress is not None:
             on_progress(report.matched, expected)
-    if bulk and not dry_run:
-        now = ctx.clock.now()
-        ended = replace(begun, done=begun.done + report.done, refused=report.refused_count, moved_at=now, finished_at=now)
-        ctx.ledger.write(ACT, begun.id, ended)
-    return report
+    return finish_with(ctx, begun.id, report) if bulk and not dry_run else report
 
 
 def go_on(
@@ -166,6 +181,7 @@ def go_on(
         verb,
         route,
         query=chosen.query,
+        asked=begun.asked,
         by=by,
         reason=reason,
         dry_run=dry_run,
@@ -287,16 +303,15 @@ def _checked_options(
     return read_content(plan, content)
 
 
-def _at_a_pace(
-    ctx: Context, plan: Plan, query: Query, stage: str | None, as_new: bool, pace: float, by: str, reason: str, dry_run: bool
-) -> ActReport:
+def _at_a_pace(ctx: Context, plan: Plan, requested: Act, pace: float, dry_run: bool) -> ActReport:
     """Record a rerun that the resender carries out; with `dry_run` only estimate the number of items."""
-    if query.statuses != frozenset({Status.COMPLETED}):
+    if requested.filter["query"].get("statuses") != [Status.COMPLETED]:
         raise UsageError("a paced rerun is for COMPLETED items; leave the status out")
-    report = ActReport("", "rerun", plan.name, dry_run, matched=Selection(query=query).expected(ctx) or 0, pace_per_s=pace)
-    if not dry_run:
-        report.id = begin_rerun(ctx, plan, query, stage, as_new, pace, by=by, reason=reason).act
-    return report
+    report = ActReport("" if dry_run else requested.id, "rerun", plan.name, dry_run, matched=requested.expected or 0, pace_per_s=pace)
+    if dry_run:
+        return report
+    paced = replace(requested, filter={**requested.filter, "pace": pace}, report=to_builtins(report))
+    return first_answer(begin_rerun(ctx, plan, paced, pace))
 
 
 class NewContent(Struct, frozen=True):

@@ -26,6 +26,8 @@ from milepost.engine.retention import Retention
 from milepost.engine.routes.backfill import hindrance, left, sent
 from milepost.engine.routes.versions import FINISHED, outdated
 from milepost.engine.views.items import ALIVE_MS, SIGNED, chain_broken_at, chain_fault, counted, processes, route_names
+from milepost.engine.views.overdue_counts import OverdueCount, probed
+from milepost.engine.views.snapshot import Snapshot
 from milepost.ports.documents import BACK_FILL, PARKED, ROUTE, BackFill, Parked, RouteVersion, read_all
 from milepost.ports.items import Query
 
@@ -401,10 +403,12 @@ def _failed_and_overdue(run: CheckRun) -> Iterator[CheckResult]:
         if seen.failed > 0:
             what, page = f"{counted(seen.failed, 'item')} of {route} failed", _items_page(route, "status=failed")
             yield _warn("failed", what, f"milepost groups {route}", headline=_sentence(what), page=page)
-        late, more = sum(stage.overdue or 0 for stage in seen.stages), any(stage.overdue_more for stage in seen.stages)
-        if late:
-            one = late == 1 and not more
-            what = f"{late:,}{'+' if more else ''} {'item' if one else 'items'} of {route} {'is' if one else 'are'} overdue"
+        late = _overdue(run, seen)
+        if late.most:
+            one = late == OverdueCount(1, 1)
+            what = f"{late.words} {'item' if one else 'items'} of {route} {'is' if one else 'are'} overdue"
+            if not late.exact:
+                what += f", by the counters as of {run.watch.at(seen.at)}"
             page = _items_page(route, "overdue=true")
             yield _warn("overdue", what, f"milepost list {route} --overdue", headline=_sentence(what), page=page)
 
@@ -418,6 +422,18 @@ def _failed_and_left(run: CheckRun) -> Iterator[CheckResult]:
         if left:
             what = f"{counted(left, 'failed item')} of {route} left the ledger before anybody dealt with {'it' if left == 1 else 'them'}; only the seals are left"
             yield _warn("failed", what, f"milepost list {route} --status failed")
+
+
+def _overdue(run: CheckRun, seen: Snapshot) -> OverdueCount:
+    """The overdue items of a route. Where the counters give bounds only, a few rows are read."""
+    found = []
+    for stage in seen.stages:
+        if stage.overdue is not None and not stage.overdue.exact:
+            probe = partial(probed, run.ctx, seen.route, stage.name, stage.overdue, run.now)
+            found.append(run.once(("overdue", seen.route, stage.name), probe))
+        elif stage.overdue is not None:
+            found.append(stage.overdue)
+    return OverdueCount(sum(one.least for one in found), sum(one.most for one in found))
 
 
 def _subscribers(run: CheckRun) -> Iterator[CheckResult]:

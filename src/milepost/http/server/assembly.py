@@ -10,7 +10,21 @@ from milepost.application.declaration import ConfiguredApplication
 from milepost.core.errors import ConfigMistake
 from milepost.engine.context import Context
 from milepost.http import openapi
-from milepost.http.api import alerts, claims, confirmations, events, evidence, find, groups, health, items, lists, metrics, subscribers
+from milepost.http.api import (
+    alerts,
+    claims,
+    confirmations,
+    events,
+    evidence,
+    find,
+    forecast,
+    groups,
+    health,
+    items,
+    lists,
+    metrics,
+    subscribers,
+)
 from milepost.http.api.operators import acts, breakers, controls, forget, prune, quarantine
 from milepost.http.dashboard import static_files
 from milepost.http.dashboard.pages import acts as acts_page
@@ -31,6 +45,7 @@ MODULES = (
     items,
     evidence,
     find,
+    forecast,
     groups,
     alerts,
     lists,

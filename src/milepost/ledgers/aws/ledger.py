@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -186,6 +186,12 @@ class AwsLedger:
 
     def groups(self, route: str | None = None) -> list[Group]:
         return self.store.counters.groups(route)
+
+    def lane_counts(self, route: str, now: int, lists: Collection[str] = ()) -> None:
+        """None: rows would have to be read."""
+
+    def entered_by(self, route: str, stage: str, until: int) -> None:
+        """None: rows would have to be read."""
 
     def read(self, kind: str) -> dict[str, Document]:
         return self.store.control.read(kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from milepost.core.change import Change
 from milepost.core.errors import LedgerError, RouteChanged
+from milepost.core.forecast import LaneCount
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.values.file_modes import PRIVATE, mode_text
-from milepost.ledgers.sqlite import claim, documents, find, read, retention, upkeep
+from milepost.ledgers.sqlite import claim, documents, find, lane_counts, read, retention, upkeep
 from milepost.ledgers.sqlite.admission import Admission
 from milepost.ledgers.sqlite.claim import Served, claim_one
 from milepost.ledgers.sqlite.claim_on_arrival import Arrivals
@@ -253,6 +254,12 @@ class SqliteLedger:
 
     def groups(self, route: str | None = None) -> list[Group]:
         return self._read(lambda tx: read.groups(tx, route))
+
+    def lane_counts(self, route: str, now: int, lists: Collection[str] = ()) -> list[LaneCount]:
+        return self._read(lambda tx: lane_counts.listed(tx, route, now, lists) if lists else lane_counts.live(tx, route, now))
+
+    def entered_by(self, route: str, stage: str, until: int) -> int:
+        return self._read(lambda tx: lane_counts.entered_by(tx, route, stage, until))
 
     def read(self, kind: str) -> dict[str, Document]:
         return self._read(lambda tx: documents.read(tx.connection, kind))

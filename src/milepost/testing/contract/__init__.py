@@ -28,6 +28,7 @@ from milepost.testing.contract.reads.chain import ChainContract  # noqa: E402
 from milepost.testing.contract.reads.counters import CountersContract  # noqa: E402
 from milepost.testing.contract.reads.feed import FeedContract  # noqa: E402
 from milepost.testing.contract.reads.find import FindContract  # noqa: E402
+from milepost.testing.contract.reads.lane_counts import LaneCountsContract  # noqa: E402
 from milepost.testing.contract.retention import RetentionContract  # noqa: E402
 from milepost.testing.contract.work.breakers import BreakersContract  # noqa: E402
 from milepost.testing.contract.work.claim import ClaimContract  # noqa: E402
@@ -58,6 +59,7 @@ class LedgerContract(
     DocumentsContract,
     FindContract,
     FeedContract,
+    LaneCountsContract,
     PartialAnswersContract,
     RetentionContract,
     ForgetContract,

@@ -11,6 +11,7 @@ from milepost.core.outcome import Outcome
 from milepost.core.values.durations import rate_per_second
 from milepost.engine.act_log import ActReport, act_view, all_acts
 from milepost.engine.acts.bulk import act, go_on
+from milepost.engine.views.queries import filter_as_given
 from milepost.http.api.find import Chosen, afford, choice_of
 from milepost.http.auth.author import check_outcome, check_reason, named
 from milepost.http.protocol.endpoint import END, Call, endpoint
@@ -22,7 +23,7 @@ from milepost.ports.items import Query
 ACTS = "/api/v1/routes/{route}/acts"
 OPTIONS = ("stage", "as_new", "outcome", "content", "here", "rerun", "not_before", "force")
 """Fields of a request that `act` takes as they are."""
-PROBLEMS = ("route-changed", "costly", "busy")
+PROBLEMS = ("route-changed", "costly", "busy", "conflict")
 
 
 class ActRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,7 +34,8 @@ class ActRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `here`: the item then starts again at its present stage, not at the first; `rerun`: also if it is COMPLETED. `not_before`: the time
     that `reschedule` sets, such as `2027-01-31T08:00:00Z`, or a span from now such as `2h`. `pace`: items a second (`50/s`) for a `rerun`
     by filter, which the resender then continues. `for`: the person for whom the caller acts. `id`: a name for an act on several items;
-    the same call with this id continues an act that was cut off. `scan`: allow a scan if no index serves the filter and the table is
+    the same call with this id continues an act that was cut off, or, if it has finished, gets the first answer again; another call with it
+    is refused (`conflict`). `scan`: allow a scan if no index serves the filter and the table is
     large."""
 
     verb: Literal["retry", "skip", "cancel", "resend", "confirm", "rerun", "replace", "reschedule"]
@@ -87,8 +89,10 @@ class Acts(Struct, frozen=True):
 def perform(state: ServerState, call: Call) -> ActReport:
     """Each item is done or refused by itself; `refused` names the first hundred, with the reason. An act by filter, or on several
     keys, has an id: it skips items that change after its start, every line that it writes carries its id, and it can be continued
-    if it is cut off. With `dry_run` nothing is written, and no reason is needed: the answer says what would be done, and for
-    `replace` the `difference` between the old content and the new, if the key may `read`."""
+    if it is cut off. A repeat of the call with the same `id` gets the answer of the first, with its `finished_at`; a call with that id and
+    other items or options is refused with 409, `conflict`: a filter is compared as it was given. With `dry_run` nothing is written, and
+    no reason is needed: the answer says what would be done, and for `replace` the `difference` between the old content and the new, if the
+    key may `read`."""
     plan, wanted = state.plan(call), call.body
     if (wanted.keys is None) == (wanted.filter is None):
         raise problem_error("wrong-value", "the items are missing", field="keys", expected="either keys or a filter")
@@ -104,6 +108,7 @@ def perform(state: ServerState, call: Call) -> ActReport:
         plan.name,
         keys=wanted.keys,
         query=_query(state, plan.name, wanted.filter, wanted.scan),
+        asked=None if wanted.filter is None else filter_as_given(**wanted.filter.conditions()),
         by=by,
         reason=wanted.reason,
         dry_run=wanted.dry_run,
