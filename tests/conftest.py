@@ -9,7 +9,10 @@ import gc
 import logging
 import os
 import secrets
+import sqlite3
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -164,17 +167,26 @@ def client(endpoint: str) -> Iterator[Callable[[str], Any]]:
 
 
 @pytest.fixture(autouse=True)
-def no_file_stays_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Close the SQLite files that a test has left open, as a process does at its end. (From Python 3.13 on, a connection that is collected
-    while it is open is a warning, in whichever test that happens.)"""
-    opened: list[SqliteFile] = []
-    begin = SqliteFile.__init__
+def no_connection_stays_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close the ledgers and the connections to SQLite that a test has opened itself and left open, as a process does at its end. (From
+    Python 3.13 on, a connection that is collected while it is open is a warning, in whichever test that happens.)"""
+    opened: list[SqliteFile | sqlite3.Connection] = []
+    begin, connect = SqliteFile.__init__, sqlite3.connect
 
     def opening(file: SqliteFile, *arguments: Any, **options: Any) -> None:
         begin(file, *arguments, **options)
         opened.append(file)
 
+    def connecting(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*arguments, **options)
+        if sys._getframe(1).f_globals["__name__"].startswith("tests."):
+            opened.append(connection)
+        return connection
+
     monkeypatch.setattr(SqliteFile, "__init__", opening)
+    monkeypatch.setattr(sqlite3, "connect", connecting)
     yield
-    for file in opened:
-        file.close()
+    for resource in opened:
+        # (A connection that belongs to another thread is closed by it.)
+        with suppress(sqlite3.ProgrammingError):
+            resource.close()

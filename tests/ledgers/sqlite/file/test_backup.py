@@ -157,6 +157,21 @@ def test_a_backup_that_breaks_off_leaves_nothing_and_keeps_the_old_one(url: str,
     assert examine(tmp_path / "copy.db").items == 300
 
 
+def test_a_backup_leaves_out_no_blobs_of_a_folder_that_cannot_be_read(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scan = os.scandir
+
+    def unreadable(path: str | os.PathLike[str]) -> Any:
+        if Path(path).name == "evidence":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    with mp.open(url, [letters()]) as post:
+        monkeypatch.setattr(os, "scandir", unreadable)
+        with pytest.raises(LedgerError, match="Permission denied"):
+            post.backup(tmp_path / "copy.db")
+    assert not (tmp_path / "copy.db").exists()
+
+
 def test_restore_brings_everything_back_and_sets_the_old_ledger_aside(url: str, tmp_path: Path) -> None:
     with mp.open(url, [letters()]) as post:
         post.backup(tmp_path / "copy.db")

@@ -240,13 +240,24 @@ def _put_in_place(made: Path, place: Path) -> None:
 
 def _blob_sizes(folder: Path) -> dict[Path, int]:
     """Every blob with its size; unfinished ones are left out."""
-    found: dict[Path, int] = {}
-    for file in sorted(folder.rglob("*")) if folder.is_dir() else ():
+    sizes: dict[Path, int] = {}
+    for file in sorted(_entries(folder)):
         # A blob may be removed at any moment, with the row that names it.
         with suppress(FileNotFoundError):
             if file.is_file() and not file.name.startswith("."):
-                found[file] = file.stat().st_size
-    return found
+                sizes[file] = file.stat().st_size
+    return sizes
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    """All files and folders below a folder. One that cannot be read is an error (`rglob` would leave its files out without a word)."""
+
+    def raise_error(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    for root, folders, files in os.walk(folder, onerror=raise_error):
+        yield from (Path(root, name) for name in [*folders, *files])
 
 
 def _copy_blobs(folder: Path, to: Path, sizes: dict[Path, int], on_progress: Callable[[int], None], mode: int) -> tuple[int, int]:
@@ -259,7 +270,7 @@ def _copy_blobs(folder: Path, to: Path, sizes: dict[Path, int], on_progress: Cal
             before = done
             done += _copy_file(file, place, lambda so_far, before=before: on_progress(before + so_far), mode)  # type: ignore[misc]
             n += 1
-    for made in [to, *to.rglob("*")] if to.is_dir() else ():
+    for made in [to, *_entries(to)] if to.is_dir() else ():
         if made.is_dir():
             _sync(made)
     return n, done

@@ -74,9 +74,12 @@ class Liveness:
 
     def _look_at_others(self) -> list[tuple[str, bool]]:
         """The other holders on this machine, and whether each is alive."""
-        found = []
-        for path in sorted(self.folder.glob(f"*@{self._machine}.lock")):
-            holder = path.name.removesuffix(f"@{self._machine}.lock")
+        others = []
+        ending = f"@{self._machine}.lock"
+        # (`glob` would take a folder that cannot be read for an empty one.)
+        names = os.listdir(self.folder) if self.folder.exists() else []
+        for name in sorted(name for name in names if name.endswith(ending)):
+            path, holder = self.folder / name, name.removesuffix(ending)
             if holder in self._held:
                 continue
             try:
@@ -84,16 +87,16 @@ class Liveness:
             except FileNotFoundError:
                 continue
             except PermissionError:
-                found.append((holder, True))  # of another user; nothing proves that it is dead
+                others.append((holder, True))  # of another user; nothing proves that it is dead
                 continue
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                found.append((holder, False))
+                others.append((holder, False))
             except OSError:
-                found.append((holder, True))
+                others.append((holder, True))
             finally:
                 os.close(descriptor)
-        return found
+        return others
 
     def remove_lock_files(self, holders: list[str]) -> None:
         """Remove the files of dead holders, after their leases were taken back."""
