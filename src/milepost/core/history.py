@@ -60,6 +60,8 @@ class Line(Struct, frozen=True, omit_defaults=True, gc=False):
     """Digest of the lease of the claim that this line ends or concerns (see `claim_digest`)."""
     life: int = 0
     """The life of its key that the item is in (see `core.item.Row.life`)."""
+    epoch: int = 0
+    """The epoch of the ledger in which the line was written (see `ports.documents.Epoch`); 0: a ledger that was never restored."""
 
     @property
     def after_stage(self) -> str:

@@ -305,5 +305,6 @@ def restored_item(ctx: Context, plan: Plan, known: KnownKey) -> Item | str:
         pass_no=1 + sum(line.reason in STARTED_AGAIN for line in lines),
         content_digest=known.content_digest,
         life=lines[0].life,
+        epoch=plan.epoch,
     )
     return Item(row, Content(content, {}, {stage: entry["output"] for stage, entry in last.items() if "output" in entry}))

@@ -116,7 +116,7 @@ def _events(record: dict[str, Any], agents: dict[str, str]) -> Iterator[str]:
             linked += "".join(_identifier("linkingObject", FILE, _file(record, path)) for path in reported_files([entry]))
         yield _line(
             "event",
-            _identifier("event", EVENT, event_id(record["route"], record["key"], line.version, line.reason.value, line.life))
+            _identifier("event", EVENT, event_id(record["route"], record["key"], line.version, line.reason.value, line.life, line.epoch))
             + _text("eventType", line.reason.value)
             + _text("eventDateTime", iso(line.at) or "")
             + _element("eventDetailInformation", _text("eventDetail", _detail(line)))

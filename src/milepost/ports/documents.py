@@ -39,6 +39,25 @@ class RouteVersion(Struct, frozen=True):
     """Completed items per second to be sent to an added stage, if these are among the moves; None: all at once."""
 
 
+EPOCH = "epoch"
+"""One document, without a name: the epoch of a ledger in which history may have been repeated. A ledger without it has the epoch 0."""
+
+
+class Epoch(Struct, frozen=True):
+    """What distinguishes two courses of events of one ledger: it is raised when the ledger goes back to an earlier state, by a restore for
+    example. Each history line has the epoch in which it was written, and the ids of its events carry it, so that a receiver does not take
+    another fact for a repeat."""
+
+    epoch: int
+    at: int
+    why: str
+
+
+def raised_epoch(known: int, now: int, why: str) -> Epoch:
+    """The epoch after `known`: the time in seconds, so that each restore of one backup has its own, whatever became of the ledger before."""
+    return Epoch(max(known + 1, now // 1000), now, why)
+
+
 class BackFill(Struct, frozen=True):
     """Back-fill of a route (by its name): completed items are sent to an added stage, or run again, at a set pace in portions.
 

@@ -19,7 +19,7 @@ from milepost.engine.alerts.watch import undelivered
 from milepost.engine.breakers import breaker_views, open_breakers
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import lag_of, live_cursors, silent
-from milepost.engine.health.findings import BAD, DOCTOR, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
+from milepost.engine.health.findings import BAD, DOCTOR, NO_ROOM, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
 from milepost.engine.left_items import unexplained
 from milepost.engine.presence import HEARD_MS
 from milepost.engine.retention import Retention
@@ -35,8 +35,9 @@ ROLES = ("worker", "resender")
 """Roles that every ledger needs; a relay only where there are subscribers."""
 GONE_MS = 10 * 60_000
 """How long a silent process with items in hand is reported; by then their leases have been taken over."""
-LITTLE_ROOM, NO_ROOM = 100_000_000, 1_048_576
-"""Free bytes on the ledger's disk below which there is little room, or none."""
+LITTLE_ROOM = 100_000_000
+"""Free bytes on the ledger's disk below which there is little room."""
+FREE_SPACE = "free some space on the disk of the ledger; work then continues automatically"
 CHAINS = 50
 TO_DO = (Status.PENDING, Status.QUEUED)
 LATE_MS = 5 * 60_000
@@ -96,7 +97,7 @@ def _room(free: int | None) -> Iterator[CheckResult]:
         return
     if free < NO_ROOM:
         what = "the disk is full: nothing can be recorded, and workers wait"
-        yield _bad("disk", what, "free some space on the disk of the ledger; work then continues automatically")
+        yield _bad("disk", what, FREE_SPACE)
     else:
         what = f"only {free / 1_000_000:,.0f} MB are free on the disk of the ledger"
         yield _warn("disk", what, "free some space, or prune: milepost prune --help")
@@ -154,7 +155,11 @@ def _processes(run: CheckRun) -> Iterator[CheckResult]:
         elif process.in_hand and ALIVE_MS < run.now - process.seen_at < GONE_MS:
             cure = "if it is dead, its items come back when their leases expire, or when the next worker on that machine starts"
             yield _warn("process", f"{process.holder} has been silent, last heartbeat {heard}; it held {in_hand}", cure)
-    if known and not run.alive:
+    if run.no_heartbeats is not None:
+        what = f"it is not known which processes run: heartbeats cannot be written, because {run.no_heartbeats}"
+        last = f"; the last one was of {known[0].holder}, {run.watch.when(known[0].seen_at)}" if known else ""
+        yield _warn("process", f"{what}{last}", FREE_SPACE)
+    elif known and not run.alive:
         yield _ok("process", f"no process is running; the last to stop was {known[0].holder}, {run.watch.when(known[0].seen_at)}")
     for process in run.alive:
         roles = ", ".join(sorted(process.roles)) or "no role yet"
@@ -173,7 +178,11 @@ def _slow(slow: dict[str, Any]) -> str:
 def _at_work(run: CheckRun) -> Iterator[CheckResult]:
     """Whether a process is running. Operators need to know while items wait, `/readyz` always."""
     waiting = sum(_waiting(run, route) for route in run.seen) if not _worker_heard(run) else 0
-    if waiting:
+    if run.no_heartbeats is not None:
+        # `doctor` says it with the processes.
+        headline = f"It is not known which processes run, because {run.no_heartbeats}."
+        yield _result(WARN, "process", "", FREE_SPACE, headline=headline)
+    elif waiting:
         what = f"no process is running, and {counted(waiting, 'item')} {'waits' if waiting == 1 else 'wait'} for a worker"
         yield _warn("process", what, _start(run, "worker"), headline=_sentence(what))
     else:
@@ -226,13 +235,15 @@ def _standing_by(run: CheckRun) -> Iterator[CheckResult]:
 def _roles(run: CheckRun) -> Iterator[CheckResult]:
     """When each role last ran successfully, in any process."""
     needed = {*ROLES, Retention.name} if Retention.needed(run.ctx) else {*ROLES}
+    blocked = run.no_heartbeats is not None
     for role in sorted({*needed, *run.last_runs}):
         at, holder = run.last_runs.get(role, (0, ""))
-        shown = _resender(run, at) if role == "resender" else {}
+        shown = _resender(run, at) if role == "resender" and not blocked else {}
         if not at:
-            yield _warn("role", f"{role}: no successful run yet", _start(run, role), **shown)
+            yield _warn("role", f"{role}: no successful run yet", FREE_SPACE if blocked else _start(run, role), **shown)
         elif run.now - at > HEARD_MS:
-            yield _warn("role", f"{role}: last successful run {run.watch.when(at)}, by {holder}", _start(run, role), **shown)
+            what = f"{role}: last successful run {'on record ' if blocked else ''}{run.watch.when(at)}, by {holder}"
+            yield _warn("role", what, FREE_SPACE if blocked else _start(run, role), **shown)
         else:
             yield _ok("role", f"{role}: last successful run {run.watch.when(at)}, by {holder}", **shown)
 
@@ -317,7 +328,8 @@ def _leases(run: CheckRun) -> Iterator[CheckResult]:
         if expired:
             more = "at least " if page.next is not None else ""
             what = f"the leases of {more}{counted(expired, 'item')} of {route} have expired"
-            yield _warn("lease", what, "the next claim takes them over: milepost work")
+            takes_over = "the next claim takes them over: milepost work"
+            yield _warn("lease", what, takes_over if run.no_heartbeats is None else FREE_SPACE)
 
 
 def _late(run: CheckRun) -> Iterator[CheckResult]:
@@ -329,7 +341,8 @@ def _late(run: CheckRun) -> Iterator[CheckResult]:
         since = run.once(("late", route, stage), partial(late_since, run.ctx, route, stage, paused, run.now))
         if since is not None:
             what = f"work at {route}/{stage} has been due for {short_span(run.now - since)} and no worker has claimed it"
-            cure = "start more workers (milepost work), or raise the stage's concurrency or rate"
+            more = "start more workers (milepost work), or raise the stage's concurrency or rate"
+            cure = more if run.no_heartbeats is None else FREE_SPACE
             plan = run.ctx.plans.get(route)
             if plan is not None and stage in plan.by_name and plan.by_name[stage].remote:
                 what, cure = f"{what}; it waits for a worker (remote)", "start more of the stage's remote workers, which claim over HTTP"

@@ -82,8 +82,8 @@ class SqliteLedger:
         return cls(str(path), mode)
 
     def prepare(self, plan: Plan) -> Plan:
-        """The plan as it is: rows of all routes are in one place, and nothing is sent."""
-        return plan
+        """The plan in the epoch of this file. Rows of all routes are in one place, and nothing is sent."""
+        return plan.at_epoch(self._read(lambda tx: tx.names.epoch))
 
     # Items ------------------------------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:

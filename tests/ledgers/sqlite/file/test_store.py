@@ -146,3 +146,20 @@ def test_while_another_process_writes_all_waiting_parts_get_their_error_after_on
     assert len({id(part.error) for part in others}) == waiting, "each thread raises an error of its own"
     assert store.write(add("next")) == "next"
     assert set(ledger.read("t")) == {"next"}
+
+
+def test_a_log_that_a_reader_has_made_grow_shrinks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("milepost.ledgers.sqlite.file.store.LOG_LIMIT", 200_000)
+    ledger = SqliteLedger.open(str(tmp_path / "m.db"))
+    reader = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM document").fetchone()
+    for number in range(20):
+        ledger.write("t", f"{number}", "x" * 100_000)
+    log = tmp_path / "m.db-wal"
+    assert log.stat().st_size > 2_000_000
+    reader.close()
+    ledger.idle_upkeep()
+    ledger.write("t", "next", 1)
+    assert log.stat().st_size <= 200_000
+    ledger.close()

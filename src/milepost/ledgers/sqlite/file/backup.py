@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from datetime import UTC, datetime
@@ -21,11 +22,14 @@ from msgspec import Struct
 from milepost.core.errors import LedgerBusy, LedgerDamaged, LedgerError, UsageError
 from milepost.core.history import link
 from milepost.core.values.file_modes import PRIVATE
+from milepost.ledgers.sqlite import documents
 from milepost.ledgers.sqlite.errors import BUSY, primary_code, translated_errors
 from milepost.ledgers.sqlite.file import schema
 from milepost.ledgers.sqlite.file.liveness import Liveness
 from milepost.ledgers.sqlite.file.permissions import make_folder, mode_of, new_file
 from milepost.ledgers.sqlite.file.store import blobs_folder
+from milepost.ledgers.sqlite.rows.names import read_epoch
+from milepost.ports.documents import EPOCH, raised_epoch
 from milepost.ports.upkeep import BackupReport, Progress, RestoreReport
 
 PAGES = 512
@@ -109,6 +113,7 @@ def restore(
         blobs, _ = _copy_blobs(blobs_folder(source), aside_blobs, sizes, lambda done: on_progress(size + done, whole), file_mode)
         if examine(aside) != contents:
             raise LedgerDamaged(f"the copy of {source} differs from it: the disk or another process has changed it; nothing was restored")
+        _raise_epoch(aside, round(time.time() * 1000), f"restored from {source.name}")
         _check_unused(target, overwrite)
         if target.exists() or blobs_folder(target).exists():
             kept = _set_aside(target)
@@ -123,6 +128,16 @@ def restore(
     examine(target)
     held = (contents.items, contents.seals, contents.last_seq)
     return RestoreReport(path, str(source), blobs, *held, contents.broken, None if kept is None else str(kept))
+
+
+def _raise_epoch(path: Path, now: int, why: str) -> None:
+    """Lines that are written from now on are of another epoch: they may have the versions of lines written since the backup was made."""
+    with translated_errors(str(path)), closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        epoch = raised_epoch(read_epoch(connection), now, why)
+        documents.write(connection, EPOCH, "", epoch, None)
+        connection.execute("COMMIT")
+    _sync(path)
 
 
 def examine(path: Path) -> Contents:

@@ -34,6 +34,8 @@ LONGEST_PAUSE_S = 0.0005
 """Pause between two tries to begin a write while another process writes. A worker leaves about a millisecond between two writes; a
 process with longer pauses would miss many of these gaps, and stay idle after each."""
 GROUP = 64
+LOG_LIMIT = 64 << 20
+"""Bytes of the log file beyond which it is cut once it is empty: a reader that stands still may have made it grow."""
 
 
 def blobs_folder(path: str | Path) -> Path:
@@ -105,6 +107,7 @@ class SqliteFile:
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("PRAGMA cache_size = -32768")
                 connection.execute("PRAGMA wal_autocheckpoint = 4000")
+                connection.execute(f"PRAGMA journal_size_limit = {LOG_LIMIT}")
                 connection.execute("PRAGMA temp_store = MEMORY")
                 if version < schema.newest():
                     if version:
