@@ -180,6 +180,7 @@ def take_in_batch(ctx: Context, plan: Plan, batch: InputBatch, **options: Unpack
     answers, doubtful = _recognised(ctx, plan, batch)
     known: dict[str, KnownKey | Same | Refused | None] = {keys[place]: answers[place] for place in doubtful}
     invalid_keys = ctx.ledger.invalid_keys(plan, list(known))
+    ctx.check_clock()
     now = ctx.clock.now()
     seals: dict[str, KnownKey] = {}
     if failed_again is not None:

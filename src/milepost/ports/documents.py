@@ -10,12 +10,18 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
+from milepost.ports.clock import ClockState
+
 T = TypeVar("T")
 
 ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, KEY_USE, SESSION, PROBE, APPLICATION, TALLY, ALERT = (
     "route", "hold", "limit", "breaker", "process", "cursor", "parked", "act", "list", "moved", "moving", "head", "back-fill", "key",
     "key-use", "session", "probe", "application", "tally", "alert",
 )  # fmt: skip
+
+
+PARKED_CHANGE = "parked-change"
+"""By subscriber: its version is a number that rises when parked items of the subscriber change."""
 
 
 class Document(Struct, frozen=True):
@@ -96,6 +102,8 @@ class Process(Struct, frozen=True):
     outdated: list[str] = []
     stopped: bool = False
     """It has ended, or was proved dead and its leases were taken back."""
+    clock: ClockState | None = None
+    """What it knows about its clock."""
 
 
 class Cursor(Struct, frozen=True):
@@ -109,6 +117,9 @@ class Cursor(Struct, frozen=True):
     retry_at: int = 0
     error: str = ""
     removed: bool = False
+    refused: int = 0
+    """So many different items were refused in a row, with the answer `refusal`."""
+    refusal: str = ""
 
 
 class Parked(Struct, frozen=True):

@@ -29,7 +29,7 @@ def test_all_is_well(world: World) -> None:
     report = doctor(world.ctx)
     assert report.level == "ok"
     assert report.ledger == {**world.ledger.describe(), "lacks": sorted(world.ledger.missing_capabilities)}
-    assert {finding.about for finding in report.findings} == {"route", "process", "role", "chain"}
+    assert {finding.about for finding in report.findings} == {"route", "process", "clock", "role", "chain"}
 
 
 def test_a_ledger_that_fails_its_own_check_is_bad(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,11 @@ def test_only_processes_at_work_are_listed(world: World) -> None:
     assert [found.what.split()[0] for found in _found(world, "process")] == ["host-a:1"]
     world.clock.advance("15s")
     [found] = _found(world, "process")
-    assert (found.level, found.what.startswith("no process is running; the last to stop was host-a:1, 15 s ago")) == ("ok", True)
+    assert (found.level, found.what.startswith("it is not known whether host-a:1 is running: last heartbeat 15 s ago")) == ("warn", True)
+    world.process(ago_ms=15_000, stopped=True)
+    world.clock.advance("1h")
+    [found] = _found(world, "process")
+    assert (found.level, found.what.startswith("no process is running; the last to stop was host-a:1, 60 min ago")) == ("ok", True)
 
 
 def test_a_process_that_is_proved_dead_is_no_live_one(world: World) -> None:

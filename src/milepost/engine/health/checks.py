@@ -19,6 +19,7 @@ from milepost.engine.alerts.watch import undelivered
 from milepost.engine.breakers import breaker_views, open_breakers
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import live_cursors, silent
+from milepost.engine.health.clock_checks import clocks, future_rows
 from milepost.engine.health.findings import BAD, DOCTOR, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
 from milepost.engine.presence import HEARD_MS
 from milepost.engine.retention import Retention
@@ -32,6 +33,8 @@ ROLES = ("worker", "resender")
 """Roles that every ledger needs; a relay only where there are subscribers."""
 GONE_MS = 10 * 60_000
 """How long a silent process with items in hand is reported; by then their leases have been taken over."""
+UNSURE_MS = 60 * 60_000
+"""How long it is not known whether a silent process is dead: its clock may be behind."""
 LITTLE_ROOM, NO_ROOM = 100_000_000, 1_048_576
 """Free bytes on the ledger's disk below which there is little room, or none."""
 CHAINS = 50
@@ -146,7 +149,9 @@ def _processes(run: CheckRun) -> Iterator[CheckResult]:
             cure = "if it is dead, its items come back when their leases expire, or when the next worker on that machine starts"
             yield _warn("process", f"{process.holder} has been silent, last heartbeat {heard}; it held {in_hand}", cure)
     if known and not run.alive:
-        yield _ok("process", f"no process is running; the last to stop was {known[0].holder}, {run.watch.when(known[0].seen_at)}")
+        silent = _silent(run)
+        last = f"the last to stop was {known[0].holder}, {run.watch.when(known[0].seen_at)}"
+        yield _ok("process", f"no process is running; {last}") if silent is None else _warn("process", *silent)
     for process in run.alive:
         roles = ", ".join(sorted(process.roles)) or "no role yet"
         in_hand = counted(process.in_hand, "item")
@@ -154,6 +159,17 @@ def _processes(run: CheckRun) -> Iterator[CheckResult]:
         for slow in process.overrunning:
             what = f"{process.holder}: a handler has exceeded its timeout: {_slow(slow)}"
             yield _warn("handler", what, "it keeps its slot and lease until it returns; restart that process if it hangs")
+
+
+def _silent(run: CheckRun) -> tuple[str, str] | None:
+    """What is known of a process that was heard lately and has not said that it stopped, and what to do; None: there is none."""
+    gone = set(run.ctx.ledger.dead_workers())
+    for process in processes(run.ctx):
+        if not process.stopped and process.holder not in gone and run.now - process.seen_at <= UNSURE_MS:
+            heard = run.watch.when(process.seen_at)
+            what = f"it is not known whether {process.holder} is running: last heartbeat {heard}, and it has not said that it stopped"
+            return what, "it has died, or its machine's clock is behind: look there, and start 'milepost up' if it is gone"
+    return None
 
 
 def _slow(slow: dict[str, Any]) -> str:
@@ -165,8 +181,10 @@ def _at_work(run: CheckRun) -> Iterator[CheckResult]:
     """Whether a process is running. Operators need to know while items wait, `/readyz` always."""
     waiting = sum(_waiting(run, route) for route in run.seen) if not _worker_heard(run) else 0
     if waiting:
-        what = f"no process is running, and {counted(waiting, 'item')} {'waits' if waiting == 1 else 'wait'} for a worker"
-        yield _warn("process", what, _start(run, "worker"), headline=_sentence(what))
+        silent = None if run.alive else _silent(run)
+        state = "no process is running" if silent is None else silent[0]
+        what = f"{state}, and {counted(waiting, 'item')} {'waits' if waiting == 1 else 'wait'} for a worker"
+        yield _warn("process", what, _start(run, "worker") if silent is None else silent[1], headline=_sentence(what))
     else:
         alive = len(run.alive)
         running = f"{alive:,} {'process' if alive == 1 else 'processes'} running"
@@ -476,6 +494,8 @@ CHECKS: tuple[Check, ...] = (
     Check("versions", _versions, (READY,)),
     Check("back-fills", _back_fills, (DOCTOR,)),
     Check("processes", _processes, (DOCTOR,)),
+    Check("clocks", clocks, (DOCTOR,)),
+    Check("rows from the future", future_rows, (DOCTOR, OVERVIEW)),
     Check("at work", _at_work, (DOCTOR, OVERVIEW)),
     Check("station", _station, (READY,)),
     Check("standing by", _standing_by, (DOCTOR, OVERVIEW)),
