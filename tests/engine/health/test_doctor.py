@@ -131,6 +131,16 @@ def test_a_changed_route_and_items_at_stages_that_are_gone(world: World) -> None
     assert "items are still at weigh" in _found(world, "route", "bad")[0].what
 
 
+def test_what_one_subscriber_refuses_is_one_finding_with_three_examples(world: World) -> None:
+    for number in range(50):
+        parked = Parked("hook", "parcels", f"k{number:02}", 1, world.clock.now() + number, 1, 0, "EventRefused: 404")
+        world.ledger.write(PARKED, f"hook/parcels/k{number:02}", parked)
+    [found] = _found(world, "parked")
+    assert found.what.startswith("hook refuses events of 50 items, the first since now")
+    assert found.what.endswith("such as parcels/k00: EventRefused: 404; parcels/k01: EventRefused: 404; parcels/k02: EventRefused: 404")
+    assert found.next == "correct it, then milepost subscribers release hook --by YOU --reason '…'"
+
+
 def test_subscribers_that_lag_fail_or_are_silent_and_what_is_parked_for_them(world: World) -> None:
     world.add("A")
     now = world.clock.now()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterator
 from functools import partial
+from heapq import nsmallest
 from shlex import quote
 from typing import Any
 from urllib.parse import quote as url_quote
@@ -42,6 +43,7 @@ TO_DO = (Status.PENDING, Status.QUEUED)
 LATE_MS = 5 * 60_000
 """Work that has been due for this long without a claim is reported."""
 SAMPLE = 1000
+EXAMPLES = 3
 WAITING = LIVE - {Status.PROCESSING}
 """Statuses without a worker."""
 AWAITED = frozenset({Status.WAITING, Status.QUEUED})
@@ -445,14 +447,29 @@ def _subscribers(run: CheckRun) -> Iterator[CheckResult]:
 
 
 def _parked(run: CheckRun) -> Iterator[CheckResult]:
-    """Events that a subscriber refuses."""
-    seen = [parked for parked in read_all(run.ctx.ledger, PARKED, Parked).values() if run.sees(parked.route)]
-    for parked in seen:
-        since = run.watch.when(parked.since)
-        what = f"{parked.subscriber} refuses an event of {parked.route}/{parked.key} since {since}: {parked.error}"
-        whose = f"{quote(parked.subscriber)} {parked.route} {quote(parked.key)}"
-        headline = f"Events of {counted(len(seen), 'item')} wait: a subscriber refuses them." if parked is seen[0] else ""
-        yield _warn("parked", what, f"milepost subscribers release {whose} {SIGNED}", headline=headline, page="/events")
+    """Events that a subscriber refuses: one finding for each subscriber, with examples."""
+    by_subscriber: dict[str, list[Parked]] = {}
+    for parked in read_all(run.ctx.ledger, PARKED, Parked).values():
+        if run.sees(parked.route):
+            by_subscriber.setdefault(parked.subscriber, []).append(parked)
+    total = sum(map(len, by_subscriber.values()))
+    headline = f"Events of {counted(total, 'item')} wait: a subscriber refuses them."
+    for name, parked_items in sorted(by_subscriber.items()):
+        yield _warn("parked", *_parked_at(run, name, parked_items), headline=headline, page="/events")
+        headline = ""
+
+
+def _parked_at(run: CheckRun, name: str, parked_items: list[Parked]) -> tuple[str, str]:
+    """What a subscriber refuses, and what to do."""
+    first = nsmallest(EXAMPLES, parked_items, key=lambda parked: (parked.since, parked.route, parked.key))
+    since = run.watch.when(first[0].since)
+    if len(parked_items) == 1:
+        [only] = first
+        what = f"{name} refuses an event of {only.route}/{only.key} since {since}: {only.error}"
+        return what, f"milepost subscribers release {quote(name)} {only.route} {quote(only.key)} {SIGNED}"
+    examples = "; ".join(f"{parked.route}/{parked.key}: {parked.error}" for parked in first)
+    what = f"{name} refuses events of {counted(len(parked_items), 'item')}, the first since {since}, such as {examples}"
+    return what, f"correct it, then milepost subscribers release {quote(name)} {SIGNED}"
 
 
 def _alerts(run: CheckRun) -> Iterator[CheckResult]:
