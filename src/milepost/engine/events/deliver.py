@@ -141,6 +141,7 @@ class EventRelay:
         summary.parked = len(self._parked)
         summary.waiting = max(0, ctx.ledger.last_seq() - self._cursor.seq)
         if summary.standing_by is None:
+            now = ctx.clock.now()  # the subscriber may have taken its time
             retries = [(at - now) / 1000 for at in self._parked.retries()]
             self._next = 0.0 if summary.waiting else max(0.0, min([POLL, *retries]))
         return summary

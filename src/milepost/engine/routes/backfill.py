@@ -282,9 +282,8 @@ CANNOT_BE_SENT = Refusal(RefusalKind.UNREADABLE, "it cannot be sent; see the log
 def _take(ctx: Context, route: str, back_fill: BackFill, room: int, now: int) -> BackFill:
     """Take over an abandoned portion, or take the next one."""
     here = back_fill.ledger == ctx.ledger.url
-    until = now + HOLD_MS
     if back_fill.in_hand and here:
-        return replace(back_fill, held_until=until)
+        return replace(back_fill, held_until=now + HOLD_MS)
     start, in_seals = (back_fill.after, back_fill.seals) if here else (None, False)
     at, keys = start, list[str]()
     for _ in range(WALK):
@@ -297,6 +296,7 @@ def _take(ctx: Context, route: str, back_fill: BackFill, room: int, now: int) ->
         if keys or at is None:
             break
     spent_to = max(back_fill.spent_to, now - _saved(back_fill)) + ceil(len(keys) / back_fill.pace * 1000)
+    until = ctx.clock.now() + HOLD_MS  # the search for the items may have taken long
     return replace(
         back_fill, in_hand=keys, seals=in_seals, after=start, then=at, ledger=ctx.ledger.url, held_until=until, spent_to=spent_to
     )

@@ -98,17 +98,19 @@ def close(source: Context, target: Context, routes: Sequence[str], by: str, reas
 
 def at_rest(ctx: Context, routes: Sequence[str]) -> int:
     """Record losses of dead workers and expired leases; raise if a worker may still hold an item."""
-    now, lost = ctx.clock.now(), 0
-    ctx.ledger.reclaim(ctx.ledger.dead_workers(), now)
+    lost = 0
+    ctx.ledger.reclaim(ctx.ledger.dead_workers(), ctx.clock.now())
     for route in routes:
         plan, left = ctx.plan(route), []
         for item in list(each(ctx, Query(route=route, statuses=frozenset({Status.PROCESSING}), with_content=True))):
+            now = ctx.clock.now()
             change = look(item, plan, now, 0.0, None)
             if change is not None and ctx.ledger.apply([change], now) == [None] and change.after.status is not Status.PROCESSING:
                 lost += 1
             else:
                 left.append(item)
         if left:
+            now = ctx.clock.now()
             until = max(item.row.look_at or now for item in left)
             raise LedgerError(
                 f"{counted(len(left), 'item')} of {route!r} held by {', '.join(sorted({item.row.holder or '?' for item in left})[:5])} until"

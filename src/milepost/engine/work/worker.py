@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from milepost.core.admission.breakers import BreakerRecord
 from milepost.core.admission.controls import Limit, is_held, scope
 from milepost.core.due import Lease
@@ -103,15 +105,16 @@ class Worker:
     def _turn(self) -> float:
         self._sure_of_time = not self.ctx.check_clock().doubt
         claimed = self._settle()
-        now = self.ctx.clock.now()
-        self._keep_leases(now)
+        # Each step has the time at which it begins: one before it may have waited for the ledger.
+        clock = self.ctx.clock
+        self._keep_leases(clock.now())
         if self._draining_until is not None:
-            self._give_up(now)
+            self._give_up(clock.now())
             return 0.02
-        self._read_controls(now)
+        self._read_controls(clock.now())
         if self._sure_of_time and not claimed:
-            self._claim(now)
-        return self._rest(now)
+            self._claim(clock.now())
+        return self._rest(clock.now())
 
     def _settle(self) -> bool:
         """Settle finished calls, and claim in the same write where the ledger can. Returns whether it has claimed."""
@@ -215,8 +218,8 @@ class Worker:
         self._take([slots for slots, _ in asking], answers, now)
 
     def _take(self, asked: list[StageSlots], answers: list[ClaimResult], now: int) -> None:
-        """Record the claimed items, and give them to the handler pools."""
-        for slots, answer in zip(asked, answers, strict=True):
+        """Record the claimed items, and give them to the handler pools. `now`: the time from which their leases count."""
+        for slots, answer in zip(asked, self._renewed(answers, now), strict=True):
             if answer.outdated:
                 self._stand_by(slots.plan.name)
                 slots.next_at = None
@@ -226,6 +229,19 @@ class Worker:
                 self._fragile.append(slots)
             self.taken += len(answer.items)
             slots.start(self.ctx, answer.items, answer.lost, answer.refused)
+
+    def _renewed(self, answers: list[ClaimResult], claimed_at: int) -> list[ClaimResult]:
+        """The claims with leases that last. A claim may have waited for the ledger for most of its lease: then the leases are extended before
+        any handler starts, and an item that another worker has taken meanwhile is not started."""
+        now = self.ctx.clock.now()
+        if now - claimed_at < self.lease_ms // 2 or not any(answer.items for answer in answers):
+            return answers
+        renewed = []
+        for answer in answers:
+            rows, tickets = [item.row for item in answer.items], [item.ticket for item in answer.items]
+            holds = self.ctx.ledger.extend(rows, now + self.lease_ms, now, tickets) if rows else []
+            renewed.append(replace(answer, items=[item for item, ours in zip(answer.items, holds, strict=True) if ours]))
+        return renewed
 
     def _stand_by(self, route: str) -> None:
         """The ledger has a newer version of the route: none of its items is claimed here any more. Logged once."""
