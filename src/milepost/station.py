@@ -75,7 +75,7 @@ class Station:
         run += [service for role, service in beside if role in wanted]
         self.roles = [Role(service, ctx.clock, self.stopping.is_set) for service in run]
         self.heartbeat = Heartbeat(ctx, self.holder, self._facts)
-        self._clock_watch = ClockWatch(ctx)
+        self.clock_watch = ClockWatch(ctx)
         self._settled = 0
         # The idle check reads one row here, and many partitions on AWS. (Not a multiple of the worker's interval, or the check would always
         # coincide with its work.)
@@ -85,9 +85,9 @@ class Station:
         """Work until `stop()`, or, with `until_idle_s`, until no item is held, no event waits, and nothing becomes due within that time."""
         with suppress(LedgerBusy, LedgerFull):
             # If this cannot be written now, the first turns write it.
-            self._clock_watch.turn()
+            self.clock_watch.turn()
             self.heartbeat.start()
-        watching: list[Service] = [self._clock_watch, self.heartbeat]
+        watching: list[Service] = [self.clock_watch, self.heartbeat]
         if until_idle_s is not None:
             watching.append(Every("idle-watch", self._idle_every, lambda: self._stop_if_idle(round(until_idle_s * 1000))))
         services: list[Service] = [*self.roles, *(Role(service, self.ctx.clock, self.stopping.is_set) for service in watching)]

@@ -106,6 +106,10 @@ class Process(Struct, frozen=True):
     """What it knows about its clock."""
 
 
+MOVER = "the move"
+"""The lease of a cursor, and the author of a pause, while routes are moved to this ledger."""
+
+
 class Cursor(Struct, frozen=True):
     """A subscriber's position in the feed, and which process delivers to it now."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 from tests.engine.events.recording_subscribers import Envelope, RecordingSubscriber, cursor, refuses
 from tests.engine.world import Faulty, Interrupted, World, dies
 
@@ -12,7 +13,7 @@ from milepost.core.errors import EventRefused, UsageError
 from milepost.core.outcome import Done
 from milepost.engine.events.deliver import REFUSALS, EventRelay
 from milepost.engine.events.parked_events import RETRY, note_change, parked_for, release
-from milepost.ports.documents import ACT, CURSOR, PARKED, PARKED_CHANGE, Act, Parked, read_as
+from milepost.ports.documents import ACT, CURSOR, MOVER, PARKED, PARKED_CHANGE, Act, Cursor, Parked, read_as
 
 
 def parked(world: World, key: str = "b") -> Parked:
@@ -366,3 +367,39 @@ def test_a_relay_that_takes_over_knows_what_another_has_parked(world: World) -> 
         world.settle([item], Done())
     assert second.run_once().parked == 1
     assert (ear.of("a"), ear.of("b")) == (["accepted", "advanced"], [])
+
+
+# A clock that was ahead -----------------------------------------------------------------------------------------------
+def test_what_a_clock_ahead_has_put_off_is_delivered_at_the_true_time(world: World) -> None:
+    """The lease of a relay that has died, the pause of a subscriber, and the retry of a parked item."""
+    world.add("a", "b")
+    world.clock.advance("3d")
+    failing(world, "b")
+    assert parked(world).retry_at > world.clock.now()
+    world.ledger.write(CURSOR, "ear", replace(cursor(world), lease="gone/1", until=world.clock.now() + 30_000))
+    world.clock.set_back("3d")
+    ear = RecordingSubscriber()
+    assert EventRelay(world.ctx, ear, "p2").run_once().standing_by is None
+    assert ear.of("b") == ["accepted"]
+    world.ledger.write(CURSOR, "ear", replace(cursor(world), failures=3, retry_at=world.clock.now() + 3 * 86_400_000, error="?"))
+    world.add("c")
+    assert EventRelay(world.ctx, ear, "p3").run_once().standing_by is None
+    assert ear.of("c") == ["accepted"]
+
+
+def test_nothing_is_delivered_while_a_route_is_moved_here(world: World) -> None:
+    world.add("a")
+    world.ledger.write(CURSOR, "ear", Cursor(0, 0, lease=MOVER, until=world.clock.now() + 6 * 86_400_000))
+    assert EventRelay(world.ctx, RecordingSubscriber(), "p1").run_once().standing_by == "another process delivers to it"
+
+
+def test_a_relay_whose_own_lease_is_ahead_takes_it_anew(world: World) -> None:
+    world.clock.advance("3d")
+    relay = EventRelay(world.ctx, RecordingSubscriber(batch=1), "p1")
+    world.add(*[f"k{number}" for number in range(3)])
+    relay.run_once()
+    world.ledger.write(CURSOR, "ear", replace(cursor(world), until=world.clock.now() + 30_000))
+    world.clock.set_back("3d")
+    world.add("late")
+    assert relay.run_once().standing_by is None
+    assert cursor(world).until <= world.clock.now() + 30_000

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from milepost.core.clocks import still_ahead
 from milepost.core.errors import EventRefused
 from milepost.core.events import cloud_event
 from milepost.core.routes.mistakes import check_name
@@ -15,7 +16,7 @@ from milepost.engine.events import parked_events
 from milepost.engine.events.feed import FeedEvent, Ref, feed_events
 from milepost.engine.events.parked_index import ParkedIndex
 from milepost.engine.routes.versions import outdated
-from milepost.ports.documents import CURSOR, Cursor, read_as
+from milepost.ports.documents import CURSOR, MOVER, Cursor, read_as
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.subscriber import Subscriber
 
@@ -307,7 +308,7 @@ class EventRelay:
                 self._parked.remove(ref)
                 continue
             parked, version = present
-            if not parked_events.NEVER < parked.retry_at <= self._ctx.clock.now():
+            if not parked_events.is_due(parked, self._ctx.clock.now()):
                 self._parked.set(parked)  # another process has retried it meanwhile
                 continue
             entries = parked_events.pending(self._ctx, parked, self._cursor.seq)
@@ -348,18 +349,24 @@ class EventRelay:
             except _Lost:
                 return "another process has just started to deliver to it"
         self._joined = True
-        if self._cursor.until > now and self._cursor.lease != self._lease:
+        if self._cursor.lease != self._lease and self._leased(now):
             self._next = min(STAND_BY, (self._cursor.until - now) / 1000)
             return "another process delivers to it"
-        if self._cursor.retry_at > now:
+        if still_ahead(self._cursor.retry_at, now, parked_events.LONGEST_RETRY_MS):
             self._next = min(STAND_BY, (self._cursor.retry_at - now) / 1000)
             return f"it is unavailable ({self._cursor.error})"
         return None
 
+    def _leased(self, now: int) -> bool:
+        """Whether the cursor has a lease. While routes are moved to this ledger, it is a long one, and nothing is delivered here."""
+        if self._cursor.lease == MOVER:
+            return self._cursor.until > now
+        return still_ahead(self._cursor.until, now, LEASE_MS)
+
     def _take_lease(self) -> None:
         """Take the lease, or extend it if less than half is left."""
         now = self._ctx.clock.now()
-        if self._cursor.lease != self._lease or self._cursor.until < now + LEASE_MS // 2:
+        if self._cursor.lease != self._lease or not LEASE_MS // 2 <= self._cursor.until - now <= LEASE_MS:
             self._save(lease=self._lease, until=now + LEASE_MS)
 
     def _back_off(self, outage: _Outage) -> None:

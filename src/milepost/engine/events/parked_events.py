@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from milepost.core.clocks import still_ahead
 from milepost.core.errors import EventRefused, UsageError
 from milepost.core.routes.backoff import Backoff
 from milepost.core.values.redaction import redacted_text
@@ -13,6 +14,7 @@ from milepost.engine.events.feed import FeedEvent, Ref, feed_events
 from milepost.ports.documents import CURSOR, PARKED, PARKED_CHANGE, Cursor, Parked, read_all_versioned, read_versioned
 
 RETRY = Backoff(base="1s", factor=2, cap="1h", jitter=0.25)
+LONGEST_RETRY_MS = 3_600_000
 NEVER = 0
 """`retry_at` of an event that is not retried until an operator releases it."""
 
@@ -25,6 +27,11 @@ def parked_for(ctx: Context, subscriber: str) -> ParkedItems:
     """Items parked for one subscriber."""
     found = read_all_versioned(ctx.ledger, PARKED, Parked).values()
     return {(parked.route, parked.key): (parked, version) for parked, version in found if parked.subscriber == subscriber}
+
+
+def is_due(parked: Parked, now: int) -> bool:
+    """Whether the event is to be retried now."""
+    return parked.retry_at != NEVER and not still_ahead(parked.retry_at, now, LONGEST_RETRY_MS)
 
 
 def parked_one(ctx: Context, subscriber: str, ref: Ref) -> tuple[Parked, int] | None:

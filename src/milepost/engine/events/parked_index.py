@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from milepost.core.clocks import still_ahead
 from milepost.engine.context import Context
 from milepost.engine.events.feed import FeedEvent, Ref
-from milepost.engine.events.parked_events import NEVER, change_number, note_change, parked_for
+from milepost.engine.events.parked_events import LONGEST_RETRY_MS, NEVER, change_number, note_change, parked_for
 from milepost.ports.documents import Parked
 
 READ_AGAIN_MS = 600_000
@@ -70,7 +71,8 @@ class ParkedIndex:
 
     def due(self, now: int) -> list[Ref]:
         """The items to retry, the longest due first."""
-        return sorted((ref for ref, at in self._retry_at.items() if at <= now), key=lambda ref: self._retry_at[ref])
+        due = [ref for ref, at in self._retry_at.items() if not still_ahead(at, now, LONGEST_RETRY_MS)]
+        return sorted(due, key=lambda ref: self._retry_at[ref])
 
     def retries(self) -> Iterable[int]:
         return self._retry_at.values()

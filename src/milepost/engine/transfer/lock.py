@@ -17,11 +17,10 @@ from milepost.engine.context import Context
 from milepost.engine.routes.versions import compare
 from milepost.engine.views.items import clock_time, counted, each, live_processes
 from milepost.ports import documents as kinds
-from milepost.ports.documents import Cursor, Moved, Moving, RouteVersion, read_all, read_all_versioned, read_versioned
+from milepost.ports.documents import MOVER, Cursor, Moved, Moving, RouteVersion, read_all, read_all_versioned, read_versioned
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
 
-MOVER = "the move"
 """Name that holds routes and subscribers in the target ledger during a transfer."""
 
 

@@ -25,6 +25,7 @@ from milepost.ledgers.aws.stream import Stream, StreamRecord
 from milepost.ledgers.aws.tables.conditional_write import Update, place_of
 from milepost.ledgers.aws.tables.journal import item_name
 from milepost.ledgers.aws.tables.keys import Image, Layout, due_query
+from milepost.ports.clock import check
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_as
 from milepost.ports.items import KnownKey
 from milepost.ports.runner import Clock
@@ -107,6 +108,8 @@ class Sweeper:
         self._started_at = clock.now()
 
     def turn(self) -> float:
+        if check(self._clock).doubt:
+            return STAND_BY_S
         now = self._clock.now()
         try:
             if now >= self._sweep_at or self._sweep_at > now + SWEEP_S * 1000:
