@@ -19,6 +19,7 @@ from milepost.engine.clock_watch import ClockWatch, make_due
 from milepost.engine.health.doctor import doctor
 from milepost.engine.views.items import status
 from milepost.engine.views.queries import statuses_of
+from milepost.engine.views.story import story
 from milepost.ports.clock import ClockState
 from milepost.ports.documents import PROCESS, Process
 from milepost.ports.items import Query
@@ -115,6 +116,17 @@ def test_rows_from_the_future_are_made_due_and_a_bulk_act_counts_those_it_leaves
     [first] = world.claim("weigh", want=1)
     world.settle([first], mp.Done())
     assert len(world.claim("weigh")) == 2
+
+
+def test_the_story_of_an_item_from_the_future_does_not_speak_of_a_message(world: World) -> None:
+    world.clock.advance("3d")
+    world.add("a")
+    world.clock.set_back("3d")
+    found = story(world.ctx, "parcels", "a")
+    assert found is not None
+    assert found.next[0] == (
+        "It was dated in the future by a clock that was ahead; the next process that works on the ledger makes it due now."
+    )
 
 
 def test_redate_is_one_act_on_record_and_bulk_acts_find_the_items_again(world: World) -> None:
