@@ -19,6 +19,7 @@ from milepost.core.values.refusal import SAID_BEFORE, Refusal
 from milepost.engine.act_log import ActReport, record, signed
 from milepost.engine.acts.bulk import act, note, take_confirmations
 from milepost.engine.acts.controls import close_breakers, drain, pause, resume
+from milepost.engine.acts.redate import redate_rows
 from milepost.engine.alerts.watch import alert_views
 from milepost.engine.context import Context
 from milepost.engine.forget import ForgetReport, forget
@@ -193,6 +194,10 @@ class Operations:
         """Set another start time (or a span from now) for an item that has not started; returns the new row. Raises ActRefused if it
         cannot be done."""
         return self._act("reschedule", route, key, by, reason, not_before=not_before)
+
+    def redate(self, route: str, *, by: str, reason: str) -> ActReport:
+        """Date the items of a route that are dated in the future, by a clock that was ahead, as of now."""
+        return redate_rows(self.context, route, by=by, reason=reason)
 
     def _act(self, verb: str, route: str, key: str, by: str, reason: str, **options: Any) -> Row:
         report = act(self.context, verb, route, keys=[key], by=by, reason=reason, **options)

@@ -52,3 +52,8 @@ def doubt_about(answers: int, undated: bool, silent_ms: int | None) -> str:
     if answers < ENOUGH and not undated:
         return "it has not compared its clock with enough answers yet"
     return ""
+
+
+def still_ahead(at: int, now: int, span: int) -> bool:
+    """Whether a time that was set at most `span` ahead is still to come. A later one was set by a clock that was ahead, and counts as past."""
+    return now < at <= now + span

@@ -180,7 +180,7 @@ def take_in_batch(ctx: Context, plan: Plan, batch: InputBatch, **options: Unpack
     answers, doubtful = _recognised(ctx, plan, batch)
     known: dict[str, KnownKey | Same | Refused | None] = {keys[place]: answers[place] for place in doubtful}
     invalid_keys = ctx.ledger.invalid_keys(plan, list(known))
-    now = ctx.clock.now()
+    ctx.check_clock()
     seals: dict[str, KnownKey] = {}
     if failed_again is not None:
         seals = {key: one for key, one in known.items() if isinstance(one, KnownKey) and one.sealed and one.status in UNDONE}
@@ -190,6 +190,7 @@ def take_in_batch(ctx: Context, plan: Plan, batch: InputBatch, **options: Unpack
     # In portions, so that other processes write in between, and memory is soon used again.
     for start in range(0, len(doubtful), BATCH):
         portion = doubtful[start : start + BATCH]
+        now = ctx.clock.now()
         arrivals = _arrivals(ctx, plan, batch, portion, acceptable, seals, now, options)
         acceptable -= arrivals.keys()
         if dry_run:

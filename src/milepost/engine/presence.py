@@ -56,8 +56,9 @@ class Heartbeat:
 
     def beat(self, *, stopped: bool = False) -> None:
         """Write the process document."""
+        clock = self.ctx.check_clock()
         now = self.ctx.clock.now()
-        process = Process(self.holder, platform.node(), os.getpid(), self.started_at, now, **self.facts(), stopped=stopped)
+        process = Process(self.holder, platform.node(), os.getpid(), self.started_at, now, **self.facts(), stopped=stopped, clock=clock)
         self.ctx.ledger.write(PROCESS, self.holder, process)
 
     def turn(self) -> float:

@@ -98,7 +98,8 @@ class Opened:
         now = self.ctx.clock.now()
         if 0 <= now - self._beaten_at.get(call.function_name, 0) < BEAT_MS:
             return
-        process = Process(call.function_name, self.holder, os.getpid(), self._started_at, now, dict.fromkeys(roles, now))
+        clock = self.ctx.check_clock()
+        process = Process(call.function_name, self.holder, os.getpid(), self._started_at, now, dict.fromkeys(roles, now), clock=clock)
         self.ledger.write(PROCESS, call.function_name, msgspec.to_builtins(process))
         self._beaten_at[call.function_name] = now
 

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from milepost.core.errors import RESTORE, LedgerDamaged
+from milepost.ports.clock import ClockState
 
 T = TypeVar("T")
 
@@ -18,6 +19,10 @@ ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, 
     "route", "hold", "limit", "breaker", "process", "cursor", "parked", "act", "list", "moved", "moving", "head", "back-fill", "key",
     "key-use", "session", "probe", "application", "tally", "alert", "forget", "progress",
 )  # fmt: skip
+
+
+PARKED_CHANGE = "parked-change"
+"""By subscriber: its version is a number that rises when parked items of the subscriber change."""
 
 
 class Document(Struct, frozen=True):
@@ -117,6 +122,12 @@ class Process(Struct, frozen=True):
     outdated: list[str] = []
     stopped: bool = False
     """It has ended, or was proved dead and its leases were taken back."""
+    clock: ClockState | None = None
+    """What it knows about its clock."""
+
+
+MOVER = "the move"
+"""The lease of a cursor, and the author of a pause, while routes are moved to this ledger."""
 
 
 class Cursor(Struct, frozen=True):
@@ -130,6 +141,9 @@ class Cursor(Struct, frozen=True):
     retry_at: int = 0
     error: str = ""
     removed: bool = False
+    refused: int = 0
+    """So many different items were refused in a row, with the answer `refusal`."""
+    refusal: str = ""
 
 
 class Parked(Struct, frozen=True):

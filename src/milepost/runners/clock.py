@@ -28,7 +28,7 @@ class SystemClock:
         self._lead = 0
         self.now()
         self._machine = self._lead
-        self._since = self.now()
+        self._since: int | None = None
 
     def now(self) -> int:
         ticks = _ticks()

@@ -42,7 +42,7 @@ def test_all_is_well(world: World) -> None:
     report = doctor(world.ctx)
     assert report.level == "ok"
     assert report.ledger == {**world.ledger.describe(), "lacks": sorted(world.ledger.missing_capabilities)}
-    assert {finding.about for finding in report.findings} == {"route", "process", "role", "chain"}
+    assert {finding.about for finding in report.findings} == {"route", "process", "clock", "role", "chain"}
 
 
 def test_a_ledger_that_fails_its_own_check_is_bad(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,11 @@ def test_only_processes_at_work_are_listed(world: World) -> None:
     assert [found.what.split()[0] for found in _found(world, "process")] == ["host-a:1"]
     world.clock.advance("15s")
     [found] = _found(world, "process")
-    assert (found.level, found.what.startswith("no process is running; the last to stop was host-a:1, 15 s ago")) == ("ok", True)
+    assert (found.level, found.what.startswith("it is not known whether host-a:1 is running: last heartbeat 15 s ago")) == ("warn", True)
+    world.process(ago_ms=15_000, stopped=True)
+    world.clock.advance("1h")
+    [found] = _found(world, "process")
+    assert (found.level, found.what.startswith("no process is running; the last to stop was host-a:1, 60 min ago")) == ("ok", True)
 
 
 def test_a_process_that_is_proved_dead_is_no_live_one(world: World) -> None:
@@ -138,6 +142,16 @@ def test_a_changed_route_and_items_at_stages_that_are_gone(world: World) -> None
     assert (gone.level, gone.next) == ("bad", "milepost routes apply parcels --map weigh=STAGE --by YOU --reason '…'")
     world.ledger.write(ROUTE, "parcels", {**changed, "moves": {"weigh": "stamp"}})
     assert "items are still at weigh" in _found(world, "route", "bad")[0].what
+
+
+def test_what_one_subscriber_refuses_is_one_finding_with_three_examples(world: World) -> None:
+    for number in range(50):
+        parked = Parked("hook", "parcels", f"k{number:02}", 1, world.clock.now() + number, 1, 0, "EventRefused: 404")
+        world.ledger.write(PARKED, f"hook/parcels/k{number:02}", parked)
+    [found] = _found(world, "parked")
+    assert found.what.startswith("hook refuses events of 50 items, the first since now")
+    assert found.what.endswith("such as parcels/k00: EventRefused: 404; parcels/k01: EventRefused: 404; parcels/k02: EventRefused: 404")
+    assert found.next == "correct it, then milepost subscribers release hook --by YOU --reason '…'"
 
 
 def test_subscribers_that_lag_fail_or_are_silent_and_what_is_parked_for_them(world: World) -> None:

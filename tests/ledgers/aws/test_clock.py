@@ -205,3 +205,15 @@ def test_an_error_that_aws_answers_shows_its_time_too(account: str) -> None:
     for _ in range(3):
         machine.requests.ask("dynamodb", "get_item", TableName="none", Key={"kind": {"S": "a"}})
     assert abs(machine.clock.now() - world.clock.now()) <= 1_000
+
+
+@pytest.mark.wire
+def test_answers_over_a_real_connection_show_the_time(endpoint: str, prefix: str) -> None:
+    requests = Requests(REGION, endpoint)
+    ledger = AwsLedger(requests, prefix, MemoryBlobs(), make=True)
+    clock = ledger.clock()
+    assert isinstance(clock, AnswerClock)
+    state = clock.check()
+    assert (state.source, state.offset_ms, state.doubt) == ("the clock of AWS's answers", 0, "")
+    assert len(requests.dates.leads()) >= 3
+    ledger.close()

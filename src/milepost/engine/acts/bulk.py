@@ -148,7 +148,9 @@ def act(
 
     decision = _once(ctx, begun, chosen.query, decide) if bulk else decide
     report = ActReport(begun.id, verb, route, dry_run)
-    for page in chosen.pages(ctx, route, begun.started_at):
+    for page in chosen.pages(ctx, route):
+        if chosen.query is not None:
+            page = _without_changed(ctx, begun, page, report)
         if verb == "rerun":
             page = _restore_missing(ctx, plan, page, report)
         if new is not None:
@@ -225,6 +227,19 @@ def _act_on_page(ctx: Context, page: Sequence[tuple[str, Item | Refused | None]]
             report.refuse(item.key, answer)
         else:
             report.done += 1
+
+
+def _without_changed(
+    ctx: Context, begun: Act, page: Sequence[tuple[str, Item | Refused | None]], report: ActReport
+) -> list[tuple[str, Item | Refused | None]]:
+    """The items that have not changed since the act began. The others are counted, except those that it has changed itself."""
+    unchanged: list[tuple[str, Item | Refused | None]] = []
+    for key, item in page:
+        if not isinstance(item, Item) or item.row.updated_at <= begun.started_at:
+            unchanged.append((key, item))
+        elif not has_line(ctx, item.row, begun.id):
+            report.leave_out(item.row, ctx.clock.now())
+    return unchanged
 
 
 def _as_far_as_read(verb: str, item: Item | Refused | None) -> Item | Refused | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterator
 from functools import partial
+from heapq import nsmallest
 from shlex import quote
 from typing import Any
 from urllib.parse import quote as url_quote
@@ -19,6 +20,7 @@ from milepost.engine.alerts.watch import undelivered
 from milepost.engine.breakers import breaker_views, open_breakers
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import lag_of, live_cursors, silent
+from milepost.engine.health.clock_checks import clocks, future_rows
 from milepost.engine.health.findings import BAD, DOCTOR, NO_ROOM, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
 from milepost.engine.left_items import unexplained
 from milepost.engine.presence import HEARD_MS
@@ -35,6 +37,8 @@ ROLES = ("worker", "resender")
 """Roles that every ledger needs; a relay only where there are subscribers."""
 GONE_MS = 10 * 60_000
 """How long a silent process with items in hand is reported; by then their leases have been taken over."""
+UNSURE_MS = 60 * 60_000
+"""How long it is not known whether a silent process is dead: its clock may be behind."""
 LITTLE_ROOM = 100_000_000
 """Free bytes on the ledger's disk below which there is little room."""
 FREE_SPACE = "free some space on the disk of the ledger; work then continues automatically"
@@ -43,6 +47,7 @@ TO_DO = (Status.PENDING, Status.QUEUED)
 LATE_MS = 5 * 60_000
 """Work that has been due for this long without a claim is reported."""
 SAMPLE = 1000
+EXAMPLES = 3
 WAITING = LIVE - {Status.PROCESSING}
 """Statuses without a worker."""
 AWAITED = frozenset({Status.WAITING, Status.QUEUED})
@@ -160,7 +165,9 @@ def _processes(run: CheckRun) -> Iterator[CheckResult]:
         last = f"; the last one was of {known[0].holder}, {run.watch.when(known[0].seen_at)}" if known else ""
         yield _warn("process", f"{what}{last}", FREE_SPACE)
     elif known and not run.alive:
-        yield _ok("process", f"no process is running; the last to stop was {known[0].holder}, {run.watch.when(known[0].seen_at)}")
+        silent = _silent(run)
+        last = f"the last to stop was {known[0].holder}, {run.watch.when(known[0].seen_at)}"
+        yield _ok("process", f"no process is running; {last}") if silent is None else _warn("process", *silent)
     for process in run.alive:
         roles = ", ".join(sorted(process.roles)) or "no role yet"
         in_hand = counted(process.in_hand, "item")
@@ -168,6 +175,17 @@ def _processes(run: CheckRun) -> Iterator[CheckResult]:
         for slow in process.overrunning:
             what = f"{process.holder}: a handler has exceeded its timeout: {_slow(slow)}"
             yield _warn("handler", what, "it keeps its slot and lease until it returns; restart that process if it hangs")
+
+
+def _silent(run: CheckRun) -> tuple[str, str] | None:
+    """What is known of a process that was heard lately and has not said that it stopped, and what to do; None: there is none."""
+    gone = set(run.ctx.ledger.dead_workers())
+    for process in processes(run.ctx):
+        if not process.stopped and process.holder not in gone and run.now - process.seen_at <= UNSURE_MS:
+            heard = run.watch.when(process.seen_at)
+            what = f"it is not known whether {process.holder} is running: last heartbeat {heard}, and it has not said that it stopped"
+            return what, "it has died, or its machine's clock is behind: look there, and start 'milepost up' if it is gone"
+    return None
 
 
 def _slow(slow: dict[str, Any]) -> str:
@@ -183,8 +201,10 @@ def _at_work(run: CheckRun) -> Iterator[CheckResult]:
         headline = f"It is not known which processes run, because {run.no_heartbeats}."
         yield _result(WARN, "process", "", FREE_SPACE, headline=headline)
     elif waiting:
-        what = f"no process is running, and {counted(waiting, 'item')} {'waits' if waiting == 1 else 'wait'} for a worker"
-        yield _warn("process", what, _start(run, "worker"), headline=_sentence(what))
+        silent = None if run.alive else _silent(run)
+        state = "no process is running" if silent is None else silent[0]
+        what = f"{state}, and {counted(waiting, 'item')} {'waits' if waiting == 1 else 'wait'} for a worker"
+        yield _warn("process", what, _start(run, "worker") if silent is None else silent[1], headline=_sentence(what))
     else:
         alive = len(run.alive)
         running = f"{alive:,} {'process' if alive == 1 else 'processes'} running"
@@ -483,14 +503,29 @@ def _subscribers(run: CheckRun) -> Iterator[CheckResult]:
 
 
 def _parked(run: CheckRun) -> Iterator[CheckResult]:
-    """Events that a subscriber refuses."""
-    seen = [parked for parked in read_all(run.ctx.ledger, PARKED, Parked).values() if run.sees(parked.route)]
-    for parked in seen:
-        since = run.watch.when(parked.since)
-        what = f"{parked.subscriber} refuses an event of {parked.route}/{parked.key} since {since}: {parked.error}"
-        whose = f"{quote(parked.subscriber)} {parked.route} {quote(parked.key)}"
-        headline = f"Events of {counted(len(seen), 'item')} wait: a subscriber refuses them." if parked is seen[0] else ""
-        yield _warn("parked", what, f"milepost subscribers release {whose} {SIGNED}", headline=headline, page="/events")
+    """Events that a subscriber refuses: one finding for each subscriber, with examples."""
+    by_subscriber: dict[str, list[Parked]] = {}
+    for parked in read_all(run.ctx.ledger, PARKED, Parked).values():
+        if run.sees(parked.route):
+            by_subscriber.setdefault(parked.subscriber, []).append(parked)
+    total = sum(map(len, by_subscriber.values()))
+    headline = f"Events of {counted(total, 'item')} wait: a subscriber refuses them."
+    for name, parked_items in sorted(by_subscriber.items()):
+        yield _warn("parked", *_parked_at(run, name, parked_items), headline=headline, page="/events")
+        headline = ""
+
+
+def _parked_at(run: CheckRun, name: str, parked_items: list[Parked]) -> tuple[str, str]:
+    """What a subscriber refuses, and what to do."""
+    first = nsmallest(EXAMPLES, parked_items, key=lambda parked: (parked.since, parked.route, parked.key))
+    since = run.watch.when(first[0].since)
+    if len(parked_items) == 1:
+        [only] = first
+        what = f"{name} refuses an event of {only.route}/{only.key} since {since}: {only.error}"
+        return what, f"milepost subscribers release {quote(name)} {only.route} {quote(only.key)} {SIGNED}"
+    examples = "; ".join(f"{parked.route}/{parked.key}: {parked.error}" for parked in first)
+    what = f"{name} refuses events of {counted(len(parked_items), 'item')}, the first since {since}, such as {examples}"
+    return what, f"correct it, then milepost subscribers release {quote(name)} {SIGNED}"
 
 
 def _alerts(run: CheckRun) -> Iterator[CheckResult]:
@@ -532,6 +567,8 @@ CHECKS: tuple[Check, ...] = (
     Check("versions", _versions, (READY,)),
     Check("back-fills", _back_fills, (DOCTOR,)),
     Check("processes", _processes, (DOCTOR,)),
+    Check("clocks", clocks, (DOCTOR,)),
+    Check("rows from the future", future_rows, (DOCTOR, OVERVIEW)),
     Check("at work", _at_work, (DOCTOR, OVERVIEW)),
     Check("station", _station, (READY,)),
     Check("standing by", _standing_by, (DOCTOR, OVERVIEW)),

@@ -39,6 +39,7 @@ class Health(Struct, frozen=True):
 
 def doctor(ctx: Context, format_time: Callable[[int, int], str] = clock_time) -> Health:
     """Run every check once; each is cheap for any number of items. `format_time` formats the times in the findings."""
+    ctx.check_clock()
     run = CheckRun(ctx, Watch(ctx.clock.now(), format_time))
     facts = {**run.facts, "lacks": sorted(ctx.ledger.missing_capabilities)}
     findings = [result.finding for result in run_checks(run, DOCTOR) if result.finding.what]

@@ -22,12 +22,12 @@ from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
 from milepost.engine.evidence import life_before, records_of
 from milepost.engine.ledger_pages import line_pages, query_pages, seal_pages
-from milepost.engine.transfer.lock import MOVER, at_rest, check, close, finish, marks
+from milepost.engine.transfer.lock import at_rest, check, close, finish, marks
 from milepost.engine.transfer.verify import Progress, TransferDifference, compare
 from milepost.engine.views.items import counted
 from milepost.evidence.record import blob_name
 from milepost.ports import documents as kinds
-from milepost.ports.documents import Cursor, Document, ListRecord, Moving, Parked, read_all, read_as
+from milepost.ports.documents import MOVER, Cursor, Document, ListRecord, Moving, Parked, read_all, read_as
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Query
 

@@ -27,6 +27,7 @@ from milepost.ledgers.aws.tables.conditional_write import Update, place_of
 from milepost.ledgers.aws.tables.journal import item_name
 from milepost.ledgers.aws.tables.keys import Image, Layout, due_query
 from milepost.ledgers.aws.tables.seals import seal_of
+from milepost.ports.clock import check
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_as
 from milepost.ports.items import KnownKey
 from milepost.ports.runner import Clock
@@ -112,6 +113,8 @@ class Sweeper:
         self._started_at = clock.now()
 
     def turn(self) -> float:
+        if check(self._clock).doubt:
+            return STAND_BY_S
         now = self._clock.now()
         try:
             if _is_over(self._sweep_at, now) or self._lanes.reopened(now):

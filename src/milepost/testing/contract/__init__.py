@@ -35,6 +35,7 @@ from milepost.testing.contract.work.claim import ClaimContract  # noqa: E402
 from milepost.testing.contract.work.claim_names import ClaimNamesContract  # noqa: E402
 from milepost.testing.contract.work.concurrency import ConcurrencyContract  # noqa: E402
 from milepost.testing.contract.work.fences import FencesContract  # noqa: E402
+from milepost.testing.contract.work.one_clock import OneClockContract  # noqa: E402
 from milepost.testing.contract.work.one_step import OneStepContract  # noqa: E402
 from milepost.testing.contract.world import World, sample_route  # noqa: E402
 from milepost.testing.contract.writes.changes import ChangesContract  # noqa: E402
@@ -49,6 +50,7 @@ class LedgerContract(
     ClaimContract,
     ClaimNamesContract,
     FencesContract,
+    OneClockContract,
     OneStepContract,
     ChangesContract,
     ActsContract,
