@@ -19,9 +19,9 @@ from milepost.ledgers.aws.claim.admission import BUCKET
 from milepost.ledgers.aws.claim.paused_lanes import HOLDING
 from milepost.ledgers.aws.refused_rows import QUARANTINED
 from milepost.ledgers.aws.repair.repair import REPAIR
-from milepost.ledgers.aws.store import LAYOUT
 from milepost.ledgers.aws.stream import GAP, POLLER, SHARD
 from milepost.ledgers.aws.tables.counters import COUNT, COUNTED, GROUP
+from milepost.ledgers.aws.tables.documents import LAYOUT
 from milepost.ledgers.aws.tables.journal import JOURNAL
 from milepost.ports import documents as kinds
 
@@ -38,7 +38,9 @@ FIRST = (kinds.ROUTE, LAYOUT)
 """A route's first version and its table's layout, written by the first function or process that opens the ledger."""
 EVERYONE_WRITES = (kinds.PROCESS,)
 """The heartbeat."""
-WORKER_WRITES = (BUCKET, HOLDING, kinds.BREAKER)
+WORKER_WRITES = (BUCKET, HOLDING)
+BREAKERS = f"{kinds.BREAKER}#"
+"""Beginning of the kind of a route's breakers."""
 PAUSING = (kinds.HOLD, kinds.ACT)
 """A pause, and the record of it: for workers whose handler may pause its lane."""
 TELLING = (kinds.CURSOR, kinds.PARKED)
@@ -61,7 +63,7 @@ def worker(parts: Parts, place: Place) -> list[iam.PolicyStatement]:
     """Claims and settles rows of its own route, called by its own queue."""
     route = place[0]
     pauses = any(stage.pauses for of, stage in parts.stages() if (of.name, stage.name) == place)
-    own = (*(PAUSING if pauses else ()), *_of_routes(QUARANTINED, [route]))
+    own = (*(PAUSING if pauses else ()), *_of_routes((QUARANTINED, BREAKERS), [route]))
     return [
         *_working(parts, [place]),
         _history_of(parts, [route]),
@@ -131,7 +133,7 @@ def services(parts: Parts) -> list[iam.PolicyStatement]:
         _shared(parts, "seen", LOOK_UP),
         *_control(
             parts,
-            (*EVERYONE_READS, COUNTED, *_of_routes((COUNT, GROUP), routes)),
+            (*EVERYONE_READS, COUNTED, *_of_routes((COUNT, GROUP, BREAKERS), routes)),
             (*EVERYONE_WRITES, *FIRST, *APPLICATIONS, *TELLING, kinds.LIST, kinds.ACT, *resuming),
         ),
         _retention(parts, routes),
@@ -215,7 +217,7 @@ def operator(parts: Parts) -> list[iam.PolicyStatement]:
     """Operators with the command line: everything that `milepost --help` lists except running the work. Only the relay writes counters: an
     act is a write of the item's row, and the relay derives the rest."""
     routes = [route.name for route in parts.settings.routes]
-    aside = _of_routes(QUARANTINED, routes)
+    aside = _of_routes((QUARANTINED, BREAKERS), parts.rows)
     reads = (*_relay_reads(parts), *REPAIRS, *STREAM_READERS, *SECRETS, *ACTS)
     return [
         _rows(parts, "Rows", (*READ, "Scan", "PutItem", "UpdateItem", "DeleteItem", "DescribeTable")),
@@ -340,11 +342,19 @@ def _kept(parts: Parts) -> tuple[str, ...]:
 
 
 def _relay_reads(parts: Parts) -> tuple[str, ...]:
-    return (*EVERYONE_READS, *TELLING, kinds.PROCESS, COUNTED, GAP, *_of_routes((COUNT, GROUP, QUARANTINED), parts.rows))
+    return (*EVERYONE_READS, *TELLING, kinds.PROCESS, COUNTED, GAP, *_of_routes((COUNT, GROUP, QUARANTINED, BREAKERS), parts.rows))
 
 
 def _relay_writes(parts: Parts) -> tuple[str, ...]:
-    return (*EVERYONE_WRITES, *WORKER_WRITES, *FIRST, *TELLING, JOURNAL, COUNTED, *_of_routes((COUNT, GROUP, QUARANTINED), parts.rows))
+    return (
+        *EVERYONE_WRITES,
+        *WORKER_WRITES,
+        *FIRST,
+        *TELLING,
+        JOURNAL,
+        COUNTED,
+        *_of_routes((COUNT, GROUP, QUARANTINED, BREAKERS), parts.rows),
+    )
 
 
 def _of_routes(beginnings: str | Iterable[str], routes: Iterable[str]) -> tuple[str, ...]:
