@@ -186,7 +186,7 @@ LANE = "parcels/weigh/north"
 
 
 def put_old(scene: Scene, value: str, version: int) -> None:
-    """A document as versions before 0.2 wrote it: its kind alone is the partition key."""
+    """A document as version 0.1.0 wrote it: its kind alone is the partition key."""
     image = {"kind": {"S": BREAKER}, "name": {"S": LANE}, "value": {"S": f'"{value}"'}, "token": {"S": "t"}, "version": {"N": str(version)}}
     scene.process().call("dynamodb", "put_item", TableName=scene.names.control, Item=image)
 

@@ -31,7 +31,7 @@ class Control:
     remaining row. A process that dies in between leaves a harmless remainder. One case cannot be recognised: another process wrote
     the document again before the repeat arrived. That is reported as a lost race, or, where no version was expected, written again.
 
-    Before 0.2 the kinds of `BY_ROUTE` had the kind alone as partition key. Such a document is read until one is written with the route, or
+    In 0.1.0 the kinds of `BY_ROUTE` had the kind alone as partition key. Such a document is read until one is written with the route, or
     removed: then a row with the route stays, and says that the old one does not count.
 
     A document's first version is the microsecond of its creation. It is therefore higher than any version of an earlier document of
@@ -46,12 +46,12 @@ class Control:
 
     def read(self, kind: str, routes: Iterable[str] | None = None) -> dict[str, Document]:
         """All documents of a kind, by name. `routes`: of kinds with the route in their key, only those of these routes."""
-        images = {_name_in(image): image for image in self._requests.query(self._table, **kind_query(kind))}
+        images = {image["name"]["S"]: image for image in self._requests.query(self._table, **kind_query(kind))}
         if kind in BY_ROUTE:
             for route in self.read(LAYOUT) if routes is None else routes:
                 with_route = self._requests.query(self._table, **kind_query(f"{kind}#{route}"))
-                images |= {_name_in(image): image for image in with_route}
-        return {name: _document(image) for name, image in images.items() if "version" in image}
+                images |= {image["name"]["S"]: image for image in with_route}
+        return {_name_in(image): _document(image) for image in images.values() if "version" in image}
 
     def get(self, kind: str, name: str) -> Document | None:
         """One document."""
