@@ -90,7 +90,8 @@ def _stages(parts: Parts) -> None:
             # The resender reports it every minute, and has an alarm of its own for its silence.
             missing=MISSING.IGNORE,
             means=f"An item has been at stage {stage.name} of route {route.name} for too long. Run: milepost doctor (pauses, breakers, late work);"
-            f" milepost list {route.name} --stage {stage.name} --overdue; milepost show {route.name} KEY. The counters may be wrong by a few until"
+            f" milepost list {route.name} --stage {stage.name} --{'overdue' if stage.overdue_ms else 'status live'};"
+            f" milepost show {route.name} KEY. The counters may be wrong by a few until"
             " the daily repair: if no such item is there, wait for it.",
         )
 
@@ -181,7 +182,7 @@ def _tables(parts: Parts) -> None:
                     periods=3,
                     means=f"DynamoDB has refused requests for a quarter of an hour: a partition of {where} is hot. Requests are tried again for 30"
                     " seconds, so items are late, not lost. Run: milepost status. A new table: deploy with --warm-throughput. Otherwise see the"
-                    " table of limits in docs/scale.md; milepost limit ROUTE STAGE --rate R slows a stage.",
+                    " table of limits in docs/scale.md; milepost limit ROUTE STAGE --rate R --by YOU --reason WHY slows a stage.",
                 )
 
 
