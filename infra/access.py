@@ -20,9 +20,9 @@ from milepost.ledgers.aws.claim.paused_lanes import HOLDING
 from milepost.ledgers.aws.left_failures import LEFT, NOTED
 from milepost.ledgers.aws.refused_rows import QUARANTINED
 from milepost.ledgers.aws.repair.repair import REPAIR
-from milepost.ledgers.aws.store import LAYOUT
 from milepost.ledgers.aws.stream import GAP, POLLER, SHARD
 from milepost.ledgers.aws.tables.counters import COUNT, COUNTED, GROUP
+from milepost.ledgers.aws.tables.documents import LAYOUT
 from milepost.ledgers.aws.tables.journal import JOURNAL
 from milepost.ports import documents as kinds
 
@@ -41,7 +41,9 @@ FIRST = (kinds.ROUTE, LAYOUT, NOTED)
 """A route's first version, its table's layout, and that it has no old seals, written by the first function or process that opens the ledger."""
 EVERYONE_WRITES = (kinds.PROCESS,)
 """The heartbeat."""
-WORKER_WRITES = (BUCKET, HOLDING, kinds.BREAKER)
+WORKER_WRITES = (BUCKET, HOLDING)
+BREAKERS = f"{kinds.BREAKER}#"
+"""Beginning of the kind of a route's breakers."""
 PAUSING = (kinds.HOLD, kinds.ACT)
 """A pause, and the record of it: for workers whose handler may pause its lane."""
 TELLING = (kinds.CURSOR, kinds.PARKED)
@@ -64,7 +66,7 @@ def worker(parts: Parts, place: Place) -> list[iam.PolicyStatement]:
     """Claims and settles rows of its own route, called by its own queue."""
     route = place[0]
     pauses = any(stage.pauses for of, stage in parts.stages() if (of.name, stage.name) == place)
-    own = (*(PAUSING if pauses else ()), *_of_routes(QUARANTINED, [route]))
+    own = (*(PAUSING if pauses else ()), *_of_routes((QUARANTINED, BREAKERS), [route]))
     looks = any(hasattr(stage.handler, "attach") for of, stage in parts.stages() if (of.name, stage.name) == place)
     return [
         *_working(parts, [place]),
@@ -137,7 +139,7 @@ def services(parts: Parts) -> list[iam.PolicyStatement]:
         _shared(parts, "seen", LOOK_UP),
         *_control(
             parts,
-            (*EVERYONE_READS, *SEALED, COUNTED, *_of_routes((COUNT, GROUP), routes)),
+            (*EVERYONE_READS, *SEALED, COUNTED, *_of_routes((COUNT, GROUP, BREAKERS), routes)),
             (*EVERYONE_WRITES, *FIRST, *APPLICATIONS, *TELLING, kinds.LIST, kinds.ACT, *resuming),
         ),
         _retention(parts, routes),
@@ -223,7 +225,7 @@ def operator(parts: Parts) -> list[iam.PolicyStatement]:
     """Operators with the command line: everything that `milepost --help` lists except running the work. Only the relay writes counters: an
     act is a write of the item's row, and the relay derives the rest."""
     routes = [route.name for route in parts.settings.routes]
-    aside = _of_routes((QUARANTINED, LEFT), routes)
+    aside = _of_routes((QUARANTINED, LEFT, BREAKERS), parts.rows)
     reads = (*_relay_reads(parts), *REPAIRS, *STREAM_READERS, *SECRETS, *ACTS)
     return [
         _rows(parts, "Rows", (*READ, "Scan", "PutItem", "UpdateItem", "DeleteItem", "DescribeTable")),
@@ -369,7 +371,8 @@ def _kept(parts: Parts) -> tuple[str, ...]:
 
 
 def _relay_reads(parts: Parts) -> tuple[str, ...]:
-    return (*EVERYONE_READS, *SEALED, *TELLING, kinds.PROCESS, COUNTED, GAP, *_of_routes((COUNT, GROUP, QUARANTINED, LEFT), parts.rows))
+    of_routes = _of_routes((COUNT, GROUP, QUARANTINED, LEFT, BREAKERS), parts.rows)
+    return (*EVERYONE_READS, *SEALED, *TELLING, kinds.PROCESS, COUNTED, GAP, *of_routes)
 
 
 def _relay_writes(parts: Parts) -> tuple[str, ...]:
@@ -380,7 +383,7 @@ def _relay_writes(parts: Parts) -> tuple[str, ...]:
         *TELLING,
         JOURNAL,
         COUNTED,
-        *_of_routes((COUNT, GROUP, QUARANTINED, LEFT), parts.rows),
+        *_of_routes((COUNT, GROUP, QUARANTINED, LEFT, BREAKERS), parts.rows),
     )
 
 

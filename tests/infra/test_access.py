@@ -54,7 +54,7 @@ def test_no_function_writes_api_keys_and_sessions_and_only_accept_reads_them(tem
 
 def test_a_worker_writes_heartbeats_rates_and_pauses_of_lanes_alone(both: Template) -> None:
     may = both.statements("test-deposits-metadata")
-    assert leading(may["ControlWrite"]) == {"aside#deposits", "breaker", "bucket", "holding", "process"}
+    assert leading(may["ControlWrite"]) == {"aside#deposits", "breaker#deposits", "bucket", "holding", "process"}
     assert not {kind for kind in leading(may["ControlRead"]) if kind.endswith("#assets")}
     assert leading(may["History"]) == {"deposits/*"}
     assert not {action for one in may.values() for action in one["Action"]} & {"dynamodb:BatchWriteItem", "s3:DeleteObject"}
@@ -62,7 +62,7 @@ def test_a_worker_writes_heartbeats_rates_and_pauses_of_lanes_alone(both: Templa
 
 def test_a_worker_whose_handler_pauses_its_lane_writes_pauses_and_their_record_too(both: Template) -> None:
     may = both.statements("test-deposits-content")
-    assert leading(may["ControlWrite"]) == {"act", "aside#deposits", "breaker", "bucket", "hold", "holding", "process"}
+    assert leading(may["ControlWrite"]) == {"act", "aside#deposits", "breaker#deposits", "bucket", "hold", "holding", "process"}
 
 
 def test_a_worker_writes_blobs_of_its_own_route_alone(both: Template) -> None:

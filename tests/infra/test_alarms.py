@@ -22,6 +22,13 @@ def test_every_alarm_tells_when_it_begins_and_ends(template: Template, templates
         assert alarm["AlarmDescription"]
 
 
+def test_every_alarm_names_a_command(template: Template) -> None:
+    for name, alarm in template.named("CloudWatch::Alarm", "AlarmName").items():
+        text = str(alarm["AlarmDescription"])
+        assert "milepost " in text or "aws logs tail /aws/lambda/test-" in text or "aws lambda " in text, name
+        assert len(text) <= 1024, name
+
+
 def test_which_alarms_there_are(both: Template) -> None:
     functions = ("deposits.metadata", "deposits.content", "relay", "resender", "lists")
     tables = ("rows-assets", "rows-assets-due", "rows-deposits", "rows-deposits-due", "history", "seen", "control")

@@ -167,7 +167,8 @@ def _repair(repair: Repair, ready: Opened, left: Callable[[], int], begin: bool)
 # CloudWatch metrics in the function's log -----------------------------------------------------------------------------
 def report_stages(prefix: str, plan: Plan, counts: list[Count], missing: Mapping[str, int], now: int) -> None:
     """Report, by stage, its items, the least possible age of the oldest, and the number of items without a message in their queue
-    (`missing`). Counters know only the hour, so an alarm on the age may be an hour late but is never false."""
+    (`missing`). Counters know only the hour, so an alarm on the age may be an hour late. It is false only where a function has counted a batch
+    twice after a crash (see `Counters`), until the daily repair."""
     for stage in plan.stages:
         live = [count for count in counts if count.stage == stage.name and count.status in LIVE and count.n > 0]
         ages = [now - min(now, (count.hour + 1) * HOUR_MS) for count in live]

@@ -21,7 +21,7 @@ from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.requests.queues import Queues
 from milepost.ledgers.aws.tables.counters import Counters
-from milepost.ledgers.aws.tables.documents import Control
+from milepost.ledgers.aws.tables.documents import LAYOUT, Control
 from milepost.ledgers.aws.tables.item_rows import correlation_of, is_ours, life_of, links_of, offered_by
 from milepost.ledgers.aws.tables.journal import Journal, item_name
 from milepost.ledgers.aws.tables.keys import Image, Layout
@@ -33,7 +33,6 @@ from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey
 from milepost.ports.retention import LeftFailures
 
-LAYOUT = "layout"
 log = logging.getLogger(__name__)
 
 
@@ -146,10 +145,10 @@ class AwsStore:
 
     # Cached control documents -----------------------------------------------------------------------------------------
     def documents(self, kind: str, now: int) -> dict[str, Document]:
-        """Documents of a kind, at most `fresh_ms` old."""
+        """Documents of a kind, at most `fresh_ms` old; of kinds with the route in their key, those of the routes loaded here."""
         at, found = self._read.get(kind, (None, {}))
         if at is None or not 0 <= now - at < self.settings.fresh_ms:
-            found = self.control.read(kind)
+            found = self.control.read(kind, self.plans)
             self._read[kind] = (now, found)
         return found
 

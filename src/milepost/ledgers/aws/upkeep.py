@@ -122,22 +122,23 @@ class Sweeper:
                 resumed = self._lanes.resume(self._clock, lambda: now <= self._clock.now() < ends)
                 self._sweep_at = self._clock.now() + (round(SWEEP_S * 1000) if resumed.ended else 0)
             if _is_over(self._repair_at, self._clock.now()):
-                self._repair_at = self._clock.now() + round(SWEEP_S * 1000)
-                self._repair()
+                self._repair_at = self._repair()
         except (LedgerBusy, RouteChanged):
             return STAND_BY_S  # the work is still there at the next turn
         next_at = min(self._sweep_at, self._repair_at)
         return min(LOOK_S, max(0.0, (next_at - self._clock.now()) / 1000))
 
-    def _repair(self) -> None:
-        """Run one page of each repair that is due."""
+    def _repair(self) -> int:
+        """Run one page of each repair that is due; returns when to call again."""
+        next_at = self._clock.now() + round(SWEEP_S * 1000)
         for repair in self._repairs:
             now = self._clock.now()
             settled = now - self._started_at >= SETTLED_MS
             if (settled and repair.due(now)) or repair.urgent():
                 progress = repair.step(self._clock)
                 if not progress.done and progress.next_at is not None:
-                    self._repair_at = min(self._repair_at, progress.next_at)
+                    next_at = min(next_at, progress.next_at)
+        return next_at
 
 
 def _is_over(at: int, now: int) -> bool:

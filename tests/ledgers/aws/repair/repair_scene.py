@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.ledgers.aws.synchronous_ledger import PROMPT, Moment
+from tests.ledgers.aws.synchronous_ledger import PROMPT, Moment, carry_out
 from tests.ledgers.aws.table_scene import Process
 
 from milepost.blobs.memory import MemoryBlobs
@@ -16,7 +16,6 @@ from milepost.engine.resend import Resender
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.repair.repair import Progress, Repair
-from milepost.ledgers.aws.retention import finish
 from milepost.ledgers.aws.stream import Stream
 from milepost.ledgers.aws.tables.keys import Image
 from milepost.testing.clock import SeededChance
@@ -60,12 +59,8 @@ class Scene(World):
 
     def follow(self) -> None:
         """The stream is read to its end, and rows that have ended are finished."""
-
-        def handle(records: list[Any]) -> None:
-            finish(self.store, self.relay.handle(records, self.now), self.now)
-
         for _ in range(50):
-            if not self.stream.poll(handle, self.clock):
+            if not self.stream.poll(lambda records: carry_out(self.store, self.relay, records, self.now), self.clock):
                 return
         raise AssertionError("the stream never comes to rest")
 

@@ -253,7 +253,7 @@ class MessageClaims:
 
     def _distinct(self, ask: ClaimRequest, found: Sequence[SqsMessage]) -> list[SqsMessage]:
         """The messages for this stage, one for each item: of several the one with the highest version, because only that one may precede the
-        write that it refers to. The others are deleted."""
+        write that it refers to. The others are deleted; not the same message that SQS has delivered twice, of which the newest receipt counts."""
         seen: dict[str, SqsMessage] = {}
         duplicates: list[SqsMessage] = []
         for message in found:
@@ -261,7 +261,7 @@ class MessageClaims:
             if not isinstance(key, str) or message.body.get("stage") != ask.stage or message.body.get("route") != ask.plan.name:
                 body = _encode(message.body).decode()
                 self._reject(message, body, f"it is not a message for stage {ask.stage!r} of route {ask.plan.name!r}")
-            elif key not in seen:
+            elif key not in seen or message.id == seen[key].id:
                 seen[key] = message
             elif _version_in(message) > _version_in(seen[key]):
                 duplicates.append(seen[key])

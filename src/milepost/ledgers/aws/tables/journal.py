@@ -38,6 +38,7 @@ BLOCK = 100
 """Maximum lines in a block."""
 REACH = 2_000
 """How many places after the expected one a block may begin, and how far it is searched for."""
+FIRST_RACE_PAUSE_S, LONGEST_RACE_PAUSE_S = 0.01, 1.0
 REMEMBERED = 10_000
 UNREADABLE = (LedgerDamaged, FileNotFoundError)
 """Exceptions for a blob that is missing or has changed."""
@@ -234,6 +235,7 @@ class Journal:
     def _place(self, batch: JournalBatch) -> int:
         """Put the batch's block after the last block; returns its first place."""
         refs = encode_refs([entry.ref for entry in batch.entries])
+        losses = 0
         # Threads of one process take turns; the condition handles other processes.
         with self._lock:
             while True:
@@ -246,6 +248,8 @@ class Journal:
                 there = self._requests.conflict("put_item", TableName=self._control, Item=block, **absent)
                 # Our own token: this is the repeat of a put whose answer was lost.
                 if there is not None and there.get("token") != {"S": batch.token}:
+                    self._requests.sleep(race_pause_s(losses, self._requests.chance()))
+                    losses += 1
                     self._head = self.last_seq()
                     continue
                 self._head = start + len(batch.entries) - 1
@@ -474,6 +478,12 @@ class Journal:
             if self._head is None:
                 self._head = self.last_seq()
             return self._head
+
+
+def race_pause_s(losses: int, chance: float) -> float:
+    """Seconds until the next try after a lost race for a place; `chance` is between 0 and 1. A refused put is paid for like a successful one,
+    and all are on one partition key: without pauses most of its capacity would go to refused puts."""
+    return chance * min(LONGEST_RACE_PAUSE_S, FIRST_RACE_PAUSE_S * 2.0 ** min(losses, 20))
 
 
 def _block_name(start: int) -> str:
