@@ -221,6 +221,9 @@ def _stays(ctx: Context, route: str, key: str, known: KnownKey) -> list[str]:
                 stays.append(f"the document {kind}/{name}, which has the key within a text")
     if ctx.ledger.quarantine.entries(1)[0]:
         stays.append("entries in quarantine, if they are about it: 'milepost quarantine list'")
+    follow_up = ctx.plan(route).route.follow_up
+    if follow_up is not None:
+        stays.append(f"the item that follows it on the route {follow_up.target.name!r}, if there is one: forget that too")
     moved = ctx.ledger.read(kinds.MOVED).get(route)
     if moved is not None:
         stays.append("the ledger from which, or to which, the route was moved")

@@ -29,7 +29,9 @@ CLOCKS_MS = 300_000
 """How far times may run back: clocks of several machines differ, and one that was wrong is corrected, by at most five minutes."""
 PER_RECORD_MS = 100
 """Most time that an export takes for a record: lines may be written while it runs, after the time in its header."""
-_HEADER_FIELDS = frozenset({"schema", "route", "made_at", "made_by", "choice", "view", "public_key", "key_fields", "media", "newest"})
+_HEADER_FIELDS = frozenset(
+    {"schema", "route", "made_at", "made_by", "choice", "view", "public_key", "key_fields", "media", "newest", "follow_up"}
+)
 _ENTRY_FIELDS = frozenset({"record", "digest", "proof", "signature"})
 _END_FIELDS = frozenset({"schema", "count", "digest", "signature"})
 
@@ -435,6 +437,9 @@ class _Checker:
                 verdict.not_proved.append(newer)
             later = f"that nothing happened later: newest head given: {self._heads.newest_day}; later events are not excluded"
             verdict.not_proved.append(later)
+        if "follow_up" in self.header:
+            follow_up = self.header["follow_up"]
+            verdict.not_proved.append(f"what happened to its items afterwards on the route {follow_up!r}: export that route too")
         if "newest" in self.header:
             verdict.covers = self.header["newest"]
             verdict.not_proved.append(_beyond(verdict.covers, self._heads))

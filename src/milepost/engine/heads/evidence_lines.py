@@ -27,7 +27,8 @@ def first_line(
     written = ctx.ledger.feed(place - 1, 1) if place else []
     newest = NewestLine(place, iso(written[0].line.at) if written else None)
     made_at = iso(ctx.clock.now()) or ""
-    return header(route, made_at, version, choice, view, signer, key_fields=fields, media=media, newest=newest)
+    follow_up = None if plan is None or plan.route.follow_up is None else plan.route.follow_up.target.name
+    return header(route, made_at, version, choice, view, signer, key_fields=fields, media=media, newest=newest, follow_up=follow_up)
 
 
 def entries(
