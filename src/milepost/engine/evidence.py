@@ -4,6 +4,7 @@ a storage volume, such as a tape."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from milepost.core.values.durations import iso
 from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
 from milepost.engine.forgotten_names import name_of
-from milepost.engine.ledger_pages import matching_seals
+from milepost.engine.ledger_pages import matching_seals, seal_pages
 from milepost.engine.views.items import each
 from milepost.evidence.record import FORGOTTEN_SCHEMA, SCHEMA, blob_name, differences, evidence, forgotten_record, kept, seal_record
 from milepost.evidence.reported_files import paths_on
@@ -30,6 +31,8 @@ from milepost.ports.ledger import Ledger
 from milepost.ports.retention import Keep, Leaving
 
 SEALS = 500
+COUNTED, SCRUBBED = 5_000, 100
+"""Seals that a scrub reads at most, and kept records that it compares with them."""
 STARTED_AGAIN = frozenset({Reason.OPERATOR_RETRY, Reason.RERUN, Reason.REPLACED})
 """Reasons after which the item's work may have another work_id."""
 
@@ -42,11 +45,14 @@ class FoundRecord(Struct, frozen=True):
     input: Any = UNSET
     earlier: int | None = None
     """Of a record without content: the life of the key before, if there was one."""
+    lost: str = ""
+    """Why the record that should have been kept cannot be used; this one is made of what the ledger still has."""
 
     @property
     def faults(self) -> list[str]:
-        """Contradictions between the record and the ledger."""
-        return [f"{field}: {what}" for field, what in differences(self.record)]
+        """Contradictions between the record and the ledger, and what is lost."""
+        contradictions = [f"{field}: {what}" for field, what in differences(self.record)]
+        return [self.lost, *contradictions] if self.lost else contradictions
 
 
 def keeper(blobs: Blobs) -> Keep:
@@ -61,6 +67,30 @@ def keeper(blobs: Blobs) -> Keep:
                 raise LedgerError(f"the evidence of {one.item.route}/{one.item.key} cannot be stored, so its row stays: {error}") from error
 
     return keep
+
+
+class Scrub(Struct, frozen=True):
+    """Kept records that were compared with their seals: how many of how many seals, and what is wrong, by key."""
+
+    looked_at: int
+    seals: int
+    more: bool
+    """There are more seals than were counted."""
+    faults: dict[str, str]
+
+
+def scrub(ctx: Context, route: str) -> Scrub:
+    """Compare kept records of a route with their seals: all of a few, else as many by chance."""
+    seals: list[KnownKey] = []
+    pages = seal_pages(ctx.ledger, route, SEALS)
+    for page in pages:
+        seals += page
+        if len(seals) >= COUNTED:
+            break
+    more = next(pages, None) is not None
+    chosen = seals if len(seals) <= SCRUBBED else Random(ctx.chance.token()).sample(seals, SCRUBBED)
+    found = [(readable_name(known.key), _of_seal(ctx, route, known).faults) for known in chosen]
+    return Scrub(len(chosen), len(seals), more, {key: faults[0] for key, faults in found if faults})
 
 
 def records_of(ctx: Context, route: str, key: str) -> list[FoundRecord]:
@@ -137,10 +167,11 @@ def _of_row(ctx: Context, item: Item) -> FoundRecord:
 
 
 def _of_seal(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
-    """The record of a key without a row: from the evidence kept when the row left, else from its lines, else from the seal alone."""
+    """The record of a key without a row: from the evidence kept when the row left, else from its lines, else from the seal alone. A route
+    that keeps evidence has lost it in the last two cases."""
     if known.forgotten:
         return _of_forgotten(ctx, route, known)
-    found = _kept_record(ctx, route, known.key, known.life)
+    found, lost = _kept_or_lost(ctx, route, known)
     if found is not None:
         # Use the head of the seal, so that lines that lead to another head are reported.
         found.record["chain"]["head"] = known.head.hex()
@@ -148,9 +179,24 @@ def _of_seal(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
     lines = ctx.ledger.history(route, known.key)
     if not lines:
         seal = seal_record(route, known.key, known.status.value, known.stage, known.input_digest, known.ended_at, known.head)
-        return FoundRecord(seal, 0)
-    bodies = [line.body for line in lines]
-    return FoundRecord(evidence(route, known.key, known.input_digest, lines[0].correlation_id, known.head, bodies, {}), _place(lines))
+        return FoundRecord(seal, 0, lost=lost)
+    record = evidence(route, known.key, known.input_digest, lines[0].correlation_id, known.head, [line.body for line in lines], {})
+    return FoundRecord(record, _place(lines), lost=lost)
+
+
+def _kept_or_lost(ctx: Context, route: str, known: KnownKey) -> tuple[FoundRecord | None, str]:
+    """The record that was kept of a sealed item; or None and, where the route keeps evidence, why there is none to use."""
+    try:
+        found = _kept_record(ctx, route, known.key, known.life)
+    except LedgerError:
+        raise
+    except MilepostError as damaged:
+        return None, str(damaged)
+    plan = ctx.plans.get(route)
+    if found is not None or plan is None or not plan.route.evidence:
+        return found, ""
+    named = blob_name(route, known.key, known.life)
+    return None, f"its kept evidence {named} is missing: it was lost, or none was kept when its row left; restore it from a backup"
 
 
 def kept_input(ctx: Context, route: str, known: KnownKey) -> Any:
@@ -213,21 +259,34 @@ class OnVolume(Struct, frozen=True):
     left: bool = False
 
 
-def on_volume(ctx: Context, route: str, volume: str, on_progress: Callable[[int], None] | None = None) -> Iterator[OnVolume]:
-    """All items of the route with files on the volume. There is no index: the results of every item are read."""
-    for number, (key, status, results, left) in enumerate(_all_results(ctx, route), 1):
+def on_volume(
+    ctx: Context,
+    route: str,
+    volume: str,
+    on_progress: Callable[[int], None] | None = None,
+    on_fault: Callable[[str, str], None] | None = None,
+) -> Iterator[OnVolume]:
+    """All items of the route with files on the volume. There is no index: the results of every item are read. A record that is lost, or does
+    not match its seal, is not used; `on_fault` is called with its key and the reason."""
+    for number, (key, status, results, left) in enumerate(_all_results(ctx, route, on_fault), 1):
         if on_progress is not None:
             on_progress(number)
         if files := files_on(results, volume):
             yield OnVolume(key, status, files, left)
 
 
-def _all_results(ctx: Context, route: str) -> Iterator[tuple[str, str, Mapping[str, Any], bool]]:
+def _all_results(
+    ctx: Context, route: str, on_fault: Callable[[str, str], None] | None
+) -> Iterator[tuple[str, str, Mapping[str, Any], bool]]:
     """Key, status and results of every item, and whether its row has left."""
     for item in each(ctx, Query(route=route, with_content=True)):
         yield item.key, item.row.status.value, item.results, False
     for found in sealed_evidence(ctx, Query(route=route)):
-        record = found.record
+        record, faults = found.record, found.faults
+        if faults:
+            if on_fault is not None:
+                on_fault(record["key"], faults[0])
+            continue
         stages = record["stages"] if record["schema"] == SCHEMA else ()
         yield record["key"], record["status"], {entry["stage"]: entry.get("output") for entry in stages}, True
 
@@ -272,6 +331,8 @@ def restored_item(ctx: Context, plan: Plan, known: KnownKey) -> Item | str:
         raise
     except MilepostError as error:
         return str(error)
+    if found is not None and found.lost:
+        return found.lost
     if found is None or found.record["schema"] != SCHEMA:
         return "its history lines have been pruned"
     if found.faults:

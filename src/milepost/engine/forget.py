@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from milepost.core.errors import ActRefused, LedgerDamaged, NotFound, UsageError
 from milepost.core.forgetting import REMOVED_TEXT, readable_name
@@ -71,6 +72,10 @@ def forget(ctx: Context, route: str, key: str, *, by: str, reason: str, dry_run:
     lines = [] if known.forgotten else ctx.ledger.history(route, key)
     report = ForgetReport(route, readable_name(name_of(ctx, route, key) or ""), known.status.value, dry_run, known.forgotten)
     report.undelivered = _undelivered(ctx, route, key, lines)
+    request = ForgetRequest(route, key, name_of(ctx, route, key) or "", ctx.clock.now(), dry_run=True)
+    refused = ctx.ledger.forget(request).refused
+    if refused:
+        raise ActRefused(f"{route}/{key}: {refused}")
     if dry_run:
         report.lines = len(lines)
         report.stays = _stays(ctx, route, key, known)
@@ -81,13 +86,15 @@ def forget(ctx: Context, route: str, key: str, *, by: str, reason: str, dry_run:
     assert name is not None, "the secret was just made"
     report.name = readable_name(name)
     act = _begun(ctx, route, report.name) or enter(ctx, "forget", route, by, reason, _about(ctx, route, key, known, report.name))
-    result = ctx.ledger.forget(ForgetRequest(route, key, name, ctx.clock.now()))
+    # Before the lines lose their content: the texts of the errors are read from them.
+    report.documents = _clean_documents(ctx, route, key, report.name, _errors(lines))
+    result = ctx.ledger.forget(replace(request, name=name, dry_run=False))
     if result.refused:
         finish(ctx, act, 0)
         raise ActRefused(f"{route}/{key}: {result.refused}")
     report.lines = result.lines
     report.evidence = _empty_evidence(ctx, route, key, name, act)
-    report.documents = _clean_documents(ctx, route, key, report.name, _errors(lines))
+    report.documents += _drop_parked(ctx, route, key)
     finish(ctx, act, 1)
     report.stays = [*result.remains, *_stays(ctx, route, key, known)]
     return report
@@ -174,18 +181,17 @@ def _without_content(ctx: Context, route: str, key: str, name: str, whole: Found
 
 # Documents -------------------------------------------------------------------------------------------------------------
 def _clean_documents(ctx: Context, route: str, key: str, name: str, errors: frozenset[str]) -> int:
-    """Remove what is parked for the item, and replace its key and its errors where they are a value of a document; returns how many
-    documents were changed."""
-    changed = 0
-    for parked_name, parked in read_all(ctx.ledger, kinds.PARKED, Parked).items():
-        if (parked.route, parked.key) == (route, key):
-            ctx.ledger.write(kinds.PARKED, parked_name, None)
-            changed += 1
+    """Replace the item's key and its errors where they are a value of a document; returns how many documents were changed."""
     texts = {key: name, **dict.fromkeys(errors, REMOVED_TEXT)}
-    for kind in SEARCHED:
-        for document_name in ctx.ledger.read(kind):
-            changed += _clean_document(ctx, kind, document_name, texts)
-    return changed
+    return sum(_clean_document(ctx, kind, document_name, texts) for kind in SEARCHED for document_name in ctx.ledger.read(kind))
+
+
+def _drop_parked(ctx: Context, route: str, key: str) -> int:
+    """Remove what is parked for the item; returns how many documents that were."""
+    found = [name for name, parked in read_all(ctx.ledger, kinds.PARKED, Parked).items() if (parked.route, parked.key) == (route, key)]
+    for name in found:
+        ctx.ledger.write(kinds.PARKED, name, None)
+    return len(found)
 
 
 def _clean_document(ctx: Context, kind: str, name: str, texts: Mapping[str, str]) -> bool:
@@ -221,6 +227,9 @@ def _stays(ctx: Context, route: str, key: str, known: KnownKey) -> list[str]:
                 stays.append(f"the document {kind}/{name}, which has the key within a text")
     if ctx.ledger.quarantine.entries(1)[0]:
         stays.append("entries in quarantine, if they are about it: 'milepost quarantine list'")
+    follow_up = ctx.plan(route).route.follow_up
+    if follow_up is not None:
+        stays.append(f"the item that follows it on the route {follow_up.target.name!r}, if there is one: forget that too")
     moved = ctx.ledger.read(kinds.MOVED).get(route)
     if moved is not None:
         stays.append("the ledger from which, or to which, the route was moved")

@@ -79,12 +79,14 @@ class LeftFailures(Struct, frozen=True):
 
 
 class ForgetRequest(Struct, frozen=True):
-    """An ended item whose content is to be removed. `name` stands for its key afterwards (`core.forgetting.forgotten_name`)."""
+    """An ended item whose content is to be removed. `name` stands for its key afterwards (`core.forgetting.forgotten_name`). With `dry_run`
+    nothing is changed; the answer is the refusal, if there is one."""
 
     route: str
     key: str
     name: str
     now: int
+    dry_run: bool = False
 
 
 class Forgotten(Struct, frozen=True):

@@ -20,6 +20,7 @@ from milepost.engine.alerts.watch import undelivered
 from milepost.engine.breakers import breaker_views, open_breakers
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import lag_of, live_cursors, silent
+from milepost.engine.evidence import scrub
 from milepost.engine.health.clock_checks import clocks, future_rows
 from milepost.engine.health.findings import BAD, DOCTOR, NO_ROOM, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
 from milepost.engine.left_items import unexplained
@@ -43,6 +44,8 @@ LITTLE_ROOM = 100_000_000
 """Free bytes on the ledger's disk below which there is little room."""
 FREE_SPACE = "free some space on the disk of the ledger; work then continues automatically"
 CHAINS = 50
+NAMED = 3
+"""Items that a finding names."""
 TO_DO = (Status.PENDING, Status.QUEUED)
 LATE_MS = 5 * 60_000
 """Work that has been due for this long without a claim is reported."""
@@ -555,6 +558,24 @@ def _chains(run: CheckRun) -> Iterator[CheckResult]:
     yield _ok("chain", f"the histories of the last {counted(checked, 'item')} written were checked")
 
 
+def _kept_evidence(run: CheckRun) -> Iterator[CheckResult]:
+    """Compare kept records of evidence with the seals of their items: some by chance, where there are many."""
+    for plan in run.ctx.plans.values():
+        if not plan.route.evidence or not run.sees(plan.name):
+            continue
+        scrubbed = scrub(run.ctx, plan.name)
+        if not scrubbed.seals:
+            continue
+        seals = f"{'more than ' if scrubbed.more else ''}{scrubbed.seals:,}"
+        looked_at = f"{scrubbed.looked_at:,} of the {seals} kept records of {plan.name} were compared with their seals"
+        if scrubbed.faults:
+            named = "; ".join(f"{key}: {why}" for key, why in list(scrubbed.faults.items())[:NAMED])
+            what = f"{looked_at}: {len(scrubbed.faults):,} cannot be used: {named}"
+            yield _bad("evidence", what, f"restore them from a backup; 'milepost export {plan.name} --evidence' compares and names all")
+        else:
+            yield _ok("evidence", looked_at)
+
+
 def _unchanged(ctx: Context, route: str, key: str, version: int) -> bool:
     """Whether the row is unchanged. Row and history are read one after the other; a write between the two is no damage."""
     [item] = ctx.ledger.get([(route, key)])
@@ -587,5 +608,6 @@ CHECKS: tuple[Check, ...] = (
     Check("parked events", _parked, (DOCTOR, OVERVIEW)),
     Check("alerts", _alerts, (DOCTOR, OVERVIEW)),
     Check("chains", _chains, (DOCTOR,)),
+    Check("evidence", _kept_evidence, (DOCTOR,)),
 )
 """All checks, in the order in which `doctor` shows them. Each view runs those that name it."""

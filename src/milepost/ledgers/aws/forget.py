@@ -1,7 +1,7 @@
 """Forget on AWS: row, blobs and the content of the journal's lines are removed; seal and lines get a name that stands for the key.
 
-In this order, so that a call that was cut off is continued by the next one: the new seal, the row, its blobs, the journal, and last the
-seal under the key. Only rows that may leave are taken: an item that ended less than an hour ago may still be looked for by a submit
+In this order, so that a call that was cut off is continued by the next one: the new seal, the row, its blobs, examples of errors, the
+journal, and last the seal under the key. Only rows that may leave are taken: an item that ended less than an hour ago may still be looked for by a submit
 that found no seal (decision 13).
 """
 
@@ -40,6 +40,8 @@ def forget(store: AwsStore, asked: ForgetRequest) -> Forgotten:
         refused = _refusal(store, layout, image, seal, asked.now)
         if refused is not None:
             return Forgotten(refused=refused)
+    if asked.dry_run:
+        return Forgotten()
     if seal is not None:
         _put_seal(store, asked, seal)
     if image is not None:
@@ -48,11 +50,14 @@ def forget(store: AwsStore, asked: ForgetRequest) -> Forgotten:
         store.values.remove(image, *places_of(layout, asked.key))
     store.control.write(f"{QUARANTINED}{asked.route}", asked.key, None)
     life = 0 if seal is None else seal_of(seal, asked.route).life
-    emptied = store.journal.forget(asked.route, asked.key, asked.name, life)
-    store.counters.remove_samples(asked.route, emptied.messages)
+    found = store.journal.find_key(asked.route, asked.key, life)
+    written = [entry for one in found.lives for entry in store.journal.history(asked.route, asked.key, one, placed=False)]
+    attempts = [attempt for attempt in (entry.line.attempt for entry in written) if attempt is not None]
+    store.counters.remove_samples(asked.route, {attempt.message for attempt in attempts})
+    lines = store.journal.forget(asked.route, asked.key, asked.name, found)
     if seal is not None:
         store.requests.call("dynamodb", "delete_item", TableName=store.names.seen, Key={"key": seal["key"]})
-    return Forgotten(lines=emptied.lines, remains=REMAINS)
+    return Forgotten(lines=lines, remains=REMAINS)
 
 
 def _refusal(store: AwsStore, layout: Layout, image: Image, seal: Image | None, now: int) -> str | None:

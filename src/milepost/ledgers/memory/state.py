@@ -321,6 +321,8 @@ def forget(state: State, asked: ForgetRequest) -> Forgotten:
     record = state.records.get(ref)
     if record is not None and not record.row.terminal:
         return Forgotten(refused=not_ended(record.row.status))
+    if asked.dry_run:
+        return Forgotten()
     if record is not None:
         state.seals[ref] = KnownKey.of(record.row, sealed=True)
         state.departed.append(state.records.pop(ref))

@@ -306,6 +306,8 @@ class SqliteLedger:
         return retention.prune(self._read, self._write, asked)
 
     def forget(self, asked: ForgetRequest) -> Forgotten:
+        if asked.dry_run:
+            return self._read(lambda tx: forget(tx, asked))
         with self._store.overwriting():
             forgotten = self._write(lambda tx: forget(tx, asked))
         if forgotten.refused:

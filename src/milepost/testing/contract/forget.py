@@ -55,6 +55,16 @@ class ForgetContract(Promises):
         assert forgetful.item("p1").input == {"id": "p1"}
         assert forgetful.reasons("p1")[0] == "accepted"
 
+    def test_a_dry_run_only_answers(self, forgetful: World) -> None:
+        world = forgetful
+        world.bring("p1", to="COMPLETED")
+        world.add("p2")
+        world.clock.advance("2h")
+        before = (world.row("p1"), world.ledger.feed(0, 100))
+        asked = [ForgetRequest("parcels", key, name_of(key), world.now, dry_run=True) for key in ("p1", "p2")]
+        assert ["it has not ended" in world.ledger.forget(one).refused for one in asked] == [False, True]
+        assert (world.row("p1"), world.ledger.feed(0, 100)) == before
+
     def test_a_forgotten_key_stays_known(self, forgetful: World) -> None:
         world = forgetful
         world.bring("p1", to="COMPLETED")

@@ -69,11 +69,11 @@ class JournalEntry(Struct, frozen=True):
         return self.route, named(self.key, self.life), self.version
 
 
-class EmptiedLines(Struct, frozen=True):
-    """Result of `Journal.forget`: how many lines lost their content, and the error messages that they held."""
+class KeyLines(Struct, frozen=True):
+    """Where the journal has a key: the blocks that name it, and its lives."""
 
-    lines: int
-    messages: frozenset[str]
+    blocks: list[Image]
+    lives: list[int]
 
 
 class JournalBatch(Struct):
@@ -283,23 +283,22 @@ class Journal:
         for image in images:
             self._values.remove(image, _blob_place(route, named(key, life)))
 
-    def forget(self, route: str, key: str, name: str, life: int) -> EmptiedLines:
-        """Remove the content of all lines of a key, of all its lives, and put the name into the place of the key. Reads all blocks, one for
-        about a hundred lines of the ledger: lines that were pruned are still named there. `life` is the last one, whose blocks may be
-        done already."""
+    def find_key(self, route: str, key: str, life: int) -> KeyLines:
+        """Where a key is. Reads all blocks, one for about a hundred lines of the ledger: lines that were pruned are still named there. `life`
+        is the last one, whose blocks may be renamed already."""
         blocks = [image for image in self._requests.query(self._control, **kind_query(JOURNAL)) if _names_key(image, route, key)]
         lives = {life} | {_life_in(ref) for image in blocks for ref in _block_of(image).refs if _is_of(ref, route, key)}
-        emptied_lines, messages = 0, set[str]()
-        for one in sorted(lives):
-            entries = self._empty(route, key, name, one)
-            emptied_lines += len(entries)
-            messages |= {entry.line.attempt.message for entry in entries if entry.line.attempt is not None}
-        for image in blocks:
-            self._rename_in_block(image, route, key, name)
-        return EmptiedLines(emptied_lines, frozenset(messages))
+        return KeyLines(blocks, sorted(lives))
 
-    def _empty(self, route: str, key: str, name: str, life: int) -> list[HistoryEntry]:
-        """Write the lines of one life again under the name, without content, then remove them; returns them as they were."""
+    def forget(self, route: str, key: str, name: str, found: KeyLines) -> int:
+        """Remove the content of all lines of a key, of all its lives, and put the name into the place of the key; returns how many lines."""
+        emptied_lines = sum(self._empty(route, key, name, life) for life in found.lives)
+        for image in found.blocks:
+            self._rename_in_block(image, route, key, name)
+        return emptied_lines
+
+    def _empty(self, route: str, key: str, name: str, life: int) -> int:
+        """Write the lines of one life again under the name, without content, then remove them; returns how many."""
         images = list(self._lines(route, named(key, life)))
         entries = [self._read(image, 0, route, key, False) for image in images]
         rest = []
@@ -311,7 +310,7 @@ class Journal:
         self._requests.batch_write(self._history, deletes=[{part: image[part] for part in ("item", "version")} for image in images])
         for image in images:
             self._values.remove(image, _blob_place(route, named(key, life)))
-        return entries
+        return len(images)
 
     def _rename_in_block(self, image: Image, route: str, key: str, name: str) -> None:
         """Put the name into the place of the key in one block. Another process may do the same for another key of it."""
