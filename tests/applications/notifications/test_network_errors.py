@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
+from collections import Counter
 from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
@@ -11,12 +13,13 @@ from typing import Any
 
 import pytest
 from tests.applications.notifications.partners import LOOPBACK, Partner, Service, VirtualClock, answers, message, service
-from tests.net.partner import Line, hang
+from tests.net.partner import PATIENCE, Line, hang
 from tests.net.test_http_failures import drip_body
 from tests.net.test_http_tls import Authority
 
 from milepost import net
 from milepost.applications.notifications.settings import DestinationSettings, TimeoutSettings
+from milepost.net.resolver import SystemResolver
 
 SHORT = {"connect": 5, "read": 0.3, "total": 5}
 """For partners that never answer; no test needs an answer within it."""
@@ -193,3 +196,28 @@ def test_a_kept_connection_serves_many_messages() -> None:
             at.post(message(partner.url, messageId=str(number)))
         at.work()
         assert (len(partner.requests), partner.connections) == (5, 1)
+
+
+def test_slow_names_of_one_sender_cost_the_messages_of_another_no_attempt() -> None:
+    clock, go = VirtualClock(), threading.Event()
+
+    def lookup(host: str) -> list[str]:
+        if host.startswith("slow"):
+            go.wait(PATIENCE)
+        return ["127.0.0.1"]
+
+    with Partner(answers(204)) as partner, service(clock=clock, timeouts={"connect": 0.3, "read": 5, "total": 5}) as at:
+        at.state.deliverer.use(net.Client(allow_cidrs=LOOPBACK, resolver=SystemResolver(lookup), connections=128))
+        slow = [message(f"http://slow{n}.test:{partner.port}/", senderId="one", messageId=f"s{n}") for n in range(150)]
+        good = [message(f"http://fast{n}.test:{partner.port}/", senderId="two", messageId=f"g{n}") for n in range(20)]
+        for sent in (*slow, *good):
+            assert at.post(sent).status == 200
+        at.work()
+        assert {(at.item(sent)["status"], at.item(sent)["total_attempts"]) for sent in good} == {("COMPLETED", 0)}
+        ended = Counter((item["status"], item["total_attempts"]) for item in map(at.item, slow))
+        # Those that were looked up are charged to their own names; those that had no slot wait, uncounted.
+        assert set(ended) == {("RETRY_SCHEDULED", 1), ("WAITING", 0)}
+        assert {at.item(sent)["error"]["category"] for sent in slow if at.item(sent)["total_attempts"]} == {"DNS_FAILURE"}
+        [waiting, *_] = [item for item in map(at.item, slow) if item["status"] == "WAITING"]
+        assert "too many other names" in waiting["history"][-1]["note"]
+        go.set()
