@@ -93,7 +93,8 @@ class ConnectFailed(NetError):
 
 class NoAnswer(NetError):
     """The request was sent, at least in part, and no whole answer came. `kind`: `closed`, `silent` (the partner sent nothing for the read
-    timeout), or `timeout` (the total time is over)."""
+    timeout), `timeout` (the total time is over), or `tls-failed` (the partner has refused the TLS connection, such as for want of a client
+    certificate)."""
 
 
 class InvalidAnswer(NetError):

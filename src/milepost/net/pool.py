@@ -31,6 +31,10 @@ class PoolLimits:
     idle_s: float = 30.0
 
 
+class _HandshakeRefused(ConnectionError):
+    """The partner has closed the connection while TLS was being agreed on."""
+
+
 class HostConnections:
     """The connections to one origin with one set of certificates."""
 
@@ -167,6 +171,9 @@ class ConnectionPool:
         except ssl.SSLError as error:
             said = (error.reason or "TLS failed").replace("_", " ").lower()
             raise ConnectFailed(f"{host}: no TLS connection ({said})", kind="tls-failed") from None
+        except _HandshakeRefused:
+            said = "the partner closed the connection during the TLS handshake; it may offer no TLS version that is allowed here"
+            raise ConnectFailed(f"{host}: no TLS connection ({said})", kind="tls-failed") from None
         except ConnectionRefusedError:
             raise ConnectFailed(f"{host}: connection refused", kind="connection-refused") from None
         except OSError as error:
@@ -224,13 +231,24 @@ class ConnectionPool:
             await self.loop.sock_connect(sock, (str(address), url.port))
             # The socket is connected: no name is looked up again. The name is for SNI and for the certificate.
             name = url.host if context is not None else None
-            _, connection = await self.loop.create_connection(
-                lambda: HttpConnection(self._lost), sock=sock, ssl=context, server_hostname=name
-            )
+            connection = await self._made(sock, context, name)
         except BaseException:
             sock.close()
             raise
         connection.sock, connection.retire_at = sock, self.loop.time() + LIFE
+        return connection
+
+    async def _made(self, sock: socket.socket, context: ssl.SSLContext | None, name: str | None) -> HttpConnection:
+        """The connection over a connected socket, with TLS if there is a context."""
+        try:
+            _, connection = await self.loop.create_connection(
+                lambda: HttpConnection(self._lost), sock=sock, ssl=context, server_hostname=name
+            )
+        except OSError as error:
+            if context is None or isinstance(error, ssl.SSLError):
+                raise
+            await asyncio.sleep(0)  # the transport closes its socket then
+            raise _HandshakeRefused from error
         return connection
 
     # The end --------------------------------------------------------------------------------------------------------------

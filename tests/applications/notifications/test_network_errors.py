@@ -63,8 +63,8 @@ def category(item: dict[str, Any]) -> tuple[str, str]:
     ("script", "timeouts", "wanted", "unknown"),
     [
         (reset_at_once, {}, "CONNECTION_RESET", True),
-        (reset_in_the_body, {}, "CONNECTION_RESET", True),
-        (short_body, {}, "CONNECTION_RESET", True),
+        (reset_in_the_body, {}, "INVALID_ANSWER", True),
+        (short_body, {}, "INVALID_ANSWER", True),
         (hang, SHORT, "READ_TIMEOUT", True),
         (drip_body, {"connect": 5, "read": 5, "total": 0.5}, "TIMEOUT", True),
         (nonsense, {}, "INVALID_ANSWER", True),

@@ -50,7 +50,7 @@ _NETWORK = {
     "certificate-refused": "CERTIFICATE_REFUSED",
     "no-connection-free": "NO_CONNECTION_FREE",
     "closed": "CONNECTION_RESET",
-    "cut": "CONNECTION_RESET",
+    "cut": "INVALID_ANSWER",
     "silent": "READ_TIMEOUT",
     "timeout": "TIMEOUT",
     "malformed": "INVALID_ANSWER",
