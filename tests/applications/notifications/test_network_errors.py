@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import threading
@@ -160,7 +161,20 @@ def test_s23_a_redirect_that_is_allowed_passes_the_guard_too() -> None:
 )
 def test_s24_addresses_that_are_not_public_are_refused(host: str) -> None:
     with service(allow_cidrs=[]) as at:
-        assert category(one_try(at, f"http://{host}:9/")) == ("REJECTED", "INVALID_TARGET")
+        sent = message(f"http://{host}:9/")
+        answer = at.post(sent)
+        assert (answer.status, answer.body["error"]) == (400, "VALIDATION_ERROR")
+        assert re.match(r"Invalid targetUrl: requests to its address are refused \(.+\)", answer.body["message"])
+        assert at.milepost.items("notifications") == []
+        # One of a list, or of another program, is refused when it is due.
+        at.milepost.submit("notifications", sent)
+        at.work()
+        assert category(at.item(sent)) == ("REJECTED", "INVALID_TARGET")
+
+
+def test_an_address_within_an_allowed_network_and_a_name_are_accepted() -> None:
+    with service(allow_cidrs=["10.1.0.0/16"]) as at:
+        assert [at.post(message(f"http://{host}/")).status for host in ("10.1.2.3", "10.2.2.3", "office.internal")] == [200, 400, 200]
 
 
 @pytest.mark.parametrize("host", ["0x7f.1", "127.1", "2130706433", "0177.0.0.1"])
