@@ -253,3 +253,27 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path, authority: Authorit
                 client.request("GET", "https://127.0.0.1:1/", tls=tls)
     with pytest.raises(mp.UsageError, match="certificate_file"):
         Tls(key_file=key)
+
+
+def test_a_partner_that_wants_a_client_certificate_and_gets_none_is_a_failure_of_tls(client: net.Client, authority: Authority) -> None:
+    context = authority.context("partner.example")
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(authority.file)
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        context.minimum_version = context.maximum_version = version
+        with (
+            Partner(always(), context=context) as partner,
+            pytest.raises(net.NetError, match=r"TLS connection \(.*(certificate|handshake)") as caught,
+        ):
+            client.request("POST", f"https://partner.example:{partner.port}/", body=b"x")
+        assert caught.value.kind == "tls-failed"
+
+
+def test_a_partner_that_closes_during_the_handshake_is_a_failure_of_tls(client: net.Client) -> None:
+    def script(line: Line) -> None:
+        line.sock.recv(65_536)
+        line.reset()
+
+    with Partner(script) as partner:
+        error = refused(client, f"https://partner.example:{partner.port}/")
+    assert (error.kind, "TLS" in str(error)) == ("tls-failed", True)

@@ -101,6 +101,16 @@ class BaseHandlerPool:
         """How many jobs one thread or task takes at a time. Those not started can still be recalled or taken by another."""
         return PORTION if self._mean_ms < QUICK_MS else 1
 
+    def _note(self, lane: str, rans: list[JobResult]) -> None:
+        """Learn from the results of a job whether its lane's partner answers."""
+        outcome = rans[-1].outcome
+        if self._jobs.learn(lane, sound=not (type(outcome) is Retry and outcome.breaker)):
+            self._rouse()
+
+    def _rouse(self) -> None:
+        """Start threads or tasks for the waiting jobs."""
+        raise NotImplementedError
+
     def _learn(self, took: int, calls: int) -> None:
         self._mean_ms += (took / calls - self._mean_ms) * 0.2
 
@@ -193,6 +203,7 @@ class ThreadHandlerPool(BaseHandlerPool):
         self._learn(now - first, calls)
         del running[me]
         jobs.done(portion)
+        self._note(portion.lane, rans)
         out.put(rans)
         out.notify(now, last=not jobs)
 
@@ -301,6 +312,7 @@ class AsyncHandlerPool(BaseHandlerPool):
                             rans = await self._broken_off(job, error, began, task)
                         calls += 1
                         began = ticks()
+                        self._note(portion.lane, rans)
                         self._out.put(rans)
                         job = portion.next() if portion and began - first < PORTION_MS and len(self._tasks) <= self._width else None
                 finally:

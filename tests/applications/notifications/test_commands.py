@@ -88,7 +88,11 @@ def test_a_message_is_sent_listed_shown_and_replayed(shell: Shell, partner: Part
 def test_the_answer_of_the_partner_and_an_address_that_is_refused_are_shown(shell: Shell, partner: Partner) -> None:
     partner.script = answers((404, b'{"error": "no such person"}'))
     run(shell, "send", partner.url, "--id", "m-1")
-    run(shell, "send", "http://10.0.0.1/", "--id", "m-2")
+    internal = "http://10.0.0.1/"
+    assert "requests to its address are refused" in shell("notifications", "send", internal, "--id", "m-2").err
+    fields = {"messageId": "m-2", "timestamp": "2026-01-31T08:00:00.000Z", "senderId": "shop", "targetUrl": internal}
+    shell.write("list.jsonl", json.dumps(fields) + "\n")
+    shell.ok("submit", "notifications", "list.jsonl")
     shell.ok("work", "--until-idle", "0")
     assert '\nThe last answer of the partner:\n{"error": "no such person"}\n' in shell.ok("notifications", "show", "m-1").out
     refused = shell.ok("notifications", "show", "m-2").out

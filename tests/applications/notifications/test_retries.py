@@ -14,7 +14,7 @@ import milepost as mp
 from milepost import net
 from milepost.applications.notifications.destinations import Destinations
 from milepost.applications.notifications.outcomes import error_details, of_response
-from milepost.applications.notifications.settings import NotificationsSettings
+from milepost.applications.notifications.settings import NotificationsSettings, RetrySettings
 from milepost.testing.clock import SeededChance
 
 NOW = datetime(2026, 1, 31, 8, tzinfo=UTC)
@@ -159,7 +159,10 @@ def test_what_is_retried_and_what_succeeds_is_a_setting_of_the_destination(clock
 
 
 def test_s25_the_settings_of_the_seed_make_its_schedule_and_a_seed_repeats_it() -> None:
-    backoff, chances = Destinations(NotificationsSettings()).unregistered.retry, [SeededChance(7), SeededChance(7)]
+    backoff, chances = (
+        Destinations(NotificationsSettings(retry=RetrySettings(schedule="seed"))).unregistered.retry,
+        [SeededChance(7), SeededChance(7)],
+    )
     assert (backoff.attempts, backoff.cap) == (3, "60s")
     sequences = [[backoff.delay(n, chance.jitter()).ms for n in range(65)] for chance in chances]
     assert sequences[0] == sequences[1]

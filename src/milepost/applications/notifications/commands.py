@@ -120,6 +120,9 @@ def send(
     except MessageRefused as refused:
         raise mp.UsageError(refused.text) from None
     keep_fresh(app)
+    reason = app.state.destinations.refusal(message.content["targetUrl"])
+    if reason is not None:
+        raise mp.UsageError(f"{url}: requests to its address are refused ({reason}); to allow them, add its network to allow_cidrs")
     if app.state.destinations.of(message.content["targetUrl"]) is None:
         raise mp.UsageError(
             f"{url} belongs to no destination, and unregistered targets are refused; see 'milepost notifications destinations'"

@@ -163,6 +163,7 @@ class Deliverer:
             redirects=destination.redirects,
             tls=destination.tls,
             repeatable=False,  # a repeat is a try of its own, which says so
+            share=message["senderId"],
         )
 
     async def _orphaned(self, lane: str) -> str:

@@ -110,6 +110,8 @@ class Destinations:
         """Pauses of single URLs of senders, by name (see `url_pause`), and since when (milliseconds since 1970), as they were last read."""
         self.pauses_read_at: float | None = None
         """When they were last read into this process (seconds of the monotonic clock); None: never."""
+        self._refusals: dict[str, str | None] = {}
+        self._guard = net.AddressGuard.allowing(settings.allow_cidrs)
         self._others = self.unregistered.limits
         self._index()
 
@@ -157,6 +159,17 @@ class Destinations:
             cached.clear()
         found = cached[target] = self._find(net.parse_url(target))
         return found
+
+    def refusal(self, target: str) -> str | None:
+        """Why no request may go to this URL, if its host is an address; None: it may, or its name must be looked up first. Raises
+        net.InvalidRequest if the URL is none."""
+        cached = self._refusals
+        if target not in cached:
+            if len(cached) >= MOST_CACHED:
+                cached.clear()
+            address = net.parse_url(target).address
+            cached[target] = None if address is None else self._guard.refusal(address)
+        return cached[target]
 
     def _find(self, url: net.HttpUrl) -> Destination | None:
         for found in self._by_origin.get(url.origin, ()):

@@ -29,6 +29,10 @@ TEXT_LIMIT = 500
 """Characters of a text answer that are recorded as the error's details."""
 LARGEST_INTEGER = 2**53
 DEEPEST = 8
+LOOKUP_WAITS = "lookup-waits"
+"""Kind of the client's error for a host that was not even looked up, because of other names."""
+LOOKUP_WAIT_S = 5
+"""Pause before the next look at a message whose host could not even be looked up."""
 HEADER_BYTES = 8_192
 """Bytes of an answer's headers that are recorded, with each try."""
 SHORTEST_SECRET = 6
@@ -54,7 +58,7 @@ _NETWORK = {
     "certificate-refused": "CERTIFICATE_REFUSED",
     "no-connection-free": "NO_CONNECTION_FREE",
     "closed": "CONNECTION_RESET",
-    "cut": "CONNECTION_RESET",
+    "cut": "INVALID_ANSWER",
     "silent": "READ_TIMEOUT",
     "timeout": "TIMEOUT",
     "malformed": "INVALID_ANSWER",
@@ -142,6 +146,9 @@ def of_error(
         return DeliveryVerdict(mp.Reject(str(error), category=INVALID_TARGET, details=details))
     if isinstance(error, net.RedirectRefused):
         return DeliveryVerdict(mp.Reject(str(error), category="UNKNOWN_STATUS", details=details, http_status=error.http_status))
+    if error.kind == LOOKUP_WAITS:
+        # Names of other messages are slow: neither the partner nor this message has to do with it.
+        return DeliveryVerdict(mp.NotYet(after=LOOKUP_WAIT_S, note=str(error), unknown=doubtful, asked=False))
     category = _NETWORK.get(error.kind, NETWORK_ERROR)
     details["family"] = NETWORK_ERROR
     unknown = error.unknown or doubtful

@@ -50,7 +50,6 @@ TO_DO = (Status.PENDING, Status.QUEUED)
 LATE_MS = 5 * 60_000
 """Work that has been due for this long without a claim is reported."""
 SAMPLE = 1000
-EXAMPLES = 3
 WAITING = LIVE - {Status.PROCESSING}
 """Statuses without a worker."""
 AWAITED = frozenset({Status.WAITING, Status.QUEUED})
@@ -520,7 +519,7 @@ def _parked(run: CheckRun) -> Iterator[CheckResult]:
 
 def _parked_at(run: CheckRun, name: str, parked_items: list[Parked]) -> tuple[str, str]:
     """What a subscriber refuses, and what to do."""
-    first = nsmallest(EXAMPLES, parked_items, key=lambda parked: (parked.since, parked.route, parked.key))
+    first = nsmallest(NAMED, parked_items, key=lambda parked: (parked.since, parked.route, parked.key))
     since = run.watch.when(first[0].since)
     if len(parked_items) == 1:
         [only] = first
