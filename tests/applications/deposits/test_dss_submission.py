@@ -14,6 +14,7 @@ from tests.applications.deposits.submit_scene import DSS, RETENTION_S, SubmitSce
 
 import milepost as mp
 from milepost.applications.deposits.acts import mark_deposited, may_be_deposited, requeue
+from milepost.applications.deposits.controls import partner_waits
 from milepost.applications.deposits.dspace.record import ANSWER, SUFFIX, SubmissionRecord, SubmissionRecords
 from milepost.applications.deposits.dss.results import ResultListener, drop_set_aside, set_aside
 from milepost.applications.deposits.dss.submission import DssSubmission
@@ -95,7 +96,7 @@ def test_what_is_done_or_handed_over_is_not_sent_again(scene: SubmitScene) -> No
 
 def test_error_results_are_counted_tries_until_the_threshold(scene: SubmitScene) -> None:
     """Scenario 18: after the last one it is final, and no further message is sent."""
-    scene.plan(DOI, "no-metadata", "no-collection", "no-metadata", "success")
+    scene.plan(DOI, "no-metadata", "no-metadata", "no-metadata", "success")
     scene.take_in(DOI)
     for attempt in (1, 2):
         scene.service.run()
@@ -109,6 +110,26 @@ def test_error_results_are_counted_tries_until_the_threshold(scene: SubmitScene)
     assert len(scene.service.received) == 3
     assert scene.dspace.having(DOI) == []
     assert scene.reasons(DOI)[-1] == "exhausted"
+
+
+def test_an_unknown_collection_pauses_the_stage_and_counts_no_try(quick: SubmitScene) -> None:
+    dois = [f"10.1/{number}" for number in range(5)]
+    for doi in dois:
+        quick.plan(doi, "no-collection")
+    quick.take_in(*dois)
+    quick.service.run()
+    assert quick.apply().failed == len(dois)
+    [wait] = partner_waits(quick.app)
+    assert "does not find the collection" in wait.text
+    assert "check [deposits.submit] collection" in wait.text
+    assert wait.needs_people
+    quick.work("2h")
+    assert quick.messages() == 0, "nothing is sent meanwhile"
+    quick.ledger.resume("deposits", "submit", by="ann", reason="corrected")
+    quick.work("5m")
+    quick.service.run()
+    quick.apply()
+    assert {(quick.state(doi)[1], quick.view(doi)["total_attempts"]) for doi in dois} == {("COMPLETED", 0)}
 
 
 @pytest.mark.parametrize("behaviour", ["maybe", "no-type", "empty", "no-attributes"])

@@ -13,7 +13,7 @@ import msgspec
 
 from milepost.applications.deposits.acts import may_be_deposited
 from milepost.applications.deposits.doi import doi_url
-from milepost.applications.deposits.dspace.errors import CollectionUnknown, DSpaceLoginFailed, DSpaceUnavailable
+from milepost.applications.deposits.dspace.errors import CollectionUnknown, DSpaceForbidden, DSpaceLoginFailed, DSpaceUnavailable
 from milepost.applications.deposits.settings import MailSettings
 from milepost.applications.deposits.status_names import (
     CONTENT,
@@ -56,6 +56,7 @@ _ADVICE = {
 _SUBMIT = "Deposit it by hand."
 _MENDED = {
     DSpaceLoginFailed.category: "When the user and password that Milepost has for DSpace are right",
+    DSpaceForbidden.category: "When the user that Milepost has for DSpace has the right",
     CollectionUnknown.category: "When the collection in Milepost's settings is right",
     DSpaceUnavailable.category: "When DSpace answers again",
 }

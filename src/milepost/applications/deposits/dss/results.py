@@ -16,7 +16,9 @@ from typing import Any, Literal
 import msgspec
 
 import milepost as mp
+from milepost.applications.deposits.controls import LedgerControls
 from milepost.applications.deposits.doi import DoiMistake, normalise
+from milepost.applications.deposits.dspace.errors import HELD_S
 from milepost.applications.deposits.dspace.record import SubmissionRecords
 from milepost.applications.deposits.dss.submission import open_sqs, queue_url
 from milepost.applications.deposits.files import FileStore
@@ -25,13 +27,16 @@ from milepost.applications.deposits.status_names import SUBMIT
 
 UNCERTAIN_AFTER = "15m"
 """Delay before the next try where the service may have left an item behind: DSpace's index must know it by then."""
+NO_COLLECTION_S = 6 * 3600.0
+"""Pause after the service did not find the collection, unless a person ends it earlier."""
 TEXT_LIMIT = 1_500
 TRACE_LIMIT = 4_000
 _MD5 = re.compile(r"[0-9a-fA-F]{32}")
 
+_NO_COLLECTION = "did not find any dspace objects"
 _NOTHING_MADE = (
     "collection_handle is required",
-    "did not find any dspace objects",
+    _NO_COLLECTION,
     "failed to load metadata from",
     "operation not recognized",
 )
@@ -57,6 +62,11 @@ class FailedResult:
     dspace_response: str | None = None
     at: str | None = None
     traceback: str | None = None
+
+    @property
+    def no_collection(self) -> bool:
+        """Did the service not find the collection in DSpace? That is no fault of the DOI."""
+        return not self.rejected and _NO_COLLECTION in self.error.lower()
 
     @property
     def certain(self) -> bool:
@@ -149,6 +159,8 @@ def outcome_of(result: DepositedResult | FailedResult) -> mp.Outcome:
         return mp.Done(result.output)
     known = {"dspace_response": result.dspace_response, "at": result.at}
     details = {name: value for name, value in known.items() if value is not None} or None
+    if result.no_collection:
+        return mp.NotYet(after=HELD_S, note=no_collection_text(result))
     if result.rejected:
         return mp.Retry(f"the submission service refused the message: {result.error}", category="DSS_REJECTED", details=details)
     return mp.Retry(
@@ -159,6 +171,10 @@ def outcome_of(result: DepositedResult | FailedResult) -> mp.Outcome:
         traceback=result.traceback,
         unknown=not result.certain,
     )
+
+
+def no_collection_text(result: FailedResult) -> str:
+    return f"the submission service does not find the collection ({result.error}); check [deposits.submit] collection"
 
 
 def _attribute(attributes: Any, name: str) -> str | None:
@@ -229,6 +245,8 @@ class ResultListener:
         self._route = app.settings.route
         self._sqs = open_sqs() if sqs is None else sqs
         self._records = SubmissionRecords(FileStore(app.settings.files))
+        self._controls = LedgerControls(app.settings)
+        self._controls.open(app)
 
     def turn(self, most: int = MOST) -> ResultsTally:
         """Apply the results that are there, at most so many."""
@@ -302,6 +320,8 @@ class ResultListener:
             log.info("an error result of an earlier message changes nothing", extra={"doi": result.doi, "error": result.error})
             return "noted"
         outcome = outcome_of(result)
+        if isinstance(result, FailedResult) and result.no_collection:
+            self._controls.pause(SUBMIT, NO_COLLECTION_S, no_collection_text(result))
         try:
             if isinstance(answer, mp.ActRefused):
                 raise answer
