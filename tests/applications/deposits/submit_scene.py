@@ -132,7 +132,7 @@ class SubmitScene:
 
     def apply(self) -> ResultsTally:
         """Apply the results that are there."""
-        return ResultListener(self.app, self.sqs).turn()
+        return ResultListener(self.app, self.sqs, self.submission.dspace).turn()
 
     # What is to be seen -----------------------------------------------------------------------------------------------------
     def view(self, doi: str) -> dict[str, Any]:

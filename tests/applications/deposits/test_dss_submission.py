@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.applications.deposits.submit_scene import DSS, RETENTION_S, SubmitScene, submit_scene
+from tests.applications.deposits.submit_scene import DSS, RETENTION_S, SubmitScene, pdf_of, submit_scene
 
 import milepost as mp
 from milepost.applications.deposits.acts import mark_deposited, may_be_deposited, requeue
@@ -130,6 +130,48 @@ def test_an_unknown_collection_pauses_the_stage_and_counts_no_try(quick: SubmitS
     quick.service.run()
     quick.apply()
     assert {(quick.state(doi)[1], quick.view(doi)["total_attempts"]) for doi in dois} == {("COMPLETED", 0)}
+
+
+def test_a_success_that_names_no_file_is_checked_in_dspace(scene: SubmitScene) -> None:
+    scene.plan(DOI, "success-bare")
+    scene.take_in(DOI)
+    scene.service.run()
+    assert scene.apply().deposited == 1
+    result = scene.view(DOI)["results"]["submit"]
+    [item] = scene.dspace.having(DOI)
+    assert (result["handle"], result["files"][0]["checksum"]) == (item.handle, scene.view(DOI)["results"]["content"]["file"]["md5"])
+
+
+def test_a_success_whose_item_has_no_file_is_for_people(scene: SubmitScene) -> None:
+    scene.plan(DOI, "success-empty")
+    scene.take_in(DOI)
+    scene.service.run()
+    assert scene.apply().failed == 1
+    assert scene.state(DOI)[1] == "REJECTED"
+    message = scene.view(DOI)["error"]["message"]
+    assert message.startswith(f"DSpace has the item {scene.dspace.having(DOI)[0].handle}, but not with the file that was sent")
+
+
+def test_a_success_of_an_item_that_dspace_does_not_have_is_for_people(quick: SubmitScene) -> None:
+    quick.take_in(DOI)
+    quick.sqs.send_message(
+        QueueUrl=quick.urls["dss-output"],
+        MessageBody=json.dumps({"ResultType": "success", "ItemHandle": "1721.1/999", "Bitstreams": []}),
+        MessageAttributes={"PackageID": {"DataType": "String", "StringValue": DOI}},
+    )
+    assert quick.apply().failed == 1
+    assert "the item 1721.1/999" in quick.view(DOI)["error"]["message"]
+
+
+def test_a_success_that_cannot_be_checked_now_stays_in_the_queue(quick: SubmitScene) -> None:
+    quick.plan(DOI, "success-bare")
+    quick.take_in(DOI)
+    quick.service.run()
+    quick.dspace.fail("status", 500, where="GET */pid/find", times=1)
+    assert quick.apply().left == 1
+    assert quick.state(DOI)[1] == "WAITING"
+    quick.clock.advance("5m")
+    assert quick.apply().deposited == 1
 
 
 @pytest.mark.parametrize("behaviour", ["maybe", "no-type", "empty", "no-attributes"])
@@ -379,9 +421,11 @@ def test_a_success_after_the_last_error_completes_the_doi(quick: SubmitScene) ->
         quick.apply()
         quick.work("3h")
     assert quick.state(DOI)[1] == "MAX_RETRIES_EXCEEDED"
+    item = quick.dspace.put({"dc.title": [{"value": "t"}]})
+    item.add_file("a.pdf", pdf_of(DOI))
     quick.sqs.send_message(
         QueueUrl=quick.urls["dss-output"],
-        MessageBody=json.dumps({"ResultType": "success", "ItemHandle": "1/2", "Bitstreams": []}),
+        MessageBody=json.dumps({"ResultType": "success", "ItemHandle": item.handle, "Bitstreams": []}),
         MessageAttributes={"PackageID": {"DataType": "String", "StringValue": DOI}},
     )
     assert quick.apply().deposited == 1

@@ -75,7 +75,7 @@ def needs_second_search(view: Mapping[str, Any]) -> bool:
     if via == "hand":
         return False
     lines = [line for line in view.get("history") or () if line["stage"] == SUBMIT]
-    return via == "dss" or any(line["reason"] in UNKNOWN_BEFORE for line in lines)
+    return str(via).startswith("dss") or any(line["reason"] in UNKNOWN_BEFORE for line in lines)
 
 
 def is_success(line: Mapping[str, Any]) -> bool:

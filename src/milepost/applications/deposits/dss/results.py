@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
@@ -18,12 +20,15 @@ import msgspec
 import milepost as mp
 from milepost.applications.deposits.controls import LedgerControls
 from milepost.applications.deposits.doi import DoiMistake, normalise
+from milepost.applications.deposits.dspace.api import DSpace, open_dspace
 from milepost.applications.deposits.dspace.errors import HELD_S
+from milepost.applications.deposits.dspace.login import LoginHold
 from milepost.applications.deposits.dspace.record import SubmissionRecords
+from milepost.applications.deposits.dspace.submission import deposited, same_file
 from milepost.applications.deposits.dss.submission import open_sqs, queue_url
-from milepost.applications.deposits.files import FileStore
+from milepost.applications.deposits.files import NO_CHECKSUM, FileStore, StoredFile
 from milepost.applications.deposits.settings import DepositsApp, DssSettings
-from milepost.applications.deposits.status_names import SUBMIT
+from milepost.applications.deposits.status_names import CONTENT, SUBMIT, result_in
 
 UNCERTAIN_AFTER = "15m"
 """Delay before the next try where the service may have left an item behind: DSpace's index must know it by then."""
@@ -213,6 +218,8 @@ MOST_SET_ASIDE = 500
 """With more than this, messages that cannot be used stay in the queue: someone has to look first."""
 LONGEST_BODY = 50_000
 BY = "submission service"
+CHECKED = "dss, checked in DSpace"
+"""`via` of a deposit whose files were looked up in DSpace, since the result did not name them."""
 
 Became = Literal["deposited", "failed", "noted", "set_aside", "left"]
 log = logging.getLogger(__name__)
@@ -236,7 +243,7 @@ class ResultsTally(msgspec.Struct):
 class ResultListener:
     """Reads the results queue and applies what it finds. Any number of them may run at once."""
 
-    def __init__(self, app: DepositsApp, sqs: Any = None) -> None:
+    def __init__(self, app: DepositsApp, sqs: Any = None, dspace: DSpace | None = None) -> None:
         dss = app.settings.submit.dss
         if dss is None:
             raise mp.UsageError("deposits go to DSpace itself: there is no submission service whose results could be read")
@@ -247,6 +254,15 @@ class ResultListener:
         self._records = SubmissionRecords(FileStore(app.settings.files))
         self._controls = LedgerControls(app.settings)
         self._controls.open(app)
+        self._given_dspace = dspace
+
+    @cached_property
+    def _dspace(self) -> DSpace:
+        """The server that is asked for an item's files where a result does not name them."""
+        guard = LoginHold(self._app.settings, self._controls)
+        return self._given_dspace or open_dspace(
+            self._app.settings, os.environ, self._app.settings.submit.search or "", now=self._app.time, guard=guard
+        )
 
     def turn(self, most: int = MOST) -> ResultsTally:
         """Apply the results that are there, at most so many."""
@@ -328,7 +344,7 @@ class ResultListener:
             row = answer or self._app.confirm(self._route, result.doi, SUBMIT, outcome=outcome, by=BY, awaited=True)
         except mp.ActRefused as refusal:
             if refusal.kind == "confirms-nothing" and isinstance(outcome, mp.Done):
-                return self._mismatch(result.doi, outcome, str(refusal))
+                return self._checked(result.doi, outcome, str(refusal))
             if refusal.kind == "gone":
                 return self._set_aside(message, f"there is no such deposit: {refusal}")
             if refusal.kind == "ended":
@@ -356,12 +372,27 @@ class ResultListener:
             self._records.put_answer(result.doi, record.sent_at, min(written_at or now, now))
         return True
 
+    def _checked(self, doi: str, outcome: mp.Done, why: str) -> Became:
+        """A success that names no checksum of our PDF is checked in DSpace itself. It stays in the queue while DSpace does not answer."""
+        if NO_CHECKSUM not in why:
+            return self._mismatch(doi, outcome, why)
+        view = self._app.show(self._route, doi)
+        sent = msgspec.convert(result_in(view, CONTENT).get("file"), StoredFile)
+        handle = outcome.output["handle"]
+        item = None if handle is None else self._dspace.item_of(handle)
+        files = [] if item is None else self._dspace.files(item.uuid)
+        if item is None or not any(same_file(file, sent) for file in files):
+            return self._mismatch(doi, outcome, "DSpace does not show the PDF that was sent in it")
+        self._app.confirm(self._route, doi, SUBMIT, {**deposited(item, files), "via": CHECKED}, by=BY, awaited=True)
+        self._records.remove(doi)
+        return "deposited"
+
     def _mismatch(self, doi: str, outcome: mp.Done, why: str) -> Became:
         """DSpace has the item with another file than was sent: people have to look, since another try would make a second item."""
         details = {"handle": outcome.output["handle"], "files": outcome.output["files"]}
         rejected = mp.Reject(
-            f"DSpace has the item {details['handle']}, but with another file than was sent ({why}); correct it there, then mark the DOI as"
-            " deposited",
+            f"DSpace has the item {details['handle'] or 'without a handle'}, but not with the file that was sent ({why}); correct it there, then mark"
+            " the DOI as deposited",
             category="CHECKSUM_MISMATCH",
             details=details,
         )
