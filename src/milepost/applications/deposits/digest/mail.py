@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from html import escape
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -80,6 +80,8 @@ class DigestEntry(msgspec.Struct, frozen=True):
     handle: str | None = None
     title: str = ""
     advice: str = ""
+    kind: Literal["", "present", "twins"] = ""
+    """"present": DSpace had it already; "twins": DSpace has two items of it."""
 
 
 def latest_lines(lines: Iterable[dict[str, Any]], route: str) -> dict[str, dict[str, Any]]:
@@ -106,7 +108,8 @@ def entry_of(line: Mapping[str, Any], view: Mapping[str, Any] | None, *, rounds:
         return None
     title = str(result_in(view, METADATA).get("title") or "")
     if word == SUCCESS:
-        return DigestEntry(doi, word, handle=handle_in(view), title=title)
+        present = present_text(view)
+        return DigestEntry(doi, word, handle=handle_in(view), title=title, error=present, kind="present" if present else "")
     error = (view or {}).get("error") or {"category": line.get("error_category", ""), "message": error_text(line)}
     stage = line["stage"]
     entry = DigestEntry(
@@ -139,7 +142,25 @@ def twins_entry(line: Mapping[str, Any], view: Mapping[str, Any] | None, recorde
     if recorded is None:
         return None
     title = str(result_in(view, METADATA).get("title") or "")
-    return DigestEntry(line["key"], SUCCESS, error=recorded.text, handle=handle_in(view), title=title, advice=TWINS_ADVICE)
+    return DigestEntry(line["key"], SUCCESS, error=recorded.text, handle=handle_in(view), title=title, advice=TWINS_ADVICE, kind="twins")
+
+
+def present_text(view: Mapping[str, Any] | None) -> str:
+    """Says with which file DSpace had a DOI already; empty: Milepost has deposited it, be it with a try whose answer was lost."""
+    result = result_in(view, SUBMIT)
+    if result.get("found") is not True:
+        return ""
+    others, same = result.get("others") or [], result.get("same_file")
+    if same and not others and (view or {}).get("total_attempts"):
+        return ""
+    names = ", ".join(str(file.get("name")) for file in result.get("files") or ()) or "no file"
+    compared = {
+        True: "It has the publisher's PDF",
+        False: f"It has another file than the publisher's PDF: {names}",
+        None: f"It has {names}",
+    }
+    further = f"; further items of this DOI: {', '.join(map(str, others))}" if others else ""
+    return f"{compared[same if isinstance(same, bool) else None]}{further}"
 
 
 class Digest(msgspec.Struct, frozen=True):
@@ -158,11 +179,13 @@ class Digest(msgspec.Struct, frozen=True):
     """Sentences about the digest itself and about all DOIs: where it begins, runs that were interrupted, partners that ask us to slow down."""
     twins: tuple[DigestEntry, ...] = ()
     """DOIs that have two items in DSpace."""
+    present: tuple[DigestEntry, ...] = ()
+    """DOIs that DSpace had already, with which file."""
 
     @property
     def empty(self) -> bool:
         """Does it name no DOI?"""
-        return not (self.deposited or self.retries or self.manual or self.twins)
+        return not (self.deposited or self.retries or self.manual or self.twins or self.present)
 
 
 def first_note(since: datetime) -> str:
@@ -199,8 +222,9 @@ def digests_of(
                 id=f"{id}{'-' if owner else ''}{owner}",
                 to=owners.get(owner, to),
                 owner=owner,
-                deposited=tuple(one for one in own if one.word == SUCCESS and not one.advice),
-                twins=tuple(one for one in own if one.word == SUCCESS and one.advice),
+                deposited=tuple(one for one in own if one.word == SUCCESS and not one.kind),
+                twins=tuple(one for one in own if one.kind == "twins"),
+                present=tuple(one for one in own if one.kind == "present"),
                 retries=tuple(one for one in own if one.word == RETRIES),
                 manual=tuple(one for one in own if one.word == FAILED),
                 counts=dict(counts),
@@ -249,6 +273,8 @@ def subject_of(digest: Digest) -> str:
         parts.append(f"{len(digest.retries):,} will be retried")
     if digest.deposited:
         parts.append(f"{len(digest.deposited):,} deposited")
+    if digest.present:
+        parts.append(f"{len(digest.present):,} {'was' if len(digest.present) == 1 else 'were'} in DSpace already")
     parts = parts or [note.partition(";")[0] for note in digest.notes[:1]]
     return f"Deposits{f' {digest.owner}' if digest.owner else ''}: {', '.join(parts)}"
 
@@ -270,6 +296,9 @@ def text_of(digest: Digest, page: str = "") -> str:
     if digest.deposited:
         lines = [f"  {entry.doi}  {_link(entry.handle) or 'no handle yet: DSpace reviews it'}" for entry in digest.deposited[:SHOWN]]
         parts.append("\n".join(["DEPOSITED", *lines, *_more(digest.deposited)]))
+    if digest.present:
+        lines = [f"  {entry.doi}  {_link(entry.handle) or ''}\n    {entry.error}" for entry in digest.present[:SHOWN]]
+        parts.append("\n".join(["WERE IN DSPACE ALREADY", *lines, *_more(digest.present)]))
     parts.append("\n".join(["ALL DOIS", *(f"  {word}: {count:,}" for word, count in digest.counts.items())]))
     parts.append("The attached CSV has every DOI of this digest.")
     if digest.manual:
@@ -285,6 +314,7 @@ def html_of(digest: Digest, page: str = "") -> str:
         _section("Two items in DSpace", _RED, digest.twins, lambda entry: f"{escape(entry.error)}<br><b>{escape(entry.advice)}</b>"),
         _section("Will be retried", _AMBER, digest.retries, lambda entry: f"{escape(_failed(entry))}<br>Next try {escape(_when(entry))}"),
         _section("Deposited", _GREEN, digest.deposited, _deposited_html),
+        _section("Were in DSpace already", _AMBER, digest.present, lambda entry: f"{_deposited_html(entry)}<br>{escape(entry.error)}"),
     ]
     notes = "".join(f'<p style="margin:0 0 12px;color:{_MUTED};word-break:break-word">{escape(one)}</p>' for one in digest.notes)
     link = f'<a href="{escape(page)}">{_PAGE}</a>' if page else _PAGE
@@ -309,7 +339,7 @@ def html_of(digest: Digest, page: str = "") -> str:
 
 def csv_of(digest: Digest) -> bytes:
     """Every DOI of the digest, as a table that spreadsheet programs open."""
-    entries = (*digest.manual, *digest.twins, *digest.retries, *digest.deposited)
+    entries = (*digest.manual, *digest.twins, *digest.retries, *digest.deposited, *digest.present)
     return csv_table(
         COLUMNS,
         [(one.doi, one.word, one.handle, one.title, one.stage, one.attempts or "", one.error, one.advice) for one in entries],
