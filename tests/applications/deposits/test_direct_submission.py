@@ -10,6 +10,7 @@ import pytest
 from tests.applications.deposits.submit_scene import SubmitScene, pdf_of, submit_scene
 
 from milepost.applications.deposits.controls import end_waits, partner_waits
+from milepost.applications.deposits.settings import SubmitSettings
 from milepost.applications.deposits.stuck import find_late_deposits, stuck_deposits
 
 DOI = "10.1002/abcd.20417"
@@ -146,6 +147,36 @@ def test_a_doi_that_dspace_has_already_is_not_deposited_again(quick: SubmitScene
     quick.work("1d")
     whole(quick)
     assert quick.view(DOI)["results"]["submit"]["found"] is True
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("dc.identifier.uri", f"https://onlinelibrary.wiley.com/doi/full/{DOI}"),
+        ("dc.relation.isversionof", f"https://doi.org/{DOI.replace('/', '%2F')}"),
+        ("dc.identifier.other", DOI),
+        ("dc.identifier.citation", f"Okafor, A. (2020). On foam. Journal of Examples, 12(4). https://doi.org/{DOI}."),
+    ],
+)
+def test_a_doi_is_found_in_each_form_and_in_each_field_of_the_settings(tmp_path: Path, field: str, value: str) -> None:
+    fields = (*SubmitSettings().doi_fields, "dc.identifier.other", "dc.identifier.citation")
+    with submit_scene(tmp_path, "memory", doi_fields=fields) as scene:
+        older_deposit(scene)
+        item = scene.dspace.put({"dc.title": [{"value": "t"}], field: [{"value": value}]})
+        item.metadata[field] = [{"value": value}]
+        item.add_file("a.pdf", pdf_of(DOI))
+        scene.take_in(DOI)
+        assert scene.view(DOI)["results"]["submit"]["handle"] == item.handle
+        assert scene.dspace.count("POST */core/items") == 1, "only the older deposit"
+
+
+def test_a_longer_doi_in_a_citation_is_another_one(tmp_path: Path) -> None:
+    with submit_scene(tmp_path, "memory", doi_fields=("dc.identifier.citation", "dc.identifier.uri")) as scene:
+        older_deposit(scene)
+        item = scene.dspace.put({"dc.identifier.citation": [{"value": f"On foam. https://doi.org/{DOI}.5"}]})
+        item.add_file("a.pdf", b"%PDF-")
+        scene.take_in(DOI)
+        assert scene.view(DOI)["results"]["submit"]["handle"] != item.handle
 
 
 def test_a_hidden_item_of_a_librarian_is_left_alone(quick: SubmitScene) -> None:

@@ -21,6 +21,7 @@ from milepost.applications.deposits.dspace.errors import (
 )
 from milepost.applications.deposits.dspace.session import DSpaceSession, expiry_of
 from milepost.applications.deposits.dspace.standin import COLLECTION, PASSWORD, USER, DSpaceStandIn
+from milepost.applications.deposits.settings import SubmitSettings
 
 LOOPBACK = ("127.0.0.0/8",)
 DOI = "10.1000/abc"
@@ -270,7 +271,7 @@ def test_only_a_refused_write_is_permanent(scene: DSpaceScene) -> None:
 
 def test_the_query_is_quoted() -> None:
     assert quoted('a"b\\c') == '"a\\"b\\\\c"'
-    query = query_for("10.1002/(sici)1:1<19::aid>3.0.co;2-0")
+    query = query_for("10.1002/(sici)1:1<19::aid>3.0.co;2-0", SubmitSettings().doi_fields)
     assert 'dc.identifier.doi:"10.1002/(sici)1:1<19::aid>3.0.co;2-0"' in query
 
 

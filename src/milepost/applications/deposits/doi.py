@@ -20,6 +20,8 @@ _PLAIN = re.compile(r"10\.[0-9]{1,9}(?:\.[0-9]+)*/[!-%'-~]*[0-9A-Za-z]")
 """The usual case, which needs nothing but lower case."""
 _PREFIX = re.compile(r"info:doi/|urn:doi:|doi(?:\s*:\s*|\s+)", re.IGNORECASE)
 _URL = re.compile(r"(?:https?://)?(?:dx\.|www\.)?doi\.org/", re.IGNORECASE)
+_PUBLISHER = re.compile(r"https?://[^/\s]+/(?:[^\s?#]*/)?doi/(?:[a-z]+/)?(?=10\.[0-9])", re.IGNORECASE)
+"""The beginning of a publisher's address of an article, such as https://onlinelibrary.wiley.com/doi/full/10.1002/abc."""
 _VALID = re.compile(r"10\.[0-9]{1,9}(?:\.[0-9]+)*/\S+")
 _ENTITY = re.compile(r"&(lt|gt|amp|quot);", re.IGNORECASE)
 _ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"'}
@@ -93,7 +95,7 @@ def _bare(text: str) -> str:
         text = _trimmed(_ENTITY.sub(lambda found: _ENTITIES[found[1].lower()], text))
         if prefix := _PREFIX.match(text):
             text = text[prefix.end() :]
-        elif url := _URL.match(text):
+        elif url := _URL.match(text) or _PUBLISHER.match(text):
             # In a URL '?' and '#' begin other parts, and '%' an encoded character. A bare DOI may hold all three.
             text = unquote(re.split(r"[?#]", text[url.end() :], maxsplit=1)[0]).translate(_INVISIBLE)
     return text

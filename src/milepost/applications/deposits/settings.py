@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 
 import milepost as mp
 from milepost.applications.deposits.doi import doi_or_none
 
+_FIELD = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+){1,2}")
 CROSSREF = "https://api.crossref.org"
 MB = 1_000_000
 
@@ -72,6 +74,8 @@ class SubmitSettings(mp.AppSettings, frozen=True):
     apart: str = "2m"
     """Time between the two searches that must not find a DOI in DSpace before it is deposited there again, where the result of the last try is
     unknown: more than its index is ever behind. With `dss` it is `dss.apart`."""
+    doi_fields: tuple[str, ...] = ("dc.identifier.doi", "dc.relation.isversionof", "dc.identifier.uri")
+    """Metadata fields of DSpace that may hold an article's DOI: a DOI in another field is not found, and gets a second item."""
     canary: str = ""
     """A DOI that DSpace has, and keeps. A search that does not find it says nothing about other DOIs. It is needed only where Milepost knows no
     item of DSpace: no deposit of its own, and no login of an administrator, who may list items."""
@@ -180,6 +184,8 @@ def check_settings(settings: DepositsSettings, environment: Mapping[str, str] | 
         wrong += [f"the environment variable {name} is not set" for name in named if not environment.get(name)]
     if settings.submit.dspace and settings.submit.dss:
         wrong.append("[deposits.submit] has both dspace and dss: leave one of them out")
+    if not settings.submit.doi_fields or not all(map(_FIELD.fullmatch, settings.submit.doi_fields)):
+        wrong.append("[deposits.submit] doi_fields must name fields of DSpace, such as dc.identifier.doi")
     if settings.submit.canary and doi_or_none(settings.submit.canary) is None:
         wrong.append(f"[deposits.submit] canary is {settings.submit.canary!r}: write a DOI that DSpace has, such as 10.1002/abcd.20417")
     if settings.content and "{doi}" not in settings.content:

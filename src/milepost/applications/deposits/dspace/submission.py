@@ -231,7 +231,7 @@ class DSpaceSubmission:
         return hidden(items[0]) if ours is None else self._complete(deposit, ours)
 
     def _metadata(self, deposit: Deposit) -> Metadata:
-        return findable(in_form(self._files.read_json(deposit.metadata), "dspace8"), deposit.doi)
+        return findable(in_form(self._files.read_json(deposit.metadata), "dspace8"), deposit.doi, self._settings.submit.doi_fields)
 
     def _make(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
         collection, metadata = self.dspace.collection(self._settings.submit.collection), self._metadata(deposit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
@@ -15,7 +15,7 @@ import msgspec
 import milepost as mp
 from milepost import net
 from milepost.applications.deposits.doi import doi_or_none, doi_url
-from milepost.applications.deposits.dspace.api import DOI_FIELD, has_doi
+from milepost.applications.deposits.dspace.api import field_for_doi, has_doi
 from milepost.applications.deposits.files import FileStore, waits_for_store
 from milepost.applications.deposits.settings import DepositsSettings, check_settings
 
@@ -58,7 +58,7 @@ class MetadataStage:
                 f"insufficient metadata for {item.key}: Crossref's record has no {' and no '.join(missing)}", category="METADATA"
             )
         # Every program that makes an item of this file names the DOI in it: a deposit that cannot be found again could be made twice.
-        fields = with_doi(map_record(record, self._table), item.key)
+        fields = with_doi(map_record(record, self._table), item.key, self._settings.submit.doi_fields)
         file = self._files.write(item.key, ".json", [msgspec.json.encode(to_json(fields, self._settings.metadata_form))])
         return mp.Done({"file": msgspec.to_builtins(file), "title": title_of(record)})
 
@@ -89,10 +89,10 @@ def work_url(settings: DepositsSettings, doi: str) -> str:
     return f"{settings.crossref.rstrip('/')}/works/{quote(doi, safe='')}?{urlencode({'mailto': settings.mailto})}"
 
 
-def with_doi(fields: list[MetadataField], doi: str) -> list[MetadataField]:
+def with_doi(fields: list[MetadataField], doi: str, doi_fields: Sequence[str]) -> list[MetadataField]:
     """The fields; with one more for the DOI, where none of those that a search looks at names it."""
-    named = has_doi(to_json(fields, "dspace8"), doi)
-    return fields if named else [*fields, MetadataField(DOI_FIELD, doi_url(doi))]
+    named = has_doi(to_json(fields, "dspace8"), doi, doi_fields)
+    return fields if named else [*fields, MetadataField(field_for_doi(doi_fields), doi_url(doi))]
 
 
 def record_in(response: net.Response, doi: str) -> dict[str, Any] | mp.Retry:
