@@ -36,7 +36,7 @@ def run(app: DepositsApp, as_json: bool) -> int:
     """One round, for cron.
 
     Takes in the lists of the inbox and tries each unfinished DOI at most once per stage. A failure waits for the next round, until the
-    threshold of its stage is reached. The exit code is 1 if something needs people: a manual deposit, a file in the inbox, a digest
+    threshold of its stage is reached. The exit code is 1 if something needs people: a manual deposit, a file in the inbox that is no list, a malformed line, a digest
     that could not be mailed, a login that DSpace refuses, or a queue or file store that Milepost cannot use. A partner that asks to slow down is named, and its DOIs wait for the next round; the exit code stays 0.
     """
     check_settings(app.settings, os.environ)
@@ -91,7 +91,7 @@ def intake_lines(report: IntakeReport) -> Iterator[str]:
     for name in report.growing:
         yield f"{name}: still being written; the next round takes it in"
     if report.ignored:
-        yield f"ignored, since they are neither .csv nor .txt (save a spreadsheet as CSV): {', '.join(report.ignored[:SHOWN])}"
+        yield f"ignored, since they are neither .csv nor .txt nor .xlsx: {', '.join(report.ignored[:SHOWN])}"
 
 
 def _list_lines(taken: TakenList) -> Iterator[str]:

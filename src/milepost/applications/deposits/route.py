@@ -53,7 +53,11 @@ def deposits_route(settings: DepositsSettings, submission: Submission | None = N
     """The route of DOIs with these settings. The handlers connect to nothing before the first item. `controls` are those of
     the ledger, once it is open."""
     files, controls = FileStore(settings.files), controls or LedgerControls(settings)
-    route = mp.Route(settings.route, key=FIELD, parse=parse_input, parse_keys=normalise_all, key_column=doi_column)
+
+    def column(lines: list[str]) -> mp.KeyColumn | None:
+        return doi_column(lines, settings.doi_column)
+
+    route = mp.Route(settings.route, key=FIELD, parse=parse_input, parse_keys=normalise_all, key_column=column)
     submission = submission or open_submission(settings, files, controls)
     metadata = LimitedStage(MetadataStage(settings, files), StageLimit(controls, METADATA))
     content = LimitedStage(ContentStage(settings, files), StageLimit(controls, CONTENT))

@@ -115,6 +115,8 @@ class DepositsSettings(mp.AppSettings, frozen=True):
     """Folder, or s3://BUCKET/PREFIX, into which lists of DOIs are delivered."""
     inbox_quiet: str = "2s"
     """A file in a folder is taken in when it was last written to so long ago: its sender may not have finished."""
+    doi_column: str = ""
+    """Name of the column with the DOIs in the first line of lists; left out, it is found by its name and by its content."""
     full_lists: bool = True
     """Is each list the whole master list? Then DOIs that vanished from it are reported."""
     files: str = "files"

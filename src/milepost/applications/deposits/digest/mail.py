@@ -181,11 +181,13 @@ class Digest(msgspec.Struct, frozen=True):
     """DOIs that have two items in DSpace."""
     present: tuple[DigestEntry, ...] = ()
     """DOIs that DSpace had already, with which file."""
+    files: tuple[str, ...] = ()
+    """Sentences about files that were refused or ignored, and about malformed lines."""
 
     @property
     def empty(self) -> bool:
-        """Does it name no DOI?"""
-        return not (self.deposited or self.retries or self.manual or self.twins or self.present)
+        """Does it name no DOI and no file?"""
+        return not (self.files or self.deposited or self.retries or self.manual or self.twins or self.present)
 
 
 def first_note(since: datetime) -> str:
@@ -205,10 +207,11 @@ def digests_of(
     notes: Iterable[str] = (),
     *,
     news: bool = False,
+    files: tuple[str, ...] = (),
 ) -> list[Digest]:
     """One digest for each owner of a DOI prefix (the longest prefix wins) and one for all other DOIs. None is empty, except with `news`: then
-    the notes are a digest by themselves."""
-    by_owner: dict[str, list[DigestEntry]] = {"": []} if news else {}
+    the notes are a digest by themselves. `files` are for the one without an owner."""
+    by_owner: dict[str, list[DigestEntry]] = {"": []} if news or files else {}
     said = tuple(notes)
     prefixes = sorted(owners, key=len, reverse=True)
     for entry in entries:
@@ -229,6 +232,7 @@ def digests_of(
                 manual=tuple(one for one in own if one.word == FAILED),
                 counts=dict(counts),
                 notes=said,
+                files=() if owner else files,
             )
         )
     return [digest for digest in found if not digest.empty or (news and not digest.owner)]
@@ -275,6 +279,8 @@ def subject_of(digest: Digest) -> str:
         parts.append(f"{len(digest.deposited):,} deposited")
     if digest.present:
         parts.append(f"{len(digest.present):,} {'was' if len(digest.present) == 1 else 'were'} in DSpace already")
+    if digest.files:
+        parts.append(f"{len(digest.files):,} {'file needs' if len(digest.files) == 1 else 'files need'} attention")
     parts = parts or [note.partition(";")[0] for note in digest.notes[:1]]
     return f"Deposits{f' {digest.owner}' if digest.owner else ''}: {', '.join(parts)}"
 
@@ -282,6 +288,8 @@ def subject_of(digest: Digest) -> str:
 def text_of(digest: Digest, page: str = "") -> str:
     """For programs that show text. `page` is the URL of the manual deposits, if it is known."""
     parts = [subject_of(digest), *digest.notes]
+    if digest.files:
+        parts.append("\n".join(["FILES", *(f"  {sentence}" for sentence in digest.files)]))
     if digest.manual:
         lines = []
         for entry in digest.manual[:SHOWN]:
@@ -316,6 +324,10 @@ def html_of(digest: Digest, page: str = "") -> str:
         _section("Deposited", _GREEN, digest.deposited, _deposited_html),
         _section("Were in DSpace already", _AMBER, digest.present, lambda entry: f"{_deposited_html(entry)}<br>{escape(entry.error)}"),
     ]
+    if digest.files:
+        sections.insert(
+            0, f'<h2 style="font-size:16px;margin:24px 0 8px;color:{_RED}">Files ({len(digest.files):,})</h2>' + _paragraphs(digest.files)
+        )
     notes = "".join(f'<p style="margin:0 0 12px;color:{_MUTED};word-break:break-word">{escape(one)}</p>' for one in digest.notes)
     link = f'<a href="{escape(page)}">{_PAGE}</a>' if page else _PAGE
     command = f'<code style="word-break:break-word">{escape(_COMMAND)}</code>'
@@ -358,6 +370,10 @@ def _section(title: str, colour: str, entries: tuple[DigestEntry, ...], body: Ca
     )
     more = "".join(f'<p style="margin:0;color:{_MUTED}">{escape(line.strip())}</p>' for line in _more(entries))
     return f'<h2 style="font-size:16px;margin:24px 0 8px;color:{colour}">{title} ({len(entries):,})</h2>{shown}{more}'
+
+
+def _paragraphs(sentences: Iterable[str]) -> str:
+    return "".join(f'<p style="margin:0 0 12px;word-break:break-word">{escape(one)}</p>' for one in sentences)
 
 
 def _deposited_html(entry: DigestEntry) -> str:
