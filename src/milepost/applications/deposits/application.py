@@ -73,7 +73,10 @@ def aws_access(settings: DepositsSettings) -> mp.AwsAccess:
         receives_from=() if dss is None else (dss.results,),
         objects=(settings.inbox, settings.files),
         sends_mail=settings.mail is not None and settings.mail.ses is not None,
-        secrets=(settings.submit.user_env, settings.submit.password_env) if settings.submit.dspace else (),
+        secrets=(
+            *((settings.submit.user_env, settings.submit.password_env) if settings.submit.dspace else ()),
+            *dict.fromkeys(settings.content_headers.values()),
+        ),
     )
 
 

@@ -105,7 +105,7 @@ class DepositsSettings(mp.AppSettings, frozen=True):
     """The table [deposits] of milepost.toml; see docs/guides/deposits.md."""
 
     content: str = ""
-    """URL of a PDF; {doi} stands for the DOI."""
+    """URL of a PDF; {doi} stands for the DOI, {doi_encoded} for the DOI with its slashes as %2F."""
     mailto: str = ""
     """Your address, by which Crossref's polite pool knows you."""
     route: str = "deposits"
@@ -130,8 +130,13 @@ class DepositsSettings(mp.AppSettings, frozen=True):
     """Largest PDF in bytes."""
     content_end: bool = True
     """Must a PDF end with the mark %%EOF? Without it a file may have been cut on the way. False: this publisher's files lack it."""
+    content_headers: dict[str, str] = {}
+    """Further headers for the publisher, each with the environment variable that holds its value, such as a token. They go to the publisher's own
+    host alone, and their values are never shown."""
     user_agent: str = "Mozilla/5.0 (compatible; milepost)"
     """User-Agent for the publisher: some refuse clients that do not look like a browser."""
+    markup: Literal["keep", "strip"] = "keep"
+    """What becomes of markup in texts of Crossref, such as <i> or &amp;: "keep" hands it to DSpace as it is, "strip" leaves the text alone."""
     mapping: dict[str, str] = {}
     """Changes to the mapping: from a Crossref key to a DSpace field; an empty field leaves the key out."""
     attempts: AttemptSettings = AttemptSettings()
@@ -190,7 +195,12 @@ def check_settings(settings: DepositsSettings, environment: Mapping[str, str] | 
         wrong.append("[deposits.submit] doi_fields must name fields of DSpace, such as dc.identifier.doi")
     if settings.submit.canary and doi_or_none(settings.submit.canary) is None:
         wrong.append(f"[deposits.submit] canary is {settings.submit.canary!r}: write a DOI that DSpace has, such as 10.1002/abcd.20417")
-    if settings.content and "{doi}" not in settings.content:
+    if environment is not None:
+        missing = [
+            f"{variable} (header {header})" for header, variable in settings.content_headers.items() if not environment.get(variable)
+        ]
+        wrong += [f"the environment variable {name} is not set" for name in missing]
+    if settings.content and not re.search(r"\{doi(_encoded)?\}", settings.content):
         wrong.append("[deposits] content has no {doi}: write the PDF's URL with {doi} where the DOI belongs")
     if settings.mail is not None and settings.mail.dashboard and not settings.mail.dashboard.startswith(("http://", "https://")):
         wrong.append(

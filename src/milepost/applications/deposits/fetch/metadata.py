@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from html import unescape
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
@@ -58,6 +59,7 @@ class MetadataStage:
                 f"insufficient metadata for {item.key}: Crossref's record has no {' and no '.join(missing)}", category="METADATA"
             )
         # Every program that makes an item of this file names the DOI in it: a deposit that cannot be found again could be made twice.
+        record = plain_record(record) if self._settings.markup == "strip" else record
         fields = with_doi(map_record(record, self._table), item.key, self._settings.submit.doi_fields)
         file = self._files.write(item.key, ".json", [msgspec.json.encode(to_json(fields, self._settings.metadata_form))])
         return mp.Done({"file": msgspec.to_builtins(file), "title": title_of(record)})
@@ -135,6 +137,9 @@ TABLE: Mapping[str, str] = {
 REQUIRED = ("title", "URL")
 """Crossref keys without which a record is not deposited."""
 
+ENTITIES_DEEP = 2
+"""How often a text is unescaped."""
+_TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9]*(?::[A-Za-z][A-Za-z0-9]*)?(?:\s[^<>]*)?/?>")
 _BLANK = re.compile(r"[\s\x00-\x1f\x7f]+")
 _RANGES = ((1, 9999), (1, 12), (1, 31))
 
@@ -152,6 +157,26 @@ def table_of(changes: Mapping[str, str]) -> dict[str, str]:
 def map_record(record: Mapping[str, Any], table: Mapping[str, str] = TABLE) -> list[MetadataField]:
     """The metadata of a record, in the order of its own keys. A value that is missing, null or empty makes no field."""
     return [MetadataField(table[key], value) for key, content in record.items() if key in table for value in values_of(key, content)]
+
+
+def plain_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with texts without markup: tags are left out, and entities are the characters that they stand for. Addresses stay."""
+    return {key: content if key == "URL" else _plain(content) for key, content in record.items()}
+
+
+def _plain(content: Any) -> Any:
+    if isinstance(content, str):
+        return plain_text(content)
+    if isinstance(content, list):
+        return [_plain(part) for part in content]
+    return {key: _plain(part) for key, part in content.items()} if isinstance(content, Mapping) else content
+
+
+def plain_text(text: str) -> str:
+    """A text without tags and entities, which some records have twice: "G3&amp;#58; Genes" is "G3: Genes". "a < b" stays."""
+    for _ in range(ENTITIES_DEEP):
+        text = unescape(_TAG.sub("", text))
+    return _TAG.sub("", text)
 
 
 def missing_parts(record: Mapping[str, Any]) -> list[str]:
