@@ -18,6 +18,7 @@ from milepost.applications.deposits.settings import MailSettings
 from milepost.applications.deposits.status_names import (
     CONTENT,
     FAILED,
+    IMPORTED,
     METADATA,
     NOTES,
     RETRIES,
@@ -102,11 +103,13 @@ def latest_lines(lines: Iterable[dict[str, Any]], route: str) -> dict[str, dict[
 
 def entry_of(line: Mapping[str, Any], view: Mapping[str, Any] | None, *, rounds: bool) -> DigestEntry | None:
     """The entry of a DOI whose last line is `line`; `view` is the item as `show` gives it, None if its row has left. None: the DOI has moved
-    on since, and a later digest names it."""
+    on since, and a later digest names it, or another system has deposited it, which is no news."""
     doi, word = line["key"], word_of(line["status"])
     if view is not None and word_of(view["status"]) != word:
         return None
     title = str(result_in(view, METADATA).get("title") or "")
+    if word == SUCCESS and result_in(view, SUBMIT).get("via") == IMPORTED:
+        return None
     if word == SUCCESS:
         present = present_text(view)
         return DigestEntry(doi, word, handle=handle_in(view), title=title, error=present, kind="present" if present else "")
