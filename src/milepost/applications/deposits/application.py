@@ -11,6 +11,7 @@ from typing import Any
 import milepost as mp
 from milepost.applications.deposits.controls import LedgerControls, partner_waits
 from milepost.applications.deposits.digest.collect import CURSOR, collect_when_due, digests_route, send_again_command, unmailed
+from milepost.applications.deposits.digest.file_news import note_files
 from milepost.applications.deposits.dspace.login import probe_login, resume_command
 from milepost.applications.deposits.dss.results import ResultListener, set_aside
 from milepost.applications.deposits.intake import take_in_lists
@@ -58,6 +59,7 @@ def inbox(app: DepositsApp) -> None:
     """Take in lists while `milepost up` runs, in continuous mode; in rounds `milepost deposits run` does."""
     if app.settings.mode == "continuous":
         report = take_in_lists(app, app.settings)
+        note_files(app, report)
         for one in [*report.refused, *report.unread]:
             log.error("%s was not taken in: %s", one.name, one.reason)
 
@@ -71,7 +73,10 @@ def aws_access(settings: DepositsSettings) -> mp.AwsAccess:
         receives_from=() if dss is None else (dss.results,),
         objects=(settings.inbox, settings.files),
         sends_mail=settings.mail is not None and settings.mail.ses is not None,
-        secrets=(settings.submit.user_env, settings.submit.password_env) if settings.submit.dspace else (),
+        secrets=(
+            *((settings.submit.user_env, settings.submit.password_env) if settings.submit.dspace else ()),
+            *dict.fromkeys(settings.content_headers.values()),
+        ),
     )
 
 

@@ -159,7 +159,7 @@ LONGEST_S = 6 * 3600.0
 SLOW_DOWN = "asks us to slow down"
 CONFIGURATION = "CONFIGURATION"
 """Category of a failed try whose error people have to put right for all DOIs."""
-NO_FAULT_OF_A_DOI = frozenset({CONFIGURATION, "DSPACE_INDEX"})
+NO_FAULT_OF_A_DOI = frozenset({CONFIGURATION, "DSPACE_INDEX", "DSPACE_FORBIDDEN", "NO_COLLECTION"})
 """Categories of failed tries that every DOI would have: the stage is paused, and no try is counted."""
 FIRST_CONFIGURATION_S = 900.0
 

@@ -12,6 +12,7 @@ import milepost as mp
 from milepost.applications.deposits.common_cause import CommonCause, common_cause
 from milepost.applications.deposits.controls import PartnerWait, end_waits, partner_waits, work_within_limits
 from milepost.applications.deposits.digest.collect import collect_digests, place_cursor, unmailed, unmailed_keys
+from milepost.applications.deposits.digest.file_news import note_files
 from milepost.applications.deposits.dspace.login import probe_login
 from milepost.applications.deposits.dss.results import ResultListener
 from milepost.applications.deposits.feed_places import place_at
@@ -62,7 +63,8 @@ class RoundReport(msgspec.Struct, frozen=True):
     @property
     def needs_people(self) -> bool:
         """Do people have to act on a DOI, a file in the inbox, the mail server, the file store, a login or a queue?"""
-        files = self.intake.refused or self.intake.unread or any(run.refused for run in self.interrupted)
+        intake = self.intake
+        files = intake.refused or intake.unread or intake.ignored or intake.malformed or any(run.refused for run in self.interrupted)
         return bool(
             self.counts[FAILED] or self.twins or files or self.unmailed or self.store_fault or any(wait.needs_people for wait in self.waits)
         )
@@ -87,6 +89,7 @@ def run_round(app: DepositsApp, work: Callable[[], None], sleep: Callable[[float
         journal.note(step="working on DOIs", tried_again=tried_again)
         work_within_limits(app, work, sleep)
         journal.note(step="collecting digests")
+        note_files(app, intake)
         digests = collect_digests(app)
         journal.note(step="mailing digests", digests=digests)
         if digests:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 import milepost as mp
 from milepost.applications.deposits.acts import FAILED, may_be_deposited
 from milepost.applications.deposits.controls import LedgerControls, moment_s
@@ -15,10 +17,10 @@ from milepost.applications.deposits.dspace.api import DSpace, open_dspace
 from milepost.applications.deposits.dspace.errors import DSpaceLoginRefused, DSpaceRefused
 from milepost.applications.deposits.dspace.login import LoginHold
 from milepost.applications.deposits.dspace.record import SubmissionRecords
-from milepost.applications.deposits.dspace.submission import deposited
-from milepost.applications.deposits.files import FileStore
+from milepost.applications.deposits.dspace.submission import deposited, same_file
+from milepost.applications.deposits.files import FileStore, StoredFile
 from milepost.applications.deposits.settings import DepositsApp
-from milepost.applications.deposits.status_names import SUBMIT
+from milepost.applications.deposits.status_names import CONTENT, SUBMIT, result_in
 
 MOST_LISTED = 10_000
 MOST_SEARCHED = 200
@@ -98,7 +100,9 @@ def _complete(app: DepositsApp, dspace: DSpace, doi: str) -> bool:
     files = [] if item is None else dspace.files(item.uuid)
     if item is None or not files:
         return False
-    value: dict[str, Any] = {**deposited(item, files), "found": True}
+    sent = result_in(app.show(app.settings.route, doi), CONTENT).get("file")
+    same = None if not sent else any(same_file(file, msgspec.convert(sent, StoredFile)) for file in files)
+    value: dict[str, Any] = {**deposited(item, files), "found": True, "same_file": same}
     try:
         app.confirm(app.settings.route, doi, SUBMIT, value, by=BY)
     except mp.ActRefused as refusal:

@@ -23,7 +23,7 @@ from milepost.applications.deposits.dspace.login import LoginHold
 from milepost.applications.deposits.dspace.search import ItemSearch
 from milepost.applications.deposits.feed_places import place_at
 from milepost.applications.deposits.settings import DepositsApp
-from milepost.applications.deposits.status_names import NOTES, SUBMIT, handle_in, result_in
+from milepost.applications.deposits.status_names import IMPORTED, NOTES, SUBMIT, handle_in, result_in
 
 CURSOR = "twin-search"
 """Name of the document that says up to which history line deposits have been searched for again."""
@@ -72,10 +72,10 @@ def twins(app: DepositsApp) -> dict[str, Twins]:
 def needs_second_search(view: Mapping[str, Any]) -> bool:
     """May a deposited DOI have a second item? The service may have made two, and so may a try after one whose result is unknown."""
     via = result_in(view, SUBMIT).get("via")
-    if via == "hand":
+    if via in ("hand", IMPORTED):
         return False
     lines = [line for line in view.get("history") or () if line["stage"] == SUBMIT]
-    return via == "dss" or any(line["reason"] in UNKNOWN_BEFORE for line in lines)
+    return str(via).startswith("dss") or any(line["reason"] in UNKNOWN_BEFORE for line in lines)
 
 
 def is_success(line: Mapping[str, Any]) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 import milepost as mp
 from milepost.applications.deposits.common_cause import common_cause
 from milepost.applications.deposits.controls import PartnerWait, partner_waits
+from milepost.applications.deposits.digest.file_news import mark_mailed, pending_news
 from milepost.applications.deposits.digest.mail import (
     Digest,
     DigestEntry,
@@ -53,7 +54,20 @@ def collect_digests(app: DepositsApp) -> list[str]:
         keys += found
         if not recorded_before:
             break
-    return keys
+    return keys + _mail_files(app)
+
+
+def _mail_files(app: DepositsApp) -> list[str]:
+    """Submit a mail for news about files that no other digest has taken: there is no history line about them. Its key."""
+    files = pending_news(app)
+    if not files:
+        return []
+    assert app.settings.mail is not None
+    id = f"files-{app.time():.0f}"
+    [digest] = digests_of([], f"{app.settings.route}-{id}", app.settings.mail.to, {}, word_counts(app), files=files)
+    _submit(app, {"id": id, "upto": 0, "digest": msgspec.to_builtins(digest)})
+    mark_mailed(app, files)
+    return [id]
 
 
 class DigestCursor(msgspec.Struct, frozen=True):
@@ -106,6 +120,9 @@ def _collect(app: DepositsApp, cursor: DigestCursor) -> tuple[list[str], bool]:
         if others:
             _submit(app, *others)
         keys = [f"{after}", *(other["id"] for other in others)]
+        mark_mailed(
+            app, (one for digest in (begun["input"]["digest"], *begun["input"].get("others", ())) for one in digest.get("files", ()))
+        )
         mark_reported(app, begun["input"].get("runs", ()))
     if upto > after:
         # False: another process has moved it, by the same recorded mails.
@@ -142,6 +159,8 @@ def _collected(app: DepositsApp, cursor: DigestCursor, waits: list[PartnerWait])
     entries = [entry for line in last.values() if (entry := _entry(app, line)) is not None]
     counts = word_counts(app)
     interrupted = unreported(app)
+    # A mail about files alone has a key of its own: see _mail_files.
+    files = pending_news(app) if upto > after else ()
     cause = common_cause(app, after)
     notes = [] if cause is None else [f"{cause.text}."]
     notes += [f"{one.text}." for one in waits]
@@ -150,7 +169,7 @@ def _collected(app: DepositsApp, cursor: DigestCursor, waits: list[PartnerWait])
     if since is not None:
         notes.append(first_note(since))
     notes += [f"{interruption_text(run)} This digest names what it left unreported." for run in interrupted]
-    found = digests_of(entries, f"{settings.route}-{after}", settings.mail.to, settings.mail.owners, counts, notes, news=news)
+    found = digests_of(entries, f"{settings.route}-{after}", settings.mail.to, settings.mail.owners, counts, notes, news=news, files=files)
     return upto, [run.id for run in interrupted], found
 
 

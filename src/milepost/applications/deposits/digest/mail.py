@@ -7,17 +7,18 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from html import escape
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from milepost.applications.deposits.acts import may_be_deposited
 from milepost.applications.deposits.doi import doi_url
-from milepost.applications.deposits.dspace.errors import CollectionUnknown, DSpaceLoginFailed, DSpaceUnavailable
+from milepost.applications.deposits.dspace.errors import CollectionUnknown, DSpaceForbidden, DSpaceLoginFailed, DSpaceUnavailable
 from milepost.applications.deposits.settings import MailSettings
 from milepost.applications.deposits.status_names import (
     CONTENT,
     FAILED,
+    IMPORTED,
     METADATA,
     NOTES,
     RETRIES,
@@ -56,6 +57,7 @@ _ADVICE = {
 _SUBMIT = "Deposit it by hand."
 _MENDED = {
     DSpaceLoginFailed.category: "When the user and password that Milepost has for DSpace are right",
+    DSpaceForbidden.category: "When the user that Milepost has for DSpace has the right",
     CollectionUnknown.category: "When the collection in Milepost's settings is right",
     DSpaceUnavailable.category: "When DSpace answers again",
 }
@@ -79,6 +81,8 @@ class DigestEntry(msgspec.Struct, frozen=True):
     handle: str | None = None
     title: str = ""
     advice: str = ""
+    kind: Literal["", "present", "twins"] = ""
+    """"present": DSpace had it already; "twins": DSpace has two items of it."""
 
 
 def latest_lines(lines: Iterable[dict[str, Any]], route: str) -> dict[str, dict[str, Any]]:
@@ -99,13 +103,16 @@ def latest_lines(lines: Iterable[dict[str, Any]], route: str) -> dict[str, dict[
 
 def entry_of(line: Mapping[str, Any], view: Mapping[str, Any] | None, *, rounds: bool) -> DigestEntry | None:
     """The entry of a DOI whose last line is `line`; `view` is the item as `show` gives it, None if its row has left. None: the DOI has moved
-    on since, and a later digest names it."""
+    on since, and a later digest names it, or another system has deposited it, which is no news."""
     doi, word = line["key"], word_of(line["status"])
     if view is not None and word_of(view["status"]) != word:
         return None
     title = str(result_in(view, METADATA).get("title") or "")
+    if word == SUCCESS and result_in(view, SUBMIT).get("via") == IMPORTED:
+        return None
     if word == SUCCESS:
-        return DigestEntry(doi, word, handle=handle_in(view), title=title)
+        present = present_text(view)
+        return DigestEntry(doi, word, handle=handle_in(view), title=title, error=present, kind="present" if present else "")
     error = (view or {}).get("error") or {"category": line.get("error_category", ""), "message": error_text(line)}
     stage = line["stage"]
     entry = DigestEntry(
@@ -138,7 +145,25 @@ def twins_entry(line: Mapping[str, Any], view: Mapping[str, Any] | None, recorde
     if recorded is None:
         return None
     title = str(result_in(view, METADATA).get("title") or "")
-    return DigestEntry(line["key"], SUCCESS, error=recorded.text, handle=handle_in(view), title=title, advice=TWINS_ADVICE)
+    return DigestEntry(line["key"], SUCCESS, error=recorded.text, handle=handle_in(view), title=title, advice=TWINS_ADVICE, kind="twins")
+
+
+def present_text(view: Mapping[str, Any] | None) -> str:
+    """Says with which file DSpace had a DOI already; empty: Milepost has deposited it, be it with a try whose answer was lost."""
+    result = result_in(view, SUBMIT)
+    if result.get("found") is not True:
+        return ""
+    others, same = result.get("others") or [], result.get("same_file")
+    if same and not others and (view or {}).get("total_attempts"):
+        return ""
+    names = ", ".join(str(file.get("name")) for file in result.get("files") or ()) or "no file"
+    compared = {
+        True: "It has the publisher's PDF",
+        False: f"It has another file than the publisher's PDF: {names}",
+        None: f"It has {names}",
+    }
+    further = f"; further items of this DOI: {', '.join(map(str, others))}" if others else ""
+    return f"{compared[same if isinstance(same, bool) else None]}{further}"
 
 
 class Digest(msgspec.Struct, frozen=True):
@@ -157,11 +182,15 @@ class Digest(msgspec.Struct, frozen=True):
     """Sentences about the digest itself and about all DOIs: where it begins, runs that were interrupted, partners that ask us to slow down."""
     twins: tuple[DigestEntry, ...] = ()
     """DOIs that have two items in DSpace."""
+    present: tuple[DigestEntry, ...] = ()
+    """DOIs that DSpace had already, with which file."""
+    files: tuple[str, ...] = ()
+    """Sentences about files that were refused or ignored, and about malformed lines."""
 
     @property
     def empty(self) -> bool:
-        """Does it name no DOI?"""
-        return not (self.deposited or self.retries or self.manual or self.twins)
+        """Does it name no DOI and no file?"""
+        return not (self.files or self.deposited or self.retries or self.manual or self.twins or self.present)
 
 
 def first_note(since: datetime) -> str:
@@ -181,10 +210,11 @@ def digests_of(
     notes: Iterable[str] = (),
     *,
     news: bool = False,
+    files: tuple[str, ...] = (),
 ) -> list[Digest]:
     """One digest for each owner of a DOI prefix (the longest prefix wins) and one for all other DOIs. None is empty, except with `news`: then
-    the notes are a digest by themselves."""
-    by_owner: dict[str, list[DigestEntry]] = {"": []} if news else {}
+    the notes are a digest by themselves. `files` are for the one without an owner."""
+    by_owner: dict[str, list[DigestEntry]] = {"": []} if news or files else {}
     said = tuple(notes)
     prefixes = sorted(owners, key=len, reverse=True)
     for entry in entries:
@@ -198,12 +228,14 @@ def digests_of(
                 id=f"{id}{'-' if owner else ''}{owner}",
                 to=owners.get(owner, to),
                 owner=owner,
-                deposited=tuple(one for one in own if one.word == SUCCESS and not one.advice),
-                twins=tuple(one for one in own if one.word == SUCCESS and one.advice),
+                deposited=tuple(one for one in own if one.word == SUCCESS and not one.kind),
+                twins=tuple(one for one in own if one.kind == "twins"),
+                present=tuple(one for one in own if one.kind == "present"),
                 retries=tuple(one for one in own if one.word == RETRIES),
                 manual=tuple(one for one in own if one.word == FAILED),
                 counts=dict(counts),
                 notes=said,
+                files=() if owner else files,
             )
         )
     return [digest for digest in found if not digest.empty or (news and not digest.owner)]
@@ -248,6 +280,10 @@ def subject_of(digest: Digest) -> str:
         parts.append(f"{len(digest.retries):,} will be retried")
     if digest.deposited:
         parts.append(f"{len(digest.deposited):,} deposited")
+    if digest.present:
+        parts.append(f"{len(digest.present):,} {'was' if len(digest.present) == 1 else 'were'} in DSpace already")
+    if digest.files:
+        parts.append(f"{len(digest.files):,} {'file needs' if len(digest.files) == 1 else 'files need'} attention")
     parts = parts or [note.partition(";")[0] for note in digest.notes[:1]]
     return f"Deposits{f' {digest.owner}' if digest.owner else ''}: {', '.join(parts)}"
 
@@ -255,6 +291,8 @@ def subject_of(digest: Digest) -> str:
 def text_of(digest: Digest, page: str = "") -> str:
     """For programs that show text. `page` is the URL of the manual deposits, if it is known."""
     parts = [subject_of(digest), *digest.notes]
+    if digest.files:
+        parts.append("\n".join(["FILES", *(f"  {sentence}" for sentence in digest.files)]))
     if digest.manual:
         lines = []
         for entry in digest.manual[:SHOWN]:
@@ -269,6 +307,9 @@ def text_of(digest: Digest, page: str = "") -> str:
     if digest.deposited:
         lines = [f"  {entry.doi}  {_link(entry.handle) or 'no handle yet: DSpace reviews it'}" for entry in digest.deposited[:SHOWN]]
         parts.append("\n".join(["DEPOSITED", *lines, *_more(digest.deposited)]))
+    if digest.present:
+        lines = [f"  {entry.doi}  {_link(entry.handle) or ''}\n    {entry.error}" for entry in digest.present[:SHOWN]]
+        parts.append("\n".join(["WERE IN DSPACE ALREADY", *lines, *_more(digest.present)]))
     parts.append("\n".join(["ALL DOIS", *(f"  {word}: {count:,}" for word, count in digest.counts.items())]))
     parts.append("The attached CSV has every DOI of this digest.")
     if digest.manual:
@@ -284,7 +325,12 @@ def html_of(digest: Digest, page: str = "") -> str:
         _section("Two items in DSpace", _RED, digest.twins, lambda entry: f"{escape(entry.error)}<br><b>{escape(entry.advice)}</b>"),
         _section("Will be retried", _AMBER, digest.retries, lambda entry: f"{escape(_failed(entry))}<br>Next try {escape(_when(entry))}"),
         _section("Deposited", _GREEN, digest.deposited, _deposited_html),
+        _section("Were in DSpace already", _AMBER, digest.present, lambda entry: f"{_deposited_html(entry)}<br>{escape(entry.error)}"),
     ]
+    if digest.files:
+        sections.insert(
+            0, f'<h2 style="font-size:16px;margin:24px 0 8px;color:{_RED}">Files ({len(digest.files):,})</h2>' + _paragraphs(digest.files)
+        )
     notes = "".join(f'<p style="margin:0 0 12px;color:{_MUTED};word-break:break-word">{escape(one)}</p>' for one in digest.notes)
     link = f'<a href="{escape(page)}">{_PAGE}</a>' if page else _PAGE
     command = f'<code style="word-break:break-word">{escape(_COMMAND)}</code>'
@@ -308,7 +354,7 @@ def html_of(digest: Digest, page: str = "") -> str:
 
 def csv_of(digest: Digest) -> bytes:
     """Every DOI of the digest, as a table that spreadsheet programs open."""
-    entries = (*digest.manual, *digest.twins, *digest.retries, *digest.deposited)
+    entries = (*digest.manual, *digest.twins, *digest.retries, *digest.deposited, *digest.present)
     return csv_table(
         COLUMNS,
         [(one.doi, one.word, one.handle, one.title, one.stage, one.attempts or "", one.error, one.advice) for one in entries],
@@ -327,6 +373,10 @@ def _section(title: str, colour: str, entries: tuple[DigestEntry, ...], body: Ca
     )
     more = "".join(f'<p style="margin:0;color:{_MUTED}">{escape(line.strip())}</p>' for line in _more(entries))
     return f'<h2 style="font-size:16px;margin:24px 0 8px;color:{colour}">{title} ({len(entries):,})</h2>{shown}{more}'
+
+
+def _paragraphs(sentences: Iterable[str]) -> str:
+    return "".join(f'<p style="margin:0 0 12px;word-break:break-word">{escape(one)}</p>' for one in sentences)
 
 
 def _deposited_html(entry: DigestEntry) -> str:

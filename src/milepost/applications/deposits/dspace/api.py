@@ -15,14 +15,14 @@ from milepost import net
 from milepost.applications.deposits.doi import doi_or_none, doi_url
 from milepost.applications.deposits.dspace.errors import CollectionUnknown, DSpaceRefused, DSpaceUnavailable, DSpaceUnreadable
 from milepost.applications.deposits.dspace.session import DSpaceSession, LoginGuard
-from milepost.applications.deposits.settings import DepositsSettings
+from milepost.applications.deposits.settings import DepositsSettings, SubmitSettings
 
 ORIGINAL = "ORIGINAL"
 """The bundle of an item's own files."""
 PAGE = 100
 MOST_PAGES = 20
-FIELDS = ("dc.identifier.doi", "dc.relation.isversionof", "dc.identifier.uri")
-"""Metadata fields that may hold an article's DOI."""
+MOST_WORDS = 200
+"""Words of a metadata value that are looked at: a citation is short."""
 DOI_FIELD = "dc.relation.isversionof"
 """Where a DOI is put if the metadata does not name it: a deposit that cannot be found again could be made twice."""
 FORMS = ("{}", "https://doi.org/{}", "http://dx.doi.org/{}")
@@ -69,8 +69,11 @@ class DSpaceBitstream:
 class DSpace:
     """The calls that a deposit makes, on a session."""
 
-    def __init__(self, session: DSpaceSession, *, administrator: bool = True) -> None:
+    def __init__(
+        self, session: DSpaceSession, doi_fields: Sequence[str] = SubmitSettings().doi_fields, *, administrator: bool = True
+    ) -> None:
         self.session = session
+        self.doi_fields = doi_fields
         self.administrator = administrator
         """Searches see private and withdrawn items too; it needs a login with that right."""
         self._collections: dict[str, str] = {}
@@ -170,7 +173,11 @@ class DSpace:
     def find(self, doi: str) -> list[DSpaceItem]:
         """The items whose metadata has exactly this DOI, as far as the index knows: it may be behind, or lack items while it is rebuilt (see
         `ItemSearch`). Raises DSpaceError where the search fails; that never means that there is none."""
-        return [item for item in self.search(query_for(doi)) if has_doi(item.metadata, doi)]
+        return self.having(self.search(query_for(doi, self.doi_fields)), doi)
+
+    def having(self, items: Sequence[DSpaceItem], doi: str) -> list[DSpaceItem]:
+        """Those of the items whose metadata has exactly this DOI."""
+        return [item for item in items if has_doi(item.metadata, doi, self.doi_fields)]
 
     def search(self, query: str) -> list[DSpaceItem]:
         """All items that the index has for a query of Solr's. Raises DSpaceError where the search fails."""
@@ -245,14 +252,17 @@ def open_dspace(
     user, password = environment.get(submit.user_env), environment.get(submit.password_env)
     limit = {} if timeout is None else {"timeout": timeout}
     session = DSpaceSession(url, user or None, password, allow_cidrs=settings.allow_cidrs, now=now, guard=guard, **limit)
-    return DSpace(session, administrator=bool(user))
+    return DSpace(session, submit.doi_fields, administrator=bool(user))
 
 
-def query_for(doi: str) -> str:
-    """The Solr query for a DOI in all of its usual forms, also percent-encoded: to the index an encoded character is part of a word."""
+def query_for(doi: str, fields: Sequence[str], *, encoded: bool = True) -> str:
+    """The Solr query for a DOI in these fields, in all of its usual forms, percent-encoded ones too: to the index an encoded character is part
+    of a word."""
     texts = [form.format(doi) for form in FORMS]
-    texts += [text for text in dict.fromkeys((doi_url(doi), quote(doi, safe="/"))) if text not in texts and "%" in text]
-    return " OR ".join(f"{field}:{quoted(text)}" for field in FIELDS for text in texts)
+    if encoded:
+        whole = quote(doi, safe="")
+        texts += [doi_url(doi), quote(doi, safe="/"), whole, f"https://doi.org/{whole}"]
+    return " OR ".join(f"{field}:{quoted(text)}" for field in fields for text in dict.fromkeys(texts))
 
 
 def quoted(text: str) -> str:
@@ -261,11 +271,11 @@ def quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def has_doi(metadata: Any, doi: str) -> bool:
+def has_doi(metadata: Any, doi: str, fields: Sequence[str]) -> bool:
     """Is this the metadata of an item with exactly this DOI? The index is tokenised: a search for 10.1/abc also finds 10.1/abc.1."""
     if not isinstance(metadata, dict):
         return False
-    for name in FIELDS:
+    for name in fields:
         entries = metadata.get(name)
         for entry in entries if isinstance(entries, list) else ():
             value = entry.get("value") if isinstance(entry, dict) else None
@@ -274,17 +284,28 @@ def has_doi(metadata: Any, doi: str) -> bool:
     return False
 
 
-def findable(metadata: Metadata, doi: str) -> Metadata:
+def findable(metadata: Metadata, doi: str, fields: Sequence[str]) -> Metadata:
     """The metadata with the DOI in one of the fields that a search looks at."""
-    if has_doi(metadata, doi):
+    if has_doi(metadata, doi, fields):
         return metadata
-    return {**metadata, DOI_FIELD: [*metadata.get(DOI_FIELD, ()), {"value": doi_url(doi)}]}
+    name = field_for_doi(fields)
+    return {**metadata, name: [*metadata.get(name, ()), {"value": doi_url(doi)}]}
 
 
-def _readings(value: str) -> tuple[str | None, str | None]:
-    """The DOI that a metadata value names. Some programs write '#', '?' and '%' of a DOI into a URL as they are: both readings count, since
-    an item that is overlooked would be made again."""
-    return doi_or_none(value), doi_or_none(_RESOLVER.sub("", value.strip(), count=1))
+def field_for_doi(fields: Sequence[str]) -> str:
+    """The field into which a DOI is put that the metadata does not name."""
+    return DOI_FIELD if DOI_FIELD in fields else fields[0]
+
+
+def _readings(value: str) -> set[str | None]:
+    """The DOIs that a metadata value names, one of its words too, as in a citation. Some programs write '#', '?' and '%' of a DOI into a URL as
+    they are: both readings count, since an item that is overlooked would be made again."""
+    words = value.split(maxsplit=MOST_WORDS)[:MOST_WORDS]
+    return {
+        doi_or_none(value),
+        doi_or_none(_RESOLVER.sub("", value.strip(), count=1)),
+        *(map(doi_or_none, words) if len(words) > 1 else ()),
+    }
 
 
 def _more(content: dict[str, Any], page: int) -> bool:

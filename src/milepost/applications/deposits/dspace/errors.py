@@ -45,7 +45,7 @@ class DSpaceLoginFailed(DSpaceError):
 
 
 class DSpaceForbidden(DSpaceError):
-    """The user lacks the right to do it. A write is refused for good."""
+    """The user lacks the right to do it. A person must grant it. It is not the item's fault, and counts no try."""
 
     category = "DSPACE_FORBIDDEN"
 

@@ -41,13 +41,13 @@ class Witness(msgspec.Struct, frozen=True):
     ours: bool = False
     """It is a deposit of this ledger. People may have removed it from DSpace since."""
 
-    @property
-    def query(self) -> str:
-        return query_for(self.doi) if self.doi else f"{URI_FIELD}:{quoted(self.uri)}"
+    def query(self, fields: Sequence[str]) -> str:
+        """The Solr query for it, where these fields hold DOIs."""
+        return query_for(self.doi, fields, encoded=False) if self.doi else f"{URI_FIELD}:{quoted(self.uri)}"
 
-    def is_among(self, items: Sequence[DSpaceItem]) -> bool:
+    def is_among(self, items: Sequence[DSpaceItem], fields: Sequence[str]) -> bool:
         if self.doi:
-            return any(has_doi(item.metadata, self.doi) for item in items)
+            return any(has_doi(item.metadata, self.doi, fields) for item in items)
         return any(self.uri in item.values(URI_FIELD) for item in items)
 
 
@@ -68,10 +68,11 @@ class ItemSearch:
     def items(self, doi: str) -> list[DSpaceItem]:
         """The items with this DOI. None: DSpace has none, as far as an index can know that is at most `apart_s` behind. Raises
         IndexUnusable where an empty answer proves nothing, and another DSpaceError where a search fails."""
+        fields = self._dspace.doi_fields
         for witness in self._witnesses():
-            hits = self._dspace.search(f"{query_for(doi)} OR {witness.query}")
-            items = _having(hits, doi)
-            if items or witness.is_among(hits):
+            hits = self._dspace.search(f"{query_for(doi, fields)} OR {witness.query(fields)}")
+            items = self._dspace.having(hits, doi)
+            if items or witness.is_among(hits, fields):
                 return items
             if not witness.ours:
                 raise IndexUnusable(f"DSpace's search does not find {witness.name}, which DSpace has: {_REBUILD}")
@@ -104,7 +105,7 @@ class ItemSearch:
         """Forget a deposit that the search does not find, if DSpace has it no more. Raises IndexUnusable if it has."""
         item = self._deposited_item(witness.doi)
         visible = item is not None and (self._dspace.administrator or (item.discoverable and not item.withdrawn))
-        if item is not None and visible and has_doi(item.metadata, witness.doi):
+        if item is not None and visible and self._dspace.having([item], witness.doi):
             raise IndexUnusable(f"DSpace's search does not find {witness.name} (item {item.name}), which DSpace has: {_REBUILD}")
         with self._lock:
             self._deposits = [known for known in self._deposits if known != witness]
@@ -127,7 +128,7 @@ class ItemSearch:
             )
         items, all_of_them = listed
         if all_of_them:
-            return _having(items, doi)
+            return self._dspace.having(items, doi)
         old = next((item for item in items if item.values(URI_FIELD) and _is_older(item, self._now() - DAY_S)), None)
         if old is None:
             raise IndexUnusable(
@@ -136,10 +137,6 @@ class ItemSearch:
             )
         self._listed = Witness(old.name, uri=old.values(URI_FIELD)[0])
         return self.items(doi)
-
-
-def _having(items: Sequence[DSpaceItem], doi: str) -> list[DSpaceItem]:
-    return [item for item in items if has_doi(item.metadata, doi)]
 
 
 def _is_older(item: DSpaceItem, moment: float) -> bool:

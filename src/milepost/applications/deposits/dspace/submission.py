@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import milepost as mp
 from milepost.applications.deposits.controls import LedgerControls
@@ -29,6 +29,13 @@ LOST_S = 120.0
 ADDED_BY_DSPACE = frozenset({"dc.date.accessioned", "dc.date.available", "dc.description.provenance", "dc.identifier.uri"})
 
 log = logging.getLogger(__name__)
+
+
+class Present(NamedTuple):
+    """An item that DSpace has before its DOI is fetched: the output of the submit stage, and its title."""
+
+    output: dict[str, Any]
+    title: str
 
 
 # Items that DSpace has already ----------------------------------------------------------------------------------------
@@ -54,6 +61,18 @@ def judge(dspace: DSpace, deposit: Deposit, items: Sequence[DSpaceItem]) -> mp.O
             category="WITHDRAWN",
             details={"handle": withdrawn.handle, "uuid": withdrawn.uuid},
         )
+    return None
+
+
+def present_item(dspace: DSpace, doi: str) -> Present | None:
+    """The item that readers find in DSpace with a file; None: there is none, or the index does not show it. No PDF is compared."""
+    public = [item for item in dspace.find(doi) if item.discoverable and not item.withdrawn]
+    for item in public:
+        files = dspace.files(item.uuid)
+        if files:
+            others = [other.name for other in public if other is not item]
+            output = {**deposited(item, files), "found": True, "same_file": None, "others": others}
+            return Present(output, next(iter(item.values("dc.title")), ""))
     return None
 
 
@@ -156,6 +175,10 @@ class DSpaceSubmission:
         """Raises mp.ConfigMistake if a setting or a secret is missing."""
         check_settings(self._settings, self._environment)
 
+    def present(self, doi: str) -> Present | None:
+        """The item that DSpace has of a DOI, before anything is fetched."""
+        return present_item(self.dspace, doi)
+
     def submit(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
         """Deposit once, unless DSpace has the item. After an error that leaves it open whether DSpace has made the item, the first of the two
         searches follows at once."""
@@ -208,7 +231,7 @@ class DSpaceSubmission:
         return hidden(items[0]) if ours is None else self._complete(deposit, ours)
 
     def _metadata(self, deposit: Deposit) -> Metadata:
-        return findable(in_form(self._files.read_json(deposit.metadata), "dspace8"), deposit.doi)
+        return findable(in_form(self._files.read_json(deposit.metadata), "dspace8"), deposit.doi, self._settings.submit.doi_fields)
 
     def _make(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
         collection, metadata = self.dspace.collection(self._settings.submit.collection), self._metadata(deposit)

@@ -17,7 +17,16 @@ from milepost.applications.deposits.dspace.api import DSpace, open_dspace
 from milepost.applications.deposits.dspace.login import LoginHold
 from milepost.applications.deposits.dspace.record import SubmissionRecord, SubmissionRecords, next_step
 from milepost.applications.deposits.dspace.search import ItemSearch
-from milepost.applications.deposits.dspace.submission import attempted, check_claim, deposited, hidden, judge, same_file
+from milepost.applications.deposits.dspace.submission import (
+    Present,
+    attempted,
+    check_claim,
+    deposited,
+    hidden,
+    judge,
+    present_item,
+    same_file,
+)
 from milepost.applications.deposits.files import Deposit, FileStore
 from milepost.applications.deposits.metadata_form import in_form
 from milepost.applications.deposits.settings import DepositsSettings, DssSettings, check_settings
@@ -105,6 +114,10 @@ class DssSubmission:
         """Raises mp.ConfigMistake if a setting, a secret or boto3 is missing."""
         check_settings(self._settings, self._environment)
         _ = self.sqs
+
+    def present(self, doi: str) -> Present | None:
+        """The item that DSpace has of a DOI, before anything is fetched."""
+        return present_item(self.dspace, doi)
 
     def submit(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
         """Send one message, unless DSpace has the item; the deposit is then handed over."""

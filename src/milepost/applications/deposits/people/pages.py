@@ -119,6 +119,7 @@ def digest(app: DepositsApp, call: mp.Call) -> mp.Page:
         ("Two items in DSpace", "twins", content.twins),
         ("Will be retried", "retries", content.retries),
         ("Deposited", "deposited", content.deposited),
+        ("Were in DSpace already", "present", content.present),
     ]
     return mp.Page(
         "digest.html",
@@ -130,7 +131,10 @@ def digest(app: DepositsApp, call: mp.Call) -> mp.Page:
             "sections": [section for section in sections if section[2]],
             "mailed": _mailed(view),
             "to": () if app.settings.mail is None else recipients_of(content.owner, app.settings.mail),
-            "links": {entry.doi: links_of(entry.doi, entry.handle, app.settings.submit.site).item for entry in content.deposited},
+            "links": {
+                entry.doi: links_of(entry.doi, entry.handle, app.settings.submit.site).item
+                for entry in (*content.deposited, *content.present)
+            },
         },
     )
 
