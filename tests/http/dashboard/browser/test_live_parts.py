@@ -39,6 +39,7 @@ def test_ticks_and_open_details_outlive_a_change(live_server: LiveServer, window
     page.goto(f"{live_server.url}/items/parcels")
     page.get_by_role("checkbox", name="P-1").check()
     live_server.milepost.submit("parcels", {"id": "A-1"})
+    page.get_by_role("button", name="1 new ↑").click()
     expect(page.get_by_role("link", name="A-1", exact=True)).to_be_visible()
     assert page.get_by_role("checkbox", name="P-1").is_checked()
     assert not page.get_by_role("checkbox", name="A-1").is_checked()

@@ -1,6 +1,6 @@
 // Live updates: after an event the page is fetched again, and the differences are applied. Nothing else moves.
 import { base } from "./api.js";
-import { morph } from "./morph.js";
+import { morph, morphInPlace } from "./morph.js";
 import { times } from "./times.js";
 
 const CALM_MS = 1000;
@@ -38,7 +38,9 @@ export function live() {
     times(fresh);
     for (const part of document.querySelectorAll("[data-live]")) {
       const other = fresh.querySelector(`[data-live="${CSS.escape(part.dataset.live)}"]`);
-      if (other) morph(part, other);
+      if (other && part.hasAttribute("data-held")) {
+        part.dispatchEvent(new CustomEvent("held", { detail: { left: morphInPlace(part, other), fresh: other } }));
+      } else if (other) morph(part, other);
     }
     morph(state, fresh.querySelector("[data-live-state]"));
   }
