@@ -96,6 +96,8 @@ class Process(Struct, frozen=True):
     outdated: list[str] = []
     stopped: bool = False
     """It has ended, or was proved dead and its leases were taken back."""
+    next_runs: dict[str, int] = {}
+    """When each of its roles is to run next, as the last turn of its service has said."""
 
 
 class Cursor(Struct, frozen=True):

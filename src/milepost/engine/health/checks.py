@@ -20,7 +20,7 @@ from milepost.engine.breakers import breaker_views, open_breakers
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import live_cursors, silent
 from milepost.engine.health.findings import BAD, DOCTOR, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
-from milepost.engine.presence import HEARD_MS
+from milepost.engine.presence import HEARD_MS, RoleRun
 from milepost.engine.retention import Retention
 from milepost.engine.routes.backfill import hindrance, left, sent
 from milepost.engine.routes.versions import FINISHED, outdated
@@ -202,8 +202,8 @@ def _waiting(run: CheckRun, route: str) -> int:
 
 def _station(run: CheckRun) -> Iterator[CheckResult]:
     """Whether a process is running. Functions on AWS have longer heartbeat intervals than a process."""
-    at, _ = run.last_runs.get("worker", (0, ""))
-    if not run.alive and not (run.ctx.ledger.work_queues and run.now - at <= HEARD_MS):
+    last = run.last_runs.get("worker", RoleRun())
+    if not run.alive and not (run.ctx.ledger.work_queues and run.now - last.at <= HEARD_MS):
         yield _ok("process", "", part="station", unready="no process is running; start 'milepost up'")
 
 
@@ -220,11 +220,12 @@ def _roles(run: CheckRun) -> Iterator[CheckResult]:
     """When each role last ran successfully, in any process."""
     needed = {*ROLES, Retention.name} if Retention.needed(run.ctx) else {*ROLES}
     for role in sorted({*needed, *run.last_runs}):
-        at, holder = run.last_runs.get(role, (0, ""))
+        last = run.last_runs.get(role, RoleRun())
+        at, holder = last.at, last.holder
         shown = _resender(run, at) if role == "resender" else {}
         if not at:
             yield _warn("role", f"{role}: no successful run yet", _start(run, role), **shown)
-        elif run.now - at > HEARD_MS:
+        elif last.late(run.now):
             yield _warn("role", f"{role}: last successful run {run.watch.when(at)}, by {holder}", _start(run, role), **shown)
         else:
             yield _ok("role", f"{role}: last successful run {run.watch.when(at)}, by {holder}", **shown)
