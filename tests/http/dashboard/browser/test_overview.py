@@ -65,11 +65,11 @@ def test_what_is_paused_is_seen_and_resumed(full: LiveServer, window: Open) -> N
     page.goto(full.url)
     route = page.get_by_role("region", name="parcels")
     route.get_by_role("button", name="Pause weigh").click()
-    do(page, "the scale is being mended", "Paused.")
+    do(page, "the scale is being mended", "Paused. 0 items wait here.")
     expect(page.get_by_text("Paused by local: the scale is being mended")).to_be_visible()
     route.get_by_role("button", name="Pause the route parcels").click()
     do(page, "a day off", "Paused.")
-    expect(page.get_by_text("3 wait at this route, which is paused.")).to_be_visible()
+    expect(page.get_by_text("3 wait for the route, which is paused.")).to_be_visible()
     scopes = [hold["scope"] for hold in full.call("GET", "/api/v1/routes/parcels/holds").body["holds"]]
     assert scopes == ["parcels", "parcels/deliver/a/b", "parcels/weigh"]
     for name in ("Resume the lane a/b of deliver", "Resume the route parcels", "Resume weigh"):
