@@ -31,7 +31,7 @@ def test_many_are_retried_after_a_look_at_how_many(full: LiveServer, window: Ope
     dialog.get_by_role("button", name="Apply").click()
     expect(dialog).to_contain_text("A reason is needed.")
     say_why(page, "the scale was mended")
-    expect(dialog).to_contain_text("2 of 2 done.")
+    expect(dialog).to_contain_text("2 of 2 restarted.")
     act = dialog.get_by_role("link", name="See the act").get_attribute("href")
     dialog.get_by_role("button", name="Close").click()
     expect(page.get_by_text("No items match.")).to_be_visible()
@@ -173,7 +173,7 @@ def test_an_act_on_the_whole_route_is_asked_about_twice(full: LiveServer, window
     assert full.call("GET", "/api/v1/routes/parcels/counts").body["cancelled"] == 0
     dialog.get_by_label("There is no filter").fill("parcels")
     say_why(page, "the depot has closed")
-    expect(dialog).to_contain_text("3 of 3 done.")
+    expect(dialog).to_contain_text("3 of 3 cancelled.")
     expect(dialog).not_to_contain_text("Type parcels")
     expect(dialog.get_by_label("Reason")).to_be_hidden()
     assert full.call("GET", "/api/v1/routes/parcels/counts").body["cancelled"] == 3

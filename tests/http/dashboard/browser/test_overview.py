@@ -85,7 +85,7 @@ def test_all_with_one_cause_are_retried_together(full: LiveServer, window: Open)
     page.goto(full.url)
     page.get_by_role("button", name="Retry all that failed with REJECTED at weigh").click()
     expect(page.get_by_role("dialog")).to_contain_text("2 of 2 would be done.")
-    do(page, "the scale was mended", "2 of 2 done.")
+    do(page, "the scale was mended", "2 of 2 restarted.")
     assert full.call("GET", "/api/v1/routes/parcels/counts").body["failed"] == 0
 
 

@@ -4,12 +4,23 @@ import { ask } from "./dialog.js";
 
 const LOOK_MS = 700;
 
+const DEEDS = {
+  retry: "restarted",
+  rerun: "started again",
+  resend: "offered again",
+  skip: "skipped",
+  confirm: "confirmed",
+  cancel: "cancelled",
+  replace: "replaced",
+  reschedule: "rescheduled",
+};
+
 // A report as a sentence.
 export function summed(report, done) {
   const refused = report.refused_count
     ? ` ${report.refused_count.toLocaleString()} ${done ? "were" : "would be"} refused: ${report.refused[0]?.[1] ?? ""}`
     : "";
-  const told = `${report.done.toLocaleString()} of ${report.matched.toLocaleString()} ${done ? "done" : "would be done"}.${refused}`;
+  const told = `${report.done.toLocaleString()} of ${report.matched.toLocaleString()} ${done ? (DEEDS[report.verb] ?? "done") : "would be done"}.${refused}`;
   return [told, ...(done ? [] : (report.difference ?? []).map(({ text }) => text))].join("\n");
 }
 
