@@ -129,3 +129,9 @@ def test_everybody_can_read_it_with_all_that_it_can_hold(full: LiveServer, windo
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         found = Axe().run(page)
         assert found.violations_count == 0, found.generate_report()
+
+
+def test_charts_are_in_the_time_zone_of_the_browser(full: LiveServer, window: Open) -> None:
+    page = window(timezone_id="Asia/Kolkata")
+    page.goto(full.url)
+    expect(page.get_by_role("region", name="parcels").get_by_text("IST", exact=True).first).to_be_attached()
