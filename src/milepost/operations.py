@@ -30,7 +30,7 @@ from milepost.engine.lists.source import Bytes
 from milepost.engine.retention import PruneReport, prune
 from milepost.engine.views.forecast import forecast_view, route_forecast, scope_of, sentence_views
 from milepost.engine.views.items import check_route, each, groups, row_view, show, status
-from milepost.engine.views.lanes import LaneView, PauseView, lane_views, pause_view, pauses
+from milepost.engine.views.lanes import LaneView, PauseView, count_waiting, lane_views, pause_view, pauses
 from milepost.engine.views.page_tokens import find_page
 from milepost.engine.views.queries import WARN_ROWS, cost_text, filter_as_given, read_parts, statuses_of
 from milepost.ports.feed import HistoryEntry
@@ -329,9 +329,13 @@ class Operations:
         """Pause a route, a stage, or a lane of a stage: none of its items is started until it is resumed, or until the time `until` (or a
         span from now). No attempt is counted. `drain` is the rate, such as "10/s", for the items that have waited. A pause that is in force
         stays, unless `until` or `drain` is given, or it would end by itself. `own`, for a program that pauses by itself: a pause by another
-        than `by` stays in any case. `endless_stays`: a pause without an end stays in any case. Returns the pause that is in force now."""
+        than `by` stays in any case. `endless_stays`: a pause without an end stays in any case. Returns the pause that is in force now, with the
+        number of items that wait there, and for a lane without any the lanes with similar names (`near`)."""
         options: dict[str, Any] = {"until": until, "drain": drain, "own": own, "endless_stays": endless_stays}
-        return pause_view(scope(route, stage, lane), pause(self.context, route, stage, lane, by=by, reason=reason, **options))
+        hold = pause(self.context, route, stage, lane, by=by, reason=reason, **options)
+        # A program that pauses by itself has met an item there.
+        waiting = None if own else count_waiting(self.context, route, stage, lane)
+        return pause_view(scope(route, stage, lane), hold, waiting)
 
     def resume(
         self,

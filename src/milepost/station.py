@@ -148,7 +148,9 @@ class Station:
         return due is not None and due <= horizon
 
     def _facts(self) -> dict[str, Any]:
-        facts: dict[str, Any] = {"roles": {role.name: role.last_good_run for role in self.roles if role.last_good_run}}
+        ran = [role for role in self.roles if role.last_good_run]
+        facts: dict[str, Any] = {"roles": {role.name: role.last_good_run for role in ran}}
+        facts["next_runs"] = {role.name: role.next_run for role in ran}
         if self.worker is not None:
             facts["in_hand"] = self.worker.in_hand
             facts["overrunning"] = self.worker.overrunning()
@@ -162,7 +164,7 @@ class Role:
 
     def __init__(self, service: Service, clock: Clock, stopping: Callable[[], bool]) -> None:
         self.name = service.name
-        self.last_good_run = 0
+        self.last_good_run = self.next_run = 0
         self._service = service
         self._clock = clock
         self._stopping = stopping
@@ -185,6 +187,7 @@ class Role:
             log.warning("%s continues: the ledger is available again", self.name)
         if not getattr(self._service, "failed", False):
             self.last_good_run = self._clock.now()
+            self.next_run = self.last_good_run + round(delay * 1000)
         return delay
 
     @property

@@ -5,6 +5,7 @@ The line that an act makes in each item's history is another thing: `core.operat
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
@@ -13,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.errors import ActConflict, UsageError
+from milepost.core.errors import ActConflict, LedgerReadOnly, UsageError
 from milepost.core.future import from_future
 from milepost.core.item import Item, Row
 from milepost.core.values.difference import FieldDifference
@@ -26,6 +27,8 @@ from milepost.engine.views.items import SIGNED
 from milepost.engine.views.queries import count_of_matches
 from milepost.ports.documents import ACT, Act, read_all, read_versioned
 from milepost.ports.items import Query, Refused
+
+log = logging.getLogger(__name__)
 
 BATCH = 1000
 SHOWN = 100
@@ -207,6 +210,28 @@ def finish_with(ctx: Context, act_id: str, report: ActReport) -> ActReport:
     return report if act.report == answer else first_answer(act)
 
 
+def record_single(ctx: Context, act: Act, report: ActReport, key: str) -> None:
+    """Record an act on a single item, after it. Its line in the item's history has name and reason, but not the id of the act."""
+    now = ctx.clock.now()
+    about = {**act.filter, "key": key}
+    single = replace(act, filter=about, done=report.done, refused=report.refused_count, expected=1, moved_at=now, finished_at=now)
+    try:
+        ctx.ledger.write(ACT, act.id, single, expect=0)
+    except LedgerReadOnly as error:
+        # A process on AWS may be allowed to change items and not to write this log; the item's history has the act in any case.
+        log.warning("act on %s/%s is not in the log of acts: %s", act.route, key, error)
+
+
+def acts_after(acts: Sequence[Act], after: str | None) -> list[Act]:
+    """The acts that follow the one with this id, in their order; all without an id. UsageError if there is none with this id."""
+    if after is None:
+        return list(acts)
+    place = next((number for number, act in enumerate(acts) if act.id == after), None)
+    if place is None:
+        raise UsageError(f"there is no act {after!r} among these; give the `next` of the page before, of the same search")
+    return list(acts[place + 1 :])
+
+
 def _change_unfinished(ctx: Context, act_id: str, change: Callable[[Act], Act]) -> Act:
     """Change the record of an act, unless it has finished; returns the record as it then is."""
     while True:
@@ -303,7 +328,9 @@ def act_view(act: Act) -> dict[str, Any]:
 
 
 def _about(filter: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of an act, with times as ISO text."""
+    """The arguments of an act, with times as ISO text. Of an act on a single item the key says all."""
+    if "key" in filter:
+        filter = {name: value for name, value in filter.items() if name not in ("keys", "digest")}
     query = {name: value for name, value in filter.get("query", {}).items() if name not in _NOT_CHOSEN}
     times = {name: iso(value) for name, value in query.items() if name.endswith("_before")}
     return {name: query | times if name == "query" else value for name, value in filter.items() if value is not None}

@@ -285,7 +285,7 @@ def ledger_families(ctx: Context) -> list[Family]:
     breakers: dict[Labels, float] = {
         (one.route, one.stage, one.lane): 1.0 if one.state == BreakerState.OPEN else 0.5 for one in breaker_views(ctx)
     }
-    runs: dict[Labels, float] = {(role,): max(0, now - at) / 1000 for role, (at, _) in last_runs(ctx).items()}
+    runs: dict[Labels, float] = {(role,): max(0, now - last.at) / 1000 for role, last in last_runs(ctx).items()}
     return [
         Family("milepost_items", "gauge", "Items by stage and status.", (*PLACE, "status"), items),
         Family("milepost_stage_oldest_seconds", "gauge", "Time that the oldest unfinished item has spent at its stage.", PLACE, oldest),

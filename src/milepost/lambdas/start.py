@@ -93,13 +93,18 @@ class Opened:
         subscribers: list[Subscriber] = [topic, *follow_ups(self.ctx, self.ctx.plans)]
         return [EventRelay(self.ctx, subscriber, self.holder) for subscriber in subscribers]
 
-    def beat(self, call: LambdaContext, *roles: str) -> None:
-        """Write a heartbeat under the function's name, for `milepost doctor`, after its work. All its containers share the document."""
+    def beat(self, call: LambdaContext, *roles: str, intervals: Mapping[str, float] = {}) -> None:
+        """Write a heartbeat under the function's name, for `milepost doctor`, after its work. All its containers share the document.
+        `intervals`: seconds until the next run of a role, if it has an interval of its own."""
         now = self.ctx.clock.now()
         if 0 <= now - self._beaten_at.get(call.function_name, 0) < BEAT_MS:
             return
         clock = self.ctx.check_clock()
-        process = Process(call.function_name, self.holder, os.getpid(), self._started_at, now, dict.fromkeys(roles, now), clock=clock)
+        next_runs = {role: now + round(intervals[role] * 1000) for role in roles if role in intervals}
+        last_runs = dict.fromkeys(roles, now)
+        process = Process(
+            call.function_name, self.holder, os.getpid(), self._started_at, now, last_runs, clock=clock, next_runs=next_runs
+        )  # fmt: skip
         self.ledger.write(PROCESS, call.function_name, msgspec.to_builtins(process))
         self._beaten_at[call.function_name] = now
 

@@ -122,6 +122,8 @@ class Process(Struct, frozen=True):
     outdated: list[str] = []
     stopped: bool = False
     """It has ended, or was proved dead and its leases were taken back."""
+    next_runs: dict[str, int] = {}
+    """When each of its roles is to run next, as the last turn of its service has said."""
     clock: ClockState | None = None
     """What it knows about its clock."""
 
@@ -182,6 +184,8 @@ class Act(Struct, frozen=True):
     """The filter as the caller gave it, which a repeat must give again; None: the act is for keys, or an earlier version recorded it."""
     report: dict[str, Any] | None = None
     """The answer of the call that finished it, which a repeat gets; None: it has not finished, or an earlier version recorded it."""
+    from_seq: int | None = None
+    """The place in the feed when it began: its lines come after it. None: an earlier version recorded it."""
 
 
 class ListRecord(Struct, frozen=True):

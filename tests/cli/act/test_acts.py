@@ -215,3 +215,24 @@ def test_subscribers_are_let_go(failed) -> None:
     assert "log" in failed.ok("subscribers").out
     assert "0 parked items" in failed.signed("subscribers", "release", "log").out
     assert "Removed" in failed.signed("subscribers", "forget", "log").out
+
+
+def test_a_pause_says_how_many_items_wait_there(shell) -> None:
+    shell.write("lanes.py", LANES)
+    shell.write("orders.jsonl", '{"id": "1", "lane": "partner-05"}\n{"id": "2", "lane": "partner-05"}\n')
+    shell.ok("--routes", "lanes.py", "submit", "orders", "orders.jsonl")
+    lane = shell.signed("--routes", "lanes.py", "pause", "orders", "ship", "--lane", "partner-05")
+    assert "2 items wait there." in lane.out
+    typo = shell.signed("--routes", "lanes.py", "pause", "orders", "ship", "--lane", "partner-5")
+    assert "No item waits there. Lanes with similar names: partner-05." in typo.out
+
+
+LANES = """import milepost as mp
+
+orders = mp.Route("orders", key="id")
+
+
+@orders.stage("ship", lane=lambda content: content["lane"])
+def ship(item: mp.Item) -> mp.Outcome:
+    return mp.Done()
+"""

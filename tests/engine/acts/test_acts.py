@@ -13,7 +13,7 @@ from milepost.core.errors import ActConflict, UsageError
 from milepost.core.outcome import Done, Reject
 from milepost.core.status import TERMINAL, Reason, Status
 from milepost.engine import act_log
-from milepost.engine.act_log import act_view, all_acts, control_in_words
+from milepost.engine.act_log import Selection, act_view, all_acts, control_in_words
 from milepost.engine.acts.bulk import act, confirm_outside, go_on
 from milepost.engine.acts.controls import end_pauses, limit, pause, resume
 from milepost.engine.intake import submit
@@ -47,7 +47,10 @@ def test_retry_one_item(world: World) -> None:
     assert (world.row("k0").status, world.row("k1").status) == (Status.QUEUED, Status.REJECTED)
     line = world.ledger.history(ROUTE, "k0")[-1].line
     assert (line.reason, line.by, line.why, line.act) == (Reason.OPERATOR_RETRY, "ops", "checked by hand", None)
-    assert world.ledger.read(ACT) == {}, "only bulk acts are recorded apart; the item's history has this one"
+    recorded = the_act(world)
+    assert (recorded.verb, recorded.by, recorded.reason, recorded.done) == ("retry", "ops", "checked by hand", 1)
+    assert recorded.filter["key"] == "k0"
+    assert act_view(recorded)["about"] == {"key": "k0"}
 
 
 def test_one_item_may_be_acted_on_in_the_millisecond_it_changed(world: World) -> None:
@@ -190,9 +193,12 @@ def test_an_adoption_that_was_cut_off_says_how_to_go_on(world: World, keys: obje
 
 def test_an_act_on_keys_needs_them_again(world: World) -> None:
     keys = rejected(world, 3)
-    report = act(world.ctx, "retry", ROUTE, keys=keys, **SIGNED)
+    act_log.begin(world.ctx, Act("cut-off", "retry", ROUTE, "ops", "fixed", world.clock.now(), Selection(tuple(keys)).to_record()))
     with pytest.raises(UsageError, match="was begun for 3 keys; to continue it give the same keys again"):
-        go_on(world.ctx, "retry", ROUTE, report.id, **SIGNED)
+        go_on(world.ctx, "retry", ROUTE, "cut-off", **SIGNED)
+    report = act(world.ctx, "retry", ROUTE, keys=keys, act_id="cut-off", **SIGNED)
+    assert report.done == 3
+    assert go_on(world.ctx, "retry", ROUTE, "cut-off", **SIGNED) == report
 
 
 def test_pauses_and_limits_are_on_record(world: World) -> None:

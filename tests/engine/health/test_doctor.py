@@ -21,7 +21,9 @@ from milepost.engine.events.cursors import LONG_LAG_LINES, LONG_LAG_MS, Subscrib
 from milepost.engine.health.doctor import doctor
 from milepost.engine.health.findings import Finding
 from milepost.engine.metrics import ledger_families
-from milepost.ports.documents import CURSOR, HOLD, PARKED, ROUTE, Cursor, Parked
+from milepost.engine.presence import processes_view
+from milepost.ports.documents import CURSOR, HOLD, PARKED, PROCESS, ROUTE, Cursor, Parked, Process, read_all
+from milepost.station import Every, Station
 from milepost.testing.clock import SeededChance
 from milepost.testing.contract.world import World as ContractWorld
 
@@ -230,3 +232,30 @@ def test_a_route_that_only_the_ledger_knows_is_looked_at_too(world: World) -> No
     world.ctx.plans.clear()
     assert doctor(world.ctx).level == "ok"
     assert parcels().name in _found(world, "route")[0].what
+
+
+def test_a_service_is_late_by_its_own_interval(world: World) -> None:
+    """It runs every 15 minutes, and has said when it runs next."""
+    now = world.clock.now()
+    world.process(
+        holder="up", roles={"deposits-digest": now, "resender": now}, next_runs={"deposits-digest": now + 900_000, "resender": now + 5_000}
+    )
+    world.clock.advance("14m")
+    late = [found.what for found in _found(world, "role", "warn")]
+    assert not [what for what in late if what.startswith("deposits-digest")]
+    assert [what for what in late if what.startswith("resender")]
+    assert {one.role: one.late for one in processes_view(world.ctx).roles}["deposits-digest"] is False
+    world.clock.advance("4m")
+    assert [
+        what
+        for what in (found.what for found in _found(world, "role", "warn"))
+        if what.startswith("deposits-digest: last successful run 18 min ago")
+    ]
+
+
+def test_a_station_says_when_each_of_its_services_runs_next(world: World) -> None:
+    calls: list[int] = []
+    station = Station(world.ctx, services=[Every("digest", 900.0, lambda: calls.append(1))])
+    station.run(until_idle_s=0)
+    [process] = [one for one in read_all(world.ledger, PROCESS, Process).values() if "digest" in one.next_runs]
+    assert process.next_runs["digest"] - process.roles["digest"] == 900_000

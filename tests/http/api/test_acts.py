@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.http.guarded_server import guarded_server
 from tests.http.live_server import HttpAnswer, LiveServer
+from tests.http.page_text import text_of
 
 import milepost as mp
 from milepost.engine.act_log import begin
@@ -52,7 +53,7 @@ def test_a_preview_changes_nothing_and_needs_no_reason(failed: LiveServer) -> No
     report = act(failed, "retry", filter=FAILED, reason="", dry_run=True)
     assert (report.status, report.body["done"], report.body["dry_run"]) == (200, 3, True)
     assert row(failed, "a")["status"] == "REJECTED"
-    assert failed.call("GET", "/api/v1/acts").body == {"acts": [], "more": False}
+    assert failed.call("GET", "/api/v1/acts").body == {"acts": [], "more": False, "next": None}
 
 
 def test_each_item_is_done_or_refused_by_itself(failed: LiveServer) -> None:
@@ -164,6 +165,41 @@ def test_acts_are_found_by_verb_and_by_whoever_acted(failed: LiveServer) -> None
     assert (found("verb=retry&by=nobody"), found("verb=skip")) == ([], [])
 
 
+def test_acts_come_in_pages_to_the_first(failed: LiveServer) -> None:
+    """Acts on single items are among them."""
+    for key in ("a", "b", "c"):
+        act(failed, "retry", keys=[key])
+    act(failed, "cancel", keys=["a", "b"], id="both")
+    found, after = [], ""
+    while True:
+        page = failed.call("GET", f"/api/v1/acts?limit=1{after}").body
+        found += [(one["verb"], one["about"].get("key"), one["done"]) for one in page["acts"]]
+        if page["next"] is None:
+            break
+        after = f"&after={page['next']}"
+    assert sorted(found, key=str) == [("cancel", None, 2), ("retry", "a", 1), ("retry", "b", 1), ("retry", "c", 1)]
+    wrong = failed.call("GET", "/api/v1/acts?after=nope")
+    assert (wrong.status, wrong.body["field"]) == (400, "after")
+
+
+def test_an_act_says_what_became_of_its_items(failed: LiveServer) -> None:
+    act(failed, "retry", filter=FAILED, id="night-3")
+    assert failed.call("GET", "/api/v1/acts/night-3").body["outcome"] == {
+        "completed": 0, "failed": 0, "cancelled": 0, "in_progress": 3, "unknown": 0,
+    }  # fmt: skip
+    failed.work()
+    outcome = failed.call("GET", "/api/v1/acts/night-3").body["outcome"]
+    assert (outcome["completed"], outcome["failed"], outcome["in_progress"]) == (0, 3, 0)
+    page = text_of(failed.call("GET", "/acts/night-3"))
+    assert "3 restarted: 0 completed, 3 failed again , as they are now." in page
+    single = act(failed, "retry", keys=["a"]).body["id"]
+    assert "1 restarted: 0 completed, 0 failed again, 1 in progress" in text_of(failed.call("GET", f"/acts/{single}"))
+    pause = failed.call("PUT", f"{HOLDS}/weigh", {"reason": "away"})
+    assert pause.status == 200
+    [paused] = failed.call("GET", "/api/v1/acts?verb=pause").body["acts"]
+    assert failed.call("GET", f"/api/v1/acts/{paused['id']}").body["outcome"] is None
+
+
 def test_an_act_that_is_unknown_or_of_another_route_is_not_there(tmp_path: Path) -> None:
     with guarded_server(f"sqlite:///{tmp_path}/ledger.db") as at:
         begin(at.ctx, Act("letters-1", "retry", "letters", "ops", "fixed", at.ctx.clock.now(), {"keys": 2}))
@@ -201,7 +237,7 @@ def test_a_paused_stage_is_left_alone_until_it_is_resumed(live_server: LiveServe
     paused = live_server.call("PUT", f"{HOLDS}/weigh", {"reason": "the scale is away", "for": "the day shift"}).body
     assert (paused["scope"], paused["paused"], paused["by"]) == ("parcels/weigh", True, "local for the day shift")
     assert live_server.call("PUT", f"{HOLDS}/weigh", {"reason": "again"}).body == paused, "it stays as it is"
-    assert live_server.call("GET", HOLDS).body == {"holds": [paused]}
+    assert live_server.call("GET", HOLDS).body == {"holds": [{**paused, "waiting": None}]}
     live_server.work()
     assert row(live_server, "a")["stage"] == "weigh"
     resumed = live_server.call("DELETE", f"{HOLDS}/weigh?reason=it+is+back").body
@@ -214,7 +250,7 @@ def test_a_paused_stage_is_left_alone_until_it_is_resumed(live_server: LiveServe
 def test_a_pause_says_when_it_ends_and_how_fast_the_backlog_goes(live_server: LiveServer) -> None:
     paused = live_server.call("PUT", f"{HOLDS}/weigh", {"reason": "away", "until": "2h", "drain": "5/s"}).body
     assert (paused["drain"], paused["until"] > paused["at"]) == ("5/s", True)
-    assert live_server.call("GET", HOLDS).body == {"holds": [paused]}
+    assert live_server.call("GET", HOLDS).body == {"holds": [{**paused, "waiting": None}]}
     live_server.milepost.submit("parcels", {"id": "a"})
     wrong = live_server.call("PUT", f"{HOLDS}/weigh", {"reason": "away", "until": "soon"})
     assert (wrong.status, "until is 'soon'" in wrong.body["detail"]) == (400, True)

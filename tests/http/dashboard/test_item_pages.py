@@ -223,3 +223,11 @@ def test_markup_stays_text_wherever_it_comes_from(store: LiveServer) -> None:
         page = shown(store, path, status=status)
         assert "<img" not in page
         assert "&lt;img" in page
+
+
+def test_a_key_that_is_not_found_is_not_said_to_be_new(live_server: LiveServer) -> None:
+    """A route may have forgotten it, and the search compares the beginning of keys alone."""
+    for path in ("/items/parcels/nope", "/find?q=nope", "/items?q=nope"):
+        answer = live_server.call("GET", path)
+        assert "never submitted" not in answer.raw.decode()
+    assert "Whether it was ever submitted cannot be told from that" in seen(live_server.call("GET", "/items/parcels/nope").raw.decode())

@@ -235,6 +235,18 @@ def test_how_fast_it_goes_is_watched_by_whoever_looks(at: GuardedServer, clock: 
     assert "Ended in the last hour, by minute: 20 completed in all" in at.call("GET", "/").raw.decode()
 
 
+def test_charts_are_drawn_in_the_zone_that_the_browser_names(at: GuardedServer) -> None:
+    at.milepost.submit("parcels", {"id": "a", "weigh": "reject"})
+    at.work()
+
+    def chart(zone: str) -> str:
+        return at.call("GET", "/", headers={"Cookie": f"milepost-zone={zone}"}).raw.decode()
+
+    assert "22:00 to 23:00 UTC: 0 completed, 1 failed" in home(at)
+    assert "17:00 to 18:00 EST: 0 completed, 1 failed" in chart("America%2FNew_York")
+    assert "22:00 to 23:00 UTC: 0 completed, 1 failed" in chart("..%2Fetc%2Fpasswd")
+
+
 def causes_of(live_server: LiveServer, route: str) -> dict[str, tuple[list[str], dict[str, Any] | None]]:
     """By cause: how many have failed, have it now and ever had it; and what Retry all is for, where it is offered."""
     page = live_server.call("GET", "/").raw.decode()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from zoneinfo import ZoneInfo
+
 from milepost.core.counters import HOUR
 from milepost.core.status import Status
 from milepost.http.dashboard.charts import Bar, bars, brief, hours_chart, minutes_chart, nice_top
@@ -100,6 +102,18 @@ def test_hours_and_days_are_said_to_be_those_of_utc() -> None:
     assert ">UTC</text>" in chart.picture
     assert "08:00 to 09:00 UTC: 3 completed" in chart.picture
     assert ("today" in chart.picture, "yesterday" in chart.picture) == (False, False)
+
+
+def test_charts_are_in_the_time_zone_of_the_viewer() -> None:
+    chart = hours_chart([*QUIET[:-1], (3, 0)], NOW, ZoneInfo("America/New_York"))
+    assert ">EST</text>" in chart.picture
+    assert "03:00 to 04:00 EST: 3 completed" in chart.picture
+    india = hours_chart([*QUIET[:-1], (3, 0)], NOW, ZoneInfo("Asia/Kolkata"))
+    assert "13:30 to 14:30 IST: 3 completed" in india.picture
+    found, gaps = by_minute([Sample(NOW - MINUTE, 0, 0), Sample(NOW, 4, 0)], NOW)
+    minutes = minutes_chart(found, gaps, NOW, NOW, ZoneInfo("America/New_York"))
+    assert "03:20 EST: 4 completed" in minutes.picture
+    assert "UTC" not in minutes.picture
 
 
 def test_what_is_said_of_a_bar_stays_text() -> None:

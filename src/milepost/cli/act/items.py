@@ -116,6 +116,8 @@ def _print_report(report: ActReport, only: str | None) -> None:
         to.print(f"Dry run: {report.verb} would apply to {done}. Nothing was changed.")
     else:
         to.print(f"{report.verb}: {done}" + (f" (act {report.id})" if only is None else ""))
+        if only is None and report.done:
+            to.print(f"What became of them: milepost acts --id {report.id}", soft_wrap=True)
     if report.skipped:
         to.print(f"{report.skipped:,} already handled by this act in an earlier run.")
     _print_left_out(report)

@@ -29,6 +29,7 @@ from milepost.engine.act_log import (
     finish_with,
     first_answer,
     has_line,
+    record_single,
     recorded,
     select,
     selection_of,
@@ -121,7 +122,8 @@ def act(
     about = chosen.to_record() | {name: value for name, value in options.items() if value is not None}
     expected = chosen.expected(ctx)
     requested = begun = Act(
-        act_id or ctx.chance.token(), verb, route, by, reason, now, about, expected=expected, asked=chosen.asked_record()
+        act_id or ctx.chance.token(), verb, route, by, reason, now, about, expected=expected, asked=chosen.asked_record(),
+        from_seq=None if dry_run else ctx.ledger.last_seq(),
     )  # fmt: skip
     if pace is not None:
         return _at_a_pace(ctx, plan, requested, pace, dry_run)
@@ -163,7 +165,12 @@ def act(
             add_progress(ctx, begun.id, done=report.done - done_before, refused=report.refused_count)
         if on_progress is not None:
             on_progress(report.matched, expected)
-    return finish_with(ctx, begun.id, report) if bulk and not dry_run else report
+    if dry_run:
+        return report
+    if bulk:
+        return finish_with(ctx, begun.id, report)
+    record_single(ctx, begun, report, (chosen.keys or ("",))[0])
+    return report
 
 
 def go_on(
@@ -174,6 +181,8 @@ def go_on(
     check_same(begun, verb, route)
     if "pace" in begun.filter:
         raise UsageError(f"act {act_id!r} is paced: the resender continues it ('milepost up'; see 'milepost routes back-fill {route}')")
+    if begun.finished_at is not None:
+        return first_answer(begun)
     if "query" not in begun.filter:
         raise UsageError(f"act {act_id!r} was begun for {begun.filter.get('keys', 'no')} keys; to continue it give the same keys again")
     chosen = selection_of(begun, select(route, (), None))

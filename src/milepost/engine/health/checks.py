@@ -24,7 +24,7 @@ from milepost.engine.evidence import scrub
 from milepost.engine.health.clock_checks import clocks, future_rows
 from milepost.engine.health.findings import BAD, DOCTOR, NO_ROOM, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
 from milepost.engine.left_items import unexplained
-from milepost.engine.presence import HEARD_MS
+from milepost.engine.presence import HEARD_MS, RoleRun
 from milepost.engine.retention import Retention
 from milepost.engine.routes.backfill import hindrance, left, sent
 from milepost.engine.routes.versions import FINISHED, outdated
@@ -240,8 +240,8 @@ def _waiting(run: CheckRun, route: str) -> int:
 
 def _station(run: CheckRun) -> Iterator[CheckResult]:
     """Whether a process is running. Functions on AWS have longer heartbeat intervals than a process."""
-    at, _ = run.last_runs.get("worker", (0, ""))
-    if not run.alive and not (run.ctx.ledger.work_queues and run.now - at <= HEARD_MS):
+    last = run.last_runs.get("worker", RoleRun())
+    if not run.alive and not (run.ctx.ledger.work_queues and run.now - last.at <= HEARD_MS):
         yield _ok("process", "", part="station", unready="no process is running; start 'milepost up'")
 
 
@@ -259,11 +259,12 @@ def _roles(run: CheckRun) -> Iterator[CheckResult]:
     needed = {*ROLES, Retention.name} if Retention.needed(run.ctx) else {*ROLES}
     blocked = run.no_heartbeats is not None
     for role in sorted({*needed, *run.last_runs}):
-        at, holder = run.last_runs.get(role, (0, ""))
+        last = run.last_runs.get(role, RoleRun())
+        at, holder = last.at, last.holder
         shown = _resender(run, at) if role == "resender" and not blocked else {}
         if not at:
             yield _warn("role", f"{role}: no successful run yet", FREE_SPACE if blocked else _start(run, role), **shown)
-        elif run.now - at > HEARD_MS:
+        elif last.late(run.now):
             what = f"{role}: last successful run {'on record ' if blocked else ''}{run.watch.when(at)}, by {holder}"
             yield _warn("role", what, FREE_SPACE if blocked else _start(run, role), **shown)
         else:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from milepost.core.admission.controls import Hold
 from milepost.core.status import Status
 from milepost.engine.context import Context
-from milepost.engine.presence import last_runs
+from milepost.engine.presence import RoleRun, last_runs
 from milepost.engine.views.items import live_processes
 from milepost.engine.views.snapshot import Snapshot, snapshots
 from milepost.engine.views.timestamps import Watch
@@ -107,7 +107,7 @@ class CheckRun:
         return "the disk is full" if free is not None and free < NO_ROOM else None
 
     @cached_property
-    def last_runs(self) -> dict[str, tuple[int, str]]:
+    def last_runs(self) -> dict[str, RoleRun]:
         return last_runs(self.ctx)
 
     def worth_asking(self, route: str, stage: str, statuses: Iterable[Status]) -> bool:

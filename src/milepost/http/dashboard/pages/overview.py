@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, tzinfo
 from functools import cache
 from typing import Any
 
@@ -23,7 +24,7 @@ from milepost.engine.views.items import own_route
 from milepost.engine.views.lanes import PauseView, pause_view
 from milepost.engine.views.snapshot import Snapshot, StageView, by_route, snapshots
 from milepost.http.dashboard.charts import Chart, hours_chart, minutes_chart, stack
-from milepost.http.dashboard.render import page, seen_routes
+from milepost.http.dashboard.render import page, seen_routes, viewer_zone
 from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.state.pace import Sample, Samples, by_hour, by_minute
 from milepost.http.state.state import ServerState
@@ -103,19 +104,19 @@ def overview(state: ServerState, call: Call) -> Answer:
     # Milepost's own routes take no submits, and are hidden while they are healthy.
     seen = [one for one in seen if not own_route(state.ctx, one.route) or one.failed or one.live]
     well = health(state.ctx, seen, all_seen=call.caller.routes is None, ttl_cache=state.ttl_cache)
-    return page(state, call, "home.html", routes=home(state.ctx, seen, state.samples), health=well, live=LIVE)
+    return page(state, call, "home.html", routes=home(state.ctx, seen, state.samples, viewer_zone(call)), health=well, live=LIVE)
 
 
-def home(ctx: Context, found: Iterable[Snapshot], samples: Samples) -> list[RouteView]:
-    """These routes as funnels; Milepost's own are last."""
+def home(ctx: Context, found: Iterable[Snapshot], samples: Samples, zone: tzinfo = UTC) -> list[RouteView]:
+    """These routes as funnels; Milepost's own are last. `zone`: that of the viewer."""
     counts, groups = by_route(ctx.ledger.counts()), by_route(ctx.ledger.groups())
     pauses = {name: pause_view(name, hold) for name, hold in read_all(ctx.ledger, HOLD, Hold).items()}
     routes = sorted(found, key=lambda seen: own_route(ctx, seen.route))
-    return [_route(ctx, seen, counts.get(seen.route, []), groups.get(seen.route, []), pauses, samples) for seen in routes]
+    return [_route(ctx, seen, counts.get(seen.route, []), groups.get(seen.route, []), pauses, samples, zone) for seen in routes]
 
 
 def _route(
-    ctx: Context, seen: Snapshot, counts: list[Count], groups: list[Group], pauses: dict[str, PauseView], samples: Samples
+    ctx: Context, seen: Snapshot, counts: list[Count], groups: list[Group], pauses: dict[str, PauseView], samples: Samples, zone: tzinfo
 ) -> RouteView:
     now, plan = seen.at, ctx.plans.get(seen.route)
     hours = by_hour(counts, now)
@@ -133,8 +134,8 @@ def _route(
         plan is not None,
         steps,
         *causes(ctx, seen, groups, free),
-        hours_chart(hours, now),
-        minutes_chart(*by_minute(watched, now), watched[0].at, now),
+        hours_chart(hours, now, zone),
+        minutes_chart(*by_minute(watched, now), watched[0].at, now, zone),
         sentence_views(route_forecast(ctx, seen.route)),
         paused,
     )
