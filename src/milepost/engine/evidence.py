@@ -4,7 +4,8 @@ a storage volume, such as a tape."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from itertools import chain, islice
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -19,7 +20,7 @@ from milepost.engine.context import Context
 from milepost.engine.ledger_pages import matching_seals
 from milepost.engine.views.items import each
 from milepost.evidence.record import SCHEMA, blob_name, differences, evidence, kept, seal_record
-from milepost.evidence.reported_files import paths_on
+from milepost.evidence.reported_files import later_reports, paths_on
 from milepost.ports.blobs import Blobs
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Query, Refused
@@ -153,14 +154,45 @@ def on_volume(ctx: Context, route: str, volume: str, on_progress: Callable[[int]
             yield OnVolume(key, status, files, left)
 
 
-def _all_results(ctx: Context, route: str) -> Iterator[tuple[str, str, Mapping[str, Any], bool]]:
-    """Key, status and results of every item, and whether its row has left."""
+class Results(NamedTuple):
+    """The outputs of an item by stage."""
+
+    key: str
+    status: str
+    results: Mapping[str, Any]
+    left: bool
+    """Its row has been removed, and this comes from its evidence."""
+
+
+def _all_results(ctx: Context, route: str) -> Iterator[Results]:
+    """The results of every item."""
+    return _with_later_checks(ctx, route, chain(_results_of_rows(ctx, route), _results_of_seals(ctx, route)))
+
+
+def _results_of_rows(ctx: Context, route: str) -> Iterator[Results]:
     for item in each(ctx, Query(route=route, with_content=True)):
-        yield item.key, item.row.status.value, item.results, False
+        yield Results(item.key, item.row.status.value, item.results, False)
+
+
+def _results_of_seals(ctx: Context, route: str) -> Iterator[Results]:
     for found in sealed_evidence(ctx, Query(route=route)):
         record = found.record
         stages = record["stages"] if record["schema"] == SCHEMA else ()
-        yield record["key"], record["status"], {entry["stage"]: entry.get("output") for entry in stages}, True
+        yield Results(record["key"], record["status"], {entry["stage"]: entry.get("output") for entry in stages}, True)
+
+
+def _with_later_checks(ctx: Context, route: str, every: Iterator[Results]) -> Iterator[Results]:
+    """The results, replaced by those of later checks: of the items with the same keys on the route that follows this one."""
+    plan = ctx.plans.get(route)
+    if plan is None or plan.route.follow_up is None:
+        yield from every
+        return
+    following = plan.route.follow_up.target.name
+    while some := list(islice(every, SEALS)):
+        checks = ctx.ledger.get([(following, one.key) for one in some])
+        for one, check in zip(some, checks, strict=True):
+            later = later_reports(check.results) if isinstance(check, Item) else {}
+            yield one._replace(results={**one.results, **later})
 
 
 def files_on(results: Mapping[str, Any], volume: str) -> list[str]:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from milepost.core.admission.rates import SET_BACK_MS
 from milepost.core.change import Change
-from milepost.core.claims import KEPT_BY
+from milepost.core.claims import by_kept
 from milepost.core.failures import CANNOT_BE_READ
 from milepost.core.routes.breaker import Breaker
 from milepost.core.status import Reason, Status
@@ -22,7 +22,7 @@ from milepost.core.values.durations import iso
 
 ERROR_LIMIT = 300
 """Characters that are kept of the failure that opened a breaker."""
-_ANSWERED = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.NOT_YET, Reason.HANDED_OVER, Reason.REJECTED})
+_ANSWERED = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.NOT_YET, Reason.CHECKED, Reason.HANDED_OVER, Reason.REJECTED})
 """Outcomes of a worker that show that the stage's partner answers. That it rejects one item says nothing against the partner."""
 
 
@@ -98,7 +98,7 @@ def breaker_after(record: BreakerRecord | None, change: Change) -> BreakerRecord
         answered = change.after.status is Status.WAITING
     else:
         unreadable = attempt is not None and attempt.category == CANNOT_BE_READ
-        answered = line.reason in _ANSWERED and line.by != KEPT_BY and not unreadable
+        answered = line.reason in _ANSWERED and not by_kept(line) and not unreadable
     # Else the claim says nothing about the partner: the item was given back, cancelled, or confirmed from outside.
     return after_success(record, key) if answered else after_silence(record, key)
 
