@@ -32,17 +32,28 @@ STARTED_AGAIN = frozenset({Reason.OPERATOR_RETRY, Reason.RERUN, Reason.REPLACED}
 """Reasons after which the item's work may have another work_id."""
 
 
+class KeptRecord(Struct, frozen=True):
+    """What is stored when a row leaves: the item's record, the feed position of its last line (0: unknown), and its input."""
+
+    record: dict[str, Any]
+    place: int
+    input: Any = UNSET
+
+
 class FoundRecord(Struct, frozen=True):
     """An item's record, the feed position of its last line (0: unknown), and its input if it was kept."""
 
     record: dict[str, Any]
     place: int
     input: Any = UNSET
+    lost: str = ""
+    """What of the kept record is missing, or cannot be read; empty if nothing is."""
 
     @property
     def faults(self) -> list[str]:
-        """Contradictions between the record and the ledger."""
-        return [f"{field}: {what}" for field, what in differences(self.record)]
+        """What is lost, and contradictions between the record and the ledger."""
+        found = [self.lost] if self.lost else []
+        return found + [f"{field}: {what}" for field, what in differences(self.record)]
 
 
 def keeper(blobs: Blobs) -> Keep:
@@ -98,29 +109,39 @@ def _of_row(ctx: Context, item: Item) -> FoundRecord:
 
 
 def _of_seal(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
-    """The record of a key without a row: from the evidence kept when the row left, else from its lines, else from the seal alone."""
+    """The record of a key without a row: from the evidence kept when the row left, else from its lines, else from the seal alone. On a route
+    that keeps evidence the latter two are a loss."""
+    name = blob_name(route, known.key, known.life)
+    plan = ctx.plans.get(route)
+    lost = f"its kept record is missing ({name})" if plan is not None and plan.route.evidence else ""
     try:
-        body = b"".join(ctx.blobs.read(blob_name(route, known.key, known.life)))
+        body = b"".join(ctx.blobs.read(name))
     except FileNotFoundError:
         body = b""
     except OSError as error:
         raise LedgerError(f"the evidence of {route}/{known.key} cannot be read: {error}") from error
     if body:
         try:
-            found = msgspec.json.decode(body, type=FoundRecord)
-            # Use the head of the seal, so that lines that lead to another head are reported.
-            found.record["chain"]["head"] = known.head.hex()
-            return found
+            return _checked_record(msgspec.json.decode(body, type=KeptRecord), known, name)
         except (msgspec.MsgspecError, UnicodeError, KeyError, TypeError) as error:
-            raise MilepostError(
-                f"the evidence of {route}/{known.key} is damaged ({blob_name(route, known.key, known.life)}): {error}"
-            ) from None
+            lost = f"its kept record is damaged ({name}): {error}"
     lines = ctx.ledger.history(route, known.key)
     if not lines:
         seal = seal_record(route, known.key, known.status.value, known.stage, known.input_digest, known.ended_at, known.head)
-        return FoundRecord(seal, 0)
+        return FoundRecord(seal, 0, lost=lost)
     bodies = [line.body for line in lines]
-    return FoundRecord(evidence(route, known.key, known.input_digest, lines[0].correlation_id, known.head, bodies, {}), _place(lines))
+    record = evidence(route, known.key, known.input_digest, lines[0].correlation_id, known.head, bodies, {})
+    return FoundRecord(record, _place(lines), lost=lost)
+
+
+def _checked_record(stored: KeptRecord, known: KnownKey, name: str) -> FoundRecord:
+    """A stored record, with what the seal contradicts."""
+    record = stored.record
+    # Use the head of the seal, so that lines that lead to another head are reported.
+    record["chain"]["head"] = known.head.hex()
+    if stored.input is not UNSET and digest_of(stored.input) != known.current_digest:
+        return FoundRecord(record, stored.place, lost=f"its kept input is not the submitted one ({name})")
+    return FoundRecord(record, stored.place, stored.input)
 
 
 def kept_input(ctx: Context, route: str, known: KnownKey) -> Any:
@@ -136,6 +157,27 @@ def _place(lines: Sequence[HistoryEntry]) -> int:
     return lines[-1].seq if lines else 0
 
 
+class RecordCheck(Struct, frozen=True):
+    """Result of a check of kept records."""
+
+    checked: int
+    faulty: list[tuple[str, str]]
+    """Keys, and what is wrong."""
+    whole: bool
+    """All of the route were checked."""
+
+
+def check_kept_records(ctx: Context, route: str, most: int) -> RecordCheck:
+    """Compare kept records of the route with their seals: all of them, or `most` that follow a random key, so that each check sees others."""
+    seals, after = ctx.ledger.sealed(route, None, most + 1)
+    whole = after is None and len(seals) <= most
+    if not whole:
+        later, _ = ctx.ledger.sealed(route, ctx.chance.token(), most)
+        seals = later or seals[:most]
+    found = [(known.key, _of_seal(ctx, route, known).faults) for known in seals]
+    return RecordCheck(len(seals), [(key, faults[0]) for key, faults in found if faults], whole)
+
+
 class OnVolume(Struct, frozen=True):
     """One item with files on the volume. `left`: its row has been removed, and this comes from its evidence."""
 
@@ -145,9 +187,16 @@ class OnVolume(Struct, frozen=True):
     left: bool = False
 
 
-def on_volume(ctx: Context, route: str, volume: str, on_progress: Callable[[int], None] | None = None) -> Iterator[OnVolume]:
-    """All items of the route with files on the volume. There is no index: the results of every item are read."""
-    for number, (key, status, results, left) in enumerate(_all_results(ctx, route), 1):
+def on_volume(
+    ctx: Context,
+    route: str,
+    volume: str,
+    on_progress: Callable[[int], None] | None = None,
+    on_fault: Callable[[str, str], None] | None = None,
+) -> Iterator[OnVolume]:
+    """All items of the route with files on the volume. There is no index: the results of every item are read. A kept record that is lost or
+    altered is not used: `on_fault` gets its key and the reason."""
+    for number, (key, status, results, left) in enumerate(_all_results(ctx, route, on_fault), 1):
         if on_progress is not None:
             on_progress(number)
         if files := files_on(results, volume):
@@ -164,9 +213,9 @@ class Results(NamedTuple):
     """Its row has been removed, and this comes from its evidence."""
 
 
-def _all_results(ctx: Context, route: str) -> Iterator[Results]:
+def _all_results(ctx: Context, route: str, on_fault: Callable[[str, str], None] | None) -> Iterator[Results]:
     """The results of every item."""
-    return _with_later_checks(ctx, route, chain(_results_of_rows(ctx, route), _results_of_seals(ctx, route)))
+    return _with_later_checks(ctx, route, chain(_results_of_rows(ctx, route), _results_of_seals(ctx, route, on_fault)))
 
 
 def _results_of_rows(ctx: Context, route: str) -> Iterator[Results]:
@@ -174,9 +223,13 @@ def _results_of_rows(ctx: Context, route: str) -> Iterator[Results]:
         yield Results(item.key, item.row.status.value, item.results, False)
 
 
-def _results_of_seals(ctx: Context, route: str) -> Iterator[Results]:
+def _results_of_seals(ctx: Context, route: str, on_fault: Callable[[str, str], None] | None) -> Iterator[Results]:
     for found in sealed_evidence(ctx, Query(route=route)):
         record = found.record
+        if faults := found.faults:
+            if on_fault is not None:
+                on_fault(record["key"], faults[0])
+            continue
         stages = record["stages"] if record["schema"] == SCHEMA else ()
         yield Results(record["key"], record["status"], {entry["stage"]: entry.get("output") for entry in stages}, True)
 
@@ -233,7 +286,7 @@ def restored_item(ctx: Context, plan: Plan, known: KnownKey) -> Item | str:
         raise
     except MilepostError as error:
         return str(error)
-    if found is None or found.record["schema"] != SCHEMA:
+    if found is None or (found.record["schema"] != SCHEMA and not found.lost):
         return "its history lines have been pruned"
     if found.faults:
         return f"its record is inconsistent: {found.faults[0]}"

@@ -109,6 +109,8 @@ class Cursor(Struct, frozen=True):
     retry_at: int = 0
     error: str = ""
     removed: bool = False
+    formed: bool = False
+    """It gets only events in a form of their route's own."""
 
 
 class Parked(Struct, frozen=True):

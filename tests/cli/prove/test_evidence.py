@@ -172,3 +172,24 @@ def test_a_damaged_ledger_is_exported_as_it_is_and_said_to_be_so(shell: Shell, t
     assert "B: chain.head: the lines lead to" in answer.err, answer
     assert "2 records not fully supported by the ledger" in answer.err, "and the copy has no trees of heads"
     assert "line 3, B, chain.head" in shell("verify", "d.jsonl").out
+
+
+def test_lost_evidence_makes_the_export_and_the_search_for_a_volume_fail(shell: Shell, tmp_path: Path) -> None:
+    from milepost.evidence.record import blob_name
+
+    for name in ("milepost.db", "milepost.toml", "parcels.py"):
+        shutil.copy(shell.folder / name, tmp_path)
+    shutil.copytree(shell.folder / "milepost.db-blobs", tmp_path / "milepost.db-blobs")
+    other = Shell(tmp_path)
+    seals = [item["key"] for item in other.ok("list", "parcels", "--status", "failed", "--json").json.get("left", [])]
+    other.ok("prune", "parcels", "--older-than", "0s", "--status", "failed", "--by", "ops", "--reason", "a test")
+    (tmp_path / "milepost.db-blobs" / blob_name("parcels", "B")).unlink()
+    exported = other("export", "parcels", "--evidence", "-o", "e.jsonl", "--json")
+    assert exported.code == 1
+    assert [key for key, what in exported.json["doubts"] if what.startswith("its kept record is missing")] == [*seals, "B"]
+    searched = other("volume", "parcels", "T1")
+    assert searched.code == 1
+    assert "B was left out: its kept record is missing" in searched.err
+    report = other("doctor", "--json")
+    assert report.code == 1
+    assert any(found["about"] == "evidence" and found["level"] == "bad" for found in report.json["findings"])

@@ -16,7 +16,7 @@ NAMED = 3
 @click.argument("volume")
 @yes_option
 @shared_options
-def volume(given: CliSettings, route: str, volume: str, yes: bool, as_json: bool) -> None:
+def volume(given: CliSettings, route: str, volume: str, yes: bool, as_json: bool) -> int:
     """Items with files on a storage volume, such as a tape.
 
     Reads the results that stages reported for every item, also for items whose rows were removed and whose evidence was kept. With
@@ -27,11 +27,12 @@ def volume(given: CliSettings, route: str, volume: str, yes: bool, as_json: bool
     from milepost.ports.items import Query
 
     items = files = 0
+    lost: list[tuple[str, str]] = []
     with given.context() as ctx:
         check_route(ctx, route)
         confirm_cost(ctx, Query(route=route, with_content=True), yes, quiet=as_json)
         with progress("reading", quiet=as_json) as on_progress:
-            for found in on_volume(ctx, route, volume, on_progress):
+            for found in on_volume(ctx, route, volume, on_progress, lambda key, what: lost.append((key, what))):
                 items, files = items + 1, files + len(found.files)
                 if as_json:
                     print_json(found, indent=None)
@@ -41,3 +42,8 @@ def volume(given: CliSettings, route: str, volume: str, yes: bool, as_json: bool
                 click.echo(f"{plain(found.key)}  {found.status}{left}  {counted(len(found.files), 'file')}: {named}")
     if not as_json:
         click.echo(f"{counted(items, 'item')} of {route} on {volume}, {counted(files, 'file')}.", err=True)
+    for key, what in lost[:NAMED]:
+        click.echo(f"milepost: {plain(key)} was left out: {what}", err=True)
+    if lost:
+        click.echo(f"milepost: {counted(len(lost), 'item')} left out, because the kept records are lost or altered", err=True)
+    return 1 if lost else 0

@@ -19,6 +19,9 @@ from milepost.engine.alerts.watch import undelivered
 from milepost.engine.breakers import breaker_views, open_breakers
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import live_cursors, silent
+from milepost.engine.events.follow_ups import PREFIX as FOLLOW_UP
+from milepost.engine.evidence import check_kept_records
+from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.health.findings import BAD, DOCTOR, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
 from milepost.engine.left_items import unexplained
 from milepost.engine.presence import HEARD_MS
@@ -40,6 +43,8 @@ TO_DO = (Status.PENDING, Status.QUEUED)
 LATE_MS = 5 * 60_000
 """Work that has been due for this long without a claim is reported."""
 SAMPLE = 1000
+KEPT_RECORDS, SHOWN_RECORDS = 500, 3
+"""Kept records of a route that one run compares with their seals, and how many faulty ones it names."""
 WAITING = LIVE - {Status.PROCESSING}
 """Statuses without a worker."""
 AWAITED = frozenset({Status.WAITING, Status.QUEUED})
@@ -406,7 +411,7 @@ def _failed_and_overdue(run: CheckRun) -> Iterator[CheckResult]:
 def _failed_and_left(run: CheckRun) -> Iterator[CheckResult]:
     """Failed items whose rows have left although neither the route nor an operator said so, as an earlier version let them."""
     for route, plan in sorted(run.ctx.plans.items()):
-        left, complete = unexplained(run.ctx, plan)
+        left, complete = run.once(("failed and left", route), partial(unexplained, run.ctx, plan))
         if not complete:
             yield _warn("failed", f"how many failed items of {route} have left the ledger is not known yet: its old seals are being read")
         if left:
@@ -436,6 +441,37 @@ def _subscribers(run: CheckRun) -> Iterator[CheckResult]:
             yield _ok("subscriber", f"{name}: last event {run.watch.when(cursor.told_at)}, {lag}")
     if cursors:
         yield _calm("subscriber", "all subscribers are up to date")
+
+
+def _heads(run: CheckRun) -> Iterator[CheckResult]:
+    """Whether daily heads reach anybody: they prove something because others keep them."""
+    cursors = {name: cursor for name, cursor in live_cursors(run.ctx).items() if not name.startswith(FOLLOW_UP)}
+    if HEADS in run.ctx.plans and cursors and all(cursor.formed for cursor in cursors.values()):
+        what = f"the daily heads reach nobody: {', '.join(sorted(cursors))} gets only notifications (formed+…)"
+        yield _warn(
+            "heads",
+            what,
+            "add a subscriber without formed+, such as a topic of your own, to `subscribers`; it also gets failures and overdue items",
+        )
+
+
+def _kept_records(run: CheckRun) -> Iterator[CheckResult]:
+    """Whether the kept records of removed rows are there and agree with their seals."""
+    for route, plan in sorted(run.ctx.plans.items()):
+        if not plan.route.evidence:
+            continue
+        try:
+            result = run.once(("kept records", route), partial(check_kept_records, run.ctx, route, KEPT_RECORDS))
+        except LedgerError as error:
+            yield _warn("evidence", f"the kept records of {route} cannot be checked now: {error}")
+            continue
+        of = f"{result.checked:,} kept records of {route}" + ("" if result.whole else " (of more: others at the next run)")
+        if result.faulty:
+            named = "; ".join(f"{key}: {what}" for key, what in result.faulty[:SHOWN_RECORDS])
+            what = f"{len(result.faulty):,} of {of} are lost or altered: {named}"
+            yield _bad("evidence", what, f"restore them from a backup of the blobs; 'milepost export {route} --evidence' names all")
+        elif result.checked:
+            yield _ok("evidence", f"{of} agree with their seals")
 
 
 def _parked(run: CheckRun) -> Iterator[CheckResult]:
@@ -503,6 +539,8 @@ CHECKS: tuple[Check, ...] = (
     Check("failed and overdue", _failed_and_overdue, (DOCTOR, OVERVIEW)),
     Check("failed and left", _failed_and_left, (DOCTOR,)),
     Check("subscribers", _subscribers, (DOCTOR, OVERVIEW)),
+    Check("heads", _heads, (DOCTOR,)),
+    Check("kept records", _kept_records, (DOCTOR,)),
     Check("parked events", _parked, (DOCTOR, OVERVIEW)),
     Check("alerts", _alerts, (DOCTOR, OVERVIEW)),
     Check("chains", _chains, (DOCTOR,)),
