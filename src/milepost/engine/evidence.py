@@ -52,8 +52,8 @@ class FoundRecord(Struct, frozen=True):
     @property
     def faults(self) -> list[str]:
         """What is lost, and contradictions between the record and the ledger."""
-        found = [self.lost] if self.lost else []
-        return found + [f"{field}: {what}" for field, what in differences(self.record)]
+        loss = [self.lost] if self.lost else []
+        return loss + [f"{field}: {what}" for field, what in differences(self.record)]
 
 
 def keeper(blobs: Blobs) -> Keep:
@@ -147,10 +147,10 @@ def _checked_record(stored: KeptRecord, known: KnownKey, name: str) -> FoundReco
 def kept_input(ctx: Context, route: str, known: KnownKey) -> Any:
     """The input of an item whose row has left, from its kept evidence; UNSET if it is not there, or is not the submitted one."""
     try:
-        found = _of_seal(ctx, route, known).input
+        content = _of_seal(ctx, route, known).input
     except MilepostError:
         return UNSET
-    return found if found is not UNSET and digest_of(found) == known.current_digest else UNSET
+    return content if content is not UNSET and digest_of(content) == known.current_digest else UNSET
 
 
 def _place(lines: Sequence[HistoryEntry]) -> int:
@@ -174,8 +174,8 @@ def check_kept_records(ctx: Context, route: str, most: int) -> RecordCheck:
     if not whole:
         later, _ = ctx.ledger.sealed(route, ctx.chance.token(), most)
         seals = later or seals[:most]
-    found = [(known.key, _of_seal(ctx, route, known).faults) for known in seals]
-    return RecordCheck(len(seals), [(key, faults[0]) for key, faults in found if faults], whole)
+    results = [(known.key, _of_seal(ctx, route, known).faults) for known in seals]
+    return RecordCheck(len(seals), [(key, faults[0]) for key, faults in results if faults], whole)
 
 
 class OnVolume(Struct, frozen=True):

@@ -80,7 +80,7 @@ class Recheck:
         earlier = item.results.get(STAGE, {}).get(FOUND, {})
         confirmed = {**item.input.get("confirmed", {}), **earlier}
         changed = dict(earlier)
-        said: list[str] = []
+        comparisons: list[str] = []
         for stage, check in self._checks.items():
             outcome = check(item.input["payloads"].get(stage), absent=partial(gone, stage))
             if not isinstance(outcome, mp.Done):
@@ -90,8 +90,8 @@ class Recheck:
                 return _failed(stage, comparison)
             if comparison.moved:
                 changed[stage] = comparison.volumes
-            said.append(f"{stage}: {comparison}")
-        note = f"every file was there{_on_date(item)}; {'; '.join(said)}"
+            comparisons.append(f"{stage}: {comparison}")
+        note = f"every file was there{_on_date(item)}; {'; '.join(comparisons)}"
         output = {FOUND: changed} if changed != earlier else None
         return mp.Checked(output, after=self._every.total_seconds(), note=note)
 

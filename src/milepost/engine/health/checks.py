@@ -43,7 +43,7 @@ TO_DO = (Status.PENDING, Status.QUEUED)
 LATE_MS = 5 * 60_000
 """Work that has been due for this long without a claim is reported."""
 SAMPLE = 1000
-KEPT_RECORDS, SHOWN_RECORDS = 500, 3
+KEPT_RECORDS, SHOWN_RECORDS = 200, 3
 """Kept records of a route that one run compares with their seals, and how many faulty ones it names."""
 WAITING = LIVE - {Status.PROCESSING}
 """Statuses without a worker."""
