@@ -266,7 +266,7 @@ def _set_waiting_outcomes(update: Update, change: Change, layout: Layout, values
             if outcome.get("by"):
                 update.set(CONFIRMED_BY + stage, {"S": outcome["by"]})
     for stage in before.keys() - after.keys():
-        if is_plain(before[stage]) and not (before[stage].get("by") or BY_ATTRIBUTE).startswith(BY_ATTRIBUTE):
+        if not (before[stage].get("by") or BY_ATTRIBUTE).startswith(BY_ATTRIBUTE):
             update.remove(CONFIRMED_BY + stage)
         if is_plain(before[stage]) and stage not in results:
             update.remove(layout.prefix + stage)
