@@ -252,6 +252,7 @@ def test_a_good_check_is_a_successful_fixity_check_in_premis_and_in_evidence(sce
     assert "<eventOutcome>success</eventOutcome>" in event
     assert "<eventOutcomeDetailNote>every file was there on " in event
     assert "not-yet" not in document
+    assert f" (milepost {mp.__version__}, recheck)</agentName><agentType>software</agentType><agentVersion>{mp.__version__}<" in document
 
 
 # Against a repository on disk -----------------------------------------------------------------------------------------
@@ -310,11 +311,14 @@ def test_an_object_is_compared_with_what_was_confirmed(tmp_path: Path, later: li
     route = postingest(QUEUES[:1], workers={"CC": CustodialCopy(root, fixity=True, settled=0)}, recheck="1d")
     with mp.open("memory:", routes=[route], clock=clock, chance=SeededChance(1)) as post:
         post.submit("postingest", {"assetId": "a-1", "batchId": "b", "input": {"preservationSystemId": "p-1"}})
+        authors: list[str] = []
         for _ in range(2):
             run_until_rest(post.context, clock, follow_ups(post.context, post.context.plans), clock.now() + 60_000)
             write_object(root, *later)
+            authors += [line["by"] for line in post.show("postingest", "a-1#b")["history"][1:]]
             clock.advance("25h")
         shown = post.show("postingest-recheck", "a-1#b")
+    assert authors[0].endswith(f" (milepost {mp.__version__}, ocfl)"), "host, program and version"
     assert (shown["error"] or {}).get("category") == category
     if category is None:
         assert "CC: 2 confirmed files, same digests, same sizes, 1 added since" in shown["note"]
