@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from milepost.core.errors import UsageError as UsageError
     from milepost.core.history import Line as Line
     from milepost.core.item import Item as Item
+    from milepost.core.outcome import Checked as Checked
     from milepost.core.outcome import Done as Done
     from milepost.core.outcome import HandedOver as HandedOver
     from milepost.core.outcome import NotYet as NotYet
@@ -122,7 +123,7 @@ _HOMES = {
     "core.history": ("Line",),
     "core.item": ("Item",),
     "core.values.key_text": ("key_parts",),
-    "core.outcome": ("Done", "HandedOver", "NotYet", "Outcome", "Reject", "Retry"),
+    "core.outcome": ("Checked", "Done", "HandedOver", "NotYet", "Outcome", "Reject", "Retry"),
     "core.routes.parsed_input": ("KeyColumn",),
     "core.routes.route": ("Limits", "Route"),
     "core.status": ("Reason", "Status"),
