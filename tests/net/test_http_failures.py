@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.descriptors import no_free_descriptor
 from tests.net.partner import OPEN, PATIENCE, QUICK, Line, Partner, StoppedClock, always, failure, hang
 
 import milepost as mp
 from milepost import net
+from milepost.core.errors import is_shortage
 from milepost.core.outcome import outcome_of_exception
 from milepost.net import SendState, Timeouts
 from milepost.net.connection import Exchange
@@ -256,3 +258,12 @@ def test_errors_as_outcomes(error: net.NetError, expected: tuple[Any, ...]) -> N
     outcome = outcome_of_exception(error)
     found = (type(outcome), getattr(outcome, "unknown", None), outcome.http_status, getattr(outcome, "after", None))
     assert found == expected
+
+
+def test_without_a_free_file_descriptor_the_failure_is_not_the_partners() -> None:
+    with Partner(always()) as partner, net.Client(allow_cidrs=OPEN) as client:
+        assert client.request("GET", partner.url).status == 200, "the event loop runs"
+        with no_free_descriptor(), pytest.raises(net.ConnectFailed) as failed:
+            client.request("GET", "http://127.0.0.1:9/")
+    assert is_shortage(failed.value)
+    assert isinstance(outcome_of_exception(failed.value), mp.NotYet)
