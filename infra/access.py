@@ -41,7 +41,7 @@ EVERYONE_WRITES = (kinds.PROCESS,)
 WORKER_WRITES = (BUCKET, HOLDING, kinds.BREAKER)
 PAUSING = (kinds.HOLD, kinds.ACT)
 """A pause, and the record of it: for workers whose handler may pause its lane."""
-TELLING = (kinds.CURSOR, kinds.PARKED)
+TELLING = (kinds.CURSOR, kinds.PARKED, kinds.PARKED_CHANGE)
 """Cursors of subscribers, and parked events."""
 REPAIRS = (REPAIR, GAP, kinds.HEAD, kinds.BACK_FILL, kinds.HOLD, kinds.LIMIT, kinds.ACT)
 STREAM_READERS = (SHARD, POLLER, GAP)
