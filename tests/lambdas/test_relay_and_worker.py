@@ -145,7 +145,8 @@ def test_rows_that_cannot_be_finished_now_are_finished_by_the_next_call_and_coun
     one.run()
     assert failures == [3]
     assert one.all_at("COMPLETED")
-    assert {(count.status, count.n) for count in one.store.counters.counts("parcels")} == {(Status.COMPLETED, 4)}
+    counts = one.store.counters.counts("parcels")
+    assert ({count.status for count in counts}, sum(count.n for count in counts)) == ({Status.COMPLETED}, 4), "perhaps in two hours"
     assert not [key for key in "abcd" if {"dueShard", "trail"} & one.image(key).keys()]
 
 

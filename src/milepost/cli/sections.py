@@ -5,7 +5,7 @@ from __future__ import annotations
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Start": ("init", "demo", "completion"),
     "Work": ("up", "work", "submit"),
-    "Look": ("status", "show", "list", "groups", "alerts", "volume", "watch", "lists", "acts", "export", "doctor"),
+    "Look": ("status", "show", "list", "forecast", "groups", "alerts", "volume", "watch", "lists", "acts", "export", "doctor"),
     "Prove": ("signing-key", "heads", "verify"),
     "Act": (
         "retry",
@@ -22,7 +22,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "limit",
         "breakers",
     ),
-    "Keep": ("routes", "subscribers", "keys", "prune", "backup", "restore", "adopt", "quarantine", "move", "cost"),
+    "Keep": ("routes", "subscribers", "keys", "prune", "forget", "backup", "restore", "adopt", "quarantine", "move", "cost"),
 }
 """The sections of the help, each with its commands in order."""
 _SHARED = {

@@ -25,6 +25,8 @@ class Timing(Struct, frozen=True):
     """Delay after the due time before the resender acts, so that it does not race a message in flight."""
     stay_ms: int = 0
     """Minimum time that an ended item's row stays after its seal is written, for pruning too."""
+    notice_ms: int = 0
+    """Time after which every process has read a control document that was written."""
 
 
 class KnownKey(Struct, frozen=True, gc=False):
@@ -48,6 +50,11 @@ class KnownKey(Struct, frozen=True, gc=False):
         """The answer for a key with this row; `sealed`: the seal of the row."""
         ended_at = row.entered_at if row.terminal else None
         return cls(row.key, row.status, row.input_digest, row.stage, row.list_id, sealed, ended_at, row.head, row.content_digest, row.life)
+
+    @property
+    def forgotten(self) -> bool:
+        """Its content was removed (see `LedgerRetention.forget`): no digest of its input is left either."""
+        return self.sealed and not self.input_digest
 
     @property
     def current_digest(self) -> bytes:

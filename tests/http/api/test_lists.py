@@ -86,9 +86,10 @@ def test_which_keys_have_vanished_is_not_told_to_one_who_may_only_submit(live_se
         assert (report["vanished"], report["counts"]["vanished"]) == (told, 1)
 
 
-def test_an_empty_list_is_a_list_of_nothing(live_server: LiveServer) -> None:
+def test_an_empty_list_is_refused(live_server: LiveServer) -> None:
     answer = live_server.call("POST", ITEMS, b"", headers=NDJSON)
-    assert (answer.status, answer.body["lines"]) == (200, 0)
+    assert (answer.status, answer.body["code"]) == (400, "wrong-value")
+    assert "is empty: no line of it holds an item" in answer.body["detail"]
 
 
 def test_what_is_no_list_is_refused(live_server: LiveServer) -> None:

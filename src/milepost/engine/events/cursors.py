@@ -18,6 +18,22 @@ from milepost.ports.retention import DeliveredLines
 SILENT_MS = 30 * 86_400_000
 SHOWN = 100
 """Number of parked items in the view of a subscriber; the others come by page."""
+LONG_LAG_MS, LONG_LAG_LINES = 600_000, 100_000
+"""A lag from which `milepost doctor` warns: by the age of the first line, or by the number of lines."""
+
+
+class SubscriberLag(Struct, frozen=True):
+    """What a subscriber has not received yet: the number of lines, and when the first of them was written (None: there is none)."""
+
+    lines: int
+    since: int | None
+
+    def age_ms(self, now: int) -> int:
+        return 0 if self.since is None else max(0, now - self.since)
+
+    def is_long(self, now: int) -> bool:
+        """Whether that deserves a warning."""
+        return self.since is not None and (self.age_ms(now) >= LONG_LAG_MS or self.lines >= LONG_LAG_LINES)
 
 
 class ParkedView(Struct, frozen=True):
@@ -67,13 +83,13 @@ def subscribers(ctx: Context, sees: Callable[[str], bool] | None = None) -> list
     found = []
     for name, cursor in sorted(live_cursors(ctx).items()):
         parked_items = by_name.get(name, [])
-        next_line = ctx.ledger.feed(cursor.seq, 1) if newest > cursor.seq else []
+        lag = lag_of(ctx, cursor, newest)
         found.append(
             SubscriberView(
                 name,
                 iso(cursor.told_at or None) if sees is None else None,
-                max(0, newest - cursor.seq) if sees is None else None,
-                iso(next_line[0].line.at) if next_line and sees is None else None,
+                lag.lines if sees is None else None,
+                iso(lag.since) if sees is None else None,
                 cursor.failures,
                 (cursor.error or None) if sees is None else None,
                 iso(cursor.retry_at or None),
@@ -83,6 +99,12 @@ def subscribers(ctx: Context, sees: Callable[[str], bool] | None = None) -> list
             )
         )
     return found
+
+
+def lag_of(ctx: Context, cursor: Cursor, newest: int) -> SubscriberLag:
+    """The lag of one subscriber; `newest` is the position of the newest line."""
+    first = ctx.ledger.feed(cursor.seq, 1) if newest > cursor.seq else []
+    return SubscriberLag(max(0, newest - cursor.seq), first[0].line.at if first else None)
 
 
 def parked_page(ctx: Context, name: str, after: str | None, limit: int, sees: Callable[[str], bool] | None = None) -> ParkedPage:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -44,6 +45,13 @@ class DeliverySummary(Struct):
 
 class _Lost(Exception):
     """Another process has taken the cursor."""
+
+
+class _CallFailed(Exception):
+    """A call with several events failed as a whole."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
 
 
 class _Outage(Exception):
@@ -113,6 +121,8 @@ class EventRelay:
         self._version = 0
         self._parked = ParkedIndex(ctx, subscriber.name)
         self._next = POLL
+        self._in_time: Callable[[], bool] = lambda: True
+        """Whether the present run has time to find out which of several events the subscriber does not accept."""
 
     def turn(self) -> float:
         """Run once; returns the seconds until the next turn."""
@@ -123,8 +133,16 @@ class EventRelay:
         """Write the cursor if there is none: a subscriber that is new receives everything that is written from now on."""
         self._look(self._ctx.clock.now())
 
-    def run_once(self) -> DeliverySummary:
-        """Deliver one page of new events, then parked events that are due."""
+    def release(self) -> None:
+        """Let another process deliver at once: this one stops although events are left."""
+        if self._cursor.lease == self._lease and self._cursor.until > self._ctx.clock.now():
+            with suppress(_Lost):
+                self._save(until=0)
+
+    def run_once(self, in_time: Callable[[], bool] = lambda: True) -> DeliverySummary:
+        """Deliver one page of new events, then parked events that are due. While `in_time` is false, a subscriber that accepts none of several
+        events counts as unavailable: there is no time to try them one by one."""
+        self._in_time = in_time
         ctx, now = self._ctx, self._ctx.clock.now()
         summary = DeliverySummary()
         self._next = STAND_BY
@@ -144,7 +162,8 @@ class EventRelay:
         if summary.standing_by is None:
             now = ctx.clock.now()  # the subscriber may have taken its time
             retries = [(at - now) / 1000 for at in self._parked.retries()]
-            self._next = 0.0 if summary.waiting else max(0.0, min([POLL, *retries]))
+            # Lines that were removed have places, but are never delivered.
+            self._next = 0.0 if summary.waiting and lines else max(0.0, min([POLL, *retries]))
         return summary
 
     def _deliver(self, lines: Sequence[HistoryEntry], due: Sequence[Ref], summary: DeliverySummary) -> None:
@@ -186,9 +205,12 @@ class EventRelay:
             if not chunk:
                 continue
             self._take_lease()
-            errors = self._call(chunk)
-            if errors is None:
-                # The call as a whole failed. Deliver one at a time to find the event that fails.
+            try:
+                errors = self._call(chunk)
+            except _CallFailed as failed:
+                if not self._in_time():
+                    raise _Outage(min(entry.seq for entry in chunk + queue), failed.error) from None
+                # Deliver one at a time to find the event that fails.
                 alone = len(chunk)
                 queue[:0] = chunk
                 continue
@@ -277,8 +299,9 @@ class EventRelay:
         queue[:at] = stay
         return chunk
 
-    def _call(self, chunk: Sequence[FeedEvent]) -> Sequence[Exception | None] | None:
-        """Call the subscriber with these events; returns each one's error, or None for a success. None alone: the call as a whole failed."""
+    def _call(self, chunk: Sequence[FeedEvent]) -> Sequence[Exception | None]:
+        """Call the subscriber with these events; returns each one's error, or None for a success. Raises _CallFailed if the call with several
+        events failed as a whole."""
         try:
             envelopes = [cloud_event(entry.event, self._ctx.plans.get(entry.event.route)) for entry in chunk]
             answers = self._subscriber.tell(envelopes)
@@ -286,7 +309,7 @@ class EventRelay:
                 raise ValueError(f"the subscriber received {len(chunk)} events and returned {len(answers)} results")
         except Exception as error:
             if len(chunk) > 1:
-                return None
+                raise _CallFailed(error) from error
             answers = [error]
         answers = [None] * len(chunk) if answers is None else answers
         failed = sum(error is not None for error in answers)
@@ -317,7 +340,7 @@ class EventRelay:
             failed = False
             for entry in entries or ():
                 self._take_lease()
-                error = (self._call([entry]) or [None])[0]
+                [error] = self._call([entry])
                 if error is not None:
                     self._parked.set(parked_events.park_again(self._ctx, parked, version, entry, error))
                     failed = True

@@ -281,6 +281,9 @@ def _possible_commands(row: Row, ctx: Context, stages: list[str]) -> list[str]:
 
 def _sealed(route: str, known: KnownKey, watch: Watch) -> Story:
     ended = "" if known.ended_at is None else f" {watch.when(known.ended_at)}"
+    if known.forgotten:
+        where = f"Ended {known.status}{ended}. Its content was removed by 'milepost forget'; this is from its seal."
+        return Story(route, known.key, where, next=["If this key is submitted again, it is recognised and not processed again."])
     where = f"Ended {known.status}{ended}. Its row has been pruned; this is from its seal."
     happens = ["If this key is submitted again, it is recognised and not processed again."]
     return Story(route, known.key, where, [f"The digest of its first input is {known.input_digest.hex()[:16]}…"], happens)

@@ -106,8 +106,8 @@ class Worker:
     def _turn(self) -> float:
         self._sure_of_time = not self.ctx.check_clock().doubt
         claimed = self._settle()
-        # Each step has the time at which it begins: one before it may have waited for the ledger.
         clock = self.ctx.clock
+        # Each step may take long, so each asks for the time: a new lease must not begin when the turn began.
         self._keep_leases(clock.now())
         if self._draining_until is not None:
             self._give_up(clock.now())

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, to_builtins
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 from starlette.requests import ClientDisconnect
 
 from milepost.core.errors import MilepostError
@@ -160,22 +160,24 @@ async def take_in_stream(state: ServerState, call: Call, kind: str) -> Answer:
         raise
     finally:
         body.abandoned = True
-    values = {**to_builtins(report), "at": iso(report.at)}
     if not call.caller.may("read"):
-        values["vanished"] = []
+        report = replace(report, vanished=[], changed=[replace(line, difference=[]) for line in report.changed])
+    values = {**to_builtins(report), "at": iso(report.at)}
     return Answer(ListAnswer(**values))
 
 
 class ListsWanted(Struct, frozen=True, kw_only=True):
     route: str | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 20
+    after: str | None = None
 
 
 class Lists(Struct, frozen=True):
-    """Lists, the latest first."""
+    """Lists, the latest first. `more`: there are earlier ones; give `next` as `after` to get them."""
 
     lists: list[dict[str, Any]]
     more: bool
+    next: str | None = None
 
 
 @endpoint("GET", "/api/v1/lists", scope="read", query=ListsWanted, summary="Submitted lists, the latest first")
@@ -183,7 +185,16 @@ def all_lists(state: ServerState, call: Call) -> Lists:
     """As `milepost lists --json`. A list that is not `finished` was cut off, or is being accepted now."""
     wanted = call.query
     found = [record for record in reversed(lists(state.ctx, wanted.route)) if call.caller.sees(record.route)]
-    return Lists([list_view(record) for record in found[: wanted.limit]], len(found) > wanted.limit)
+    if wanted.after is not None:
+        place = next((number for number, record in enumerate(found, 1) if record.id == wanted.after), None)
+        if place is None:
+            raise problem_error(
+                "wrong-value", f"there is no list {wanted.after!r} among these", field="after", expected="the `next` of a page"
+            )
+        found = found[place:]
+    shown = found[: wanted.limit]
+    more = len(found) > len(shown)
+    return Lists([list_view(record) for record in shown], more, shown[-1].id if more else None)
 
 
 @endpoint("GET", "/api/v1/lists/{id}", scope="read", problems=("unknown-list",), summary="One list, with its counts")

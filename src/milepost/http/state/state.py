@@ -102,18 +102,16 @@ class ServerState:
 
     async def caller(self, request: Request, endpoint: Endpoint) -> Caller:
         """The caller as this endpoint sees it; raises a problem if the call is not allowed at all. At an endpoint of Milepost's own it does not
-        see the routes of applications that bind its key to some of their items."""
-        caller, scope = await self.authenticator.recognise(request, endpoint), endpoint.scope
+        see the routes of applications whose own endpoints bind its key to some of their items, or to none."""
+        caller = await self.authenticator.recognise(request, endpoint)
         if endpoint.application:
             return caller
-        hidden: set[str] = set()
-        for one in self.applications:
-            name = one.application.bound_by
-            bound = None if name is None else caller.attributes.get(name)
-            if name is None or bound == ANY:
-                continue
-            if not (caller.may("admin") and bound is None if scope == "submit" else caller.may("operate") or bound is None):
-                hidden |= {route.name for route in one.routes}
+        hidden = {
+            route.name
+            for one in self.applications
+            if one.application.bound_by is not None and is_bound(caller, one.application.bound_by, endpoint.scope)
+            for route in one.routes
+        }
         seen = frozenset(self.ctx.plans) if caller.routes is None else caller.routes
         return caller if seen.isdisjoint(hidden) else replace(caller, routes=seen - hidden)
 
@@ -138,6 +136,17 @@ class ServerState:
         self.act_pool.shutdown(wait=True, cancel_futures=True)
         self.list_pool.shutdown(wait=True, cancel_futures=True)
         self.pool.shutdown(wait=True, cancel_futures=True)
+
+
+def is_bound(caller: Caller, attribute: str, scope: str | None) -> bool:
+    """Is a caller of this scope's endpoints bound to some items of an application, whose keys are bound by this attribute? A program's key
+    that submits and has no attribute is bound to no item at all; a key that cannot submit, such as a person's, is not bound by its absence."""
+    value = caller.attributes.get(attribute)
+    if value == ANY:
+        return False
+    if scope == "submit":
+        return value is not None or not caller.may("admin")
+    return not caller.may("operate") and (value is not None or caller.may("submit"))
 
 
 def stage_of(plan: Plan, name: str) -> Stage:

@@ -241,7 +241,7 @@ class Requests:
         try:
             from boto3.session import Session
         except ImportError:
-            raise ConfigMistake("the AWS ledger needs boto3: pip install 'milepost[aws]'") from None
+            raise ConfigMistake("the AWS ledger needs boto3: pip install '/path/to/milepost[aws]'") from None
         self.region, self.endpoint, self.deadline_s, self.width = region, endpoint, deadline_s, width
         self.endpoints = dict(endpoints or {})
         self.sleep, self.chance, self.clock, self.deadline = sleep, chance, clock, deadline
