@@ -213,6 +213,7 @@ GROUPS = {
         "Histogram",
         "CallRate",
         "Rates",
+        "hide_fields",
         "redacted",
         "key_parts",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -30,10 +31,20 @@ SHORT = 64
 """Texts up to this length, such as the values of headers, come again and again: the last ones are cached."""
 
 
+_named: set[str] = set()
+"""Further names of fields that hold secrets, in small letters, as settings give them."""
+
+
 @lru_cache(4096)
 def is_secret(name: str) -> bool:
     """Whether a field of this name holds a secret ("api_key", "X-Auth-Token", "clientSecret"). A path, such as of a file, names none."""
-    return "/" not in name and _NAME.search(_CAMEL.sub("_", name)) is not None
+    return name.lower() in _named or ("/" not in name and _NAME.search(_CAMEL.sub("_", name)) is not None)
+
+
+def hide_fields(names: Iterable[str]) -> None:
+    """In this process, fields with these names hold secrets too, in any case of letters."""
+    _named.update(name.lower() for name in names)
+    is_secret.cache_clear()
 
 
 def redacted(value: Any) -> Any:
