@@ -213,6 +213,7 @@ GROUPS = {
         "Histogram",
         "CallRate",
         "Rates",
+        "hidden_urls",
         "hide_fields",
         "redacted",
         "key_parts",

@@ -132,3 +132,18 @@ def test_further_headers_may_hold_secrets_by_setting(monkeypatch: pytest.MonkeyP
             assert at.call("GET", f"/api/v1/notifications/messages/{quote(key_of(sent), safe='')}").body["headers"]["X-Colour"] == "red"
     finally:
         redaction.is_secret.cache_clear()
+
+
+def test_a_secret_in_a_target_url_is_in_no_log_no_reason_and_no_target_url_of_a_list(caplog: pytest.LogCaptureFixture) -> None:
+    with service() as at, Partner(answers(410)) as partner:
+        sent = message(f"{partner.url}services/T0A1B2C3D/abc123def456?token={SECRET}")
+        assert at.post(sent).status == 200
+        at.work()
+        said = caplog.text + at.app.pauses(ROUTE)[0].reason
+        for secret in ("T0A1B2C3D", "abc123def456", SECRET):
+            assert secret not in said
+        assert f"{partner.url}services/…/…?token=… answered 410 Gone" in said
+        [listed] = at.call("GET", "/api/v1/notifications/messages").body["messages"]
+        assert listed["targetUrl"] == f"{partner.url}services/…/…?token=…"
+        shown = at.call("GET", f"/api/v1/notifications/messages/{quote(listed['key'], safe='')}").body
+        assert shown["targetUrl"] == sent["targetUrl"]
