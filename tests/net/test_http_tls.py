@@ -21,6 +21,18 @@ import milepost as mp
 from milepost import net
 from milepost.net import SendState, Tls
 
+SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
 
 class Authority:
     """A certificate authority of a test's own, and the files that it makes."""
@@ -49,7 +61,12 @@ class Authority:
             .not_valid_before(now - timedelta(days=60))
             .not_valid_after(now + timedelta(days=days))
             .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+            # From Python 3.13 on, these are required.
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )
+        if ca:
+            builder = builder.add_extension(SIGNS_CERTIFICATES, critical=True)
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         return builder.sign(self._key, hashes.SHA256())

@@ -98,7 +98,7 @@ def next_line(
     """The next history line as stored, and the new head of the chain: the version rises by one."""
     line = Line(
         row.version + 1, now, reason, row.stage, status, to, author.by, author.since, author.why, author.act, attempt, output, offered,
-        note, author.claim, row.life,
+        note, author.claim, row.life, row.epoch,
     )  # fmt: skip
     body = encode_line(line)
     return line, body, link(row.head, body)

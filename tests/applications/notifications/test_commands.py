@@ -320,7 +320,7 @@ def test_an_open_breaker_says_when_it_probes(shell: Shell, tmp_path: Path) -> No
         shell.write("milepost.toml", f'{head}url = "{down.url}"\nbreaker = {{ failures = 1, cooldown = "1h" }}\n')
         run(shell, "send", down.url, "--id", "m-1")
         shell.ok("work", "--until-idle", "0")
-    said = r"its breaker is open, the next probe is at 20\d\d-.*; the last failure: SERVER_ERROR: HTTP 503 Service Unavailable\n"
+    said = r"its breaker is open, no probe before 20\d\d-.*; the last failure: SERVER_ERROR: HTTP 503 Service Unavailable\n"
     assert re.search(f"crm +open .*{said}", shell.ok("notifications", "destinations").out)
     assert re.search(f"It waits for crm: {said}", shell.ok("notifications", "show", "m-1").out)
 

@@ -16,7 +16,9 @@ from tests.net.test_http_tls import Authority
 import milepost as mp
 from milepost import net
 from milepost.applications.notifications import application
+from milepost.applications.notifications.deliver import Deliverer
 from milepost.applications.notifications.destinations import Destinations, LaneLimits
+from milepost.applications.notifications.route import notifications_route
 from milepost.applications.notifications.settings import DestinationSettings, NotificationsSettings
 
 
@@ -280,6 +282,14 @@ def test_a_path_that_climbs_out_of_a_prefix_gets_no_credentials_of_it(path: str,
         )
         with service(destinations={"crm": own}, unregistered="refuse") as strict:
             assert strict.post(message(f"{partner.url.rstrip('/')}{path}")).status == 400
+
+
+def test_rows_of_dead_letters_leave_after_the_retention_too() -> None:
+    settings = NotificationsSettings(retention="30d")
+    resolved = Destinations(settings)
+    route = notifications_route(settings, resolved, Deliverer(settings, resolved))
+    failed = (mp.Status.MAX_RETRIES_EXCEEDED, mp.Status.REJECTED)
+    assert route.keep == dict.fromkeys((mp.Status.COMPLETED, *failed, mp.Status.CANCELLED), 30 * 86_400_000)
 
 
 def retry(**given: Any) -> mp.Backoff:

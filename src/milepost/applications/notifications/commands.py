@@ -491,7 +491,7 @@ def _why(view: dict[str, Any]) -> str:
 def _breaker(breaker: dict[str, Any] | None) -> str:
     if breaker is None:
         return ""
-    probe = f", the next probe is at {_local(breaker['retry_at'])}" if breaker["state"] == "open" and breaker["retry_at"] else ""
+    probe = f", no probe before {_local(breaker['retry_at'])}" if breaker["state"] == "open" and breaker["retry_at"] else ""
     return f"its breaker is {breaker['state']}{probe}; the last failure: {breaker['error']}"
 
 

@@ -44,6 +44,14 @@ HeaderPairs = tuple[tuple[str, str], ...]
 """Names and values of headers."""
 _ESCAPE = re.compile(rb'\\(?:u(00[0-7][0-9A-Fa-f])|([/"\\]))')
 
+STATUS_TEXTS = responses | {
+    413: "Request Entity Too Large",
+    414: "Request-URI Too Long",
+    416: "Requested Range Not Satisfiable",
+    422: "Unprocessable Entity",
+}
+"""Words of each HTTP status. Python 3.13 has new words for these four: failures would then be in other groups than before."""
+
 _NETWORK = {
     "name-not-resolved": "DNS_FAILURE",
     "connection-refused": "CONNECTION_REFUSED",
@@ -77,7 +85,7 @@ def category_of(status: int) -> str:
 
 def status_text(status: object) -> str | None:
     """The usual text of an HTTP status; None: there is none. (An outcome that an operator has confirmed may name anything as its status.)"""
-    return None if status is None else responses.get(status, "") if isinstance(status, int) else ""
+    return None if status is None else STATUS_TEXTS.get(status, "") if isinstance(status, int) else ""
 
 
 def response_ms(facts: Mapping[str, Any]) -> float | None:

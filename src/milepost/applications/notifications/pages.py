@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 import milepost as mp
 from milepost.applications.notifications.application import application
+from milepost.applications.notifications.destinations import STAGE
 from milepost.applications.notifications.operate.collector import figures_of
 from milepost.applications.notifications.operate.dead_letters import dead_letter_numbers, dead_letters, replay_all
 from milepost.applications.notifications.operate.messages import (
@@ -144,6 +145,7 @@ def home(app: App, call: mp.Call) -> mp.Page:
             ],
             "dead": dead,
             "pipeline": pipeline,
+            "forecast": _forecast(app, call),
         },
     )
 
@@ -159,8 +161,25 @@ def destination(app: App, call: mp.Call, wrong: str = "", form: OutageForm | Non
     found, only = shown_destination(call.caller, found), seen_sender(call.caller)
     waiting = _affordable(app, MessageFilter(sender=only, destination=name, status=("live",)))
     failed = _affordable(app, MessageFilter(sender=only, destination=name, status=("failed",)))
-    values = {"here": HOME, "one": _destination(found), "lists": [("Waiting", "live", waiting), ("Dead letters", "failed", failed)]}
-    return mp.Page("destination.html", {**values, "wrong": _sentence(wrong), "form": form}, 400 if wrong else 200)
+    values: dict[str, Any] = {
+        "here": HOME,
+        "one": _destination(found),
+        "lists": [("Waiting", "live", waiting), ("Dead letters", "failed", failed)],
+    }
+    values |= {"forecast": _forecast(app, call, name), "wrong": _sentence(wrong), "form": form}
+    return mp.Page("destination.html", values, 400 if wrong else 200)
+
+
+def _forecast(app: App, call: mp.Call, destination: str | None = None) -> list[dict[str, Any]]:
+    """The sentences of the forecast of all messages, or of those to a destination. It counts those of all senders: a caller who sees the messages
+    of one sender gets none."""
+    if seen_sender(call.caller) is not None:
+        return []
+    if destination is None:
+        found = app.forecast(app.settings.route)
+    else:
+        found = app.forecast(app.settings.route, stage=STAGE, lane=destination)
+    return [] if found is None else list(found["sentences"])
 
 
 @application.page(f"{DESTINATION}/pause", scope="operate", form=ReasonForm)

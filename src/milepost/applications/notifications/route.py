@@ -30,7 +30,8 @@ def longest_try_s(destinations: Destinations) -> float:
 
 
 def notifications_route(settings: NotificationsSettings, destinations: Destinations, deliverer: Deliverer) -> mp.Route:
-    route = mp.Route(settings.route, key=KEY, keep=settings.retention, remember=settings.remember, columns=COLUMNS)
+    keep = dict.fromkeys(("completed", "failed", "cancelled"), settings.retention)  # dead letters leave, too
+    route = mp.Route(settings.route, key=KEY, keep=keep, remember=settings.remember, columns=COLUMNS)
 
     def lane(content: Any) -> str:
         """Also a process that runs no services, such as a command, must know the destinations that were added to the ledger."""

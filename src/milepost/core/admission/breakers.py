@@ -105,11 +105,13 @@ def breaker_after(record: BreakerRecord | None, change: Change) -> BreakerRecord
     if not change.asked:
         answered = False
     elif line is None:
-        answered = change.after.status is Status.WAITING
+        answered = change.after.status is Status.WAITING and not change.after.unknown
     else:
         unreadable = attempt is not None and attempt.category == CANNOT_BE_READ
-        answered = line.reason in _ANSWERED and line.by != KEPT_BY and not unreadable
-    # Else the claim says nothing about the partner: the item was given back, cancelled, or confirmed from outside.
+        cannot_tell = line.reason is Reason.NOT_YET and change.after.unknown
+        answered = line.reason in _ANSWERED and line.by != KEPT_BY and not unreadable and not cannot_tell
+    # Else the claim says nothing about the partner: the item was given back, cancelled, or confirmed from outside, or the handler could
+    # not tell.
     return after_success(record, key) if answered else after_silence(record, key)
 
 

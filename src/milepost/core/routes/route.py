@@ -16,6 +16,7 @@ from milepost.core.item import Item
 from milepost.core.routes import mistakes, parsed_input
 from milepost.core.routes.backoff import Backoff, Checks
 from milepost.core.routes.breaker import Breaker
+from milepost.core.routes.keep import keep_by_status
 from milepost.core.routes.one_field import OneField
 from milepost.core.routes.parsed_input import Key, KeyColumn, ParsedBatch, ParsedInput
 from milepost.core.values.durations import Span, moment_ms, rate_per_second, span_ms
@@ -148,8 +149,9 @@ class Stage(Struct, frozen=True, kw_only=True):
 class Route:
     """The ordered stages of one kind of item. `key` is a field of the input, several fields, or a function of it.
 
-    `remember`: how long an ended item's key stays known (None: for good). `keep`: how long an ended row stays (None: until
-    an operator prunes it; 0: it leaves within about an hour). `dialect`: names that other programs
+    `remember`: how long an ended item's key stays known (None: for good). `keep`: how long the row of a completed item stays (0: it leaves
+    within about an hour); a mapping such as {"completed": "0s", "rejected": "30d"} names other statuses, too. Rows of all other statuses
+    stay until an operator prunes them. `dialect`: names that other programs
     read and write, as in the design documents ("seed") or in today's systems ("today"). `carries`: the one field of a submitted item
     that is its input; the only other fields are those of the key and `correlationId`. `skips=False`: no operator may skip a stage
     whose work was not done. `evidence=True`: results and the whole history of an item are kept for good, beside the ledger, when its
@@ -170,7 +172,7 @@ class Route:
         *,
         key: Key = "id",
         remember: Span | None = None,
-        keep: Span | None = None,
+        keep: Span | Mapping[str, Span] | None = None,
         dialect: str = "seed",
         carries: str | None = None,
         skips: bool = True,
@@ -192,7 +194,7 @@ class Route:
         ):
             raise RouteMistake(f"route {name!r}: key is {key!r}; give a field's name, a list of names, or a function of the input")
         self.remember_ms = None if remember is None else mistakes.parse_option(span_ms, remember, f"route {name!r}: remember")
-        self.keep_ms = None if keep is None else mistakes.parse_option(span_ms, keep, f"route {name!r}: keep")
+        self.keep = keep_by_status(keep, f"route {name!r}: keep")
         if dialect not in DIALECTS:
             raise RouteMistake(f"route {name!r}: dialect is {dialect!r}; write {' or '.join(map(repr, DIALECTS))}")
         self.dialect = dialect

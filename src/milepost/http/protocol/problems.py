@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from milepost.core.errors import (
+    ActConflict,
     ActRefused,
     CostlyQuery,
     LedgerBusy,
@@ -88,6 +89,7 @@ TITLES: dict[str, tuple[int, str]] = {
 _CODES: tuple[tuple[type[MilepostError], str], ...] = (
     (RouteChanged, "route-changed"),
     (ActRefused, "refused"),
+    (ActConflict, "conflict"),
     (LedgerBusy, "busy"),
     (LedgerError, "unavailable"),
     (CostlyQuery, "costly"),

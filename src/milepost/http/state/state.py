@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,7 @@ from milepost.http.auth.authenticator import Authenticator
 from milepost.http.protocol.endpoint import Call, Caller, Endpoint
 from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.event_stream import Feed
+from milepost.http.state.list_slots import ListSlots
 from milepost.http.state.pace import Samples
 from milepost.http.state.submit_batches import Submitting
 from milepost.http.state.waiting_workers import Waiting
@@ -37,6 +37,8 @@ KEEP_S = 1.0
 THREADS = 8
 LISTS = 4
 """Maximum lists that are accepted at the same time; each occupies a thread while it is being sent, so they have threads of their own."""
+LISTS_OF_ONE = 2
+"""How many of them may be those of one key or person."""
 
 ANY = "*"
 """The value of an attribute that binds a key to none of an application's items in particular."""
@@ -76,7 +78,7 @@ class ServerState:
         self.samples = Samples()
         self.ttl_cache = TtlCache(ticks)
         self.list_pool = ThreadPoolExecutor(LISTS, thread_name_prefix="http-list")
-        self.list_places = threading.BoundedSemaphore(LISTS)
+        self.list_slots = ListSlots(LISTS, LISTS_OF_ONE)
         self.act_pool = ThreadPoolExecutor(ACTS, thread_name_prefix="http-act")
         self.remote = Remote(ctx)
         self.waiting = Waiting(ctx, self.remote, self.pool)

@@ -6,6 +6,8 @@ import logging
 import sqlite3
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
 from milepost.core.admission.breakers import (
     BreakerRecord,
     ask_again_at,
@@ -24,16 +26,22 @@ from milepost.core.routes.breaker import Breaker
 from milepost.core.routes.route import Stage
 from milepost.core.status import Status
 from milepost.ledgers.sqlite import documents
-from milepost.ledgers.sqlite.rows.codec import CODES, decode, json_text
+from milepost.ledgers.sqlite.rows.codec import CODES, json_text
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as
 
 CONTROLS = "SELECT kind, name, value FROM document WHERE kind IN (?, ?, ?, ?)"
 LEASES = (
-    "SELECT i.key, coalesce(i.look_at, i.due_at) FROM json_each(?2) AS wanted CROSS JOIN item i ON i.key = wanted.value"
-    f" AND i.route = (SELECT id FROM route WHERE name = ?1) WHERE i.status = {CODES[Status.PROCESSING]}"
+    "SELECT i.key, coalesce(i.look_at, i.due_at) FROM json_each(:keys) AS wanted CROSS JOIN item i ON i.key = wanted.value"
+    f" AND i.route = (SELECT id FROM route WHERE name = :route) WHERE i.status = {CODES[Status.PROCESSING]}"
 )
 
 log = logging.getLogger(__name__)
+
+
+class VersionNumber(Struct):
+    """What is read here of a `RouteVersion`."""
+
+    version: int
 
 
 class Admission:
@@ -49,11 +57,11 @@ class Admission:
             if kind == HOLD:
                 holds.add(name)
             elif kind == LIMIT:
-                limits[name] = read_as(Limit, decode(value))
+                limits[name] = read_as(Limit, documents.decoded(kind, name, value))
             elif kind == BREAKER:
-                self._breakers[name] = read_as(BreakerRecord, decode(value))
+                self._breakers[name] = read_as(BreakerRecord, documents.decoded(kind, name, value))
             else:
-                self.versions[name] = decode(value)["version"]
+                self.versions[name] = read_as(VersionNumber, documents.decoded(kind, name, value)).version
         self.controls = Controls(holds, limits, self._breakers)
 
     def outdated(self, route: str, version: int) -> bool:
@@ -112,7 +120,7 @@ class Admission:
         present = at_clock(record, breaker, now)
         expired = [probe.key for probe in present.probes if probe.until <= now]
         if expired:
-            present = with_leases(present, dict(self._connection.execute(LEASES, (route, json_text(expired))).fetchall()))
+            present = with_leases(present, dict(self._connection.execute(LEASES, {"route": route, "keys": json_text(expired)}).fetchall()))
         if present is not record:
             self._write(name, present)
         return present

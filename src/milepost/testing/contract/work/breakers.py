@@ -243,6 +243,15 @@ class BreakersContract(Promises):
         guarded.ledger.drop_tickets([probe.ticket])
         assert len(guarded.claim().items) == 1
 
+    @pytest.mark.parametrize("looks", [1, 2])
+    def test_a_probe_that_cannot_tell_leaves_room_for_another(self, guarded: World, looks: int) -> None:
+        self.half_open(guarded)
+        for _ in range(looks):
+            [probe] = guarded.claim().items
+            assert guarded.settle(probe, NotYet(after="1s", note="too many files are open", unknown=True)) is None
+            assert guarded.breaker(PLAIN) is not None
+        assert len(guarded.claim().items) == 1
+
     def test_a_probe_that_dies_with_its_process_does_not_hold_it_half_open(self, guarded: World) -> None:
         self.half_open(guarded)
         [probe] = guarded.claim().items
