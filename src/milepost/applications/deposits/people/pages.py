@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 import milepost as mp
-from milepost.applications.deposits.acts import FAILED, abandon, keys_of, mark_deposited, may_be_deposited, requeue
+from milepost.applications.deposits.acts import FAILED, abandon, keys_of, mark_deposited, requeue, search_first
 from milepost.applications.deposits.application import application
 from milepost.applications.deposits.controls import partner_waits
 from milepost.applications.deposits.digest.mail import TWINS_ADVICE, Digest, advice_of, recipients_of, subject_of
@@ -260,7 +260,7 @@ def _doi_page(app: DepositsApp, doi: str, problem: str = "", typed: dict[str, An
             "fields": _metadata_fields(app, view),
             "moments": moments_of(view),
             "advice": advice_of(view["error"], view["stage"]) if failed else "",
-            "search_first": failed and may_be_deposited(view["error"], view["stage"]),
+            "search_first": failed and search_first(view["error"], view["stage"]),
             "claim": claim_in(view) if failed or two is not None else None,
             "twins": "" if two is None else two.text,
             "twins_advice": TWINS_ADVICE,
