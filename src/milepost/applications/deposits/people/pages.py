@@ -68,12 +68,14 @@ class DepositedForm(Struct, frozen=True):
     doi: str
     handle: str
     reason: str
+    name: str = ""
     back: Back = "worklist"
 
 
 class DoiActForm(Struct, frozen=True):
     doi: str
     reason: str
+    name: str = ""
     back: Back = "worklist"
 
 
@@ -196,17 +198,17 @@ def release_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
 @application.page(f"{HOME}/deposited", scope="operate", form=DepositedForm)
 def deposited(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
     body: DepositedForm = call.body
-    return _act(app, call, lambda: mark_deposited(app, body.doi, body.handle, by=call.caller.name, reason=body.reason))
+    return _act(app, call, lambda: mark_deposited(app, body.doi, body.handle, by=_signature(call, body.name), reason=body.reason))
 
 
 @application.page(f"{HOME}/requeue", scope="operate", form=DoiActForm)
 def requeue_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
-    return _act(app, call, lambda: _accepted(requeue(app, [call.body.doi], by=call.caller.name, reason=call.body.reason)))
+    return _act(app, call, lambda: _accepted(requeue(app, [call.body.doi], by=_signature(call, call.body.name), reason=call.body.reason)))
 
 
 @application.page(f"{HOME}/abandon", scope="operate", form=DoiActForm)
 def abandon_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
-    return _act(app, call, lambda: _accepted(abandon(app, [call.body.doi], by=call.caller.name, reason=call.body.reason)))
+    return _act(app, call, lambda: _accepted(abandon(app, [call.body.doi], by=_signature(call, call.body.name), reason=call.body.reason)))
 
 
 def _act(app: DepositsApp, call: mp.Call, act: Any) -> mp.Redirect | mp.Page:
@@ -220,7 +222,7 @@ def _act(app: DepositsApp, call: mp.Call, act: Any) -> mp.Redirect | mp.Page:
 
 
 def _signature(call: mp.Call, name: str) -> str:
-    """The author of a claim's line: the caller, and the person for whom it acts, if that is another one."""
+    """The author of an act's line: the caller, and the person for whom it acts, if that is another one."""
     person = person_name(name) if name.strip() else call.caller.name
     return person if person == call.caller.name else f"{call.caller.name} for {person}"
 
