@@ -88,7 +88,7 @@ def test_in_a_small_repository_the_list_of_items_stands_in_for_the_index(scene: 
     assert len(scene.dspace.having(OLD)) == 1
 
 
-def test_without_a_deposit_of_ours_an_item_of_dspaces_list_is_the_witness(scene: SubmitScene) -> None:
+def test_without_an_own_deposit_an_item_of_dspaces_list_is_the_witness(scene: SubmitScene) -> None:
     large_repository(scene)
     scene.clock.advance("2d")
     article(scene, OLD)
