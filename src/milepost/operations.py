@@ -19,8 +19,10 @@ from milepost.core.values.refusal import SAID_BEFORE, Refusal
 from milepost.engine.act_log import ActReport, record, signed
 from milepost.engine.acts.bulk import act, note, take_confirmations
 from milepost.engine.acts.controls import close_breakers, drain, pause, resume
+from milepost.engine.acts.redate import redate_rows
 from milepost.engine.alerts.watch import alert_views
 from milepost.engine.context import Context
+from milepost.engine.forget import ForgetReport, forget
 from milepost.engine.health.doctor import unready
 from milepost.engine.intake import Receipt, submit
 from milepost.engine.lists.reconcile import ListReport, submit_list
@@ -89,6 +91,11 @@ class Operations:
         failed ones). Their seals stay. With `dry_run` nothing is changed, and the report counts the rows by status."""
         span = span_ms(older_than, "older_than")
         return prune(self.context, route, span, by=by, reason=reason, statuses=statuses_of(statuses), dry_run=dry_run)
+
+    def forget(self, route: str, key: str, *, by: str, reason: str, dry_run: bool = False) -> ForgetReport:
+        """Remove the content of an item that has ended: input, outputs, error texts, blobs and kept evidence, whatever subscriber is absent.
+        Its key stays known by a keyed digest. The report's `stays` names what remains elsewhere. Raises ActRefused if it has not ended."""
+        return forget(self.context, route, key, by=by, reason=reason, dry_run=dry_run)
 
     def submit_list(
         self,
@@ -187,6 +194,10 @@ class Operations:
         """Set another start time (or a span from now) for an item that has not started; returns the new row. Raises ActRefused if it
         cannot be done."""
         return self._act("reschedule", route, key, by, reason, not_before=not_before)
+
+    def redate(self, route: str, *, by: str, reason: str) -> ActReport:
+        """Date the items of a route that are dated in the future, by a clock that was ahead, as of now."""
+        return redate_rows(self.context, route, by=by, reason=reason)
 
     def _act(self, verb: str, route: str, key: str, by: str, reason: str, **options: Any) -> Row:
         report = act(self.context, verb, route, keys=[key], by=by, reason=reason, **options)
@@ -406,8 +417,12 @@ class Operations:
 
     def feed(self, after: int = 0, limit: int = 500) -> list[HistoryEntry]:
         """History lines of all items in the order in which they were written, after the place `after`. `entry.public()` gives a line the
-        fields that `show` gives it, with its place `seq`, `route`, `key` and `correlation_id`."""
-        return self.context.ledger.feed(after, limit)
+        fields that `show` gives it, with its place `seq`, `route`, `key` and `correlation_id`. Lines of forgotten items are left out."""
+        while lines := self.context.ledger.feed(after, limit):
+            if present := [line for line in lines if not line.removed]:
+                return present
+            after = lines[-1].seq
+        return []
 
     def show(self, route: str, key: str) -> dict[str, Any] | None:
         """Everything about one item, with its history; None if the key was never seen."""

@@ -261,3 +261,17 @@ def test_a_reader_that_has_had_enough_ends_it_quietly(shell) -> None:
     assert reader.stderr.read() == b""
     assert reader.wait(20) == 1
     reader.stderr.close()
+
+
+def test_failed_items_whose_rows_have_left_are_listed_from_their_seals(shell) -> None:
+    shell.submit({"id": "A", "torn": True}, {"id": "B", "torn": True}, {"id": "C"})
+    shell.ok("work", "--until-idle")
+    shell.ok("prune", "parcels", "--older-than", "0s", "--status", "failed", "--by", "ops", "--reason", "room")
+    listed = shell.ok("list", "parcels", "--status", "failed")
+    assert "Failed, and their rows have left the ledger; only their seals are left:" in listed.flat
+    assert "'milepost retry parcels KEY' says how each is started again." in listed.flat
+    assert "No item matches" not in listed.out
+    as_json = shell.ok("list", "parcels", "--status", "failed", "--json").json
+    assert as_json["items"] == []
+    assert [(item["key"], item["status"]) for item in as_json["left"]] == [("A", "REJECTED"), ("B", "REJECTED")]
+    assert "left" not in shell.ok("list", "parcels", "--json").json

@@ -18,6 +18,7 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.core.status import Status
 from milepost.engine import retention
+from milepost.engine.acts.bulk import act
 from milepost.engine.context import Context
 from milepost.engine.events.deliver import EventRelay
 from milepost.engine.health.checks import run_checks
@@ -38,7 +39,7 @@ from milepost.testing.seeded_runner import SimRunner
 DAY = 24 * HOUR
 
 
-def context(ledger: Ledger, clock: VirtualClock, **options: str) -> Context:
+def context(ledger: Ledger, clock: VirtualClock, **options: str | dict[str, str]) -> Context:
     route = Route("parcels", key="id", **options)  # type: ignore[arg-type]
     route.stage("weigh")(lambda item: Done())
     ctx = Context(ledger, {}, clock, SeededChance(0), MemoryBlobs())
@@ -67,8 +68,8 @@ def until_done(ctx: Context) -> None:
         pass
 
 
-def test_ended_rows_leave_once_keep_is_over_and_their_keys_stay_known(ledger: Ledger, clock: VirtualClock) -> None:
-    ctx = context(ledger, clock, keep="30d")
+def test_rows_leave_once_keep_is_over_and_their_keys_stay_known(ledger: Ledger, clock: VirtualClock) -> None:
+    ctx = context(ledger, clock, keep={"completed": "30d", "failed": "30d"})
     end(ctx, "a", "bad")
     clock.advance("29d")
     end(ctx, "young")
@@ -136,6 +137,28 @@ def test_an_hour_without_old_rows_reads_no_row(ledger: Ledger, clock: VirtualClo
     assert asked == [frozenset()], "once an hour, and only for lines and seals"
 
 
+def test_rows_of_failed_and_cancelled_items_stay_unless_keep_names_their_status(ledger: Ledger, clock: VirtualClock) -> None:
+    ctx = context(ledger, clock, keep="0s")
+    end(ctx, "a", "bad")
+    submit(ctx, "parcels", [{"id": "off"}])
+    act(ctx, "cancel", "parcels", keys=["off"], by="ops", reason="not wanted")
+    clock.advance("90d")
+    until_done(ctx)
+    assert rows(ctx, "a", "bad", "off") == {"bad", "off"}
+    assert act(ctx, "retry", "parcels", keys=["bad"], by="ops", reason="corrected").done == 1
+
+
+def test_each_status_that_keep_names_has_a_time_of_its_own(ledger: Ledger, clock: VirtualClock) -> None:
+    ctx = context(ledger, clock, keep={"completed": "0s", "rejected": "30d"})
+    end(ctx, "a", "bad")
+    clock.advance("29d")
+    until_done(ctx)
+    assert rows(ctx, "a", "bad") == {"bad"}
+    clock.advance("1d1h")
+    until_done(ctx)
+    assert rows(ctx, "a", "bad") == set()
+
+
 def test_it_runs_in_batches(ledger: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "BATCH", 2)
     ctx = context(ledger, clock, keep="1d")
@@ -192,7 +215,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     batch=st.integers(1, 3),
 )
 def test_just_the_rows_leave_whose_hour_is_over(folder: Path, ends: list[tuple[int, bool]], keep_h: int, wait_m: int, batch: int) -> None:
-    """Both ledgers against the rule in one line: a row leaves if the hour in which it ended lies wholly before now - keep."""
+    """Both ledgers against the rule: the row of a completed item leaves if the hour in which it ended lies wholly before now - keep."""
     number = len(list(folder.iterdir()))
     was, retention.BATCH = retention.BATCH, batch
     try:
@@ -208,7 +231,8 @@ def test_just_the_rows_leave_whose_hour_is_over(folder: Path, ends: list[tuple[i
                 ended[key] = clock.now()
             clock.advance(wait_m * 60)
             until_done(ctx)
-            stay = {key for key, at in ended.items() if at // HOUR >= (clock.now() - keep_h * HOUR) // HOUR}
+            young = {key for key, at in ended.items() if at // HOUR >= (clock.now() - keep_h * HOUR) // HOUR}
+            stay = young | {key for key in ended if key.startswith("bad")}
             assert rows(ctx, *ended) == stay
             assert all(ledger.peek("parcels", list(ended)))
             ledger.close()

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.errors import ActConflict, LedgerReadOnly, UsageError
+from milepost.core.future import from_future
 from milepost.core.item import Item, Row
 from milepost.core.values.difference import FieldDifference
 from milepost.core.values.durations import iso
@@ -49,6 +50,10 @@ class ActReport(Struct):
     """Among those: items with a repeated confirmation, which is no failure."""
     skipped: int = 0
     """Items that an earlier run of this act has already handled."""
+    left_out: int = 0
+    """Items that match, but were changed after the act began, so that it leaves them alone."""
+    from_future: int = 0
+    """Among those: items that are dated in the future, by a clock that was ahead; the act `redate` dates them as of now."""
     retried: int = 0
     """Conflicting writes that were decided again."""
     difference: list[FieldDifference] = []
@@ -57,6 +62,15 @@ class ActReport(Struct):
     """Set if the resender carries the act out at this rate; None if the act is done."""
     finished_at: str | None = None
     """When the act finished; a repeat with its id gets the same answer, with the same time. None: nothing was done, or it goes on."""
+
+    @property
+    def done_nothing(self) -> bool:
+        """Whether items match, and all of them were left out."""
+        return self.left_out > 0 and not self.done and not self.skipped
+
+    def leave_out(self, row: Row, now: int) -> None:
+        self.left_out += 1
+        self.from_future += from_future(row, now)
 
     def refuse(self, key: str, why: Refusal) -> None:
         self.refused_count += 1
@@ -87,17 +101,16 @@ class Selection(Struct, frozen=True):
         asked = _query_record(self.query) if self.asked is None else self.asked
         return dict(msgspec.json.decode(canonical_json(asked)))
 
-    def pages(self, ctx: Context, route: str, started_at: int) -> Iterator[list[tuple[str, Item | Refused | None]]]:
-        """The items with their content, in batches; None where the key has no item, Refused where the row cannot be read."""
+    def pages(self, ctx: Context, route: str) -> Iterator[list[tuple[str, Item | Refused | None]]]:
+        """The items with their content, in batches; None where the key has no item, Refused where the row cannot be read. A query also finds
+        items that have changed since the act began (see `engine.acts.bulk`)."""
         if self.keys is not None:
             for start in range(0, len(self.keys), BATCH):
                 batch = self.keys[start : start + BATCH]
                 yield list(zip(batch, ctx.ledger.get([(route, key) for key in batch]), strict=True))
             return
         assert self.query is not None
-        # Include rows changed in the millisecond in which the act began: the act skips those that have its history line already.
-        latest = min(started_at + 1, self.query.changed_before or started_at + 1)
-        query = replace(self.query, changed_before=latest, with_content=True, limit=BATCH, after=None)
+        query = replace(self.query, with_content=True, limit=BATCH, after=None)
         for page in query_pages(ctx.ledger, query):
             yield [*((item.key, item) for item in page.items), *((refused.key, refused) for refused in page.refused)]
 
@@ -330,6 +343,10 @@ def _go_on(act: Act) -> str:
     if act.verb == "prune":
         named = "".join(f"--status {status} " for status in act.filter.get("statuses", ()))
         return f"milepost prune {act.route} --older-than {act.filter['older_than']} {named}{SIGNED}"
+    if act.verb == "forget":
+        return f"milepost forget {act.route} THE SAME KEY {SIGNED}"
+    if act.verb == "redate":
+        return f"milepost redate {act.route} {SIGNED}"
     if act.verb == "adopt":
         return f"milepost adopt {act.route} {'--all' if act.filter['keys'] == 'all' else 'THE SAME KEYS'} {SIGNED}"
     if act.verb == "apply":

@@ -20,7 +20,7 @@ from milepost.core.status import Status
 from milepost.core.values.histogram import Histogram
 from milepost.engine.breakers import breaker_views
 from milepost.engine.context import Context
-from milepost.engine.events.cursors import live_cursors
+from milepost.engine.events.cursors import lag_of, live_cursors
 from milepost.engine.presence import last_runs
 from milepost.engine.views.caches import TtlCache
 from milepost.engine.views.items import live_processes
@@ -275,9 +275,9 @@ def ledger_families(ctx: Context) -> list[Family]:
     late: dict[Labels, float] = {}
     parked: dict[Labels, float] = {}
     for name, cursor in live_cursors(ctx).items():
-        behind[name,] = max(0, newest - cursor.seq)
-        waiting = ctx.ledger.feed(cursor.seq, 1) if newest > cursor.seq else []
-        late[name,] = max(0, now - waiting[0].line.at) / 1000 if waiting else 0.0
+        lag = lag_of(ctx, cursor, newest)
+        behind[name,] = lag.lines
+        late[name,] = lag.age_ms(now) / 1000
         parked[name,] = 0
     for one in read_all(ctx.ledger, PARKED, Parked).values():
         if (one.subscriber,) in parked:

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
+from milepost.engine.old_documents import old_processes
 from milepost.engine.views.items import live_processes, processes
 from milepost.ports.documents import PROCESS, Process, read_all_versioned
 
 EVERY_MS = 2_000
-FORGET_MS = 7 * 86_400_000
 HEARD_MS = 150_000
 """A role that has not run for this long after it was to run is reported; some roles run once a minute by schedule."""
 
@@ -47,13 +47,12 @@ class Heartbeat:
         self._started = False
 
     def start(self) -> None:
-        """Sign on, take back the leases of dead processes, delete process documents that are a week old."""
+        """Sign on, take back the leases of dead processes, delete old process documents."""
         self.ctx.ledger.sign_on(self.holder)
         self.take_back()
-        now = self.ctx.clock.now()
-        for name, (process, version) in read_all_versioned(self.ctx.ledger, PROCESS, Process).items():
-            if process.seen_at < now - FORGET_MS:
-                self.ctx.ledger.write(PROCESS, name, None, version)
+        recorded = read_all_versioned(self.ctx.ledger, PROCESS, Process)
+        for name in old_processes({name: process for name, (process, _) in recorded.items()}, self.ctx.clock.now()):
+            self.ctx.ledger.write(PROCESS, name, None, recorded[name][1])
         self.beat()
         self._started = True
 
@@ -70,8 +69,9 @@ class Heartbeat:
 
     def beat(self, *, stopped: bool = False) -> None:
         """Write the process document."""
+        clock = self.ctx.check_clock()
         now = self.ctx.clock.now()
-        process = Process(self.holder, platform.node(), os.getpid(), self.started_at, now, **self.facts(), stopped=stopped)
+        process = Process(self.holder, platform.node(), os.getpid(), self.started_at, now, **self.facts(), stopped=stopped, clock=clock)
         self.ctx.ledger.write(PROCESS, self.holder, process)
 
     def turn(self) -> float:

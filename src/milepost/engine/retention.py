@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct, field
 
 from milepost.core.counters import HOUR
-from milepost.core.errors import LedgerBusy, LedgerError, LedgerFull, UsageError
+from milepost.core.errors import LedgerError, LedgerUnavailable, UsageError
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
 from milepost.core.values.durations import short_span
@@ -53,9 +53,10 @@ class PruneReport(Struct):
         waits = ""
         if self.kept_back:
             last = "the last line" if self.kept_back == 1 else f"the last {self.kept_back:,} lines"
-            waits += f"; {last} of all routes stay{'s' if self.kept_back == 1 else ''} until every subscriber has received {'it' if self.kept_back == 1 else 'them'}"
+            stays, them = ("stays", "it") if self.kept_back == 1 else ("stay", "them")
+            waits += f"; {last} of all routes {stays}, with the content that belongs to {them}, until every subscriber has received {them}"
         if self.parked:
-            waits += f"; the lines of {counted(self.parked, 'parked item')} stay until they are delivered (see 'milepost subscribers')"
+            waits += f"; lines and content of {counted(self.parked, 'parked item')} stay until the lines are delivered (see 'milepost subscribers')"
         if self.unsummed:
             waits += f"; {counted(self.unsummed, 'line')} stay{'s' if self.unsummed == 1 else ''} until a daily head covers {'it' if self.unsummed == 1 else 'them'}"
         if self.stay_ms:
@@ -179,35 +180,44 @@ class Retention:
             if not _leaves(plan):
                 continue
             try:
-                pruned = self._remove_some(plan, covered)
-            except (LedgerBusy, LedgerFull):
+                removed = list(self._remove_some(plan, covered))
+            except LedgerUnavailable:
                 raise
             except LedgerError as error:
                 log.error("rows of %s cannot leave now: %s", plan.name, error)
                 self.failed = True
                 continue
-            more |= pruned.more
-            if pruned.items or pruned.forgotten:
-                log.info("%s: %d rows removed, %d seals forgotten", plan.name, pruned.items, pruned.forgotten)
+            more |= any(pruned.more for pruned in removed)
+            items, forgotten = sum(pruned.items for pruned in removed), sum(pruned.forgotten for pruned in removed)
+            if items or forgotten:
+                log.info("%s: %d rows removed, %d seals forgotten", plan.name, items, forgotten)
         return more
 
-    def _remove_some(self, plan: Plan, covered: DeliveredLines) -> Pruned:
-        keep_ms = plan.route.keep_ms
-        ended_before = 0 if keep_ms is None else (self._ctx.clock.now() - keep_ms) // HOUR * HOUR
-        old = _old(self._ctx, plan.name, ended_before)
-        return _prune_some(self._ctx, plan, frozenset(old), ended_before, covered, min(BATCH, old.total()) or BATCH)
+    def _remove_some(self, plan: Plan, covered: DeliveredLines) -> Iterator[Pruned]:
+        """Remove one batch of the rows that may leave, for each time that the route keeps some of them."""
+        for keep_ms, statuses in _statuses_by_keep(plan.route.keep).items():
+            ended_before = (self._ctx.clock.now() - keep_ms) // HOUR * HOUR
+            old = _old(self._ctx, plan.name, statuses, ended_before)
+            yield _prune_some(self._ctx, plan, frozenset(old), ended_before, covered, min(BATCH, old.total()) or BATCH)
+        if not plan.route.keep:
+            yield _prune_some(self._ctx, plan, frozenset(), 0, covered, BATCH)
 
 
 def _leaves(plan: Plan) -> bool:
-    return plan.route.keep_ms is not None or plan.route.remember_ms is not None
+    return bool(plan.route.keep) or plan.route.remember_ms is not None
 
 
-def _old(ctx: Context, route: str, ended_before: int) -> Counter[Status]:
-    """How many rows ended before this full hour, by status; where counters lag, any number of them."""
+def _statuses_by_keep(keep: Mapping[Status, int]) -> dict[int, frozenset[Status]]:
+    """The statuses whose rows are kept for the same time, by that time."""
+    return {keep_ms: frozenset(status for status, ms in keep.items() if ms == keep_ms) for keep_ms in keep.values()}
+
+
+def _old(ctx: Context, route: str, statuses: frozenset[Status], ended_before: int) -> Counter[Status]:
+    """How many rows with these statuses ended before this full hour, by status; where counters lag, any number of them."""
     if "exact counts" in ctx.ledger.missing_capabilities:
-        return Counter(dict.fromkeys(TERMINAL, BATCH))
-    found: Counter[Status] = Counter()
+        return Counter(dict.fromkeys(statuses, BATCH))
+    rows: Counter[Status] = Counter()
     for count in ctx.ledger.counts(route):
-        if count.status in TERMINAL and count.hour * HOUR < ended_before and count.n:
-            found[count.status] += count.n
-    return found
+        if count.status in statuses and count.hour * HOUR < ended_before and count.n:
+            rows[count.status] += count.n
+    return rows

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from milepost.core.forecast import LaneCount
-from milepost.core.history import Line, decode_line, line_to_public
+from milepost.core.history import Line, decode_line, line_to_public, link, removed_line
 from milepost.core.status import Status
 
 
@@ -28,6 +28,17 @@ class HistoryEntry(Struct, frozen=True):
     def line(self) -> Line:
         """The line, decoded at each call."""
         return decode_line(self.body)
+
+    @property
+    def removed(self) -> bool:
+        """Whether its content was removed (see `LedgerRetention.forget`): only its place, version, time and digest are left."""
+        return removed_line(self.body) is not None
+
+    @property
+    def digest(self) -> bytes:
+        """The digest of the line, on which the next line and the daily heads rest."""
+        removed = removed_line(self.body)
+        return link(self.previous, self.body) if removed is None else bytes.fromhex(removed.removed)
 
     def public(self) -> dict[str, Any]:
         """The line with the fields that `show` gives it, its place `seq`, `route`, `key` and `correlation_id`, and `life` where the route

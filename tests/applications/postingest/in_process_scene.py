@@ -47,7 +47,7 @@ class InProcessScene:
         self.deaf = False
         self.clock = VirtualClock() if start is None else VirtualClock(start)
         self.route = postingest(**options)
-        self.route.keep_ms = None  # tests look at rows long after their end
+        self.route.keep = {}  # tests look at rows long after their end
         self.subscribers = [Formed(CallSubscriber(self._hear, name="desk")), CallSubscriber(self._ask, name="confirmers")]
         self.milepost = mp.open(url, routes=[self.route], clock=self.clock, chance=SeededChance())
         self.ctx = self.milepost.context

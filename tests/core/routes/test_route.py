@@ -15,6 +15,7 @@ from milepost.core.outcome import Done, Outcome
 from milepost.core.routes.backoff import Backoff, Checks
 from milepost.core.routes.plan import EXTERNAL_RESEND, Plan, shape_digest
 from milepost.core.routes.route import Limits, Route
+from milepost.core.status import Status
 
 
 def good(item: Item) -> Outcome:
@@ -246,3 +247,27 @@ def test_a_lane_that_is_unknown_because_the_ledger_does_not_answer_is_no_default
     parcels.stage("weigh", lane=unanswered)(good)
     with pytest.raises(LedgerError):
         parcels.stages[0].lane_of({})
+
+
+def test_one_time_to_keep_rows_is_that_of_completed_items() -> None:
+    assert Route("parcels", keep="2h").keep == {Status.COMPLETED: 7_200_000}
+    assert Route("parcels").keep == {}
+
+
+def test_a_status_that_keep_names_by_itself_has_its_own_time() -> None:
+    keep = Route("parcels", keep={"rejected": "1h", "failed": "2h", "cancelled": 0}).keep
+    assert keep == {Status.REJECTED: 3_600_000, Status.MAX_RETRIES_EXCEEDED: 7_200_000, Status.CANCELLED: 0}
+
+
+@pytest.mark.parametrize(
+    ("keep", "message"),
+    [
+        ({"waiting": "1h"}, "keep has the status 'waiting'; use failed, cancelled, completed, max_retries_exceeded, rejected"),
+        ({}, "keep names no status"),
+        ({"rejected": "soon"}, "keep\\['rejected'\\]"),
+        ("soon", "keep"),
+    ],
+)
+def test_a_wrong_keep_is_refused(keep: object, message: str) -> None:
+    with pytest.raises(RouteMistake, match=message):
+        Route("parcels", keep=keep)  # type: ignore[arg-type]

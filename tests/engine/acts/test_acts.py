@@ -105,7 +105,8 @@ def test_a_pruned_item_is_named_as_such(world: World) -> None:
     [(key, why)] = report.refused
     assert key == "k0"
     assert why.startswith("it has ended (REJECTED on 20")
-    assert why.endswith("and its row was pruned; only its seal is left")
+    again = """milepost submit parcels --item '{"id":"k0","…":"…"}' --failed-again --by YOU --reason '…'"""
+    assert why.endswith(f"and its row was pruned; only its seal is left; to start it again, submit it again: {again}")
     assert "only its seal is left" in str(confirm_outside(world.ctx, ROUTE, "k0", "weigh", Done(True), by="p"))
 
 

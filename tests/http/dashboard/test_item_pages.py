@@ -166,6 +166,15 @@ def test_a_history_that_was_changed_is_said_to_be_broken_and_where(store: LiveSe
     assert "whole" not in text
 
 
+def test_a_forgotten_item_is_shown_without_a_digest_of_its_input(store: LiveServer) -> None:
+    store.milepost.submit("assets", {"id": "a/b"})
+    store.call("POST", "/api/v1/routes/assets/acts", {"verb": "cancel", "keys": ["a/b"], "reason": "asked by letter"})
+    store.milepost.forget("assets", "a/b", by="ops", reason="asked by letter")
+    text = seen(shown(store, "/items/assets/a%2Fb"))
+    assert "Its content was removed by 'milepost forget'" in text
+    assert "Digest of its input" not in text
+
+
 def test_an_item_whose_row_has_left_is_told_from_its_seal(store: LiveServer) -> None:
     store.milepost.submit("assets", {"id": "a/b"})
     store.work()

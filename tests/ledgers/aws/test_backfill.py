@@ -10,6 +10,7 @@ from tests.ledgers.aws.synchronous_ledger import SynchronousLedger
 from milepost.core.errors import LedgerReadOnly
 from milepost.core.outcome import Done
 from milepost.core.routes.route import Route
+from milepost.core.status import Status
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
 from milepost.engine.evidence import evidence_of
@@ -26,7 +27,7 @@ SIGNED: dict[str, Any] = {"by": "ops", "reason": "everything is filed from now o
 
 def route(*, longer: bool = False) -> Route:
     made = sample_route()
-    made.keep_ms = 86_400_000
+    made.keep = {Status.COMPLETED: 86_400_000}
     if longer:
         made.stage("filed")(lambda item: Done())
     return made
@@ -35,7 +36,7 @@ def route(*, longer: bool = False) -> Route:
 def assets(*stages: str) -> Route:
     """Somebody else's stages: each is offered what the one before gave, the first what was handed over."""
     made = Route("parcels")
-    made.keep_ms, made.evidence = 0, True
+    made.keep, made.evidence = {Status.COMPLETED: 0}, True
     for stage in stages:
         made.external(stage)
     return made

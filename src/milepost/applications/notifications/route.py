@@ -7,6 +7,7 @@ from typing import Any
 import milepost as mp
 from milepost.applications.notifications.deliver import Deliverer
 from milepost.applications.notifications.destinations import STAGE, Destinations, LaneLimits
+from milepost.applications.notifications.operate.figures import parties_of
 from milepost.applications.notifications.settings import NotificationsSettings
 from milepost.client import KEY
 
@@ -18,18 +19,24 @@ COLUMNS = (
 """Attributes with names of their own that each row has on AWS."""
 
 
+def party(key: str) -> str:
+    """Whom a message concerns: its sender and its target URL."""
+    return " ".join(parties_of(key))
+
+
 def longest_try_s(destinations: Destinations) -> float:
     """Seconds that any try may take. A worker with a time limit of its own (AWS Lambda) starts no try that it could not end."""
     return max(SHORTEST_S, *(one.try_s for one in (destinations.unregistered, *destinations.all.values())))
 
 
 def notifications_route(settings: NotificationsSettings, destinations: Destinations, deliverer: Deliverer) -> mp.Route:
-    route = mp.Route(settings.route, key=KEY, keep=settings.retention, remember=settings.remember, columns=COLUMNS)
+    keep = dict.fromkeys(("completed", "failed", "cancelled"), settings.retention)  # dead letters leave, too
+    route = mp.Route(settings.route, key=KEY, keep=keep, remember=settings.remember, columns=COLUMNS)
 
     def lane(content: Any) -> str:
         """Also a process that runs no services, such as a command, must know the destinations that were added to the ledger."""
         deliverer.keep_fresh()
-        return destinations.lane_of(content["targetUrl"])
+        return destinations.lane_of(content["targetUrl"], content.get("senderId", ""))
 
     usual = destinations.unregistered
     route.stage(
@@ -40,6 +47,7 @@ def notifications_route(settings: NotificationsSettings, destinations: Destinati
         concurrency=settings.concurrency,
         lane=lane,
         lanes=LaneLimits(destinations),
+        party=party,
         pauses=True,
     )(deliverer)
     return route

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import milepost as mp
 from milepost.applications.postingest.answers import accepts_of, next_payload, waits
@@ -81,7 +81,8 @@ def postingest(
     if wait_for_batches:
         route.stage(BATCHES, claims=False, checks=mp.Checks(every="1m", up_to="1h"), retry=RETRY)(OtherBatches())
     if recheck is not None:
-        add_recheck(route, {alias: worker.check for alias, worker in own.items() if hasattr(worker, "check")}, recheck, RETRY)
+        checks = {alias: getattr(worker, "recheck", None) or getattr(worker, "check", None) for alias, worker in own.items()}
+        add_recheck(route, {alias: check for alias, check in checks.items() if check is not None}, recheck, RETRY)
     return route
 
 
@@ -162,27 +163,51 @@ class FromEnvironment:
         outcome: mp.Outcome = self._worker.check(payload, absent)
         return outcome
 
+    def recheck(self, payload: Any, absent: Callable[[str], mp.Outcome] = waits) -> mp.Outcome:
+        """The worker's check of a payload that it has confirmed before."""
+        self.ready()
+        outcome: mp.Outcome = getattr(self._worker, "recheck", self._worker.check)(payload, absent)
+        return outcome
+
+
+class Batch(Protocol):
+    """What is known of another batch of an asset, by its row or by its seal."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def stage(self) -> str: ...
+
+    @property
+    def status(self) -> mp.Status: ...
+
 
 class OtherBatches:
     """Handler of a stage after all others. An item waits there while another batch of its asset has not arrived there and is not
-    completed; a failed batch is waited for, since an operator will correct it. The first batch to arrive does not delay the others."""
+    completed; a failed batch is waited for, since an operator will correct it, even if its row has left the ledger. The first batch to
+    arrive does not delay the others."""
 
     def __init__(self) -> None:
-        self._look: Callable[[str], Sequence[mp.Item]] | None = None
+        self._look: Callable[[str], Sequence[Batch]] | None = None
 
-    def attach(self, look: Callable[[str], Sequence[mp.Item]]) -> None:
-        """Called by the ledger's context with the function that finds the route's other items."""
+    def attach(self, look: Callable[[str], Sequence[Batch]]) -> None:
+        """Called by the ledger's context with the function that finds the route's other items, and failed ones whose rows have left."""
         self._look = look
 
     def __call__(self, item: mp.Item) -> mp.Outcome:
         assert self._look is not None, "attach() was called when the route was opened"
         asset = item.key.partition("#")[0]
-        behind = [other.key for other in self._look(f"{asset}#") if other.key != item.key and not _through(other)]
+        try:
+            batches = self._look(f"{asset}#")
+        except mp.LedgerError as error:
+            return mp.NotYet(note=f"all its stages are confirmed; the other batches of the asset cannot be seen: {error}")
+        behind = [other.key for other in batches if other.key != item.key and not _through(other)]
         if not behind:
             return mp.Done()
         named = ", ".join(key.partition("#")[2] for key in sorted(behind)[:SHOWN_BATCHES]) + (", …" if len(behind) > SHOWN_BATCHES else "")
         return mp.NotYet(note=f"all its stages are confirmed; other batches of the asset are not completed: {named}")
 
 
-def _through(item: mp.Item) -> bool:
-    return item.stage == BATCHES or item.status in (mp.Status.COMPLETED, mp.Status.CANCELLED)
+def _through(batch: Batch) -> bool:
+    return batch.stage == BATCHES or batch.status in (mp.Status.COMPLETED, mp.Status.CANCELLED)

@@ -90,7 +90,7 @@ def act_on_items(
         if repeated:
             console().print(f"Act {safe(report.id)} finished at {report.finished_at}; nothing was changed now. Its result:", soft_wrap=True)
         _print_report(report, keys[0] if len(keys) == 1 else None)
-    return 1 if report.refused_count > report.known else 0
+    return 1 if report.refused_count > report.known or report.done_nothing else 0
 
 
 def _print_report(report: ActReport, only: str | None) -> None:
@@ -106,7 +106,8 @@ def _print_report(report: ActReport, only: str | None) -> None:
         _print_pace(report)
         return
     if not report.matched:
-        to.print("No item matches; nothing was changed.")
+        to.print("Nothing was changed." if report.left_out else "No item matches; nothing was changed.")
+        _print_left_out(report)
         return
     from milepost.engine.views.items import counted
 
@@ -119,7 +120,19 @@ def _print_report(report: ActReport, only: str | None) -> None:
             to.print(f"What became of them: milepost acts --id {report.id}", soft_wrap=True)
     if report.skipped:
         to.print(f"{report.skipped:,} already handled by this act in an earlier run.")
+    _print_left_out(report)
     print_refused("refused", report.refused, report.refused_count)
+
+
+def _print_left_out(report: ActReport) -> None:
+    """Print how many items match and were left out, and why."""
+    to, since = console(), report.left_out - report.from_future
+    if since:
+        to.print(f"{since:,} more {'matches, but was' if since == 1 else 'match, but were'} changed after this act began.")
+    if report.from_future:
+        match = "matches, but is" if report.from_future == 1 else "match, but are"
+        cure = f"'milepost redate {report.route}' dates them as of now"
+        to.print(f"{report.from_future:,} more {match} dated in the future: a clock was ahead when they were written; {cure}.")
 
 
 def _print_pace(report: ActReport) -> None:

@@ -11,6 +11,7 @@ from milepost.cli.options import confirm_cost, filters, query_of, shared_options
 from milepost.cli.output import ago, console, cut, print_json, print_next_page, safe, show_table, styled, table
 
 if TYPE_CHECKING:
+    from milepost.engine.left_items import LeftItems
     from milepost.engine.views.late_items import LateItem
     from milepost.engine.views.page_tokens import FoundPage
 
@@ -38,6 +39,7 @@ def list_items(
     **chosen: Any,
 ) -> None:
     """List items by status, stage, error and more, newest first."""
+    from milepost.engine.left_items import LeftItems, failed_and_left
     from milepost.engine.views.late_items import nearest, overdue
     from milepost.engine.views.page_tokens import find_page
 
@@ -51,24 +53,54 @@ def list_items(
         confirm_cost(ctx, query, yes, quiet=as_json)
         if not (late or coming):
             page = find_page(ctx, query, (route, chosen), oldest_first=oldest_first, after=after, limit=limit)
+            left = LeftItems() if page.next is not None else failed_and_left(ctx, query, limit)
         else:
             found, more = (overdue if late else nearest)(ctx, query, limit)
     if late or coming:
         _print_late_or_next(found, more, late, now, as_json)
     else:
-        _print_page(page, route, now, as_json)
+        _print_page(page, left, route, now, as_json)
 
 
-def _print_page(found: FoundPage, route: str, now: int, as_json: bool) -> None:
-    from milepost.engine.views.items import row_view, when
+def _print_page(found: FoundPage, left: LeftItems, route: str, now: int, as_json: bool) -> None:
+    from milepost.engine.left_items import left_view
+    from milepost.engine.views.items import row_view
 
     if as_json:
         items = [row_view(item) for item in found.items]
-        print_json({"items": items, "more": found.next is not None, "next": found.next, "ordered": found.ordered})
+        # Failed items whose rows have left stand apart: only their seals are known.
+        gone = {"left": [left_view(route, seal) for seal in left.seals], "more_left": left.more, "all_left_known": left.complete}
+        page = {"items": items, "more": found.next is not None, "next": found.next, "ordered": found.ordered}
+        print_json(page | gone if left.seals or not left.complete else page)
         return
-    if not found.items:
+    if found.items:
+        _print_rows(found, route, now)
+    elif not left.seals:
         click.echo("No item matches.")
+    _print_left(left, route, now)
+
+
+def _print_left(left: LeftItems, route: str, now: int) -> None:
+    """Print the failed items whose rows have left, which only their seals still know."""
+    if not left.complete:
+        click.echo("Failed items that left earlier may be missing here: the ledger's old seals are still being read.")
+    if not left.seals:
         return
+    click.echo("Failed, and their rows have left the ledger; only their seals are left:")
+    shown = table("key", "stage", "status", "ended")
+    for seal in left.seals:
+        shown.add_row(
+            safe(seal.key), safe(seal.stage), styled(seal.status), "-" if seal.ended_at is None else f"{ago(seal.ended_at, now)} ago"
+        )
+    show_table(shown)
+    if left.more:
+        console().print(f"… and more: these are the first {len(left.seals)}; give --limit.")
+    click.echo(f"'milepost retry {route} KEY' says how each is started again.")
+
+
+def _print_rows(found: FoundPage, route: str, now: int) -> None:
+    from milepost.engine.views.items import when
+
     shown = table("key", "stage", "status", "tries", "here for", "due, or error", right=["tries"])
     for row in (item.row for item in found.items):
         note = f"{row.error.category}: {row.error.message}" if row.error else "" if row.look_at is None else when(row.look_at, now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from milepost.core.item import Item
 from milepost.core.routes import mistakes, parsed_input
 from milepost.core.routes.backoff import Backoff, Checks
 from milepost.core.routes.breaker import Breaker
+from milepost.core.routes.keep import keep_by_status
 from milepost.core.routes.one_field import OneField
 from milepost.core.routes.parsed_input import Key, KeyColumn, ParsedBatch, ParsedInput
 from milepost.core.values.durations import Span, moment_ms, rate_per_second, span_ms
@@ -61,6 +63,8 @@ class Stage(Struct, frozen=True, kw_only=True):
     breaker: Breaker | None = None
     lane: Callable[[Any], str] | None = None
     lanes: Mapping[str, Limits] = {}
+    party: Callable[[str], str] | None = None
+    """Whom an item concerns, by its key, among those of its lane: a breaker's probe is of another party than the last failures."""
     batch: int = 1
     claims: bool = True
     """False: a pure check, which may run without a lease where messages call workers."""
@@ -107,6 +111,15 @@ class Stage(Struct, frozen=True, kw_only=True):
         own = self.lanes.get(lane)
         return self.retry if own is None or own.retry is None else own.retry
 
+    def party_of(self, key: str) -> str:
+        """Digest of the party of an item with this key; empty where the stage tells none apart, or its function fails."""
+        if self.party is None:
+            return ""
+        try:
+            return sha256(str(self.party(key)).encode(errors="replace")).hexdigest()[:12]
+        except Exception:
+            return ""
+
     @property
     def has_breaker(self) -> bool:
         return self.breaker is not None or any(limits.breaker is not None for limits in self.lanes.values())
@@ -136,8 +149,9 @@ class Stage(Struct, frozen=True, kw_only=True):
 class Route:
     """The ordered stages of one kind of item. `key` is a field of the input, several fields, or a function of it.
 
-    `remember`: how long an ended item's key stays known (None: for good). `keep`: how long an ended row stays (None: until
-    an operator prunes it; 0: it leaves within about an hour). `dialect`: names that other programs
+    `remember`: how long an ended item's key stays known (None: for good). `keep`: how long the row of a completed item stays (0: it leaves
+    within about an hour); a mapping such as {"completed": "0s", "rejected": "30d"} names other statuses, too. Rows of all other statuses
+    stay until an operator prunes them. `dialect`: names that other programs
     read and write, as in the design documents ("seed") or in today's systems ("today"). `carries`: the one field of a submitted item
     that is its input; the only other fields are those of the key and `correlationId`. `skips=False`: no operator may skip a stage
     whose work was not done. `evidence=True`: results and the whole history of an item are kept for good, beside the ledger, when its
@@ -158,7 +172,7 @@ class Route:
         *,
         key: Key = "id",
         remember: Span | None = None,
-        keep: Span | None = None,
+        keep: Span | Mapping[str, Span] | None = None,
         dialect: str = "seed",
         carries: str | None = None,
         skips: bool = True,
@@ -180,7 +194,7 @@ class Route:
         ):
             raise RouteMistake(f"route {name!r}: key is {key!r}; give a field's name, a list of names, or a function of the input")
         self.remember_ms = None if remember is None else mistakes.parse_option(span_ms, remember, f"route {name!r}: remember")
-        self.keep_ms = None if keep is None else mistakes.parse_option(span_ms, keep, f"route {name!r}: keep")
+        self.keep = keep_by_status(keep, f"route {name!r}: keep")
         if dialect not in DIALECTS:
             raise RouteMistake(f"route {name!r}: dialect is {dialect!r}; write {' or '.join(map(repr, DIALECTS))}")
         self.dialect = dialect
@@ -230,6 +244,7 @@ class Route:
         breaker: Breaker | None = None,
         lane: Callable[[Any], str] | None = None,
         lanes: Mapping[str, Limits] | None = None,
+        party: Callable[[str], str] | None = None,
         batch: int = 1,
         claims: bool = True,
         verify: Handler | None = None,
@@ -247,6 +262,8 @@ class Route:
         worker's name counts as a process: one holds at most `concurrency` times `batch` items.
         `accepts` and `next_payload` are as for `external`. `breaker` stops calls while the stage's partner is down; each lane has a
         breaker of its own (see `Breaker`). `lanes` has the limits of single lanes; it may be a mapping whose content changes.
+        `party`, a function of the key, tells apart those whom the items of a lane concern: a probe of the lane's breaker is of another
+        party than the last failures, so that one of them cannot keep it open for all.
         `pauses=True`: the handler may pause its lane; on AWS Lambda its function is then allowed to.
         """
         subject = f"stage {name!r} of route {self.name!r}"
@@ -257,7 +274,9 @@ class Route:
         mistakes.check_kind(retry, Backoff, f"{subject}: retry", RETRY_SAMPLE)
         mistakes.check_kind(breaker, Breaker, f"{subject}: breaker", BREAKER_SAMPLE)
         mistakes.check_kind(checks, Checks, f"{subject}: checks", "checks=mp.Checks(every='10m', up_to='6h')")
-        mistakes.check_functions(subject, lane=(lane, "input"), verify=(verify, "item"), next_payload=(next_payload, "output"))
+        mistakes.check_functions(
+            subject, lane=(lane, "input"), party=(party, "key"), verify=(verify, "item"), next_payload=(next_payload, "output")
+        )
         for lane_name, limits in (lanes or {}).items():
             if not isinstance(limits, Limits):
                 raise RouteMistake(f"{subject}: lanes[{lane_name!r}] is {limits!r}; write mp.Limits(rate='10/s', concurrency=4)")
@@ -280,6 +299,7 @@ class Route:
             breaker=breaker,
             lane=lane,
             lanes={} if lanes is None else lanes,
+            party=party,
             batch=batch,
             claims=claims,
             verify=verify,

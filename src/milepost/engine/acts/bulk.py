@@ -12,12 +12,12 @@ from milepost.core import confirmations, operators
 from milepost.core.change import Change
 from milepost.core.errors import MalformedInput, UsageError
 from milepost.core.item import Content, Item, Row
-from milepost.core.outcome import Done, Outcome, outcome_from_builtins, outcome_to_builtins
+from milepost.core.outcome import Done, Outcome, check_outcome, outcome_from_builtins, outcome_to_builtins
 from milepost.core.routes.plan import Plan
 from milepost.core.status import LIVE, Reason, Status
 from milepost.core.values.difference import difference
 from milepost.core.values.durations import Moment, iso, moment_ms
-from milepost.core.values.json import canonical_json
+from milepost.core.values.json import canonical_json, check_json, storable_text
 from milepost.core.values.redaction import redacted, restored
 from milepost.core.values.refusal import Refusal, RefusalKind, impossible
 from milepost.engine.act_log import (
@@ -40,6 +40,7 @@ from milepost.engine.context import Context
 from milepost.engine.evidence import can_restore, restore_rows
 from milepost.engine.failed_tries import warn_of_failed_try
 from milepost.engine.intake import content_digest
+from milepost.engine.left_items import STARTED_AGAIN, way_back
 from milepost.engine.routes.backfill import begin_rerun
 from milepost.ports.documents import Act
 from milepost.ports.items import Query, Refused
@@ -149,7 +150,9 @@ def act(
 
     decision = _once(ctx, begun, chosen.query, decide) if bulk else decide
     report = ActReport(begun.id, verb, route, dry_run)
-    for page in chosen.pages(ctx, route, begun.started_at):
+    for page in chosen.pages(ctx, route):
+        if chosen.query is not None:
+            page = _without_changed(ctx, begun, page, report)
         if verb == "rerun":
             page = _restore_missing(ctx, plan, page, report)
         if new is not None:
@@ -235,6 +238,19 @@ def _act_on_page(ctx: Context, page: Sequence[tuple[str, Item | Refused | None]]
             report.done += 1
 
 
+def _without_changed(
+    ctx: Context, begun: Act, page: Sequence[tuple[str, Item | Refused | None]], report: ActReport
+) -> list[tuple[str, Item | Refused | None]]:
+    """The items that have not changed since the act began. The others are counted, except those that it has changed itself."""
+    unchanged: list[tuple[str, Item | Refused | None]] = []
+    for key, item in page:
+        if not isinstance(item, Item) or item.row.updated_at <= begun.started_at:
+            unchanged.append((key, item))
+        elif not has_line(ctx, item.row, begun.id):
+            report.leave_out(item.row, ctx.clock.now())
+    return unchanged
+
+
 def _as_far_as_read(verb: str, item: Item | Refused | None) -> Item | Refused | None:
     """An item with damaged content can still be cancelled, because that needs only its row."""
     if isinstance(item, Refused) and item.row is not None and verb == "cancel":
@@ -270,9 +286,21 @@ def _checked_plan(ctx: Context, verb: str, route: str, stage: str | None, as_new
         raise UsageError(f"{verb} takes no outcome; only confirm does")
     if force and (verb != "confirm" or not isinstance(outcome or Done(True), Done)):
         raise UsageError("only a confirmation that a stage is done can be forced")
+    if (fault := _fault_of(outcome)) is not None:
+        raise UsageError(fault)
     if stage is not None:
         ctx.stage(route, stage)
     return plan
+
+
+def _fault_of(outcome: Outcome | None) -> str | None:
+    """Why the outcome cannot be stored as it is; None if it can."""
+    try:
+        if outcome is not None:
+            check_outcome(outcome)
+    except Exception as error:
+        return f"the outcome cannot be stored as JSON: {storable_text(str(error))}"
+    return None
 
 
 def _checked_options(
@@ -383,7 +411,11 @@ def absent(ctx: Context, route: str, key: str) -> Refusal:
     if known is None:
         return Refusal(RefusalKind.GONE, "there is no item with this key")
     when = "" if known.ended_at is None else f" on {iso(known.ended_at)}"
-    return Refusal(RefusalKind.GONE, f"it has ended ({known.status}{when}) and its row was pruned; only its seal is left")
+    ended = f"it has ended ({known.status}{when}) and its row was pruned; only its seal is left"
+    plan = ctx.plans.get(route)
+    if plan is None or known.status not in STARTED_AGAIN:
+        return Refusal(RefusalKind.GONE, ended)
+    return Refusal(RefusalKind.GONE, f"{ended}; to start it again, submit it again: {way_back(ctx, plan, known)}")
 
 
 def note(
@@ -393,7 +425,12 @@ def note(
     the item had it."""
     if not by.strip() or not text.strip():
         raise UsageError("a note needs a text and the name of its author")
-    size = len(canonical_json([text, data]))
+    content = canonical_json([text, data])
+    try:
+        check_json([text, data], content)
+    except ValueError as error:
+        raise UsageError(f"the note cannot be stored as JSON: {error}") from None
+    size = len(content)
     if size > LARGEST_NOTE:
         raise UsageError(f"the note has {size:,} bytes; at most {LARGEST_NOTE:,} are kept")
     ctx.plan(route)
@@ -428,6 +465,8 @@ def take_confirmations(
             answers[key] = absent(ctx, route, key), None
         elif isinstance(item, Refused):
             answers[key] = unreadable(item), None
+        elif (fault := _fault_of(outcome)) is not None:
+            answers[key] = Refusal(RefusalKind.UNSTORABLE, fault), None
         else:
             work.append((item, _Confirmation(ctx, plan, stage, outcome, by, why, awaited)))
     for (item, one), answer in zip(work, apply_all(ctx, work) if work else (), strict=True):

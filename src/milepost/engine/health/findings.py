@@ -23,6 +23,9 @@ DOCTOR, READY, OVERVIEW = "doctor", "ready", "overview"
 
 T = TypeVar("T")
 
+NO_ROOM = 1_048_576
+"""Free bytes on the ledger's disk below which there is no room."""
+
 
 class Finding(Struct, frozen=True):
     """One result of a check. `level` is ok, warn or bad; `next` says what to do."""
@@ -94,6 +97,14 @@ class CheckRun:
     @cached_property
     def alive(self) -> list[Process]:
         return live_processes(self.ctx)
+
+    @cached_property
+    def no_heartbeats(self) -> str | None:
+        """Why no process can write its heartbeat now, so that it is not known which ones run; None: nothing is known to prevent it."""
+        if self.alive:
+            return None
+        free = self.once(("free bytes",), lambda: self.facts.get("free_bytes"))
+        return "the disk is full" if free is not None and free < NO_ROOM else None
 
     @cached_property
     def last_runs(self) -> dict[str, RoleRun]:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from milepost.core.admission.controls import scope
 from milepost.core.change import Change
+from milepost.core.clocks import still_ahead
 from milepost.core.errors import LedgerError, LedgerReadOnly, UsageError
 from milepost.core.item import Item, Row
 from milepost.core.operators import back_fill as send_on
@@ -221,7 +222,14 @@ class BackfillStep(Struct, frozen=True):
 
 def items_allowed(back_fill: BackFill, now: int) -> int:
     """Number of items that the pace allows now."""
-    return int(min(now - back_fill.spent_to, _saved(back_fill)) * back_fill.pace / 1000)
+    return max(0, int(min(now - _spent_to(back_fill, now), _saved(back_fill)) * back_fill.pace / 1000))
+
+
+def _spent_to(back_fill: BackFill, now: int) -> int:
+    """The time up to which the pace has been used. One further ahead than a portion lasts was set by a clock that was ahead: the next item may
+    be sent at once."""
+    portion_ms, item_ms = ceil(PORTION / back_fill.pace * 1000), ceil(1000 / back_fill.pace)
+    return back_fill.spent_to if back_fill.spent_to <= now + portion_ms else now - item_ms
 
 
 def _saved(back_fill: BackFill) -> int:
@@ -244,7 +252,7 @@ def back_fill_waits(ctx: Context) -> bool:
 def step(ctx: Context, route: str, document: Document) -> BackfillStep:
     """Send one portion, if the pace allows."""
     back_fill, now = read_as(BackFill, document.value), ctx.clock.now()
-    if not can_continue(ctx, route, back_fill) or back_fill.held_until > now:
+    if not can_continue(ctx, route, back_fill) or still_ahead(back_fill.held_until, now, HOLD_MS):
         return BackfillStep()
     room = min(PORTION, items_allowed(back_fill, now))
     if not room:
@@ -310,21 +318,22 @@ CANNOT_BE_SENT = Refusal(RefusalKind.UNREADABLE, "it cannot be sent; see the log
 def _take(ctx: Context, route: str, back_fill: BackFill, room: int, now: int) -> BackFill:
     """Take over an abandoned portion, or take the next one."""
     here = back_fill.ledger == ctx.ledger.url
-    until = now + HOLD_MS
     if back_fill.in_hand and here:
-        return replace(back_fill, held_until=until)
+        return replace(back_fill, held_until=now + HOLD_MS)
     start, in_seals = (back_fill.after, back_fill.seals) if here else (None, False)
     at, keys = start, list[str]()
     for _ in range(WALK):
         if in_seals:
             seals, at = ctx.ledger.sealed(route, at, room)
-            keys = [known.key for known in seals if known.status is Status.COMPLETED and (known.ended_at or 0) <= back_fill.since]
+            finished = [known for known in seals if known.status is Status.COMPLETED and (known.ended_at or 0) <= back_fill.since]
+            keys = [known.key for known in finished if not known.forgotten]
         else:
             page = ctx.ledger.find(replace(_wanted(route, back_fill), after=at, limit=room))
             keys, at = [item.key for item in page.items], page.next
         if keys or at is None:
             break
-    spent_to = max(back_fill.spent_to, now - _saved(back_fill)) + ceil(len(keys) / back_fill.pace * 1000)
+    spent_to = max(_spent_to(back_fill, now), now - _saved(back_fill)) + ceil(len(keys) / back_fill.pace * 1000)
+    until = ctx.clock.now() + HOLD_MS  # the search for the items may have taken long
     return replace(
         back_fill, in_hand=keys, seals=in_seals, after=start, then=at, ledger=ctx.ledger.url, held_until=until, spent_to=spent_to
     )
@@ -399,7 +408,7 @@ def _count_sealed(ledger: Ledger, route: str) -> tuple[int, bool]:
     found, after = 0, None
     while True:
         seals, after = ledger.sealed(route, after, SEALS)
-        found += sum(known.status is Status.COMPLETED for known in seals)
+        found += sum(known.status is Status.COMPLETED and not known.forgotten for known in seals)
         if after is None or found >= COUNTED:
             return found, after is not None
 

@@ -216,7 +216,7 @@ def error_view(error: Failure | None) -> dict[str, Any] | None:
 
 
 def _sealed(route: str, known: KnownKey) -> dict[str, Any]:
-    """A key whose row was removed: only its seal is known."""
+    """A key whose row was removed: only its seal is known; of a forgotten item not even the digest of its input."""
     absent = ("due_at", "input", "results", "error", "correlation_id", "created_at", "held_by", "work_id", "verified")
     return {
         "route": route,
@@ -228,9 +228,10 @@ def _sealed(route: str, known: KnownKey) -> dict[str, Any]:
         "list": known.list_id,
         "updated_at": iso(known.ended_at),
         "ended_at": iso(known.ended_at),
-        "input_digest": known.input_digest.hex(),
+        "input_digest": known.input_digest.hex() or None,
         "content_digest": None if known.content_digest is None else known.content_digest.hex(),
         "sealed": True,
+        "forgotten": known.forgotten,
         "chain": {"head": known.head.hex(), "verified": None, "broken_at": None},
         "history": [],
     }

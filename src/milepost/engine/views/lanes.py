@@ -9,7 +9,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.admission.controls import Controls, Hold, Limit, scope
+from milepost.core.admission.controls import Controls, Hold, Limit, lanes_above, scope
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.core.status import LIVE, Status
@@ -108,8 +108,9 @@ def pause_view(name: str, hold: Hold, waiting: WaitingCount | None = None) -> Pa
 
 
 def pauses_over(holds: Mapping[str, T], route: str, stage: str, lane: str) -> list[tuple[str, T]]:
-    """The pauses that hold back the items of a lane, by scope: of its route, of its stage, its own."""
-    return [(name, holds[name]) for name in (scope(route), scope(route, stage), scope(route, stage, lane)) if name in holds]
+    """The pauses that hold back the items of a lane, by scope: of its route, of its stage, of the wider lane within which it lies, its own."""
+    names = [scope(route), scope(route, stage), *(scope(route, stage, one) for one in reversed(lanes_above(lane)))]
+    return [(name, holds[name]) for name in names if name in holds]
 
 
 def lane_views(ctx: Context, plan: Plan, stage: str, lanes: Iterable[str]) -> list[LaneView]:

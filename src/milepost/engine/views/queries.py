@@ -5,22 +5,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.errors import UsageError
+from milepost.core.errors import LedgerBusy, UsageError
 from milepost.core.item import KeyPart
 from milepost.core.routes.parsed_input import key_fields as fields_of
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.core.values.durations import span_ms
 from milepost.core.values.key_text import SEPARATOR, escape_part
 from milepost.engine.context import Context
-from milepost.engine.ledger_pages import matching_seals
+from milepost.engine.ledger_pages import left_failures, matching_seals
 from milepost.engine.views.items import check_route, each, lists
 from milepost.engine.views.items import status as status_of
-from milepost.ports.items import Query
+from milepost.ports.items import KnownKey, Query
 from milepost.ports.upkeep import ScanCost
 
 LISTS = 5
@@ -123,12 +124,24 @@ def list_ids(ctx: Context, route: str, name: str) -> frozenset[str]:
 
 
 def attach_all(ctx: Context) -> None:
-    """Give each handler with an `attach` method a function that finds the items of its route, without content, whose keys have a prefix."""
+    """Give each handler with an `attach` method the function `present_and_failed` for its route."""
     for plan in ctx.plans.values():
         for stage in plan.stages:
             attach = getattr(stage.handler, "attach", None)
             if callable(attach):
-                attach(lambda prefix, route=plan.name: list(each(ctx, Query(route=route, prefix=prefix))))
+                attach(partial(present_and_failed, ctx, plan.name))
+
+
+def present_and_failed(ctx: Context, route: str, prefix: str) -> list[KnownKey]:
+    """The items of the route whose keys have this prefix: those with a row, and the failed ones whose rows have left. Raises LedgerError
+    while the ledger does not know all of the latter."""
+    query = Query(route=route, prefix=prefix)
+    # A row that leaves meanwhile is found by its seal.
+    rows = {item.key: KnownKey.of(item.row) for item in each(ctx, query)}
+    if not ctx.ledger.left_failures(route, prefix, None, 1).complete:
+        raise LedgerBusy("it is not known yet which failed items have left: the old seals are read by the repair, which runs by itself")
+    left = {seal.key: seal for seal in left_failures(ctx.ledger, query, SEALS)}
+    return list((left | rows).values())
 
 
 class PartSummary(Struct, frozen=True):

@@ -14,6 +14,7 @@ from milepost.core.errors import (
     LedgerError,
     MalformedInput,
     MilepostError,
+    NotAllowed,
     NotFound,
     RouteChanged,
     UsageError,
@@ -93,6 +94,7 @@ _CODES: tuple[tuple[type[MilepostError], str], ...] = (
     (LedgerError, "unavailable"),
     (CostlyQuery, "costly"),
     (NotFound, "not-found"),
+    (NotAllowed, "not-allowed"),
     (UsageError, "wrong-value"),
 )
 """Codes of Milepost's own errors: the first kind that an error is of counts."""

@@ -25,7 +25,7 @@ from milepost.http.api import (
     metrics,
     subscribers,
 )
-from milepost.http.api.operators import acts, breakers, controls, prune, quarantine
+from milepost.http.api.operators import acts, breakers, controls, forget, prune, quarantine
 from milepost.http.dashboard import static_files
 from milepost.http.dashboard.pages import acts as acts_page
 from milepost.http.dashboard.pages import events as events_page
@@ -52,6 +52,7 @@ MODULES = (
     confirmations,
     acts,
     prune,
+    forget,
     controls,
     breakers,
     claims,

@@ -23,11 +23,12 @@ from milepost.evidence.record import kept
 from milepost.ledgers.aws.names import FAILED_SHARD, b64, due_shard, iso
 from milepost.ledgers.aws.refused_rows import UNREADABLE, readable
 from milepost.ledgers.aws.requests.client import RowRefused, expressions
-from milepost.ledgers.aws.store import AwsStore, seal_of
+from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update, places_of
 from milepost.ledgers.aws.tables.item_rows import content_of, copied_of, is_ours, row_of
 from milepost.ledgers.aws.tables.journal import item_name
 from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
+from milepost.ledgers.aws.tables.seals import seal_of
 from milepost.ledgers.aws.tables.values import unusable
 from milepost.ports.items import KnownKey
 from milepost.ports.retention import Leaving, PruneCriteria, Pruned
@@ -66,6 +67,9 @@ def write_seals(store: AwsStore, seals: Sequence[Sealing], now: int) -> None:
     """Seal ended items after their evidence is kept, where a route wants that. A seal never replaces a newer one: a stream relay
     that is late may still have an end that the item has left since."""
     _keep_evidence(store, seals)
+    for sealing in seals:
+        if not sealing.version and sealing.seal.status in FAILED:
+            store.left.write(sealing.route, [sealing.seal.key])  # it comes from another ledger, and its row had left there
     written = store.requests.each([partial(_seal, store, seal, now) for seal in seals])
     # The evidence of those not written was kept for an earlier end: keep it again for the present rows.
     _keep_evidence(store, [replace(seal, image=None) for seal, done in zip(seals, written, strict=True) if not done])
@@ -167,8 +171,13 @@ def _finish(store: AwsStore, end: Row, now: int) -> bool:
     else:
         update.remove("dueShard", "dueAt")
     plan = store.plans.get(end.route)
-    if plan is not None and plan.route.keep_ms is not None:
-        update.set("ttl", {"N": str(-(-max(end.entered_at + plan.route.keep_ms, now + SEALED_FOR_MS) // 1000))})
+    keep_ms = None if plan is None else plan.route.keep.get(end.status)
+    if keep_ms is not None:
+        if end.status in FAILED:
+            store.left.write(end.route, [end.key])
+        update.set("ttl", {"N": str(-(-max(end.entered_at + keep_ms, now + SEALED_FOR_MS) // 1000))})
+    elif plan is not None:
+        update.remove("ttl")  # of an earlier version, or of the end before
     try:
         return update.written(store.requests)  # False: an operator has started it again
     except RowRefused as refused:
@@ -221,7 +230,9 @@ def _prune_row(store: AwsStore, layout: Layout, image: Image, asked: PruneCriter
         return None
     if asked.keep is not None and going is not None:
         asked.keep([going])
-    return status if _delete(store, layout, layout.key_of(image), image) else None
+    if status in FAILED:
+        store.left.write(asked.route, [layout.key_of(image)])
+    return status if delete_row(store, layout, layout.key_of(image), image) else None
 
 
 def _may_go(store: AwsStore, layout: Layout, image: Image, asked: PruneCriteria) -> Status | None:
@@ -244,7 +255,7 @@ def _is_proved(going: Leaving) -> bool:
     return verify_chain(links, origin(row.route, row.key, row.input_digest, row.life), row.head) is None
 
 
-def _delete(store: AwsStore, layout: Layout, key: str, image: Image) -> bool:
+def delete_row(store: AwsStore, layout: Layout, key: str, image: Image) -> bool:
     """Delete the row if it is unchanged since the read. A missing row counts as deleted: this same write may have succeeded with its
     answer lost."""
     unchanged = expressions(
@@ -284,7 +295,10 @@ def _page(store: AwsStore, page: Sequence[Image], asked: PruneCriteria) -> tuple
     if asked.forget_before is None:
         return len(spent), 0
     old = [image for image in empty if image["endedAt"]["S"] < iso(asked.forget_before)]
-    return len(spent), sum(store.requests.each([partial(_write_if_unchanged, store, image, "delete_item") for image in old]))
+    forgotten = store.requests.each([partial(_write_if_unchanged, store, image, "delete_item") for image in old])
+    gone = [seal_of(image, route) for image, done in zip(old, forgotten, strict=True) if done]
+    store.left.remove(route, [seal.key for seal in gone if seal.status in FAILED])
+    return len(spent), sum(forgotten)
 
 
 def _remove_lines(store: AwsStore, route: str, image: Image) -> bool:

@@ -104,9 +104,10 @@ def image_of(store: AwsStore, layout: Layout, plan: Plan, item: Item, now: int) 
         "input": input_of(item.content.input, row.key, layout, values, place),
         "copied": {"N": str(row.version)},
     }
-    if row.terminal and plan.route.keep_ms is not None:
+    keep_ms = plan.route.keep.get(row.status)
+    if keep_ms is not None:
         # Events are delivered from the journal: the row only waits for its time to live.
-        image["ttl"] = {"N": str(-(-max(row.entered_at + plan.route.keep_ms, now + COMPARED_WITHIN_MS) // 1000))}
+        image["ttl"] = {"N": str(-(-max(row.entered_at + keep_ms, now + COMPARED_WITHIN_MS) // 1000))}
     # A stage's attribute holds its result, or an answer that is not applied yet.
     kept = {stage: outcome["output"] for stage, outcome in row.kept.items() if is_plain(outcome)}
     results = {stage: value for stage, value in item.content.results.items() if value is not None and stage not in kept}

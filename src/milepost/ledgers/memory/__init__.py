@@ -23,11 +23,11 @@ from milepost.core.item import Content, Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.memory.claim import claim_one
-from milepost.ledgers.memory.state import MemoryQuarantine, MemoryRecord, State, encode, prune, rename_stage
+from milepost.ledgers.memory.state import MemoryQuarantine, MemoryRecord, State, encode, forget, prune, rename_stage
 from milepost.ports.documents import BREAKER, Document, read_as
 from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare
-from milepost.ports.retention import PruneCriteria, Pruned
+from milepost.ports.retention import ForgetRequest, Forgotten, LeftFailures, PruneCriteria, Pruned
 from milepost.ports.runner import Service
 from milepost.ports.upkeep import BackupReport, Progress, TransferResult
 
@@ -240,6 +240,14 @@ class MemoryLedger:
             seals = [self._state.seals[route, key] for key in keys if key > (after or "")]
             return seals[:limit], seals[limit - 1].key if len(seals) > limit else None
 
+    def left_failures(self, route: str, prefix: str, after: str | None, limit: int) -> LeftFailures:
+        with self._lock:
+            known = [
+                seal for (name, key), seal in sorted(self._state.seals.items()) if name == route and (name, key) not in self._state.records
+            ]
+            failed = [seal for seal in known if seal.status in FAILED and seal.key.startswith(prefix) and seal.key > (after or "")]
+            return LeftFailures(failed[:limit], failed[limit - 1].key if len(failed) > limit else None)
+
     def take_over(self, *_: Any) -> TransferResult:
         raise LedgerError("a memory ledger cannot be the target of a move: it would be lost with its process")
 
@@ -293,6 +301,10 @@ class MemoryLedger:
         with self._lock:
             return prune(self._state, asked)
 
+    def forget(self, asked: ForgetRequest) -> Forgotten:
+        with self._lock:
+            return forget(self._state, asked)
+
     def sign_on(self, holder: str) -> None:
         with self._lock:
             self._state.holders[holder] = True
@@ -321,6 +333,9 @@ class MemoryLedger:
 
     def change_counter(self) -> int:
         return self._state.writes
+
+    def clock(self) -> None:
+        """None: there is one process."""
 
     def services(self, *_: Any) -> list[tuple[str, Service]]:
         """None: all consequences are part of the write."""

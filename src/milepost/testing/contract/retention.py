@@ -13,7 +13,7 @@ from milepost.core.operators import cancel, retry
 from milepost.core.outcome import Reject
 from milepost.core.status import TERMINAL, Reason, Status
 from milepost.ports.items import Conflict, KnownKey, NewItem
-from milepost.ports.retention import DeliveredLines, Keep, Leaving, PruneCriteria, Pruned
+from milepost.ports.retention import DeliveredLines, Keep, Leaving, LeftFailures, PruneCriteria, Pruned
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
 
@@ -138,6 +138,34 @@ class RetentionContract(Promises):
         assert world.ledger.peek("parcels", ["p1"]) == [None]
         assert world.ledger.history("parcels", "p1") == []
 
+    def test_failed_items_whose_rows_have_left_are_found_by_the_beginning_of_their_keys(self, world: World) -> None:
+        world.bring("a-1.done", to="COMPLETED")
+        for key in ("a-1.x", "a-1.y", "a-10.x", "a-1.stays"):
+            world.add(key)
+            world.settle(world.take(key), Reject("no"))
+        world.clock.advance("1h")
+        stays = world.item("a-1.stays")
+        assert world.apply(retry(stays, world.plan, world.now, by="ops")) is None
+        prune(world)
+        left = world.ledger.left_failures("parcels", "a-1.", None, 10)
+        assert [(seal.key, seal.status) for seal in left.seals] == [("a-1.x", Status.REJECTED), ("a-1.y", Status.REJECTED)]
+        assert (left.next, left.complete) == (None, True)
+        assert [seal.key for seal in world.ledger.left_failures("parcels", "", None, 10).seals] == ["a-1.x", "a-1.y", "a-10.x"]
+        assert world.ledger.left_failures("parcels", "b", None, 10).seals == []
+
+    def test_failed_items_whose_rows_have_left_come_in_pages(self, world: World) -> None:
+        for key in ("p1", "p2", "p3"):
+            world.add(key)
+            world.settle(world.take(key), Reject("no"))
+        world.clock.advance("1h")
+        prune(world)
+        keys: list[str] = []
+        page = LeftFailures([], next=None)
+        while not keys or page.next is not None:
+            page = world.ledger.left_failures("parcels", "p", page.next, 2)
+            keys += [seal.key for seal in page.seals]
+        assert keys == ["p1", "p2", "p3"]
+
     def test_only_rows_of_the_named_statuses_leave(self, world: World) -> None:
         world.bring("done", to="COMPLETED")
         world.add("failed")
@@ -208,6 +236,27 @@ class RetentionContract(Promises):
         assert world.ledger.history("parcels", "p1")
         assert prune(world).items == 1
         world.audit()
+
+    def test_an_item_that_changes_after_it_was_kept_is_kept_again_before_it_leaves(self, world: World) -> None:
+        world.bring("p1", to="COMPLETED")
+        world.clock.advance("1h")
+        kept: list[Leaving] = []
+
+        def keep(leaving: Sequence[Leaving]) -> None:
+            if not kept:
+                row = world.row("p1")
+                assert world.apply(change(row, Reason.NOTED, world.now, row.status, {}, note="checked by hand")) is None
+            kept.extend(leaving)
+
+        prune(world, keep=keep)
+        world.clock.advance("1h")
+        prune(world, keep=keep)
+        assert world.ledger.get([("parcels", "p1")]) == [None]
+        assert [one.item.key for one in kept] == ["p1", "p1"]
+        assert kept[-1].lines[-1].line.note == "checked by hand"
+        (seal,) = world.ledger.peek("parcels", ["p1"])
+        assert seal is not None
+        assert seal.head == kept[-1].item.row.head
 
     def test_another_routes_items_are_not_touched(self, world: World) -> None:
         world.bring("p1", to="COMPLETED")

@@ -9,8 +9,9 @@ import pytest
 from tests.applications.postingest.aws_scene import ASSET, BATCH, OTHER, PATHS, VOLUMES, Opener, assets, text
 from tests.applications.postingest.scenarios.state_change_scene import ended, in_cc, in_scout
 
+from milepost.core.outcome import Reject
 from milepost.core.routes.route import Route
-from milepost.engine.acts.bulk import act
+from milepost.engine.acts.bulk import act, confirm_outside
 
 
 def kept(keep: Any) -> Route:
@@ -86,9 +87,34 @@ def test_a_row_whose_route_keeps_it_has_no_time_to_live(open_at: Opener) -> None
     assert "ttl" not in (post.row() or {})
 
 
+@pytest.mark.parametrize("end", ["failed", "cancelled"])
+def test_a_row_that_did_not_complete_has_no_time_to_live(open_at: Opener, end: str) -> None:
+    post = open_at(route=assets())
+    in_cc(post)
+    key = f"{ASSET}#{BATCH}"
+    if end == "failed":
+        confirm_outside(post.ctx, post.route, key, "CC", Reject("the object is damaged"), "checker")
+    else:
+        act(post.ctx, "cancel", post.route, keys=[key], by="ops", reason="withdrawn")
+    post.follow()
+    row = post.row()
+    assert row is not None
+    assert ("trail" in row, "ttl" in row) == (False, False)
+
+
+def test_a_failed_row_leaves_where_keep_names_its_status(open_at: Opener) -> None:
+    post = open_at(route=kept({"completed": "0s", "rejected": "30d"}))
+    in_cc(post)
+    confirm_outside(post.ctx, post.route, f"{ASSET}#{BATCH}", "CC", Reject("the object is damaged"), "checker")
+    post.follow()
+    row = post.row()
+    assert row is not None
+    assert int(row["ttl"]["N"]) * 1000 - post.clock.now() > 29 * 86_400_000
+
+
 def test_an_edge_out_of_an_end_takes_the_time_to_live_off(open_at: Opener) -> None:
     """Scenario 35: a cancelled asset that a person starts again must not vanish on its way."""
-    post = open_at(route=assets())
+    post = open_at(route=kept({"cancelled": "0s"}))
     in_cc(post)
     key = f"{ASSET}#{BATCH}"
     act(post.ctx, "cancel", post.route, keys=[key], by="ops", reason="withdrawn")

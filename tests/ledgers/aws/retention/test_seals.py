@@ -9,11 +9,13 @@ import pytest
 from tests.ledgers.aws.repair.repair_scene import Scene, scene_at
 
 from milepost.core.operators import retry
-from milepost.core.outcome import Reject
+from milepost.core.outcome import Done, Reject
 from milepost.core.status import TERMINAL
+from milepost.ledgers.aws.left_failures import LEFT, NOTED
+from milepost.ledgers.aws.repair.repair import Repair
 from milepost.ledgers.aws.retention import seal_for, write_seals
 from milepost.ledgers.aws.tables.journal import Journal
-from milepost.ports.retention import DeliveredLines, PruneCriteria
+from milepost.ports.retention import DeliveredLines, LeftFailures, PruneCriteria
 
 
 @pytest.fixture
@@ -41,6 +43,28 @@ def test_a_late_writer_does_not_put_an_older_seal_over_a_newer_one(scene: Scene)
     assert scene.store.seals("parcels", ["a"])["a"].head == second.head
     write_seals(scene.store, [seal_for(scene.store, second, 4)], scene.now)
     assert scene.store.seals("parcels", ["a"])["a"].head == second.head
+
+
+def test_failed_items_that_left_before_there_were_notes_are_known_after_a_repair(scene: Scene) -> None:
+    for key in ("a", "b"):
+        scene.add(key)
+        scene.follow()
+        scene.settle(scene.take(key), Reject("no") if key == "a" else Done())
+        scene.follow()
+    scene.clock.advance("1d")
+    scene.aws.prune(PruneCriteria("parcels", TERMINAL, scene.now, None, DeliveredLines(0), 100))
+    control = scene.store.control
+    control.write(LEFT + "parcels", "a", None)
+    control.write(NOTED, "parcels", None)
+    upgraded = scene.open(scene.process)
+    upgraded.prepare(scene.plan)
+    assert upgraded.left_failures("parcels", "", None, 10) == LeftFailures([], complete=False)
+    repair = Repair(upgraded.store, scene.plan, lambda: 0.0)
+    assert repair.due(scene.now)
+    scene.run(repair)
+    left = upgraded.left_failures("parcels", "", None, 10)
+    assert ([seal.key for seal in left.seals], left.complete) == (["a"], True)
+    assert not repair.due(scene.now)
 
 
 def test_lines_are_found_by_the_next_prune_where_one_died_after_the_row(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

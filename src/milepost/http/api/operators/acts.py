@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field, to_builtins
+from msgspec.structs import replace
 
 from milepost.core.errors import UsageError
 from milepost.core.outcome import Outcome
@@ -93,8 +94,9 @@ def perform(state: ServerState, call: Call) -> ActReport:
     """Each item is done or refused by itself; `refused` names the first hundred, with the reason. An act by filter, or on several
     keys, has an id: it skips items that change after its start, every line that it writes carries its id, and it can be continued
     if it is cut off. A repeat of the call with the same `id` gets the answer of the first, with its `finished_at`; a call with that id and
-    other items or options is refused with 409, `conflict`: a filter is compared as it was given. With `dry_run` nothing is written, and no reason is needed: the answer says what would be done, and for
-    `replace` the `difference` between the old content and the new."""
+    other items or options is refused with 409, `conflict`: a filter is compared as it was given. With `dry_run` nothing is written, and
+    no reason is needed: the answer says what would be done, and for `replace` the `difference` between the old content and the new, if the
+    key may `read`."""
     plan, wanted = state.plan(call), call.body
     if (wanted.keys is None) == (wanted.filter is None):
         raise problem_error("wrong-value", "the items are missing", field="keys", expected="either keys or a filter")
@@ -104,7 +106,7 @@ def perform(state: ServerState, call: Call) -> ActReport:
         _check_free(state, call, wanted.id)
     if wanted.outcome is not None:
         check_outcome(wanted.outcome)
-    return act(
+    report = act(
         state.ctx,
         wanted.verb,
         plan.name,
@@ -118,6 +120,7 @@ def perform(state: ServerState, call: Call) -> ActReport:
         pace=None if wanted.pace is None else rate_per_second(wanted.pace, "pace"),
         **{name: getattr(wanted, name) for name in OPTIONS},
     )
+    return report if call.caller.may("read") else replace(report, difference=[])
 
 
 @endpoint(

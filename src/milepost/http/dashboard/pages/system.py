@@ -107,7 +107,9 @@ def _process(one: ProcessView) -> dict[str, Any]:
 
 def _facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Facts about the ledger, in words, without those that the page shows elsewhere."""
-    shown = {name: value for name, value in facts.items() if name not in ("path", "url", "problems", "lines", "routes", "lacks")}
+    shown = {
+        name: value for name, value in facts.items() if name not in ("path", "url", "problems", "lines", "routes", "lacks", "unwritable")
+    }
     return [(name.replace("_", " "), _fact(value)) for name, value in shown.items()]
 
 

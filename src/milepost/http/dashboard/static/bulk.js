@@ -20,7 +20,13 @@ export function summed(report, done) {
   const refused = report.refused_count
     ? ` ${report.refused_count.toLocaleString()} ${done ? "were" : "would be"} refused: ${report.refused[0]?.[1] ?? ""}`
     : "";
-  const told = `${report.done.toLocaleString()} of ${report.matched.toLocaleString()} ${done ? (DEEDS[report.verb] ?? "done") : "would be done"}.${refused}`;
+  const since = report.left_out - report.from_future;
+  const changed = since ? ` ${since.toLocaleString()} more changed after this act began and were left out.` : "";
+  const ahead = report.from_future
+    ? ` ${report.from_future.toLocaleString()} more are dated in the future, by a clock that was ahead, and were left out.`
+    : "";
+  const sum = `${report.done.toLocaleString()} of ${report.matched.toLocaleString()} ${done ? (DEEDS[report.verb] ?? "done") : "would be done"}.`;
+  const told = `${sum}${refused}${changed}${ahead}`;
   return [told, ...(done ? [] : (report.difference ?? []).map(({ text }) => text))].join("\n");
 }
 

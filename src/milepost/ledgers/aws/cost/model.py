@@ -11,6 +11,7 @@ from milepost.core.routes.backoff import Checks
 from milepost.core.routes.parsed_input import key_fields
 from milepost.core.routes.plan import EXTERNAL_RESEND
 from milepost.core.routes.route import Route, Stage
+from milepost.core.status import FAILED, Status
 from milepost.ledgers.aws.cost import steps
 from milepost.ledgers.aws.cost.meter import Meter, Need, Usage
 from milepost.ledgers.aws.names import ResourceNames
@@ -49,8 +50,9 @@ class _RouteCost:
         self._meter.step("marked", reach, row={"trail": 0})
         self._meter.row = self._failed or self._meter.row
         self._meter.step("marked failed", 1 - reach)
-        if self._route.keep_ms is not None:
-            self._meter.step("gone", stage=stages[-1])
+        leaving = reach * (Status.COMPLETED in self._route.keep) + (1 - reach) * bool(FAILED & self._route.keep.keys())
+        if leaving:
+            self._meter.step("gone", leaving, stage=stages[-1])
         self._meter.share()
         if self._route.evidence:
             external = sum(stage.external for stage in stages)
