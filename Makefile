@@ -8,7 +8,7 @@ STANDINS := .standins
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test thorough check format bench docs picture clean
+.PHONY: help demo quick pythons another-python test thorough check format bench docs picture clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,15 @@ QUICK := tests/core tests/engine tests/ledgers tests/subscribers tests/testing t
 
 quick: $(VENV)/.ready ## the tests of the rules, the engine and the ledgers in memory and SQLite, in under a minute
 	@$(BIN)/pytest -n 2 --dist worksteal -q -m "not slow and not wire and not thorough" --ignore=tests/ledgers/aws $(QUICK)
+
+# What differs between versions of Python is not in the browser, the deployment and the benchmarks.
+APART := --ignore=tests/infra --ignore=tests/bench --ignore=tests/http/dashboard/browser
+
+pythons: $(STANDINS)/.ready ## the tests, but for the slowest, with every newer Python that this machine has
+	@tools/each-python -m "not slow and not thorough" $(APART) tests
+
+another-python: ## the quick tests with the newest other Python that this machine has
+	@tools/each-python --one -m "not slow and not wire and not thorough" --ignore=tests/ledgers/aws $(QUICK)
 
 test: ## format, lint, types, import layers, docs and all tests
 	@# What is needed is set up side by side, and the checks run meanwhile; if one fails, nothing goes on.
@@ -66,7 +75,7 @@ picture: $(VENV)/.ready ## take the picture of the overview anew, from the demo
 	@$(BIN)/python -m tools.picture
 
 clean: ## remove what was set up
-	rm -rf $(VENV) $(BENCH) $(STANDINS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-3.* $(BENCH) $(STANDINS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # The deployment on AWS: an environment of its own, since the CDK is large.
 INFRA := .infra-venv
