@@ -98,7 +98,7 @@ def _ours(endpoint: str, n: int) -> tuple[Counter[str], list[Call]]:
             finish(store, relay.handle(records, clock.now()), clock.now())
 
     def follow() -> None:
-        while stream.poll(handle, clock.now()):
+        while stream.poll(handle, clock):
             pass
 
     follow()

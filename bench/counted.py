@@ -22,7 +22,7 @@ from milepost.ledgers.aws.cost.prices import dollars, prices_in
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.retention import finish
-from milepost.ledgers.aws.stream import Stream, StreamRecord
+from milepost.ledgers.aws.stream import HandledBatch, Stream, StreamRecord
 from milepost.runners.threads import ThreadRunner
 from milepost.subscribers.topic import Topic
 from milepost.testing.aws_model import AwsModel
@@ -87,7 +87,7 @@ class CountedRun:
 
     def relay(self) -> None:
         """Read the stream to its end: what follows, who is told, what is finished."""
-        while self._stream.poll(self._handle, self.clock.now()):
+        while self._stream.poll(self._handle, self.clock):
             pass
         self._tell()
 
@@ -107,12 +107,12 @@ class CountedRun:
         if worker.finished != n:
             raise RuntimeError(f"{worker.finished} outcomes, expected {n}")
 
-    def _handle(self, records: list[StreamRecord]) -> str | None:
+    def _handle(self, records: list[StreamRecord]) -> HandledBatch:
         now = self.clock.advance(0.05)
         # Told at once by the world's time; here a day may have passed since.
         some = [replace(record, at=now) for record in records[: self.batch]]
         self._finish(self._relay.handle(some, now), now)
-        return records[self.batch].seq if len(records) > self.batch else None
+        return HandledBatch(again=records[self.batch].seq if len(records) > self.batch else None)
 
     def _finish(self, ended: list[Row], now: int) -> None:
         self._tell()

@@ -186,6 +186,9 @@ class SlowSubmission:
     def ready(self) -> None:
         """Nothing is needed."""
 
+    def present(self, doi: str) -> None:
+        return None
+
     def submit(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
         time.sleep(ANSWER_S)
         return mp.Done({"handle": deposit.doi})

@@ -21,6 +21,7 @@ import msgspec
 from bench.measure import Span, facts_of, ledger_bytes
 from bench.route import FEW, NAME, STAGES
 from milepost.ledgers.sqlite.file.store import SqliteFile
+from milepost.ledgers.sqlite.rows.names import Transaction
 
 BATCH = 1_000
 QUEUED, PROCESSING, COMPLETED = 1, 2, 5
@@ -193,8 +194,8 @@ def select(ledger: str, path: str, n: int) -> dict[str, float]:
     return facts_of(span, n)
 
 
-def _looking(sql: str, keys: Sequence[str]) -> Callable[[sqlite3.Connection], list[Any]]:
-    return lambda connection: connection.execute(sql, keys).fetchall()
+def _looking(sql: str, keys: Sequence[str]) -> Callable[[Transaction], list[Any]]:
+    return lambda tx: tx.execute(sql, keys).fetchall()
 
 
 def _parsed(path: str, size: int) -> Iterator[tuple[list[bytes], list[str]]]:

@@ -20,9 +20,9 @@ from milepost.ledgers.aws.claim.paused_lanes import HOLDING
 from milepost.ledgers.aws.left_failures import LEFT, NOTED
 from milepost.ledgers.aws.refused_rows import QUARANTINED
 from milepost.ledgers.aws.repair.repair import REPAIR
-from milepost.ledgers.aws.store import LAYOUT
 from milepost.ledgers.aws.stream import GAP, POLLER, SHARD
 from milepost.ledgers.aws.tables.counters import COUNT, COUNTED, GROUP
+from milepost.ledgers.aws.tables.documents import LAYOUT
 from milepost.ledgers.aws.tables.journal import JOURNAL
 from milepost.ports import documents as kinds
 
@@ -35,16 +35,20 @@ USE_KEY = ("Decrypt", "DescribeKey", "Encrypt", "GenerateDataKey", "GenerateData
 
 EVERYONE_READS = (kinds.ROUTE, LAYOUT, kinds.HOLD, kinds.LIMIT, kinds.BREAKER, kinds.MOVED, BUCKET, HOLDING, JOURNAL)
 """Documents that decide whether an item may be worked on now, and by which version of its route; and the places of history lines."""
+SEALED = (kinds.FORGET,)
+"""The secret by which forgotten keys stay known: for all that look up seals."""
 FIRST = (kinds.ROUTE, LAYOUT, NOTED)
 """A route's first version, its table's layout, and that it has no old seals, written by the first function or process that opens the ledger."""
 EVERYONE_WRITES = (kinds.PROCESS,)
 """The heartbeat."""
-WORKER_WRITES = (BUCKET, HOLDING, kinds.BREAKER)
+WORKER_WRITES = (BUCKET, HOLDING)
+BREAKERS = f"{kinds.BREAKER}#"
+"""Beginning of the kind of a route's breakers."""
 PAUSING = (kinds.HOLD, kinds.ACT)
 """A pause, and the record of it: for workers whose handler may pause its lane."""
 TELLING = (kinds.CURSOR, kinds.PARKED)
 """Cursors of subscribers, and parked events."""
-REPAIRS = (REPAIR, NOTED, GAP, kinds.HEAD, kinds.BACK_FILL, kinds.HOLD, kinds.LIMIT, kinds.ACT)
+REPAIRS = (REPAIR, NOTED, GAP, kinds.HEAD, kinds.BACK_FILL, kinds.HOLD, kinds.LIMIT, kinds.ACT, kinds.PROGRESS)
 STREAM_READERS = (SHARD, POLLER, GAP)
 """Positions of processes in the streams. Lambda keeps the relay function's position itself."""
 APPLICATIONS = (kinds.APPLICATION, kinds.TALLY, kinds.ALERT)
@@ -62,7 +66,7 @@ def worker(parts: Parts, place: Place) -> list[iam.PolicyStatement]:
     """Claims and settles rows of its own route, called by its own queue."""
     route = place[0]
     pauses = any(stage.pauses for of, stage in parts.stages() if (of.name, stage.name) == place)
-    own = (*(PAUSING if pauses else ()), *_of_routes(QUARANTINED, [route]))
+    own = (*(PAUSING if pauses else ()), *_of_routes((QUARANTINED, BREAKERS), [route]))
     looks = any(hasattr(stage.handler, "attach") for of, stage in parts.stages() if (of.name, stage.name) == place)
     return [
         *_working(parts, [place]),
@@ -90,9 +94,10 @@ def relay(parts: Parts) -> list[iam.PolicyStatement]:
 
 
 def resender(parts: Parts) -> list[iam.PolicyStatement]:
-    """Finds due items by the index, and once a day by a scan; delivers events that could not be delivered."""
+    """Finds due items by the index, and once a day by a scan, whose pace follows the size of the table; delivers events that could not be
+    delivered."""
     return [
-        _rows(parts, "Rows", (*LOOK_UP, "Scan", "UpdateItem", "DeleteItem")),
+        _rows(parts, "Rows", (*LOOK_UP, "Scan", "UpdateItem", "DeleteItem", "DescribeTable")),
         _due(parts),
         _statement("Seals", "dynamodb", ("Scan",), [parts.shared["seen"].table_arn]),
         *_heads(parts),
@@ -112,7 +117,7 @@ def lists(parts: Parts) -> list[iam.PolicyStatement]:
         _rows(parts, "Rows", (*LOOK_UP, "PutItem"), routes),
         _shared(parts, "history", READ),
         _shared(parts, "seen", LOOK_UP),
-        *_control(parts, (*EVERYONE_READS, kinds.LIST, *aside, *_kept(parts)), (*EVERYONE_WRITES, *FIRST, kinds.LIST, *aside)),
+        *_control(parts, (*EVERYONE_READS, *SEALED, kinds.LIST, *aside, *_kept(parts)), (*EVERYONE_WRITES, *FIRST, kinds.LIST, *aside)),
         _retention(parts, routes),
         _quarantine(parts),
         _statement("Lists", "s3", ("GetObject",), [parts.objects("lists")]),
@@ -134,7 +139,7 @@ def services(parts: Parts) -> list[iam.PolicyStatement]:
         _shared(parts, "seen", LOOK_UP),
         *_control(
             parts,
-            (*EVERYONE_READS, COUNTED, *_of_routes((COUNT, GROUP), routes)),
+            (*EVERYONE_READS, *SEALED, COUNTED, *_of_routes((COUNT, GROUP, BREAKERS), routes)),
             (*EVERYONE_WRITES, *FIRST, *APPLICATIONS, *TELLING, kinds.LIST, kinds.ACT, *resuming),
         ),
         _retention(parts, routes),
@@ -186,7 +191,9 @@ def accept(parts: Parts) -> list[iam.PolicyStatement]:
         _shared(parts, "history", READ),
         _shared(parts, "seen", LOOK_UP),
         *_control(
-            parts, (*EVERYONE_READS, *SECRETS, kinds.APPLICATION, kinds.TALLY), (*EVERYONE_WRITES, *FIRST, kinds.KEY_USE, kinds.TALLY)
+            parts,
+            (*EVERYONE_READS, *SEALED, *SECRETS, kinds.APPLICATION, kinds.TALLY),
+            (*EVERYONE_WRITES, *FIRST, kinds.KEY_USE, kinds.TALLY),
         ),
         _retention(parts, routes),
         _quarantine(parts),
@@ -218,7 +225,7 @@ def operator(parts: Parts) -> list[iam.PolicyStatement]:
     """Operators with the command line: everything that `milepost --help` lists except running the work. Only the relay writes counters: an
     act is a write of the item's row, and the relay derives the rest."""
     routes = [route.name for route in parts.settings.routes]
-    aside = _of_routes((QUARANTINED, LEFT), routes)
+    aside = _of_routes((QUARANTINED, LEFT, BREAKERS), parts.rows)
     reads = (*_relay_reads(parts), *REPAIRS, *STREAM_READERS, *SECRETS, *ACTS)
     return [
         _rows(parts, "Rows", (*READ, "Scan", "PutItem", "UpdateItem", "DeleteItem", "DescribeTable")),
@@ -227,7 +234,15 @@ def operator(parts: Parts) -> list[iam.PolicyStatement]:
         # `milepost prune` removes lines whose rows have left, marks that on their seals, and forgets old seals.
         _statement("Prune", "dynamodb", ("BatchWriteItem",), [parts.shared["history"].table_arn]),
         _shared(parts, "seen", (*LOOK_UP, "Scan", "PutItem", "UpdateItem", "DeleteItem")),
-        *_control(parts, reads, (*EVERYONE_WRITES, *WORKER_WRITES, *SECRETS, *ACTS, GAP, *aside)),
+        *_control(parts, reads, (*EVERYONE_WRITES, *WORKER_WRITES, *SECRETS, *SEALED, *ACTS, GAP, kinds.PROGRESS, *aside)),
+        # `milepost forget` takes a key out of the journal's blocks, and the example of its error out of a group.
+        _statement(
+            "Forget",
+            "dynamodb",
+            ("UpdateItem",),
+            [parts.shared["control"].table_arn],
+            _leading("StringEquals", [JOURNAL, *_of_routes(GROUP, routes)]),
+        ),
         # `milepost quarantine replay` copies out the lines of a row that the relay could not read, and seals it if it has ended.
         _statement("Replay", "dynamodb", ("PutItem",), [parts.shared["control"].table_arn], _leading("StringEquals", [JOURNAL])),
         _statement(
@@ -242,7 +257,7 @@ def operator(parts: Parts) -> list[iam.PolicyStatement]:
         _statement("Events", "sns", ("Publish",), [parts.events.topic_arn]),
         *_blobs(parts, "GetObject", under=[""]),
         *_blobs(parts, "PutObject", "AbortMultipartUpload", under=[*routes, "lists", "heads", "evidence"]),
-        *_blobs(parts, "DeleteObject", under=[*routes, *(f"history/{route}" for route in routes), "confirmed"]),
+        *_blobs(parts, "DeleteObject", under=[*routes, *(f"history/{route}" for route in routes), "confirmed", "evidence"]),
         *use_key(parts),
     ]
 
@@ -344,7 +359,7 @@ def _telling(parts: Parts) -> list[iam.PolicyStatement]:
         _statement("Events", "sns", ("Publish",), [parts.events.topic_arn]),
         *_blobs(parts, "GetObject", under=[*parts.rows, "history", "evidence", "confirmed"]),
         *_blobs(parts, "PutObject", "AbortMultipartUpload", under=[*parts.rows, "history", "evidence"]),
-        # A blob is deleted with its row or line; evidence is never deleted.
+        # A blob is deleted with its row or line; evidence by operators alone, with `milepost forget`.
         *_blobs(parts, "DeleteObject", under=[*parts.rows, "history", "confirmed"]),
         *use_key(parts),
     ]
@@ -356,7 +371,8 @@ def _kept(parts: Parts) -> tuple[str, ...]:
 
 
 def _relay_reads(parts: Parts) -> tuple[str, ...]:
-    return (*EVERYONE_READS, *TELLING, kinds.PROCESS, COUNTED, GAP, *_of_routes((COUNT, GROUP, QUARANTINED, LEFT), parts.rows))
+    of_routes = _of_routes((COUNT, GROUP, QUARANTINED, LEFT, BREAKERS), parts.rows)
+    return (*EVERYONE_READS, *SEALED, *TELLING, kinds.PROCESS, COUNTED, GAP, *of_routes)
 
 
 def _relay_writes(parts: Parts) -> tuple[str, ...]:
@@ -367,7 +383,7 @@ def _relay_writes(parts: Parts) -> tuple[str, ...]:
         *TELLING,
         JOURNAL,
         COUNTED,
-        *_of_routes((COUNT, GROUP, QUARANTINED, LEFT), parts.rows),
+        *_of_routes((COUNT, GROUP, QUARANTINED, LEFT, BREAKERS), parts.rows),
     )
 
 

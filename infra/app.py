@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from infra.settings import Settings
+from infra.settings import RELAY_AT_ONCE, Settings
 from milepost.application.declaration import ConfiguredApplication
 from milepost.core.errors import MilepostError
+from milepost.core.values.durations import span_ms
 from milepost.route_files import load_application, load_routes
 
 DEFAULT_CODE = "build/code"
@@ -40,6 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             alarm_topic=asked.alarm_topic,
             key=asked.key,
             reserve=asked.reserve,
+            relay_at_once=asked.relay_at_once,
+            stream_window_s=asked.stream_window,
+            warm_units=asked.warm_throughput,
+            repair_within_ms=None if asked.repair_within is None else span_ms(asked.repair_within, "--repair-within"),
         )
         print(synth(settings, Path(asked.out)))
     except MilepostError as error:
@@ -119,6 +124,23 @@ def _parser() -> argparse.ArgumentParser:
         action="store_false",
         help="reserve no concurrency for relay and resender (a new account's limit of 10 functions at once leaves no room for it)",
     )
+    parser.add_argument(
+        "--relay-at-once",
+        type=int,
+        default=RELAY_AT_ONCE,
+        metavar="N",
+        help=f"instances of the relay for each route, reserved for it and its maximum [{RELAY_AT_ONCE}]",
+    )
+    parser.add_argument(
+        "--stream-window", type=int, default=0, metavar="SECONDS", help="how long a stream waits until a call of the relay is full [0]"
+    )
+    parser.add_argument(
+        "--warm-throughput",
+        type=int,
+        metavar="UNITS",
+        help="write units a second for which the tables of rows and their indexes are prepared; charged once",
+    )
+    parser.add_argument("--repair-within", metavar="SPAN", help="time in which the daily repair scan should end, such as 12h [6h]")
     parser.add_argument("--alarm-topic", metavar="ARN", help="a topic of your own for alarms, in place of addresses")
     parser.add_argument(
         "--code", default=DEFAULT_CODE, metavar="FOLDER", help=f"the functions' code, as infra.bundle makes it [{DEFAULT_CODE}]"

@@ -43,6 +43,7 @@ def _row_of(parts: Parts, route: Route) -> list[list[cloudwatch.IWidget]]:
 def _running(parts: Parts) -> list[cloudwatch.IWidget]:
     return [
         _graph("Stream to relay, milliseconds", {"age": metrics.iterator_age(parts)}),
+        _graph("Events waiting, seconds", {"age": metrics.subscriber_lag(parts)}),
         _graph("Resender runs", {"runs": metrics.resender_runs(parts)}),
         _graph("Quarantine", {"entries": metrics.depth(parts.quarantine)}),
         _graph("Errors", {name: metrics.errors(function) for name, function in parts.functions.items()}),

@@ -12,7 +12,7 @@ from aws_cdk import aws_logs as logs
 
 from infra import access
 from infra.parts import Parts, fitted
-from infra.settings import LONGEST_RUN_S, PYTHON, RELAY_AT_ONCE, RESENDER_AT_ONCE, at_once, batch_size, run_seconds, window_seconds
+from infra.settings import LONGEST_RUN_S, PYTHON, RESENDER_AT_ONCE, at_once, batch_size, run_seconds, window_seconds
 
 LONGEST_NAME = 64
 MEMORY_MB = 512
@@ -57,7 +57,8 @@ def add_functions(parts: Parts) -> None:
         parts.workers[place] = worker
     prefix = parts.settings.prefix
     # Workers that fill the account's limit of concurrent functions would otherwise stop relay and resender.
-    reserved = {"relay": RELAY_AT_ONCE * len(parts.settings.routes), "resender": RESENDER_AT_ONCE} if parts.settings.reserve else {}
+    relays = parts.settings.relay_at_once * len(parts.settings.routes)
+    reserved = {"relay": relays, "resender": RESENDER_AT_ONCE} if parts.settings.reserve else {}
     parts.functions["relay"] = _function(
         parts, code, "relay", f"{prefix}-relay", "relay", RELAY_RUN_S, access.relay(parts), reserved=reserved.get("relay")
     )
@@ -83,6 +84,7 @@ def add_functions(parts: Parts) -> None:
 def _read_streams(parts: Parts) -> None:
     """The relay puts records that it cannot decide into quarantine; failures here are requests to AWS, for which the shard may wait. A
     record that is given up after all is named in quarantine, and the repair scan finds its row."""
+    window = parts.settings.stream_window_s
     for route, table in parts.rows.items():
         lambda_.EventSourceMapping(
             parts.scope("mappings"),
@@ -91,6 +93,7 @@ def _read_streams(parts: Parts) -> None:
             event_source_arn=table.table_stream_arn,
             starting_position=lambda_.StartingPosition.TRIM_HORIZON,
             batch_size=100,
+            max_batching_window=Duration.seconds(window) if window else None,
             parallelization_factor=4,
             report_batch_item_failures=True,
             bisect_batch_on_error=True,

@@ -36,6 +36,21 @@ def resender_runs(parts: Parts) -> cloudwatch.Metric:
     return _ours("ResenderRun", "Sum", {"Prefix": parts.settings.prefix})
 
 
+def subscriber_lag(parts: Parts) -> cloudwatch.Metric:
+    """Seconds since the first line was written that a subscriber has not received; of the subscriber that is furthest behind."""
+    return _ours("SubscriberLag", "Maximum", {"Prefix": parts.settings.prefix})
+
+
+def parked_items(parts: Parts) -> cloudwatch.Metric:
+    """Number of items with an event that a subscriber refuses."""
+    return _ours("ParkedItems", "Maximum", {"Prefix": parts.settings.prefix})
+
+
+def held_age(parts: Parts) -> cloudwatch.Metric:
+    """Seconds for which rows of a lane have been held, because of a pause or an open breaker; of the lane that waits longest."""
+    return _ours("HeldAge", "Maximum", {"Prefix": parts.settings.prefix})
+
+
 def oldest_message(parts: Parts, route: str, stage: str) -> cloudwatch.Metric:
     return parts.queues[route, stage].metric_approximate_age_of_oldest_message(period=PERIOD, statistic="Maximum")
 

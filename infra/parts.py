@@ -54,7 +54,9 @@ class Parts:
 
     @property
     def ledger_url(self) -> str:
-        return f"dynamodb://{self.stack.region}/{self.settings.prefix}"
+        within = self.settings.repair_within_ms
+        options = "" if within is None else f"?repair-within={within // 1000}s"
+        return f"dynamodb://{self.stack.region}/{self.settings.prefix}{options}"
 
     @property
     def blobs_url(self) -> str:

@@ -27,6 +27,11 @@ LARGEST_BATCH = 1000
 WINDOW_S = 5
 """Batching window of a stage with batches larger than ten."""
 DAY_MS = 86_400_000
+RELAY_AT_ONCE = 16
+"""Instances of the relay for each route: a new table's stream has 4 shards, and 4 instances read each."""
+LONGEST_WINDOW_S = 300
+WARM_FROM, WARM_READS = 4_000, 3
+"""Write units of a new table on demand, and read units for each of them."""
 
 _PREFIX = re.compile(r"[a-z][a-z0-9-]{0,18}[a-z0-9]")
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
@@ -66,6 +71,14 @@ class Settings:
     """A customer-managed key: "new", or the ARN of an existing one; None: AWS's own keys."""
     reserve: bool = True
     """Reserve a share of the account's concurrent functions for relay and resender."""
+    relay_at_once: int = RELAY_AT_ONCE
+    """Instances of the relay that are reserved for each route; it never has more."""
+    stream_window_s: int = 0
+    """How long the stream waits until a call of the relay is full."""
+    warm_units: int | None = None
+    """Write units a second for which each table of rows and its index are prepared; None: what a new table has."""
+    repair_within_ms: int | None = None
+    """Time in which the daily repair scan should end; None: the ledger's own."""
 
     def __post_init__(self) -> None:
         if not _PREFIX.fullmatch(self.prefix):
@@ -107,6 +120,12 @@ class Settings:
             raise ConfigMistake(f"--alarm-topic is {self.alarm_topic!r}; an ARN looks like arn:aws:sns:eu-west-2:123456789012:ops")
         if self.key is not None and self.key != "new" and not _KEY.fullmatch(self.key):
             raise ConfigMistake(f"--key is {self.key!r}; give 'new', or an ARN such as arn:aws:kms:eu-west-2:123456789012:key/1234abcd-…")
+        if self.relay_at_once < 1:
+            raise ConfigMistake(f"--relay-at-once is {self.relay_at_once}; give the instances of the relay for each route, such as 40")
+        if not 0 <= self.stream_window_s <= LONGEST_WINDOW_S:
+            raise ConfigMistake(f"--stream-window is {self.stream_window_s}; give 0 to {LONGEST_WINDOW_S} seconds")
+        if self.warm_units is not None and self.warm_units < WARM_FROM:
+            raise ConfigMistake(f"--warm-throughput is {self.warm_units}; a new table has {WARM_FROM:,} write units a second: give more")
         if not self.code.is_dir():
             raise ConfigMistake(
                 f"there is no folder {self.code} with the functions' code; make it with python -m infra.bundle, or give --code"
@@ -118,8 +137,6 @@ class Settings:
         return tuple(heads_for(self.routes, None))
 
 
-RELAY_AT_ONCE = 16
-"""Instances of the relay for each route: a new table's stream has 4 shards, and 4 instances read each."""
 RESENDER_AT_ONCE = 5
 """One instance is called each minute and may run for 15 minutes, beside the daily repair."""
 

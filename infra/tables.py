@@ -7,6 +7,7 @@ from aws_cdk import RemovalPolicy
 from aws_cdk import aws_dynamodb as dynamodb
 
 from infra.parts import Parts
+from infra.settings import WARM_READS
 from milepost.ledgers.aws.tables.keys import key_attributes
 
 TEXT, NUMBER = dynamodb.AttributeType.STRING, dynamodb.AttributeType.NUMBER
@@ -31,6 +32,7 @@ def _rows(parts: Parts, route: str, key: list[tuple[str, dynamodb.AttributeType]
         # The relay compares the row before with the row after.
         stream=dynamodb.StreamViewType.NEW_AND_OLD_IMAGES,
         time_to_live_attribute="ttl",
+        warm_throughput=_warm(parts, route),
     )
     # Keys only: a row is read again before it is processed, and every copied attribute is paid for on every write.
     table.add_global_secondary_index(
@@ -38,8 +40,17 @@ def _rows(parts: Parts, route: str, key: list[tuple[str, dynamodb.AttributeType]
         partition_key=dynamodb.Attribute(name="dueShard", type=TEXT),
         sort_key=dynamodb.Attribute(name="dueAt", type=TEXT),
         projection_type=dynamodb.ProjectionType.KEYS_ONLY,
+        warm_throughput=_warm(parts, route),
     )
     return table
+
+
+def _warm(parts: Parts, route: str) -> dynamodb.WarmThroughput | None:
+    """Not for the daily heads, which get a row a day."""
+    units = parts.settings.warm_units
+    if units is None or route in {one.name for one in parts.settings.heads}:
+        return None
+    return dynamodb.WarmThroughput(write_units_per_second=units, read_units_per_second=WARM_READS * units)
 
 
 def _table(parts: Parts, id: str, name: str, key: list[tuple[str, dynamodb.AttributeType]], **more: object) -> dynamodb.Table:

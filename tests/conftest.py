@@ -9,7 +9,10 @@ import gc
 import logging
 import os
 import secrets
+import sqlite3
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from tests import standins
 
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
+from milepost.ledgers.sqlite.file.store import SqliteFile
 from milepost.ports.ledger import Ledger
 from milepost.testing.aws_model import AwsModel
 from milepost.testing.clock import VirtualClock
@@ -160,3 +164,29 @@ def client(endpoint: str) -> Iterator[Callable[[str], Any]]:
     """client("dynamodb"): a boto3 client of this test's account."""
     with standins.clients(endpoint) as make:
         yield make
+
+
+@pytest.fixture(autouse=True)
+def no_connection_stays_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close the ledgers and the connections to SQLite that a test has opened itself and left open, as a process does at its end. (From
+    Python 3.13 on, a connection that is collected while it is open is a warning, in whichever test that happens.)"""
+    opened: list[SqliteFile | sqlite3.Connection] = []
+    begin, connect = SqliteFile.__init__, sqlite3.connect
+
+    def opening(file: SqliteFile, *arguments: Any, **options: Any) -> None:
+        begin(file, *arguments, **options)
+        opened.append(file)
+
+    def connecting(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*arguments, **options)
+        if sys._getframe(1).f_globals["__name__"].startswith("tests."):
+            opened.append(connection)
+        return connection
+
+    monkeypatch.setattr(SqliteFile, "__init__", opening)
+    monkeypatch.setattr(sqlite3, "connect", connecting)
+    yield
+    for resource in opened:
+        # (A connection that belongs to another thread is closed by it.)
+        with suppress(sqlite3.ProgrammingError):
+            resource.close()

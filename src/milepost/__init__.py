@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from milepost.core.errors import LedgerError as LedgerError
     from milepost.core.errors import MalformedInput as MalformedInput
     from milepost.core.errors import MilepostError as MilepostError
+    from milepost.core.errors import NotAllowed as NotAllowed
     from milepost.core.errors import NotFound as NotFound
     from milepost.core.errors import RouteChanged as RouteChanged
     from milepost.core.errors import RouteMistake as RouteMistake
@@ -113,6 +114,7 @@ _HOMES = {
         "LedgerError",
         "MalformedInput",
         "MilepostError",
+        "NotAllowed",
         "NotFound",
         "RouteChanged",
         "RouteMistake",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +20,7 @@ from milepost.composition import DEFAULT_LEDGER, open_context, restore_ledger
 from milepost.core.errors import UsageError
 from milepost.core.routes.route import Route
 from milepost.core.values.durations import Span, span_ms
+from milepost.core.values.file_modes import read_mode
 from milepost.engine.events.follow_ups import follow_up_routes
 from milepost.evidence.signing import read_signer
 from milepost.operations import Operations
@@ -26,6 +28,7 @@ from milepost.ports.runner import Chance, Clock
 from milepost.ports.subscriber import Subscriber
 from milepost.ports.upkeep import RestoreReport
 from milepost.route_files import load_application
+from milepost.runners.signals import collected_signals
 from milepost.runners.threads import ThreadRunner
 from milepost.station import Station
 
@@ -39,7 +42,7 @@ class Milepost(Operations):
     """A ledger with its routes and applications. A context manager (`with` or `async with`), or call `close`. `signing_key`: file of the
     private key that signs the daily heads (None: unsigned). `grace`: time for running handlers to finish when the work is stopped.
     `applications`: each an `Application`, one `with_settings`, or the name of one; settings that are not given here come from the
-    environment and the defaults."""
+    environment and the defaults. `mode`: permissions of new files of a SQLite ledger, such as "0660" (None: of a new ledger private, "0600")."""
 
     def __init__(
         self,
@@ -52,15 +55,17 @@ class Milepost(Operations):
         chance: Chance | None = None,
         signing_key: str | Path | None = None,
         grace: Span = "30s",
+        mode: str | None = None,
     ) -> None:
         self._grace_ms = span_ms(grace, "grace")
+        file_mode = None if mode is None else read_mode(mode)
         for name, n in Counter(one.name for one in subscribers).items():
             if n > 1:
                 raise UsageError(f"two subscribers are called {name!r}: they would share a cursor, and each miss events; rename one")
         self._signer = None if signing_key is None else read_signer(Path(signing_key))
         self._applications = [_configured(one) for one in applications]
         given = [*routes, *(route for one in self._applications for route in one.routes)]
-        super().__init__(open_context(ledger, [*given, *follow_up_routes(given)], clock=clock, chance=chance))
+        super().__init__(open_context(ledger, [*given, *follow_up_routes(given)], clock=clock, chance=chance, mode=file_mode))
         install(self.context, self._applications)
         self._subscribers = tuple(subscribers)
         self._lock = threading.Lock()
@@ -71,18 +76,34 @@ class Milepost(Operations):
 
     def run(self, *, until_idle: float | None = 2) -> None:
         """Work in this process until no item is in progress and none becomes due within `until_idle` seconds (None: for ever), or until
-        `stop` is called in another thread. Ctrl-C drains first; a second one stops at once."""
-        run = self._new_run(ThreadRunner(), until_idle)
-        run.start()
-        try:
+        `stop` is called in another thread.
+
+        Ctrl-C and SIGTERM drain first, and then have their usual effect: KeyboardInterrupt, or the end of the program. A second one does not
+        wait for the drain. That holds in the main thread, for signals that the program does not handle itself."""
+        with collected_signals(signal.SIGINT, signal.SIGTERM) as received:
+            run = self._new_run(ThreadRunner(), until_idle)
+            run.start()
+            try:
+                run.wait(lambda: not received)
+                if received:
+                    run.stop(self._grace_ms)
+                    run.wait(lambda: len(received) == 1)
+                if not run.ended:
+                    run.stop(0)
+            except BaseException:
+                # A handler of the program's own raised an error.
+                _drain([run], self._grace_ms)
+                raise
+        if run.ended:
             run.result()
-        except BaseException:
-            _drain([run], self._grace_ms)
-            raise
+        if received:
+            signal.raise_signal(received[0])
 
     def start(self) -> None:
         """Start to work in the background, in threads of this process, until `stop` or `close`; async handlers run on their own event
-        loop. Does nothing if already started. If an earlier run failed, this raises its error."""
+        loop. Does nothing if already started. If an earlier run failed, this raises its error.
+
+        It never touches signals: the program calls `stop` when its host shuts it down (the end of a lifespan, `atexit`, a `finally`)."""
         with self._starting:
             if self._started is not None and not self._started.ended:
                 return
@@ -92,20 +113,30 @@ class Milepost(Operations):
 
     async def run_async(self, *, until_idle: float | None = None) -> None:
         """Work until cancelled or stopped, with async handlers on the calling event loop; plain handlers and the ledger use threads. A
-        cancellation drains first; a second one cancels running handlers. With `until_idle`, ends as `run` does."""
-        run = self._new_run(ThreadRunner(asyncio.get_running_loop()), until_idle)
-        run.start()
-        ended, grace_ms, cancelled = asyncio.wrap_future(run.end), self._grace_ms, None
-        while not ended.done():
-            try:
-                await asyncio.shield(ended)
-            except asyncio.CancelledError as error:
-                cancelled = error
-                run.stop(grace_ms)
-                grace_ms = 0
+        cancellation drains first; a second one cancels running handlers. So does SIGTERM, in the main thread, if the program does not handle
+        it; after the drain it ends the program. (Ctrl-C is a cancellation in asyncio.run.) With `until_idle`, ends as `run` does."""
+        loop = asyncio.get_running_loop()
+        run = self._new_run(ThreadRunner(loop), until_idle)
+        stops = iter([self._grace_ms])
+
+        def stop() -> None:
+            run.stop(next(stops, 0))
+
+        with collected_signals(signal.SIGTERM, on_signal=lambda: loop.call_soon_threadsafe(stop)) as received:
+            run.start()
+            ended = asyncio.wrap_future(run.end)
+            cancelled: asyncio.CancelledError | None = None
+            while not ended.done():
+                try:
+                    await asyncio.shield(ended)
+                except asyncio.CancelledError as error:
+                    cancelled = error
+                    stop()
         run.result()
         if cancelled is not None:
             raise cancelled
+        if received:
+            signal.raise_signal(received[0])
 
     def stop(self, grace: Span | None = None) -> bool:
         """Drain all runs (`start`, `run`, `run_async`) and return when they have ended: no item is claimed any more, running handlers have
@@ -261,10 +292,10 @@ class BackgroundRun:
         """Whether the caller is a handler or subscriber of this run, or on the event loop that these run on: then it cannot wait for the end."""
         return not self.ended and self._runner.needs_this_thread()
 
-    def wait(self) -> None:
-        """Return when the run has ended, with or without error. Waits a moment at a time: Python runs signal handlers between two waits of
-        the main thread, and a Ctrl-C that came just before a wait without a timeout would be lost."""
-        while not self.ended:
+    def wait(self, while_true: Callable[[], bool] = lambda: True) -> None:
+        """Return when the run has ended, with or without error, or this no longer holds. Waits a moment at a time: Python runs signal handlers
+        between two waits of the main thread, and a signal that came just before a wait without a timeout would be noticed late."""
+        while not self.ended and while_true():
             with suppress(TimeoutError):
                 self.end.result(timeout=SIGNALS_S)
 

@@ -26,16 +26,17 @@ from milepost.runners.clock import SystemChance, SystemClock
 DEFAULT_LEDGER = "sqlite:///milepost.db"
 
 
-def open_ledger(url: str, *, make: bool = True) -> tuple[Ledger, Blobs]:
+def open_ledger(url: str, *, make: bool = True, mode: int | None = None) -> tuple[Ledger, Blobs]:
     """The ledger of a URL and its blob store; modules are imported only when needed. Without `make`, a missing ledger on AWS raises
-    LedgerMissing. (A SQLite file is created by opening it.)"""
+    LedgerMissing. (A SQLite file is created by opening it.) `mode`: permissions of new files, if not those of an existing ledger."""
     scheme, _, rest = url.partition(":")
     if scheme == "sqlite" and rest.startswith("///") and len(rest) > 3:
         from milepost.ledgers.sqlite import SqliteLedger
         from milepost.ledgers.sqlite.file.store import blobs_folder
 
         path = rest[3:]
-        return SqliteLedger.open(path), FolderBlobs(blobs_folder(path))
+        ledger = SqliteLedger.open(path, mode)
+        return ledger, FolderBlobs(blobs_folder(path), ledger.file_mode)
     if scheme == "memory":
         from milepost.ledgers.memory import MemoryLedger
 
@@ -53,7 +54,7 @@ def open_ledger(url: str, *, make: bool = True) -> tuple[Ledger, Blobs]:
     )
 
 
-def restore_ledger(file: Path, url: str, *, overwrite: bool, force: bool, on_progress: Progress) -> RestoreReport:
+def restore_ledger(file: Path, url: str, *, overwrite: bool, force: bool, on_progress: Progress, mode: int | None = None) -> RestoreReport:
     """Replace the SQLite ledger of the URL by a backup."""
     scheme, _, rest = url.partition(":")
     if scheme != "sqlite" or not rest.startswith("///") or len(rest) < 4:
@@ -62,7 +63,7 @@ def restore_ledger(file: Path, url: str, *, overwrite: bool, force: bool, on_pro
         )
     from milepost.ledgers.sqlite.file.backup import restore
 
-    return restore(file, rest[3:], overwrite=overwrite, force=force, on_progress=on_progress)
+    return restore(file, rest[3:], overwrite=overwrite, force=force, on_progress=on_progress, mode=mode)
 
 
 def open_context(
@@ -73,14 +74,15 @@ def open_context(
     chance: Chance | None = None,
     check: bool = True,
     make: bool = True,
+    mode: int | None = None,
 ) -> Context:
-    """The engine's context. With `check`, routes are registered, and a route that differs from the ledger's raises RouteChanged. `make`: see
-    `open_ledger`."""
+    """The engine's context. With `check`, routes are registered, and a route that differs from the ledger's raises RouteChanged. `make` and
+    `mode`: see `open_ledger`."""
     plans_wanted = list(routes)
     names = [route.name for route in plans_wanted]
     if len(set(names)) < len(names):
         raise ConfigMistake(f"two routes have the name {', '.join(sorted(name for name in set(names) if names.count(name) > 1))}")
-    ledger, blobs = open_ledger(url, make=make)
+    ledger, blobs = open_ledger(url, make=make, mode=mode)
     try:
         plans_wanted += heads_for(plans_wanted, blobs.advice if isinstance(blobs, NoBlobs) else None)
         clock = clock or _clock_for(ledger)
@@ -108,12 +110,15 @@ def open_context(
 
 
 def _clock_for(ledger: Ledger) -> Clock:
-    """A clock that never runs behind the newest history line: if the clock was set back between two runs, all items would wait. A line more
-    than a day ahead is an error and is ignored."""
+    """The ledger's own clock, or that of this machine. No new line is dated before the newest one, if that is at most minutes ahead; a line
+    further ahead was dated by a wrong clock, and is not followed."""
+    own = ledger.clock()
+    if own is not None:
+        return own
     clock = SystemClock()
     newest = ledger.feed(ledger.last_seq() - 1, 1)
-    if newest and newest[0].line.at - clock.now() < 86_400_000:
-        clock.not_before(newest[0].line.at)
+    if newest:
+        clock.follow(newest[0].line.at)
     return clock
 
 

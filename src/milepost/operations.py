@@ -19,17 +19,20 @@ from milepost.core.values.refusal import SAID_BEFORE, Refusal
 from milepost.engine.act_log import ActReport, record, signed
 from milepost.engine.acts.bulk import act, note, take_confirmations
 from milepost.engine.acts.controls import close_breakers, drain, pause, resume
+from milepost.engine.acts.redate import redate_rows
 from milepost.engine.alerts.watch import alert_views
 from milepost.engine.context import Context
+from milepost.engine.forget import ForgetReport, forget
 from milepost.engine.health.doctor import unready
 from milepost.engine.intake import Receipt, submit
 from milepost.engine.lists.reconcile import ListReport, submit_list
 from milepost.engine.lists.source import Bytes
 from milepost.engine.retention import PruneReport, prune
+from milepost.engine.views.forecast import forecast_view, route_forecast, scope_of, sentence_views
 from milepost.engine.views.items import check_route, each, groups, row_view, show, status
-from milepost.engine.views.lanes import LaneView, PauseView, lane_views, pause_view, pauses
+from milepost.engine.views.lanes import LaneView, PauseView, count_waiting, lane_views, pause_view, pauses
 from milepost.engine.views.page_tokens import find_page
-from milepost.engine.views.queries import WARN_ROWS, cost_text, read_parts, statuses_of
+from milepost.engine.views.queries import WARN_ROWS, cost_text, filter_as_given, read_parts, statuses_of
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import Query
 from milepost.ports.upkeep import BackupReport
@@ -88,6 +91,11 @@ class Operations:
         failed ones). Their seals stay. With `dry_run` nothing is changed, and the report counts the rows by status."""
         span = span_ms(older_than, "older_than")
         return prune(self.context, route, span, by=by, reason=reason, statuses=statuses_of(statuses), dry_run=dry_run)
+
+    def forget(self, route: str, key: str, *, by: str, reason: str, dry_run: bool = False) -> ForgetReport:
+        """Remove the content of an item that has ended: input, outputs, error texts, blobs and kept evidence, whatever subscriber is absent.
+        Its key stays known by a keyed digest. The report's `stays` names what remains elsewhere. Raises ActRefused if it has not ended."""
+        return forget(self.context, route, key, by=by, reason=reason, dry_run=dry_run)
 
     def submit_list(
         self,
@@ -187,6 +195,10 @@ class Operations:
         cannot be done."""
         return self._act("reschedule", route, key, by, reason, not_before=not_before)
 
+    def redate(self, route: str, *, by: str, reason: str) -> ActReport:
+        """Date the items of a route that are dated in the future, by a clock that was ahead, as of now."""
+        return redate_rows(self.context, route, by=by, reason=reason)
+
     def _act(self, verb: str, route: str, key: str, by: str, reason: str, **options: Any) -> Row:
         report = act(self.context, verb, route, keys=[key], by=by, reason=reason, **options)
         [item] = self.context.ledger.get([(route, key)])
@@ -285,13 +297,21 @@ class Operations:
         stage: str | None = None,
         as_new: bool = False,
         dry_run: bool = False,
+        act_id: str | None = None,
     ) -> ActReport:
         """Retry, skip, cancel, resend or rerun (`verb`) the items with these `keys`, or, without keys, all that match, as the command of
         that name does. The report has the number of items done, and the refused ones with the reason. `stage`: where retry and rerun start.
-        `as_new`: retry and rerun give the work a new work_id, and run no verify probe first. With `dry_run` nothing is changed."""
-        _check_lists(keys=keys)
-        query = None if keys is not None else self._query(True, route, statuses, stages, lane, prefix, parts, group)
-        return act(self.context, verb, route, keys=keys, query=query, by=by, reason=reason, stage=stage, as_new=as_new, dry_run=dry_run)
+        `as_new`: retry and rerun give the work a new work_id, and run no verify probe first. With `dry_run` nothing is changed.
+        `act_id`: a name of your own for the act. A repeat with it continues an act that was cut off, or gets the report of one that has
+        finished; with other items or options it raises UsageError."""
+        _check_lists(keys=keys, statuses=statuses, stages=stages, parts=parts)
+        options: dict[str, Any] = {"by": by, "reason": reason, "stage": stage, "as_new": as_new, "dry_run": dry_run, "act_id": act_id}
+        if keys is not None:
+            return act(self.context, verb, route, keys=keys, **options)
+        statuses, stages, parts = list(statuses), list(stages), list(parts)
+        query = self._query(True, route, statuses, stages, lane, prefix, parts, group)
+        asked = filter_as_given(statuses=statuses, stages=stages, lane=lane, prefix=prefix, parts=parts, group=group)
+        return act(self.context, verb, route, query=query, asked=asked, **options)
 
     def pause(
         self,
@@ -309,9 +329,13 @@ class Operations:
         """Pause a route, a stage, or a lane of a stage: none of its items is started until it is resumed, or until the time `until` (or a
         span from now). No attempt is counted. `drain` is the rate, such as "10/s", for the items that have waited. A pause that is in force
         stays, unless `until` or `drain` is given, or it would end by itself. `own`, for a program that pauses by itself: a pause by another
-        than `by` stays in any case. `endless_stays`: a pause without an end stays in any case. Returns the pause that is in force now."""
+        than `by` stays in any case. `endless_stays`: a pause without an end stays in any case. Returns the pause that is in force now, with the
+        number of items that wait there, and for a lane without any the lanes with similar names (`near`)."""
         options: dict[str, Any] = {"until": until, "drain": drain, "own": own, "endless_stays": endless_stays}
-        return pause_view(scope(route, stage, lane), pause(self.context, route, stage, lane, by=by, reason=reason, **options))
+        hold = pause(self.context, route, stage, lane, by=by, reason=reason, **options)
+        # A program that pauses by itself has met an item there.
+        waiting = None if own else count_waiting(self.context, route, stage, lane)
+        return pause_view(scope(route, stage, lane), hold, waiting)
 
     def resume(
         self,
@@ -376,6 +400,12 @@ class Operations:
         self.context.stage(route, stage)
         return lane_views(self.context, self.context.plan(route), stage, names)
 
+    def forecast(self, route: str, *, stage: str | None = None, lane: str | None = None) -> dict[str, Any] | None:
+        """When the items that move are completed, or through the `stage`, and which wait for something else, as `milepost forecast --json` shows
+        it; `text` says it in words. None: this ledger does not count items by lane."""
+        found = route_forecast(self.context, route, scope_of(self.context, route, stage=stage, lane=lane))
+        return None if found is None else {**forecast_view(route, found, self.context.clock.now()), "sentences": sentence_views(found)}
+
     def groups(self, route: str) -> list[dict[str, Any]]:
         """The groups of similar failures, the most frequent at present first, as `milepost groups --json` shows them."""
         return groups(self.context, route)
@@ -387,8 +417,12 @@ class Operations:
 
     def feed(self, after: int = 0, limit: int = 500) -> list[HistoryEntry]:
         """History lines of all items in the order in which they were written, after the place `after`. `entry.public()` gives a line the
-        fields that `show` gives it, with its place `seq`, `route`, `key` and `correlation_id`."""
-        return self.context.ledger.feed(after, limit)
+        fields that `show` gives it, with its place `seq`, `route`, `key` and `correlation_id`. Lines of forgotten items are left out."""
+        while lines := self.context.ledger.feed(after, limit):
+            if present := [line for line in lines if not line.removed]:
+                return present
+            after = lines[-1].seq
+        return []
 
     def show(self, route: str, key: str) -> dict[str, Any] | None:
         """Everything about one item, with its history; None if the key was never seen."""

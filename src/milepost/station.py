@@ -9,7 +9,8 @@ from contextlib import suppress
 from typing import Any
 
 from milepost.composition import who
-from milepost.core.errors import LedgerBusy, LedgerFull
+from milepost.core.errors import is_shortage
+from milepost.engine.clock_watch import ClockWatch
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import all_delivered
 from milepost.engine.events.deliver import EventRelay
@@ -74,6 +75,7 @@ class Station:
         run += [service for role, service in beside if role in wanted]
         self.roles = [Role(service, ctx.clock, self.stopping.is_set) for service in run]
         self.heartbeat = Heartbeat(ctx, self.holder, self._facts)
+        self.clock_watch = ClockWatch(ctx)
         self._settled = 0
         # The idle check reads one row here, and many partitions on AWS. (Not a multiple of the worker's interval, or the check would always
         # coincide with its work.)
@@ -81,10 +83,14 @@ class Station:
 
     def run(self, *, until_idle_s: float | None = None, on_tick: Callable[[], None] | None = None, tick_s: float = 0.2) -> None:
         """Work until `stop()`, or, with `until_idle_s`, until no item is held, no event waits, and nothing becomes due within that time."""
-        with suppress(LedgerBusy, LedgerFull):
-            # If this cannot be written now, the heartbeat's first turn writes it.
+        try:
+            self.clock_watch.turn()
             self.heartbeat.start()
-        watching: list[Service] = [self.heartbeat]
+        except Exception as trouble:
+            # If this cannot be written now, the first turns write it.
+            if not is_shortage(trouble):
+                raise
+        watching: list[Service] = [self.clock_watch, self.heartbeat]
         if until_idle_s is not None:
             watching.append(Every("idle-watch", self._idle_every, lambda: self._stop_if_idle(round(until_idle_s * 1000))))
         services: list[Service] = [*self.roles, *(Role(service, self.ctx.clock, self.stopping.is_set) for service in watching)]
@@ -142,7 +148,9 @@ class Station:
         return due is not None and due <= horizon
 
     def _facts(self) -> dict[str, Any]:
-        facts: dict[str, Any] = {"roles": {role.name: role.last_good_run for role in self.roles if role.last_good_run}}
+        ran = [role for role in self.roles if role.last_good_run]
+        facts: dict[str, Any] = {"roles": {role.name: role.last_good_run for role in ran}}
+        facts["next_runs"] = {role.name: role.next_run for role in ran}
         if self.worker is not None:
             facts["in_hand"] = self.worker.in_hand
             facts["overrunning"] = self.worker.overrunning()
@@ -151,12 +159,12 @@ class Station:
 
 
 class Role:
-    """A service that records its last successful run, for `milepost doctor`. While the ledger is unavailable or full, it waits and retries
-    until the station is stopped."""
+    """A service that records its last successful run, for `milepost doctor`. While the ledger is unavailable or full, or too many files are
+    open, it waits and retries until the station is stopped."""
 
     def __init__(self, service: Service, clock: Clock, stopping: Callable[[], bool]) -> None:
         self.name = service.name
-        self.last_good_run = 0
+        self.last_good_run = self.next_run = 0
         self._service = service
         self._clock = clock
         self._stopping = stopping
@@ -166,8 +174,8 @@ class Role:
     def turn(self) -> float:
         try:
             delay = self._service.turn()
-        except (LedgerBusy, LedgerFull) as trouble:
-            if self._stopping():
+        except Exception as trouble:
+            if self._stopping() or not is_shortage(trouble):
                 raise
             if self._trouble != str(trouble):
                 # Log it once, not every second.
@@ -179,6 +187,7 @@ class Role:
             log.warning("%s continues: the ledger is available again", self.name)
         if not getattr(self._service, "failed", False):
             self.last_good_run = self._clock.now()
+            self.next_run = self.last_good_run + round(delay * 1000)
         return delay
 
     @property

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from tests.interrupts import interrupt_beside_main_thread
 from tests.polling import wait_until
 
 import milepost as mp
+from milepost.app import BackgroundRun
 from milepost.core.errors import LedgerDamaged, LedgerFull, UsageError
 from milepost.core.status import Status
 from milepost.ports.items import Query
@@ -467,34 +470,131 @@ def test_a_handler_that_cancels_its_own_task_has_failed_whichever_loop_it_runs_o
 
 
 PROGRAM = """
+import asyncio
+import sys
+import threading
+import time
+
 import milepost as mp
 
 route = mp.Route("letters", key="id")
 
-@route.stage("send")
+@route.stage("send", concurrency=1)
 def send(item):
+    print("begun", flush=True)
+    time.sleep(float(sys.argv[2]))
     return mp.Done()
 
-with mp.open("sqlite:///letters.db", [route]) as post:
-    post.submit("letters", {"id": "L-1"})
-    post.run(until_idle=0)
-    print("ready", flush=True)
-    try:
+post = mp.open("sqlite:///letters.db", [route], grace="30s")
+post.submit("letters", *({"id": f"L-{number}"} for number in range(3)))
+try:
+    if sys.argv[1] == "run":
         post.run(until_idle=None)
-    except KeyboardInterrupt:
-        print(post.running)
+    else:
+        asyncio.run(post.run_async())
+except KeyboardInterrupt:
+    print(post.running, flush=True)
 """
 
 
-def test_ctrl_c_that_does_not_interrupt_the_wait_of_run_is_handled(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", PROGRAM]
+@contextmanager
+def program_at_work(tmp_path: Path, method: str, handler_s: float) -> Iterator[subprocess.Popen[str]]:
+    """A program in whose handler an item has arrived."""
+    command = [sys.executable, "-c", PROGRAM, method, str(handler_s)]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            wait_until(lambda: len(list(Path(f"/proc/{process.pid}/task").iterdir())) > 2)
-            interrupt_beside_main_thread(process.pid)
-            said, errors = process.communicate(timeout=TIMEOUT)
+            assert process.stdout.readline() == "begun\n"
+            yield process
         finally:
             process.kill()
-    assert (said, errors, process.returncode) == ("False\n", "", 0)
+
+
+def statuses_after(folder: Path) -> Counter[Status]:
+    """How many items the program has left in which status."""
+    with mp.open(f"sqlite:///{folder}/letters.db", [one_stage(lambda item: mp.Done())]) as post:
+        return check_drained(post)
+
+
+@pytest.mark.parametrize("method", ["run", "run_async"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_drains_a_program_before_it_ends(tmp_path: Path, method: str, number: signal.Signals) -> None:
+    with program_at_work(tmp_path, method, 0.5) as process:
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=TIMEOUT)
+    if number is signal.SIGINT:
+        assert (output, errors, process.returncode) == ("False\n", "", 0)
+    else:
+        assert (output, errors, process.returncode) == ("", "", -signal.SIGTERM)
+    assert statuses_after(tmp_path) == {Status.COMPLETED: 1, Status.QUEUED: 2}
+
+
+def test_a_second_signal_ends_run_at_once(tmp_path: Path) -> None:
+    with program_at_work(tmp_path, "run", TIMEOUT) as process:
+        process.send_signal(signal.SIGTERM)
+        wait_until(lambda: _signals_waiting(process.pid) == 0)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=TIMEOUT / 2)
+    assert (errors, process.returncode) == ("", -signal.SIGTERM)
+
+
+def _signals_waiting(process: int) -> int:
+    """How many signals the kernel has not handed over yet (Linux)."""
+    status = Path(f"/proc/{process}/status").read_text()
+    pending = [line.split()[1] for line in status.splitlines() if line.startswith(("SigPnd", "ShdPnd"))]
+    return sum(int(mask, 16) for mask in pending)
+
+
+def test_ctrl_c_that_does_not_interrupt_the_wait_of_run_is_handled(tmp_path: Path) -> None:
+    with program_at_work(tmp_path, "run", 0.5) as process:
+        interrupt_beside_main_thread(process.pid)
+        output, errors = process.communicate(timeout=TIMEOUT)
+    assert (output, errors, process.returncode) == ("False\n", "", 0)
+    assert statuses_after(tmp_path) == {Status.COMPLETED: 1, Status.QUEUED: 2}
+
+
+def test_a_signal_that_comes_before_the_work_has_begun_drains_it_too(quick_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = BackgroundRun.start
+
+    def interrupted(run: BackgroundRun) -> None:
+        signal.raise_signal(signal.SIGINT)
+        begin(run)
+
+    monkeypatch.setattr(BackgroundRun, "start", interrupted)
+    with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:
+        with pytest.raises(KeyboardInterrupt):
+            post.run(until_idle=None)
+        assert not post.running
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_signal_that_the_program_handles_itself_is_left_to_it(quick_url: str) -> None:
+    received: list[int] = []
+
+    def handler(item: mp.Item) -> mp.Outcome:
+        signal.raise_signal(signal.SIGTERM)
+        return mp.Done()
+
+    def own(number: int, _frame: Any) -> None:
+        received.append(number)
+
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        with mp.open(quick_url, [one_stage(handler)]) as post:
+            submit(post, 1)
+            post.run(until_idle=0)
+            submit(post, 1, start=1)
+            asyncio.run(post.run_async(until_idle=0))
+            assert check_drained(post) == {Status.COMPLETED: 2}
+        assert signal.getsignal(signal.SIGTERM) is own
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert received == [signal.SIGTERM] * 2
+
+
+def test_start_leaves_signals_alone(quick_url: str) -> None:
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    before = [signal.getsignal(number) for number in numbers]
+    with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:
+        post.start()
+        assert [signal.getsignal(number) for number in numbers] == before

@@ -15,7 +15,7 @@ from milepost.route_files import load_file
 
 COMMANDS = (
     "acts", "adopt", "alerts", "backup", "breakers", "cancel", "completion", "confirm", "cost", "demo", "doctor", "export", "groups", "heads", "init", "keys", "limit", "list", "lists",
-    "move", "pause", "prune", "quarantine", "replace", "rerun", "reschedule", "resend", "restore", "resume", "retry", "routes", "show", "signing-key", "skip", "status", "submit",
+    "move", "pause", "prune", "quarantine", "redate", "replace", "rerun", "reschedule", "resend", "restore", "resume", "retry", "routes", "show", "signing-key", "skip", "status", "submit",
     "subscribers", "up", "verify", "volume", "watch", "work",
 )  # fmt: skip
 
@@ -127,6 +127,8 @@ def test_no_route_at_all_says_how_to_name_one(bare) -> None:
         ("routes = 'parcels.py'\n", "routes is 'parcels.py'; it must be a list of texts"),
         ("route = []\n", "'route' is not a setting; settings are ledger, routes, applications, subscribers"),
         ("routes = [\n", "milepost.toml: "),
+        ('mode = "0777"\n', "milepost.toml: mode is '0777'; write octal text such as \"0600\""),
+        ("mode = 0o660\n", "mode is 432; it must be text"),
     ],
 )
 def test_a_wrong_settings_file(shell, text: str, said: str) -> None:
@@ -218,3 +220,10 @@ def test_a_ledger_given_to_a_group_is_that_of_its_commands(shell) -> None:
     assert [one["name"] for one in shell.ok("keys", "--json", *elsewhere).json["keys"]] == ["loader"]
     shell.ok("submit", "parcels", "--item", '{"id": "a"}')
     assert shell.ok("keys", "--json").json["keys"] == []
+
+
+@pytest.mark.parametrize(("setting", "mode"), [("", "0o600"), ('mode = "0640"\n', "0o640")])
+def test_the_setting_mode_is_that_of_a_new_ledger(shell, setting: str, mode: str) -> None:
+    shell.write("milepost.toml", f'{setting}routes = ["parcels.py"]\n')
+    shell.ok("submit", "parcels", "--item", '{"id": "A"}')
+    assert oct((shell.folder / "milepost.db").stat().st_mode & 0o777) == mode

@@ -80,10 +80,12 @@ EVERY_FIELD = Row(
     "parcels", "p1", "weigh", Status.PROCESSING, 7, b"h" * 32, 1, 2, 3, "c-1", b"i" * 32, lane="north", look_at=4, overdue_at=5,
     lease="t", holder="worker", claimed_at=6, attempts=1, total_attempts=8, looks=2, losses=3, round=4, pass_no=5, unknown=True,
     alone=True, handed_over=True, again=True, list_id="L1", note="old", error=Failure("X", "old", 1, "g"), kept={"delivered": {}},
-    undecided={"type": "done"}, handle=9, not_before=START - 1, content_digest=b"d" * 32, settled="abc", life=12,
+    undecided={"type": "done"}, handle=9, not_before=START - 1, content_digest=b"d" * 32, settled="abc", life=12, epoch=13,
 )  # fmt: skip
 """A row with no field as it is by default."""
-WHICH_ITEM = frozenset(["route", "key", "created_at", "correlation_id", "input_digest", "list_id", "handle", "content_digest", "life"])
+WHICH_ITEM = frozenset(
+    ["route", "key", "created_at", "correlation_id", "input_digest", "list_id", "handle", "content_digest", "life", "epoch"]
+)
 WRITTEN = frozenset(["status", "version", "head", "updated_at", "entered_at"])
 OF_ONE_CLAIM = frozenset(["look_at", "overdue_at", "lease", "holder", "claimed_at", "handed_over", "undecided", "settled"])
 

@@ -140,7 +140,8 @@ def test_a_subscriber_that_is_away_keeps_its_lines_and_no_rows(world: World) -> 
     report = prune(world.ctx, ROUTE, DAY, **SIGNED)
     assert (report.items, report.kept_back) == (2, waiting)
     assert str(report) == (
-        f"2 rows removed (2 COMPLETED), 0 seals forgotten; the last {waiting} lines of all routes stay until every subscriber has received them"
+        f"2 rows removed (2 COMPLETED), 0 seals forgotten; the last {waiting} lines of all routes stay, with the content"
+        " that belongs to them, until every subscriber has received them"
     )
     assert lines_of(world, "told", "untold") == {"untold"}
     relay.run_once()
@@ -176,7 +177,7 @@ def test_a_parked_item_keeps_its_own_lines_and_is_told_after_its_row_has_left(wo
     world.clock.advance("10d")
     report = prune(world.ctx, ROUTE, DAY, **SIGNED)
     assert (report.items, report.kept_back, report.parked) == (3, 0, 1)
-    assert "the lines of 1 parked item stay until they are delivered" in str(report)
+    assert "lines and content of 1 parked item stay until the lines are delivered" in str(report)
     assert lines_of(world, "first", "parked", "later") == {"parked"}
     ear.takes = refuses()
     release(world.ctx, "ear", **SIGNED)

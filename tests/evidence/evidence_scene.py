@@ -9,6 +9,7 @@ import milepost as mp
 from milepost.composition import open_context
 from milepost.core.item import Row
 from milepost.core.status import TERMINAL
+from milepost.core.values.durations import iso
 from milepost.engine.acts.bulk import confirm_outside
 from milepost.engine.context import Context
 from milepost.engine.evidence import FoundRecord, all_evidence, evidence_of
@@ -96,11 +97,11 @@ class Scene:
 
         heads = prover(self.ctx)
         entries = (
-            entry_of(found.record, heads.proof(found.place, bytes.fromhex(found.record["chain"]["head"])), signer)
+            entry_of(found.record, heads.proof(found.place, bytes.fromhex(found.record.get("chain", found.record)["head"])), signer)
             for found in all_evidence(self.ctx, Query(route=ROUTE, with_content=True))
         )
         with path.open("wb") as out:
-            write_file(out, header(ROUTE, "2033-11-14T00:00:00.000Z", "0", {}, view, signer), entries, signer)
+            write_file(out, header(ROUTE, iso(self.clock.now()) or "", "0", {}, view, signer), entries, signer)
         return path
 
 

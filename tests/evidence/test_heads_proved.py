@@ -124,7 +124,7 @@ def test_a_proof_that_leads_elsewhere_is_found(archive: Scene, told: list[Envelo
     for each in wrong:
         path = tmp_path / "evidence.jsonl"
         with path.open("wb") as out:
-            write_file(out, header(ROUTE, "", "0", {}, None, None), [entry_of(found.record, each, None)], None)  # type: ignore[arg-type]
+            write_file(out, header(ROUTE, "2034-01-01T00:00:00.000Z", "0", {}, None, None), [entry_of(found.record, each, None)], None)  # type: ignore[arg-type]
         assert [difference.field for difference in verify(path).differences] == ["proof"], each
 
 

@@ -36,7 +36,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory, signer: Signer) -> Path:
 def unsigned(tmp_path_factory: pytest.TempPathFactory, whole: Path) -> Path:
     path = tmp_path_factory.mktemp("unsigned") / "evidence.jsonl"
     with path.open("wb") as out:
-        write_file(out, header(ROUTE, "", "0", {}, None, None), (entry_of(record, None, None) for record in records_in(whole)), None)
+        write_file(
+            out,
+            header(ROUTE, "2034-01-01T00:00:00.000Z", "0", {}, None, None),
+            (entry_of(record, None, None) for record in records_in(whole)),
+            None,
+        )
     return path
 
 
@@ -232,7 +237,7 @@ def view(request: pytest.FixtureRequest, tmp_path: Path, whole: Path, signer: Si
     path = tmp_path / f"evidence.{request.param}"
     beside = path.with_name(path.name + BESIDE)
     with beside.open("wb") as out:
-        first = header(ROUTE, "", "0", {}, request.param, signer)
+        first = header(ROUTE, "2034-01-01T00:00:00.000Z", "0", {}, request.param, signer)
         write_file(out, first, (entry_of(record, None, signer) for record in records_in(whole)), signer)
     path.write_text("".join(VIEWS[request.param](lambda: records_in(beside), first)), encoding="utf-8")
     return path

@@ -37,6 +37,7 @@ from milepost.ledgers.aws.offers import message_body, message_for
 from milepost.ledgers.aws.retention import seal_for, write_seals
 from milepost.ledgers.aws.store import AwsStore, StoreSettings
 from milepost.ledgers.aws.tables.conditional_write import put_of, update_of
+from milepost.ledgers.aws.tables.counters import RowChange
 from milepost.ledgers.aws.tables.create import make_common, make_route
 from milepost.ledgers.aws.tables.item_rows import attributes
 from milepost.ledgers.aws.tables.journal import JournalEntry
@@ -386,7 +387,7 @@ class AwsGolden:
         return self.requests.taken()
 
     def counters(self) -> list[Any]:
-        changes = [(made.before, made.after) for _, made, _ in self.life()]
+        changes = [RowChange(made.before, made.after) for _, made, _ in self.life()]
         self.store.counters.add(changes[:6])
         return self.requests.taken()
 

@@ -24,7 +24,7 @@ _MASKS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r'("lastLease": \{"S": ")[0-9a-f]{12}', r"\1CLAIM"),
         # Tracebacks: where the file is, and the marks below a line, which differ between versions of Python.
         (r'(File \\*")[^"]*/', r"\1"),
-        (r"(?:\\n|\n) *[~^]+(?=\\n|\n)", ""),
+        (r"(?:\\+n|\n) *[~^]+(?=\\+n|\n)", ""),
         # What the doctor says of the machine.
         (r"(\b(?:size|sqlite|log) +)\d[\d.,]*", r"\1N"),
         (r'("(?:free_bytes|log_bytes|bytes)": )\d+', r"\g<1>0"),

@@ -113,7 +113,13 @@ CASES: dict[str, tuple[dict[str, str], list[str]]] = {
     "evidence": ({"assets.py": ASSETS.replace('"batchId"]', '"batchId"], evidence=True')}, ["--alarm-email", EMAIL]),
     "key": ({"assets.py": ASSETS}, ["--alarm-email", EMAIL, "--key", "new", "--no-reserve"]),
     "given": ({"assets.py": ASSETS}, ["--alarm-email", EMAIL, "--key", KEY]),
-    "topic": ({"assets.py": ASSETS}, ["--alarm-topic", TOPIC]),
+    "topic": (
+        {"assets.py": ASSETS},
+        [
+            *("--alarm-topic", TOPIC, "--relay-at-once", "40", "--stream-window", "2"),
+            *("--warm-throughput", "10000", "--repair-within", "12h"),
+        ],
+    ),
     "application": ({"desk.py": APPLICATION}, ["--alarm-email", EMAIL, "--secret", "DESK_PASSWORD=desk/password"]),
     "deposits": ({}, ["--application", "deposits", "--alarm-email", EMAIL]),
 }

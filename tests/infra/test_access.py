@@ -54,7 +54,7 @@ def test_no_function_writes_api_keys_and_sessions_and_only_accept_reads_them(tem
 
 def test_a_worker_writes_heartbeats_rates_and_pauses_of_lanes_alone(both: Template) -> None:
     may = both.statements("test-deposits-metadata")
-    assert leading(may["ControlWrite"]) == {"aside#deposits", "breaker", "bucket", "holding", "process"}
+    assert leading(may["ControlWrite"]) == {"aside#deposits", "breaker#deposits", "bucket", "holding", "process"}
     assert not {kind for kind in leading(may["ControlRead"]) if kind.endswith("#assets")}
     assert leading(may["History"]) == {"deposits/*"}
     assert not {action for one in may.values() for action in one["Action"]} & {"dynamodb:BatchWriteItem", "s3:DeleteObject"}
@@ -62,7 +62,7 @@ def test_a_worker_writes_heartbeats_rates_and_pauses_of_lanes_alone(both: Templa
 
 def test_a_worker_whose_handler_pauses_its_lane_writes_pauses_and_their_record_too(both: Template) -> None:
     may = both.statements("test-deposits-content")
-    assert leading(may["ControlWrite"]) == {"act", "aside#deposits", "breaker", "bucket", "hold", "holding", "process"}
+    assert leading(may["ControlWrite"]) == {"act", "aside#deposits", "breaker#deposits", "bucket", "hold", "holding", "process"}
 
 
 def test_a_worker_writes_blobs_of_its_own_route_alone(both: Template) -> None:
@@ -72,9 +72,10 @@ def test_a_worker_writes_blobs_of_its_own_route_alone(both: Template) -> None:
     assert set(may["BlobsRead"]["Resource"]) == {f"{bucket}/blobs/{name}/*" for name in ("deposits", "history/deposits", "confirmed")}
 
 
-def test_evidence_is_never_removed(template: Template) -> None:
+def test_only_operators_remove_evidence(template: Template) -> None:
+    """With `milepost forget`."""
     for who, may in {**functions(template), **people(template)}.items():
-        for statement in may.values():
+        for statement in () if who == "operator" else may.values():
             if "s3:DeleteObject" in statement["Action"]:
                 for place in statement["Resource"]:
                     if place.startswith(("arn:AWS::Partition:s3:::desk-files/", "arn:AWS::Partition:s3:::wiley-stage/")):
@@ -92,7 +93,15 @@ def test_the_journal_and_the_counters_are_written_by_relay_resender_and_processe
     assert "journal" in leading(may["process"]["ControlWrite"])
     written = leading(may["operator"]["ControlWrite"])
     assert not {kind for kind in written if kind == "journal" or kind.startswith(("count", "group#"))}
-    assert written >= {"act", "hold", "limit", "key", "route"}
+    assert written >= {"act", "hold", "limit", "key", "route", "forget"}
+    assert may["operator"]["Forget"]["Action"] == ["dynamodb:UpdateItem"]
+
+
+def test_every_role_that_looks_up_seals_reads_the_secret_of_forgotten_keys(both: Template) -> None:
+    seen = both.id_of("DynamoDB::Table", "TableName", "test-seen")
+    for who, may in {**functions(both), **people(both)}.items():
+        looks_up = any(seen in statement["Resource"] for statement in may.values())
+        assert ("forget" in leading(may["ControlRead"])) == looks_up, who
 
 
 def test_a_viewer_writes_nothing_and_sees_no_secrets(both: Template) -> None:

@@ -22,10 +22,17 @@ def test_every_alarm_tells_when_it_begins_and_ends(template: Template, templates
         assert alarm["AlarmDescription"]
 
 
+def test_every_alarm_names_a_command(template: Template) -> None:
+    for name, alarm in template.named("CloudWatch::Alarm", "AlarmName").items():
+        text = str(alarm["AlarmDescription"])
+        assert "milepost " in text or "aws logs tail /aws/lambda/test-" in text or "aws lambda " in text, name
+        assert len(text) <= 1024, name
+
+
 def test_which_alarms_there_are(both: Template) -> None:
     functions = ("deposits.metadata", "deposits.content", "relay", "resender", "lists")
     tables = ("rows-assets", "rows-assets-due", "rows-deposits", "rows-deposits-due", "history", "seen", "control")
-    expected = {"quarantine", "resender-silent", "stream-behind"}
+    expected = {"quarantine", "resender-silent", "stream-behind", "events-late", "events-parked", "items-held"}
     expected |= {f"{function}-{what}" for function in functions for what in ("errors", "throttles")}
     expected |= {f"{table}-{what}-throttles" for table in tables for what in ("read", "write")}
     stages = ("assets.CC", "assets.Scout", "deposits.metadata", "deposits.content", "deposits.submit", "deposits.theirs")
@@ -84,6 +91,21 @@ def test_a_stream_that_waits_is_told(both: Template) -> None:
     alarm = both.named("CloudWatch::Alarm", "AlarmName")["test-stream-behind"]
     relay = both.id_of("Lambda::Function", "FunctionName", "test-relay")
     assert metric(alarm) == ("AWS/Lambda", "IteratorAge", {"FunctionName": relay})
+
+
+@pytest.mark.parametrize(
+    ("name", "metric_name", "threshold", "command"),
+    [
+        ("events-late", "SubscriberLag", 600, "milepost subscribers"),
+        ("events-parked", "ParkedItems", 1, "milepost subscribers release"),
+        ("items-held", "HeldAge", DAY, "milepost resume"),
+    ],
+)
+def test_what_waits_without_an_error_raises_an_alarm(both: Template, name: str, metric_name: str, threshold: int, command: str) -> None:
+    alarm = both.named("CloudWatch::Alarm", "AlarmName")[f"test-{name}"]
+    assert metric(alarm) == ("Milepost", metric_name, {"Prefix": "test"})
+    assert (alarm["Threshold"], alarm["ComparisonOperator"]) == (threshold, "GreaterThanOrEqualToThreshold")
+    assert command in alarm["AlarmDescription"]
 
 
 def test_a_hot_index_is_told_apart_from_its_table(both: Template) -> None:

@@ -22,7 +22,7 @@ def test_every_function(template: Template) -> None:
         group.pop("KmsKeyId", None)
         assert group == {"LogGroupName": f"/aws/lambda/{name}", "RetentionInDays": 90}
         variables = function["Environment"]["Variables"]
-        assert variables["MILEPOST_LEDGER"] == "dynamodb://AWS::Region/test"
+        assert variables["MILEPOST_LEDGER"].partition("?")[0] == "dynamodb://AWS::Region/test"
         assert variables["MILEPOST_TOPIC"] == template.id_of("SNS::Topic", "TopicName", "test-events")
         assert variables["MILEPOST_BLOBS"] == "s3://test-milepost-AWS::AccountId-AWS::Region/blobs"
         # It would become a dimension of every metric, which no alarm would then find.
@@ -315,3 +315,17 @@ def test_deposits_on_aws(templates: dict[str, Template]) -> None:
         assert allowed["PartnersQueues"]["Resource"] == ["arn:AWS::Partition:sqs:AWS::Region:AWS::AccountId:dss-input"]
         assert allowed["PartnersAnswers"]["Resource"] == ["arn:AWS::Partition:sqs:AWS::Region:AWS::AccountId:dss-output"]
         assert allowed["AppObjects"]["Resource"] == [f"arn:AWS::Partition:s3:::wiley-stage/{place}/*" for place in ("inbox", "files")]
+
+
+def test_limits_of_the_relay_and_the_tables_are_settings(templates: dict[str, Template]) -> None:
+    template = templates["topic"]
+    relay = template.named("Lambda::Function", "FunctionName")["test-relay"]
+    assert relay["ReservedConcurrentExecutions"] == 40
+    [mapping] = [one for one in template.of("Lambda::EventSourceMapping").values() if "stream" in str(one["EventSourceArn"]).lower()]
+    assert mapping["MaximumBatchingWindowInSeconds"] == 2
+    rows = template.named("DynamoDB::Table", "TableName")["test-assets"]
+    warm = {"ReadUnitsPerSecond": 30_000, "WriteUnitsPerSecond": 10_000}
+    assert (rows["WarmThroughput"], rows["GlobalSecondaryIndexes"][0]["WarmThroughput"]) == (warm, warm)
+    assert "/test?repair-within=43200s" in json.dumps(relay["Environment"])
+    others = templates["assets"].named("DynamoDB::Table", "TableName").values()
+    assert not [one for one in others if "WarmThroughput" in one]

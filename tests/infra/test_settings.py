@@ -36,6 +36,10 @@ def arguments(tmp_path: Path) -> list[str]:
         (["--alarm-email", EMAIL, "--prefix", "Test"], "the prefix is 'Test'"),
         (["--alarm-email", EMAIL, "--prefix", "a-prefix-that-is-too-long"], "2 to 20 small letters"),
         (["--alarm-email", EMAIL, "--code", "no/such/folder"], "there is no folder no/such/folder"),
+        (["--alarm-email", EMAIL, "--relay-at-once", "0"], "--relay-at-once is 0"),
+        (["--alarm-email", EMAIL, "--stream-window", "301"], "give 0 to 300 seconds"),
+        (["--alarm-email", EMAIL, "--warm-throughput", "1000"], "a new table has 4,000 write units a second: give more"),
+        (["--alarm-email", EMAIL, "--repair-within", "soon"], "--repair-within"),
         (["--alarm-email", EMAIL, "--routes", "no_such.py"], "there is no route file no_such.py"),
     ],
 )

@@ -241,3 +241,38 @@ def test_a_relay_that_waited_long_enough_gives_the_batch_back(deploy: Deploy, mo
     monkeypatch.setattr(relay, "STAND_BY_S", 0.0)
     assert one.stream.poll() == 0
     assert (one.stream.waiting, one.stream.errors) == (1, [])
+
+
+def test_a_relay_call_delivers_for_seconds_and_leaves_the_rest_to_the_next(
+    deploy: Deploy, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = deploy()
+    with monkeypatch.context() as undelivered:
+        undelivered.setattr(relay, "deliver", lambda *_: None)
+        for start_at in range(0, 1200, 400):
+            one.submit(*(f"n{number:04}" for number in range(start_at, start_at + 400)))
+        one.stream.drain()
+
+    def slow(**_: Any) -> None:
+        time.now += 0.1
+
+    took: list[float] = []
+
+    def handler(event: Any, _: Any) -> Any:
+        call = Call(time, 300.0)
+        answer = relay.handler(event, call)
+        took.append(300.0 - call.get_remaining_time_in_millis() / 1000)
+        return answer
+
+    one.stream._caller.handler = handler
+    waits = []
+    for key in ("x", "y", "z"):
+        one.opened.event_relays[0]._subscriber._client.meta.events.register("before-send.sns.PublishBatch", slow)
+        one.submit(key)
+        one.stream.poll()
+        waits.append(one.opened.ledger.last_seq() - one.opened.event_relays[0]._cursor.seq)
+        # Another container has the next call: nothing keeps it from delivering at once.
+        start.forget()
+        one.open()
+    assert max(took) < relay.DELIVERY_MS / 1000 + 6, "a page of 500 events, in requests of 0.1 s each, has begun before the time was over"
+    assert waits == [701, 202, 0]

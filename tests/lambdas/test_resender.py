@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.lambdas.deployment import Countdown, Deploy, deployments
 
 from milepost.core.errors import LedgerError
+from milepost.engine.acts import controls
 from milepost.engine.health.doctor import doctor
-from milepost.ports.documents import PROCESS, Process, read_as
+from milepost.lambdas import relay, resender
+from milepost.ports.documents import PARKED, PROCESS, Parked, Process, read_as
 from milepost.testing.aws_model import Faults
 
 
@@ -63,6 +66,45 @@ def test_what_stands_is_measured(deploy: Deploy, capsys: pytest.CaptureFixture[s
     assert 4 * 3600 - 60 <= told["OldestAge", prefix, "parcels", "weigh"] <= 5 * 3600 + 60
     assert told["Items", prefix, "parcels", "send"] == told["OldestAge", prefix, "parcels", "send"] == 0
     assert told["ResenderRun", prefix] == 1
+
+
+def test_events_that_wait_or_are_refused_are_measured(
+    deploy: Deploy, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = deploy()
+    monkeypatch.setattr(relay, "deliver", lambda *_: None)
+    monkeypatch.setattr(resender, "deliver", lambda *_: None)
+    one.resend()
+    one.submit("a")
+    one.stream.drain()
+    [topic] = one.opened.event_relays
+    topic.start()
+    subscriber = topic.name.removeprefix("relay-")
+    one.opened.ledger.write(PARKED, "p", msgspec.to_builtins(Parked(subscriber, "parcels", "b", 1, 0, 1, 0, "no")))
+    one.clock.advance("20m")
+    one.resend()
+    told = metrics(capsys.readouterr().out)
+    assert (told["ParkedItems", one.prefix], told["SubscriberLag", one.prefix] // 60) == (1, 20)
+    assert told["HeldAge", one.prefix] == 0
+
+
+def test_rows_that_are_held_are_measured_and_all_come_back_in_one_run(deploy: Deploy, capsys: pytest.CaptureFixture[str]) -> None:
+    one = deploy()
+    controls.pause(one.opened.ctx, "parcels", "weigh", by="ops", reason="x")
+    one.submit(*(f"k{n:04}" for n in range(1200)))
+    one.clock.advance("10s")
+    one.run()
+    one.clock.advance("2h")
+    assert one.resend()["resumed"] == 0
+    assert metrics(capsys.readouterr().out)["HeldAge", one.prefix] // 60 == 120
+    controls.resume(one.opened.ctx, "parcels", "weigh", by="ops", reason="x")
+    one.clock.advance("10s")
+    assert one.resend()["resumed"] == 1200
+    for _ in range(3):
+        capsys.readouterr()
+        one.clock.advance("1m")
+        one.resend()
+    assert metrics(capsys.readouterr().out)["HeldAge", one.prefix] == 0
 
 
 def test_a_run_that_fails_does_not_count_as_one(deploy: Deploy, capsys: pytest.CaptureFixture[str]) -> None:

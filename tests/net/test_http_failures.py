@@ -184,7 +184,8 @@ def test_the_systems_resolver_is_asked() -> None:
     ("said", "kind"),
     [
         (b"", "closed"),
-        (b"HTTP/1.1 200", "closed"),
+        (b"HTTP/1.1 200", "cut"),
+        (b"HTTP/1.1 200 OK\r\nServer: a", "cut"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfour", "cut"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfour", "cut"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nfour\r\n", "cut"),
@@ -256,3 +257,34 @@ def test_errors_as_outcomes(error: net.NetError, expected: tuple[Any, ...]) -> N
     outcome = outcome_of_exception(error)
     found = (type(outcome), getattr(outcome, "unknown", None), outcome.http_status, getattr(outcome, "after", None))
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok",
+        b"\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nX-A: b\r\n c\r\nContent-Length: 2\r\n\r\nok",
+    ],
+)
+def test_an_answer_that_other_readers_accept_is_accepted_and_its_connection_is_not_used_again(client: net.Client, answer: bytes) -> None:
+    def script(line: Line) -> None:
+        while line.read() is not None:
+            line.send(answer)
+
+    with Partner(script) as partner:
+        assert [client.request("POST", partner.url, body=b"x").body for _ in range(2)] == [b"ok", b"ok"]
+        assert partner.connections == 2
+
+
+def test_an_answer_that_ends_within_its_head_is_cut_off_and_says_what_came(client: net.Client) -> None:
+    def script(line: Line) -> None:
+        line.read()
+        line.send(b"HTTP/1.1 201 Created\r\nContent-Len")
+
+    with (
+        Partner(script) as partner,
+        pytest.raises(net.InvalidAnswer, match=r"cut off after its first line, 'HTTP/1\.1 201 Created'") as caught,
+    ):
+        client.request("POST", partner.url, body=b"x")
+    assert (caught.value.kind, caught.value.sent) == ("cut", SendState.ANSWERED)

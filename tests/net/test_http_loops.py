@@ -217,7 +217,9 @@ sys.exit(os.waitstatus_to_exitcode(status))
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="there is no fork here")
 def test_a_forked_process_calls_on_a_loop_of_its_own() -> None:
     with Partner(always()) as partner:
-        done = subprocess.run([sys.executable, "-c", FORKED, partner.url], capture_output=True, timeout=PATIENCE)
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKED, partner.url], capture_output=True, timeout=PATIENCE
+        )
         assert (done.returncode, done.stderr) == (0, b"")
         assert partner.connections == 2
 

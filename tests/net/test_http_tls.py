@@ -21,6 +21,18 @@ import milepost as mp
 from milepost import net
 from milepost.net import SendState, Tls
 
+SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
 
 class Authority:
     """A certificate authority of a test's own, and the files that it makes."""
@@ -49,7 +61,12 @@ class Authority:
             .not_valid_before(now - timedelta(days=60))
             .not_valid_after(now + timedelta(days=days))
             .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+            # From Python 3.13 on, these are required.
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )
+        if ca:
+            builder = builder.add_extension(SIGNS_CERTIFICATES, critical=True)
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         return builder.sign(self._key, hashes.SHA256())
@@ -236,3 +253,27 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path, authority: Authorit
                 client.request("GET", "https://127.0.0.1:1/", tls=tls)
     with pytest.raises(mp.UsageError, match="certificate_file"):
         Tls(key_file=key)
+
+
+def test_a_partner_that_wants_a_client_certificate_and_gets_none_is_a_failure_of_tls(client: net.Client, authority: Authority) -> None:
+    context = authority.context("partner.example")
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(authority.file)
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        context.minimum_version = context.maximum_version = version
+        with (
+            Partner(always(), context=context) as partner,
+            pytest.raises(net.NetError, match=r"TLS connection \(.*(certificate|handshake)") as caught,
+        ):
+            client.request("POST", f"https://partner.example:{partner.port}/", body=b"x")
+        assert caught.value.kind == "tls-failed"
+
+
+def test_a_partner_that_closes_during_the_handshake_is_a_failure_of_tls(client: net.Client) -> None:
+    def script(line: Line) -> None:
+        line.sock.recv(65_536)
+        line.reset()
+
+    with Partner(script) as partner:
+        error = refused(client, f"https://partner.example:{partner.port}/")
+    assert (error.kind, "TLS" in str(error)) == ("tls-failed", True)

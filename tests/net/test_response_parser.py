@@ -190,3 +190,51 @@ def test_retry_after_in_seconds(headers: list[tuple[str, str]], seconds: float |
     from milepost.net import HeaderList
 
     assert Response(503, HeaderList(headers)).retry_after == seconds
+
+
+# What RFC 9112 lets a reader accept -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("answer", "headers"),
+    [
+        (b"HTTP/1.1 200 OK\nContent-Length: 2\nX-A: b\n\nok", {"content-length": "2", "x-a": "b"}),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\nX-A: b\r\n\r\nok", {"content-length": "2", "x-a": "b"}),
+        (b"HTTP/1.1 200 OK\nContent-Length: 2\n\r\nok", {"content-length": "2"}),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\nok", {"content-length": "2"}),
+        (b"\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", {"content-length": "2"}),
+        (b"\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", {"content-length": "2"}),
+        (b"HTTP/1.1 200 OK\r\nX-A: b\r\n  c\r\n\td\r\nContent-Length: 2\r\n\r\nok", {"x-a": "b c d", "content-length": "2"}),
+        (b"HTTP/1.1 200 OK\nX-A:\n b\nContent-Length: 2\n\nok", {"x-a": " b", "content-length": "2"}),
+    ],
+)
+def test_a_head_with_bare_line_feeds_folded_lines_or_empty_lines_before_it_is_read(answer: bytes, headers: dict[str, str]) -> None:
+    for size in (1, 3, len(answer)):
+        parser, body = read([answer[start : start + size] for start in range(0, len(answer), size)])
+        assert (parser.done, parser.status, body, parser.reusable) == (True, 200, b"ok", False)
+        assert {name: parser.headers.get(name) for name in headers} == {name: value.strip() for name, value in headers.items()}
+
+
+def test_an_empty_line_in_the_body_of_a_bare_head_does_not_move_its_end() -> None:
+    parser, body = read([b"HTTP/1.1 200 OK\nContent-Length: 10\n\nabc\r\n\r\nxyz"])
+    assert (parser.done, body) == (True, b"abc\r\n\r\nxyz")
+    parser, body = read([b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\na\n\nb\n\n"])
+    assert (parser.done, body, parser.reusable) == (True, b"a\n\nb\n\n", True)
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\n X-A: b\r\n\r\n", b"HTTP/1.1 200 OK\rX-A: b\r\n\r\n", b"\r\n\r\nSSH-2.0\r\n\r\n"])
+def test_what_no_reader_may_accept_is_malformed_still(answer: bytes) -> None:
+    with pytest.raises(MalformedResponse):
+        read([answer])
+
+
+@pytest.mark.parametrize(
+    ("part", "came"),
+    [
+        (b"HT", "2 bytes"),
+        (b"HTTP/1.1 200 OK", "15 bytes"),
+        (b"HTTP/1.1 204 No Content\r\nServ", "its first line, 'HTTP/1.1 204 No Content'"),
+        (b"HTTP/1.1 204 No Content\nServ", "its first line, 'HTTP/1.1 204 No Content'"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart", "its head, with the status 200"),
+    ],
+)
+def test_it_says_what_came_of_an_answer_that_was_cut_off(part: bytes, came: str) -> None:
+    assert read([part])[0].what_came == came

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+import milepost as mp
 from milepost.core.decide import NOTHING
 from milepost.core.item import Content, Item
 from milepost.core.outcome import Done, Outcome, Retry
@@ -200,3 +201,57 @@ def test_a_thread_has_put_its_results_before_it_asks_whether_they_were_the_last(
     assert woken.wait(TIMEOUT)
     assert lying[-1] == PORTION
     pool.close()
+
+
+@pytest.mark.parametrize("call_is_async", [False, True])
+@pytest.mark.parametrize("close_is_async", [False, True])
+def test_a_handler_object_is_closed_after_its_last_call(call_is_async: bool, close_is_async: bool) -> None:
+    history: list[str] = []
+
+    class Plain:
+        def __call__(self, item: Item) -> Outcome:
+            history.append("called")
+            return Done()
+
+    class Async:
+        async def __call__(self, item: Item) -> Outcome:
+            history.append("called")
+            return Done()
+
+    def close(self: Any) -> None:
+        history.append("closed")
+
+    async def close_async(self: Any) -> None:
+        history.append("closed")
+
+    handler = type("Pool", (Async if call_is_async else Plain,), {"close": close_async if close_is_async else close})()
+    route = mp.Route("letters", key="id")
+    route.stage("send")(handler)
+    with mp.open("memory:", [route]) as post:
+        post.submit("letters", {"id": "L-1"}, {"id": "L-2"})
+        post.run(until_idle=0)
+    assert history == ["called", "called", "closed"]
+
+
+def test_a_handler_whose_call_does_not_end_is_not_closed_beneath_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun, gate, closed = threading.Event(), threading.Event(), threading.Event()
+
+    class Hangs:
+        def __call__(self, item: Item) -> Outcome:
+            begun.set()
+            gate.wait(TIMEOUT)
+            return Done()
+
+        def close(self) -> None:
+            closed.set()
+
+    monkeypatch.setattr(handler_pool, "CLOSE_S", 0.01)
+    pool = ThreadHandlerPool(stage_with(Hangs()), 1, run_plain, lambda: None)
+    pool.put(jobs("A"))
+    assert begun.wait(TIMEOUT)
+    pool.close()
+    assert not closed.is_set()
+    assert "is not closed: a call of it does not end" in caplog.text
+    gate.set()

@@ -239,3 +239,35 @@ def test_recall_takes_back_what_is_unwanted_and_oldest_says_who_waits_longest() 
     assert len(jobs) == 2
     assert len(jobs.recall()) == 2
     assert jobs.oldest() is None
+
+
+def test_many_lanes_that_hang_leave_room_for_a_lane_that_answers() -> None:
+    jobs = Jobs(lanes=True)
+    for lane in range(40):
+        jobs.put([[item(f"hangs-{lane}", n)] for n in range(16)])
+    under_way = 0
+    while jobs.take(128) is not None:
+        under_way += 1
+    assert under_way == 96, "all lanes in doubt together have three quarters"
+    jobs.put([[item("new", n)] for n in range(20)])
+    assert jobs.take(128) is None
+    jobs.learn("new", sound=True)
+    assert sum(jobs.take(128) is not None for _ in range(40)) == 20
+
+
+def test_a_lane_has_few_takers_until_it_has_succeeded_and_after_a_failure() -> None:
+    jobs = Jobs(lanes=True)
+    jobs.put([[item("crm", n)] for n in range(60)])
+    first = [taken(jobs, 128, 1) for _ in range(4)]
+    assert jobs.take(128) is None
+    jobs.learn("crm", sound=True)
+    assert sum(jobs.take(128) is not None for _ in range(10)) == 10
+    jobs.learn("crm", sound=False)
+    assert jobs.take(128) is None
+    assert len(first) == 4
+
+
+def test_where_there_are_few_takers_none_is_reserved_for_sound_lanes() -> None:
+    jobs = Jobs(lanes=True)
+    jobs.put([[item("crm", n)] for n in range(70)])
+    assert sum(jobs.take(63) is not None for _ in range(63)) == 62

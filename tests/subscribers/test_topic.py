@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from milepost.core.errors import ConfigMistake, EventRefused, MilepostError
 from milepost.core.events import Envelope
 from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.parked_events import release
-from milepost.subscribers.topic import LARGEST, Topic
+from milepost.subscribers.topic import AT_ONCE, ENTRIES, LARGEST, Topic
 from milepost.testing import SeededChance, VirtualClock, drain
 
 
@@ -178,13 +179,38 @@ def test_a_request_that_fails_as_a_whole_is_raised(scene: Scene, error: Exceptio
     assert scene.ids() == []
 
 
-def test_what_was_taken_before_a_request_failed_stays_taken(scene: Scene) -> None:
+def test_a_request_that_fails_as_a_whole_does_not_stop_the_others(scene: Scene) -> None:
     fails(scene.sns, at=2, error=(503, "ServiceUnavailable"))
     answers = scene.topic.tell(accepted(*(f"P-{n}" for n in range(25))))
-    assert answers[:10] == [None] * 10
-    assert all(isinstance(answer, ClientError) for answer in answers[10:])
-    assert [len(request) for request in scene.requests] == [10, 10], "the third is not even tried"
-    assert len(scene.ids()) == 10
+    assert sorted(len(request) for request in scene.requests) == [5, 10, 10]
+    assert answers.count(None) in (5, 10), "those of the one request that succeeded"
+    assert len(scene.ids()) == answers.count(None)
+    assert all(isinstance(answer, ClientError) for answer in answers if answer is not None)
+
+
+def test_requests_go_out_at_the_same_time(scene: Scene) -> None:
+    """Each waits until all of them are under way."""
+    all_there = Barrier(AT_ONCE, timeout=30)
+
+    def wait(**_: Any) -> None:
+        all_there.wait()
+
+    scene.sns.meta.events.register("before-send.sns.PublishBatch", wait)
+    assert scene.topic.batch == ENTRIES * AT_ONCE
+    keys = [f"P-{n}" for n in range(scene.topic.batch)]
+    assert scene.topic.tell(accepted(*keys)) == [None] * len(keys)
+    assert len(scene.ids()) == len(keys)
+
+
+def test_failed_requests_halve_the_number_that_go_out_at_once(scene: Scene) -> None:
+    stop = fails(scene.sns, at=1, error=(400, "Throttling"))
+    for left in (8, 4, 2, 1, 1):
+        with pytest.raises(ClientError):
+            scene.topic.tell(accepted("a"))
+        assert scene.topic.batch == ENTRIES * left
+    stop()
+    scene.topic.tell(accepted("a"))
+    assert scene.topic.batch == ENTRIES * 2
 
 
 def test_a_topic_that_counts_otherwise_refuses_the_one_that_is_too_large(scene: Scene) -> None:

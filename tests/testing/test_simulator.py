@@ -66,6 +66,15 @@ def test_every_promise_holds_on_sqlite(seed: int, tmp_path: Path) -> None:
     check(Simulator(1_000 + seed, routes(), str(tmp_path / "sim.db"), faults=0.3, items=6).run(500), 12)
 
 
+@pytest.mark.parametrize("seed", seeds(20, quick=4))
+def test_every_promise_holds_where_the_clock_is_days_ahead_at_times(seed: int) -> None:
+    """The promise "One clock": every item ends, and no promise is broken on the way."""
+    simulator = Simulator(3_000 + seed, routes(), faults=0.3, items=16, wrong_clock=True)
+    report = simulator.run(2_000)
+    check(report, 32)
+    assert report.happened["clock set ahead"] > 0
+
+
 def test_the_same_seed_gives_the_same_run_to_the_letter(tmp_path: Path) -> None:
     first, second, other = (Simulator(seed, routes(), items=8).run(1_000) for seed in (5, 5, 6))
     assert first == second

@@ -131,8 +131,9 @@ class Application(Generic[S]):
     `templates` is the folder of its pages' Jinja templates, which extend "base.html"; `commands` is the name of a module that declares
     commands, and that only the command line imports; `state` makes an object from the settings, which its parts share in this process:
     it is `app.state`, and the second argument of a `routes` function that takes two; `bound_by` is the attribute of keys that binds a key
-    to some of the items, which the application's own endpoints check: with such a key, and without the scope `operate`, the general API and
-    pages do not show its routes, and they accept items from keys with the value `*` and from an `admin` without it alone."""
+    to some of the items, which the application's own endpoints check: with such a key, or one that submits and has no such attribute, and
+    without the scope `operate`, the general API and pages do not show its routes, and they accept items from keys with the value `*` and from an `admin`
+    without it alone."""
 
     def __init__(
         self,

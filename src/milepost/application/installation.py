@@ -15,7 +15,7 @@ from msgspec import convert, to_builtins
 
 from milepost.application.context import AppContext
 from milepost.application.declaration import CheckPart, ConfiguredApplication, ServicePart
-from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerFull, UsageError
+from milepost.core.errors import ConfigMistake, LedgerUnavailable, UsageError
 from milepost.engine.alerts.rule import AlertRule
 from milepost.engine.alerts.watch import AlertWatch
 from milepost.engine.context import Context
@@ -178,7 +178,7 @@ class AppService:
         try:
             self._part.function(self._app)
             self.failed = False
-        except (LedgerBusy, LedgerFull):
+        except LedgerUnavailable:
             raise
         except Exception:
             self.failed = True

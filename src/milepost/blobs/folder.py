@@ -7,7 +7,10 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+
+from milepost.core.values.file_modes import PRIVATE, READ_AND_WRITE, folder_mode
 
 CHUNK = 1 << 18
 
@@ -24,18 +27,22 @@ def check_name(name: str) -> None:
 
 
 class FolderBlobs:
-    """One file per blob under `path`; the folder is created with the first blob."""
+    """One file per blob under `path`; the folder is created with the first blob, with the permissions that files of `mode` need. Without a
+    mode, blobs in an existing folder are as readable as the folder is, and those in a new one are private."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], mode: int | None = None) -> None:
         self.path = Path(path)
+        self._mode = mode
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         """Atomic, also in a power failure: written to a temporary file, synced, then renamed."""
         target = self._file(name)
-        _make_folder(target.parent)
+        mode = self._file_mode()
+        _make_folder(target.parent, folder_mode(mode))
         aside = target.parent / f".unfinished-{secrets.token_hex(8)}"
         try:
-            with aside.open("xb") as file:
+            with open(aside, "xb", opener=partial(os.open, mode=PRIVATE)) as file:
+                os.fchmod(file.fileno(), mode)
                 for chunk in chunks:
                     file.write(chunk)
                 file.flush()
@@ -56,6 +63,11 @@ class FolderBlobs:
         """Remove the blob, if it exists."""
         self._file(name).unlink(missing_ok=True)
 
+    def _file_mode(self) -> int:
+        if self._mode is not None:
+            return self._mode
+        return self.path.stat().st_mode & READ_AND_WRITE if self.path.is_dir() else PRIVATE
+
     def _file(self, name: str) -> Path:
         check_name(name)
         return self.path / name
@@ -67,13 +79,14 @@ def _chunks(path: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def _make_folder(path: Path) -> None:
+def _make_folder(path: Path, mode: int) -> None:
     """Create the folder and its parents; a new folder's entry in its parent is synced too, or the blob could be lost with it."""
     if path.is_dir():
         return
-    _make_folder(path.parent)
+    _make_folder(path.parent, mode)
     with suppress(FileExistsError):
-        path.mkdir()
+        path.mkdir(folder_mode(PRIVATE))
+        path.chmod(mode)
     _sync_folder(path.parent)
 
 

@@ -168,7 +168,7 @@ def s3_client(region: str | None, endpoint: str | None, limits: Limits) -> Any:
         import boto3
         from botocore.config import Config
     except ImportError:
-        raise UsageError("blobs in S3 need boto3, which is not installed: pip install 'milepost[aws]'") from None
+        raise UsageError("blobs in S3 need boto3, which is not installed: pip install '/path/to/milepost[aws]'") from None
     tries, connect_s, read_s = limits
     # Every request here is idempotent, and no caller retries: botocore does.
     config = Config(retries={"mode": "standard", "total_max_attempts": tries}, connect_timeout=connect_s, read_timeout=read_s)

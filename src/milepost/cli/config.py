@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from milepost.core.errors import ConfigMistake, LedgerError, LedgerMissing, UsageError
+from milepost.core.values.file_modes import read_mode
 
 if TYPE_CHECKING:
     from milepost.application.declaration import Application, ConfiguredApplication
@@ -33,6 +34,7 @@ FIELDS = {
     "base_path": "text",
     "grace": "text",
     "allow_cidrs": "a list of texts",
+    "mode": "text",
 }
 
 
@@ -61,6 +63,11 @@ class CliSettings:
         """The ledger's URL; a bare path is taken for a SQLite file."""
         url = self._ledger or os.environ.get("MILEPOST_LEDGER") or str(self.file.get("ledger", DEFAULT_LEDGER))
         return url if ":" in url else f"sqlite:///{url}"
+
+    @property
+    def mode(self) -> int | None:
+        """The permissions of new files of a SQLite ledger, if milepost.toml sets them."""
+        return read_mode(self.file["mode"], f"{FILE}: mode") if "mode" in self.file else None
 
     @property
     def application_specs(self) -> list[str]:
@@ -161,7 +168,7 @@ class CliSettings:
             check_there(url)
         elif dry_run and not is_there(url):
             url = "memory:"
-        ctx = open_context(url, routes, check=act and not dry_run, make=create and not dry_run)
+        ctx = open_context(url, routes, check=act and not dry_run, make=create and not dry_run, mode=self.mode)
         with closing(ctx.ledger):
             if self.applications:
                 from milepost.application.installation import install
@@ -241,6 +248,8 @@ def read_file(path: Path) -> dict[str, Any]:
         right = isinstance(value, str) if FIELDS[name] == "text" else isinstance(value, list) and all(isinstance(v, str) for v in value)
         if not right:
             raise ConfigMistake(f"{path}: {name} is {value!r}; it must be {FIELDS[name]}")
+    if "mode" in found:
+        read_mode(found["mode"], f"{path}: mode")
     if "allow_cidrs" in found:
         from milepost.net.guard import AddressGuard
 

@@ -5,10 +5,24 @@ from __future__ import annotations
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Start": ("init", "demo", "completion"),
     "Work": ("up", "work", "submit"),
-    "Look": ("status", "show", "list", "groups", "alerts", "volume", "watch", "lists", "acts", "export", "doctor"),
+    "Look": ("status", "show", "list", "forecast", "groups", "alerts", "volume", "watch", "lists", "acts", "export", "doctor"),
     "Prove": ("signing-key", "heads", "verify"),
-    "Act": ("retry", "skip", "confirm", "cancel", "resend", "rerun", "replace", "reschedule", "pause", "resume", "limit", "breakers"),
-    "Keep": ("routes", "subscribers", "keys", "prune", "backup", "restore", "adopt", "quarantine", "move", "cost"),
+    "Act": (
+        "retry",
+        "skip",
+        "confirm",
+        "cancel",
+        "resend",
+        "rerun",
+        "replace",
+        "reschedule",
+        "redate",
+        "pause",
+        "resume",
+        "limit",
+        "breakers",
+    ),
+    "Keep": ("routes", "subscribers", "keys", "prune", "forget", "backup", "restore", "adopt", "quarantine", "move", "cost"),
 }
 """The sections of the help, each with its commands in order."""
 _SHARED = {

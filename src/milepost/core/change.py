@@ -29,6 +29,10 @@ class Change(Struct, frozen=True, gc=False):
     """The lease expiry that this change was decided by: a different one means that the worker has extended its lease."""
     breaker: Breaker | None = None
     """The breaker of the lane, if it counts this failed try (see `core.admission.breakers.breaker_after`)."""
+    party: str = ""
+    """Digest of the item's party, if the breaker counts this failed try and the stage tells parties apart."""
+    asked: bool = True
+    """False: the lane's partner was not asked, so that this change says nothing about it."""
 
 
 def holds(change: Change, current: Row) -> bool:
@@ -96,7 +100,7 @@ def next_line(
     """The next history line as stored, and the new head of the chain: the version rises by one."""
     line = Line(
         row.version + 1, now, reason, row.stage, status, to, author.by, author.since, author.why, author.act, attempt, output, offered,
-        note, author.claim, row.life, author.kept,
+        note, author.claim, row.life, row.epoch, author.kept,
     )  # fmt: skip
     body = encode_line(line)
     return line, body, link(row.head, body)

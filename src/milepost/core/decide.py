@@ -92,11 +92,11 @@ class Acceptance:
         overdue_at = None if stage.overdue_ms is None else starts_at + stage.overdue_ms
         self._stage = stage
         self._offers = stage.external and status is Status.QUEUED
-        self._line = Line(1, now, Reason.ACCEPTED, stage.name, status, by=by or None, why=why, note=note, life=life)
+        self._line = Line(1, now, Reason.ACCEPTED, stage.name, status, by=by or None, why=why, note=note, life=life, epoch=plan.epoch)
         self._body = encode_line(self._line)
         self._row = Row(
             plan.name, "", stage.name, status, 1, b"", now, now, starts_at, "", b"", "", look_at, overdue_at,
-            list_id=list_id, not_before=not_before, life=life,
+            list_id=list_id, not_before=not_before, life=life, epoch=plan.epoch,
         )  # fmt: skip
 
     def __call__(self, key: str, content: Any, *, correlation_id: str, digest: bytes) -> Change:
@@ -179,6 +179,8 @@ def arrive(
         content_digest=row.content_digest,
         life=row.life,
     )
+    if row.epoch:
+        after = replace(after, epoch=row.epoch)
     if not_before is not None:
         after = replace(after, not_before=not_before)
     return Change(row, after, line, body, puts)
@@ -217,7 +219,8 @@ def decide(
     stage = plan.by_name[row.stage]
     fields: Fields = {"kept": without(row.kept, row.stage)} if row.stage in row.kept else {}
     if type(outcome) is NotYet:
-        return _not_yet(row, stage, outcome, now, jitter, fields, author)
+        waiting = _not_yet(row, stage, outcome, now, jitter, fields, author)
+        return waiting if outcome.asked else replace(waiting, asked=False)
     if type(outcome) is Checked:
         return _checked(row, stage, outcome, now, jitter, fields, author)
     if type(outcome) is HandedOver:

@@ -77,7 +77,9 @@ def look(item: Item, plan: Plan, now: int, jitter: float, lease: Lease | None, *
     if not expired:
         return _report_overdue(row, now) if overdue else None
     if held:
-        return replace(_lost(row, stage, now, lease), expired_at=row.look_at, breaker=stage.breaker_of(row.lane))
+        return replace(
+            _lost(row, stage, now, lease), expired_at=row.look_at, breaker=stage.breaker_of(row.lane), party=stage.party_of(row.key)
+        )
     if row.handed_over:
         silence = Retry("no answer came in time after the work was handed over", category="NO_ANSWER", unknown=True)
         return fail(row, stage, silence, now, jitter, {}, Author("resender"))

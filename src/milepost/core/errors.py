@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class MilepostError(Exception):
     """Base of all errors that Milepost raises."""
@@ -23,8 +25,16 @@ class NotFound(UsageError):
     """The object that the call names does not exist; over HTTP the status is 404."""
 
 
+class NotAllowed(UsageError):
+    """The caller may not do this; over HTTP the status is 403."""
+
+
 class CostlyQuery(UsageError):
     """No index of the ledger serves this search, and the caller did not allow a full scan; over HTTP the status is 400."""
+
+
+class ActConflict(UsageError):
+    """The id of this act is on record for an act with other content; over HTTP the status is 409."""
 
 
 class MalformedInput(MilepostError):
@@ -62,16 +72,28 @@ class LedgerError(MilepostError):
         self.args = (f"{self}. {done}", *self.args[1:])
 
 
-class LedgerBusy(LedgerError):
+class LedgerUnavailable(LedgerError):
+    """The ledger cannot be used at this moment, but perhaps later. A handler that raises it does not use up an attempt of its item."""
+
+
+class LedgerBusy(LedgerUnavailable):
     """Other processes locked the ledger for too long."""
 
 
-class LedgerFull(LedgerError):
+class LedgerFull(LedgerUnavailable):
     """No space is left where the ledger is."""
+
+
+class TooManyOpenFiles(LedgerUnavailable):
+    """This process, or the system, has no free file descriptor."""
 
 
 class LedgerReadOnly(LedgerError):
     """The ledger may not be written."""
+
+
+RESTORE = "stop all processes, keep a copy, and restore it from a backup"
+"""What to do about a damaged ledger."""
 
 
 class LedgerDamaged(LedgerError):
@@ -92,3 +114,17 @@ class LedgerMoved(LedgerError):
 
 class LedgerTooNew(LedgerError):
     """A later version of Milepost made this ledger."""
+
+
+NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
+"""Codes of the system for "too many open files": in this process, and in the whole system."""
+
+
+def is_shortage(error: BaseException | None) -> bool:
+    """Whether the error, or the one that it was raised from, says that the process or its ledger lacks something that may come back: a
+    lock, disk space or file descriptors. No item is at fault, and a service that meets it continues later."""
+    while error is not None:
+        if isinstance(error, LedgerUnavailable) or (isinstance(error, OSError) and error.errno in NO_DESCRIPTOR):
+            return True
+        error = error.__cause__
+    return False

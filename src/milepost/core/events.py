@@ -51,10 +51,11 @@ class Envelope(dict[str, Any]):
         self.formed = formed
 
 
-def event_id(route: str, key: str, version: int, kind: str, life: int = 0) -> str:
+def event_id(route: str, key: str, version: int, kind: str, life: int = 0, epoch: int = 0) -> str:
     """An event's id, made from its arguments, so that a receiver recognises a repeat. It includes the life of the key where a key may have
-    several."""
-    return f"{route}/{key}/{life}.{version}/{kind}" if life else f"{route}/{key}/{version}/{kind}"
+    several, and the epoch of a ledger that was restored: there a version may be given a second time, for another fact."""
+    named = f"{route}/{key}/{life}.{version}/{kind}" if life else f"{route}/{key}/{version}/{kind}"
+    return f"{named}/e{epoch}" if epoch else named
 
 
 def events_of(line: Line, route: str, key: str, correlation_id: str, payload: Any = None) -> tuple[Event, ...]:
@@ -63,10 +64,10 @@ def events_of(line: Line, route: str, key: str, correlation_id: str, payload: An
     events: tuple[Event, ...] = ()
     if line.reason not in QUIET:
         kind = line.reason.value
-        named = event_id(route, key, version, kind, line.life)
+        named = event_id(route, key, version, kind, line.life, line.epoch)
         events = (Event(named, kind, route, key, version, at, line.stage, status, correlation_id, line),)
     if line.offered is not None:
-        named = event_id(route, key, version, "offered", line.life)
+        named = event_id(route, key, version, "offered", line.life, line.epoch)
         events = (*events, Event(named, "offered", route, key, version, at, line.after_stage, status, correlation_id, line, payload))
     return events
 

@@ -34,7 +34,8 @@ def fail(
     response_ms: int | None = None,
 ) -> Change:
     """Count a failed attempt: schedule the next one, or end the item (MAX_RETRIES_EXCEEDED at the stage's threshold). The lane's breaker
-    counts it too, except a rejected item and an outcome that the storage refuses: these say nothing about the stage's partner."""
+    counts it too, except a rejected item, an outcome that the storage refuses, and one that says so: these say nothing about whether
+    the stage's partner is there."""
     number, retry = row.attempts + 1, stage.retry_of(row.lane)
     message = message_of(outcome)
     details = redacted(outcome.details)
@@ -58,8 +59,8 @@ def fail(
         fields |= {"look_at": next_at, "error": failure, "handed_over": False, "undecided": None}
         attempt = Attempt(*facts, delay.ms, delay.exponential_ms, delay.jitter_ms, next_at, trace)
         failed = change(row, Reason.RETRY, now, Status.RETRY_SCHEDULED, fields, author, attempt=attempt)
-    breaker = None if outcome.category == CANNOT_BE_STORED else stage.breaker_of(row.lane)
-    return failed if breaker is None else replace(failed, breaker=breaker)
+    breaker = None if outcome.category == CANNOT_BE_STORED or not outcome.breaker else stage.breaker_of(row.lane)
+    return failed if breaker is None else replace(failed, breaker=breaker, party=stage.party_of(row.key))
 
 
 def unstorable(row: Row, stage: Stage, reason: str, now: int, jitter: float, response_ms: int | None = None) -> Change:

@@ -60,6 +60,8 @@ class Line(Struct, frozen=True, omit_defaults=True, gc=False):
     """Digest of the lease of the claim that this line ends or concerns (see `claim_digest`)."""
     life: int = 0
     """The life of its key that the item is in (see `core.item.Row.life`)."""
+    epoch: int = 0
+    """The epoch of the ledger in which the line was written (see `ports.documents.Epoch`); 0: a ledger that was never restored."""
     kept: bool = False
     """Decided by an answer from outside that had been kept for the item, instead of a worker's outcome."""
 
@@ -70,6 +72,36 @@ class Line(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 _decode = msgspec.json.Decoder(Line).decode
+
+
+class RemovedLine(Struct, frozen=True, omit_defaults=True):
+    """What is stored of a history line whose content was removed (see `core.forgetting`)."""
+
+    removed: str
+    """The digest of the line as it was: the next line's digest and the daily heads rest on it."""
+    version: int
+    at: int
+    life: int = 0
+
+
+REMOVED_PREFIX = b'{"removed":"'
+"""How the stored bytes of a removed line begin; those of a line begin with its version."""
+_decode_removed = msgspec.json.Decoder(RemovedLine).decode
+
+
+def without_content(line: Line, digest: bytes) -> bytes:
+    """The bytes that replace those of a line whose content is removed. `digest` is that of the line (see `link`)."""
+    return msgspec.json.encode(RemovedLine(digest.hex(), line.version, line.at, line.life))
+
+
+def removed_line(body: bytes) -> RemovedLine | None:
+    """What is left of a line, if its content was removed; None: these are the bytes of a line."""
+    if not body.startswith(REMOVED_PREFIX):
+        return None
+    try:
+        return _decode_removed(body)
+    except (msgspec.MsgspecError, UnicodeError):
+        return None
 
 
 def origin(route: str, key: str, input_digest: bytes, life: int = 0) -> bytes:
@@ -91,10 +123,14 @@ encode_line: Callable[[Line], bytes] = msgspec.json.Encoder().encode
 
 def decode_line(body: bytes) -> Line:
     """The line in these bytes. An unreadable one is returned as a note, so that it stops no reader; the chain shows where it is
-    broken."""
+    broken. One whose content was removed is a note too."""
     try:
         return _decode(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        removed = removed_line(body)
+        if removed is not None:
+            note = {"removed": removed.removed}
+            return Line(removed.version, removed.at, Reason.NOTED, "", Status.PENDING, note=note, life=removed.life)
         unreadable = body[:200].decode(errors="replace")
         return Line(0, 0, Reason.NOTED, "", Status.PENDING, note={"unreadable": unreadable})
 

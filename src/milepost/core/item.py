@@ -79,6 +79,8 @@ class Row(Struct, frozen=True, gc=False):
     life: int = 0
     """The life of its key. 0: the route remembers keys for good, so there is only one. Where the route forgets them (`remember`): the time
     at which the item was accepted, so that a key that comes again has its own ids and its own chain."""
+    epoch: int = 0
+    """The present epoch of the ledger, for the row's next line. It is no part of the row: the ledger fills it in when it reads the row."""
 
     @property
     def due_at(self) -> int | None:

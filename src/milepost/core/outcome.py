@@ -9,13 +9,16 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import force_setattr
 
+from milepost.core.errors import is_shortage
 from milepost.core.values.durations import span_ms
-from milepost.core.values.json import canonical_json, check_depth
+from milepost.core.values.json import canonical_json, check_depth, check_json, storable_text
 from milepost.core.values.redaction import redacted_text
 
 TRACEBACK_LIMIT = 4_000
 """Maximum characters of a stored traceback: its beginning and its end."""
 TRACEBACK_FRAMES = 50
+SHORTAGE_PAUSE_S = 10
+"""Pause of an item whose handler met a shortage of the process or of its ledger."""
 
 
 class Done(Struct, frozen=True, tag="done", omit_defaults=True):
@@ -34,6 +37,8 @@ class NotYet(Struct, frozen=True, tag="not-yet", omit_defaults=True):
     unknown: bool = False
     """True if it is still not known whether an earlier attempt did the work: the next look runs the stage's `verify` first. A probe
     that cannot tell yet returns it."""
+    asked: bool = True
+    """False: the partner was not asked, so the lane's breaker learns nothing from this look."""
 
     def __post_init__(self) -> None:
         if self.after is not None:
@@ -74,11 +79,13 @@ class Retry(Struct, frozen=True, tag="retry", omit_defaults=True):
     http_status: int | None = None
     unknown: bool = False
     """True if the partner may have done the work nevertheless: the next attempt runs the stage's `verify` first."""
+    breaker: bool = True
+    """False: the lane's breaker does not count this failure, as of a partner that answers and asks to wait."""
     traceback: str | None = None
     """Traceback of a raised exception. Stored in the history, redacted and cut to size."""
 
     def __post_init__(self) -> None:
-        force_setattr(self, "error", str(self.error))
+        force_setattr(self, "error", storable_text(str(self.error)))
         if self.after is not None:
             span_ms(self.after, "Retry(after=…)")
 
@@ -93,17 +100,20 @@ class Reject(Struct, frozen=True, tag="reject", omit_defaults=True):
     traceback: str | None = None
 
     def __post_init__(self) -> None:
-        force_setattr(self, "error", str(self.error))
+        force_setattr(self, "error", storable_text(str(self.error)))
 
 
 Outcome = Union[Done, NotYet, Checked, HandedOver, Retry, Reject]  # noqa: UP007  (msgspec reads it at run time)
 OUTCOMES = (Done, NotYet, Checked, HandedOver, Retry, Reject)
 
 
-def outcome_of_exception(error: BaseException) -> Retry | Reject:
+def outcome_of_exception(error: BaseException) -> Retry | Reject | NotYet:
     """The outcome of a raised exception: a Retry, or a Reject if the exception has `permanent = True`. Its `retry_after` is the minimum
-    delay; its `unknown = True` says that the partner may have done the work nevertheless."""
-    message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    delay; its `unknown = True` says that the partner may have done the work nevertheless. A shortage of the process or of its ledger is
+    no failure of the handler: a NotYet, which counts no attempt."""
+    message = storable_text(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+    if is_shortage(error):
+        return NotYet(after=SHORTAGE_PAUSE_S, note=f"no attempt is counted: {message}", unknown=True)
     last = traceback.extract_tb(error.__traceback__)[-1:]
     where = {"where": f"{last[0].filename.rsplit('/', 1)[-1]}:{last[0].lineno}"} if last else {}
     details = {"type": type(error).__name__, **where}
@@ -127,7 +137,7 @@ def _traceback_of(error: BaseException) -> str:
     first = error.__traceback__
     frames = first.tb_next or first if first is not None else None
     trace = traceback.TracebackException(type(error), error, frames, limit=-TRACEBACK_FRAMES, compact=True)
-    return bounded_traceback("".join(trace.format()))
+    return bounded_traceback(storable_text("".join(trace.format())))
 
 
 def bounded_traceback(text: str) -> str:
@@ -170,10 +180,11 @@ def outcome_from_builtins(value: Any) -> Outcome:
 
 
 def check_outcome(outcome: Outcome) -> None:
-    """Raise an error if the outcome cannot be stored as JSON and read again."""
+    """Raise an error if the outcome cannot be stored as JSON and read again as it is."""
     text = canonical_json(outcome)
-    check_depth(text)
-    if type(outcome) in (Done, Checked):
+    if isinstance(outcome, (Done, Checked)):
+        check_json(outcome, text)
         _skim(text)  # its fields may hold anything that is JSON
     else:
+        check_depth(text)
         _decoder.decode(text)

@@ -5,6 +5,7 @@ The line that an act makes in each item's history is another thing: `core.operat
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
@@ -13,10 +14,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.errors import UsageError
+from milepost.core.errors import ActConflict, LedgerReadOnly, UsageError
+from milepost.core.future import from_future
 from milepost.core.item import Item, Row
 from milepost.core.values.difference import FieldDifference
 from milepost.core.values.durations import iso
+from milepost.core.values.json import canonical_json
 from milepost.core.values.refusal import SAID_BEFORE, Refusal
 from milepost.engine.context import Context
 from milepost.engine.ledger_pages import query_pages
@@ -24,6 +27,8 @@ from milepost.engine.views.items import SIGNED
 from milepost.engine.views.queries import count_of_matches
 from milepost.ports.documents import ACT, Act, read_all, read_versioned
 from milepost.ports.items import Query, Refused
+
+log = logging.getLogger(__name__)
 
 BATCH = 1000
 SHOWN = 100
@@ -45,12 +50,27 @@ class ActReport(Struct):
     """Among those: items with a repeated confirmation, which is no failure."""
     skipped: int = 0
     """Items that an earlier run of this act has already handled."""
+    left_out: int = 0
+    """Items that match, but were changed after the act began, so that it leaves them alone."""
+    from_future: int = 0
+    """Among those: items that are dated in the future, by a clock that was ahead; the act `redate` dates them as of now."""
     retried: int = 0
     """Conflicting writes that were decided again."""
     difference: list[FieldDifference] = []
     """For a replacement: the fields that differ between old and new content."""
     pace_per_s: float | None = None
     """Set if the resender carries the act out at this rate; None if the act is done."""
+    finished_at: str | None = None
+    """When the act finished; a repeat with its id gets the same answer, with the same time. None: nothing was done, or it goes on."""
+
+    @property
+    def done_nothing(self) -> bool:
+        """Whether items match, and all of them were left out."""
+        return self.left_out > 0 and not self.done and not self.skipped
+
+    def leave_out(self, row: Row, now: int) -> None:
+        self.left_out += 1
+        self.from_future += from_future(row, now)
 
     def refuse(self, key: str, why: Refusal) -> None:
         self.refused_count += 1
@@ -64,27 +84,33 @@ class Selection(Struct, frozen=True):
 
     keys: tuple[str, ...] | None = None
     query: Query | None = None
+    asked: Mapping[str, Any] | None = None
+    """The filter as the caller gave it. Without it the query itself counts as given."""
 
     def to_record(self) -> dict[str, Any]:
         """As stored with the act: a query in full; of keys, their number and digest."""
         if self.keys is not None:
             return {"keys": len(self.keys), "digest": sha256("\n".join(self.keys).encode()).hexdigest()}
         assert self.query is not None
-        given = msgspec.to_builtins(replace(self.query, after=None))
-        query = {name: sorted(value) if isinstance(value, list) else value for name, value in given.items() if value not in (None, [])}
-        return {"query": query}
+        return {"query": _query_record(self.query)}
 
-    def pages(self, ctx: Context, route: str, started_at: int) -> Iterator[list[tuple[str, Item | Refused | None]]]:
-        """The items with their content, in batches; None where the key has no item, Refused where the row cannot be read."""
+    def asked_record(self) -> dict[str, Any] | None:
+        """The filter as given, in the form in which it is stored and compared; None for keys."""
+        if self.query is None:
+            return None
+        asked = _query_record(self.query) if self.asked is None else self.asked
+        return dict(msgspec.json.decode(canonical_json(asked)))
+
+    def pages(self, ctx: Context, route: str) -> Iterator[list[tuple[str, Item | Refused | None]]]:
+        """The items with their content, in batches; None where the key has no item, Refused where the row cannot be read. A query also finds
+        items that have changed since the act began (see `engine.acts.bulk`)."""
         if self.keys is not None:
             for start in range(0, len(self.keys), BATCH):
                 batch = self.keys[start : start + BATCH]
                 yield list(zip(batch, ctx.ledger.get([(route, key) for key in batch]), strict=True))
             return
         assert self.query is not None
-        # Include rows changed in the millisecond in which the act began: the act skips those that have its history line already.
-        latest = min(started_at + 1, self.query.changed_before or started_at + 1)
-        query = replace(self.query, changed_before=latest, with_content=True, limit=BATCH, after=None)
+        query = replace(self.query, with_content=True, limit=BATCH, after=None)
         for page in query_pages(ctx.ledger, query):
             yield [*((item.key, item) for item in page.items), *((refused.key, refused) for refused in page.refused)]
 
@@ -96,13 +122,19 @@ class Selection(Struct, frozen=True):
         return count_of_matches(ctx, self.query)
 
 
-def select(route: str, keys: Sequence[str] | None, query: Query | None) -> Selection:
-    """Check and build a selection from either keys or a query."""
+def _query_record(query: Query) -> dict[str, Any]:
+    """The conditions of a query that are set, as stored with an act."""
+    conditions = msgspec.to_builtins(replace(query, after=None))
+    return {name: sorted(value) if isinstance(value, list) else value for name, value in conditions.items() if value not in (None, [])}
+
+
+def select(route: str, keys: Sequence[str] | None, query: Query | None, asked: Mapping[str, Any] | None = None) -> Selection:
+    """Check and build a selection from either keys or a query; `asked`: the filter from which the query was made."""
     if (keys is None) == (query is None):
         raise UsageError("select items by either keys or a filter")
     if query is not None and query.route != route:
         raise UsageError(f"the filter is for route {query.route!r}, the act for {route!r}")
-    return Selection(None if keys is None else tuple(dict.fromkeys(keys)), query)
+    return Selection(None if keys is None else tuple(dict.fromkeys(keys)), query, asked)
 
 
 def begin(ctx: Context, act: Act, *, dry_run: bool = False) -> Act:
@@ -112,19 +144,105 @@ def begin(ctx: Context, act: Act, *, dry_run: bool = False) -> Act:
     begun, _ = read_versioned(ctx.ledger, ACT, act.id, Act)
     if begun is None:
         return act
-    check_same(begun, act.verb, act.route)
-    # The recorded query is used, not compared: it may contain a time relative to the first call, and a list name may match more
-    # lists by now.
-    if {**begun.filter, "query": None} != {**act.filter, "query": None}:
-        raise UsageError(f"act {act.id!r} has other items or options; leave the id out to start a new act")
+    check_repeat(begun, act)
     return begun
+
+
+def check_repeat(begun: Act, act: Act) -> None:
+    """Raise unless the act asks for the same as the recorded one with its id. Filters are compared as they were given: the query that was
+    made of one may contain a time relative to the call, and a list name may match more lists by now."""
+    check_same(begun, act.verb, act.route)
+    same_options = {**begun.filter, "query": None} == {**act.filter, "query": None}
+    if not same_options or not _same_filter(begun, act):
+        raise ActConflict(f"act {act.id!r} is on record with other items or options; leave the id out to start a new act")
 
 
 def check_same(begun: Act, verb: str, route: str) -> None:
     """Raise unless verb and route are those of the recorded act."""
     for what, then, now in (("verb", begun.verb, verb), ("route", begun.route, route)):
         if then != now:
-            raise UsageError(f"act {begun.id!r} has the {what} {then!r}, not {now!r}; leave the id out to start a new act")
+            raise ActConflict(f"act {begun.id!r} is on record with the {what} {then!r}, not {now!r}; leave the id out to start a new act")
+
+
+def _same_filter(begun: Act, act: Act) -> bool:
+    if begun.asked is not None or "query" not in begun.filter:
+        return begun.asked == act.asked
+    # An earlier version recorded the query alone.
+    return "query" in act.filter and _timeless(begun.filter["query"]) == _timeless(act.filter["query"])
+
+
+def _timeless(query: Mapping[str, Any]) -> Query:
+    """A recorded query without the conditions that depend on the time of the call."""
+    return replace(msgspec.convert(query, Query), entered_before=None, changed_before=None, lists=None)
+
+
+def first_answer(act: Act) -> ActReport:
+    """The answer of the call that finished the act. Of an act that an earlier version recorded, the numbers alone are known."""
+    if act.report is not None:
+        return msgspec.convert(act.report, ActReport)
+    finished_at = iso(act.finished_at)
+    return ActReport(
+        act.id, act.verb, act.route, matched=act.done + act.refused, done=act.done, refused_count=act.refused, finished_at=finished_at
+    )
+
+
+def add_progress(ctx: Context, act_id: str, *, done: int, refused: int) -> None:
+    """Record the progress of an act: `done` more items, by this call; `refused` items, as far as this call has come."""
+
+    def moved(act: Act) -> Act:
+        return replace(act, done=act.done + done, refused=refused, moved_at=ctx.clock.now())
+
+    _change_unfinished(ctx, act_id, moved)
+
+
+def finish_with(ctx: Context, act_id: str, report: ActReport) -> ActReport:
+    """Record that the act has finished, with its answer; returns the answer that is on record. If another call with the same id has
+    finished it, that is the other one's."""
+    now = ctx.clock.now()
+    report.finished_at = iso(now)
+    # The difference is content of an item: it stays where the item's content is.
+    answer = msgspec.to_builtins(replace(report, difference=[]))
+
+    def finished(act: Act) -> Act:
+        return replace(act, moved_at=now, finished_at=now, report=answer)
+
+    act = _change_unfinished(ctx, act_id, finished)
+    return report if act.report == answer else first_answer(act)
+
+
+def record_single(ctx: Context, act: Act, report: ActReport, key: str) -> None:
+    """Record an act on a single item, after it. Its line in the item's history has name and reason, but not the id of the act."""
+    now = ctx.clock.now()
+    about = {**act.filter, "key": key}
+    single = replace(act, filter=about, done=report.done, refused=report.refused_count, expected=1, moved_at=now, finished_at=now)
+    try:
+        ctx.ledger.write(ACT, act.id, single, expect=0)
+    except LedgerReadOnly as error:
+        # A process on AWS may be allowed to change items and not to write this log; the item's history has the act in any case.
+        log.warning("act on %s/%s is not in the log of acts: %s", act.route, key, error)
+
+
+def acts_after(acts: Sequence[Act], after: str | None) -> list[Act]:
+    """The acts that follow the one with this id, in their order; all without an id. UsageError if there is none with this id."""
+    if after is None:
+        return list(acts)
+    place = next((number for number, act in enumerate(acts) if act.id == after), None)
+    if place is None:
+        raise UsageError(f"there is no act {after!r} among these; give the `next` of the page before, of the same search")
+    return list(acts[place + 1 :])
+
+
+def _change_unfinished(ctx: Context, act_id: str, change: Callable[[Act], Act]) -> Act:
+    """Change the record of an act, unless it has finished; returns the record as it then is."""
+    while True:
+        act, version = read_versioned(ctx.ledger, ACT, act_id, Act)
+        if act is None:
+            raise UsageError(f"there is no act {act_id!r} on record any more; what it has changed is in the items' histories")
+        if act.finished_at is not None:
+            return act
+        changed = change(act)
+        if ctx.ledger.write(ACT, act_id, changed, expect=version):
+            return changed
 
 
 def selection_of(act: Act, given: Selection) -> Selection:
@@ -210,7 +328,9 @@ def act_view(act: Act) -> dict[str, Any]:
 
 
 def _about(filter: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of an act, with times as ISO text."""
+    """The arguments of an act, with times as ISO text. Of an act on a single item the key says all."""
+    if "key" in filter:
+        filter = {name: value for name, value in filter.items() if name not in ("keys", "digest")}
     query = {name: value for name, value in filter.get("query", {}).items() if name not in _NOT_CHOSEN}
     times = {name: iso(value) for name, value in query.items() if name.endswith("_before")}
     return {name: query | times if name == "query" else value for name, value in filter.items() if value is not None}
@@ -223,6 +343,10 @@ def _go_on(act: Act) -> str:
     if act.verb == "prune":
         named = "".join(f"--status {status} " for status in act.filter.get("statuses", ()))
         return f"milepost prune {act.route} --older-than {act.filter['older_than']} {named}{SIGNED}"
+    if act.verb == "forget":
+        return f"milepost forget {act.route} THE SAME KEY {SIGNED}"
+    if act.verb == "redate":
+        return f"milepost redate {act.route} {SIGNED}"
     if act.verb == "adopt":
         return f"milepost adopt {act.route} {'--all' if act.filter['keys'] == 'all' else 'THE SAME KEYS'} {SIGNED}"
     if act.verb == "apply":

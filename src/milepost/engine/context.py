@@ -10,6 +10,7 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.engine.time_share import Accepts
 from milepost.ports.blobs import Blobs
+from milepost.ports.clock import ClockState, check
 from milepost.ports.ledger import Ledger
 from milepost.ports.observer import NO_OBSERVER, Observer
 from milepost.ports.runner import Chance, Clock
@@ -34,6 +35,10 @@ class Context:
         """The health checks of applications."""
         self.before_resume: tuple[Callable[[PauseView, str], None], ...] = ()
         """Functions of applications that are called with a pause, and the operator's name, before an operator's resume ends it."""
+
+    def check_clock(self) -> ClockState:
+        """What this process knows about its clock, which corrects itself now if it can. Call it between two steps."""
+        return check(self.clock)
 
     def plan(self, route: str) -> Plan:
         """The route's plan; UsageError that lists the known routes if there is none."""

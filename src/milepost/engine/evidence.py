@@ -5,21 +5,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
+from random import Random
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Struct
 
 from milepost.core.errors import LedgerDamaged, LedgerError, MilepostError
+from milepost.core.forgetting import is_forgotten_name, readable_name
 from milepost.core.history import decode_line
 from milepost.core.item import Content, Item, Row, digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status
+from milepost.core.values.durations import iso
 from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
-from milepost.engine.ledger_pages import matching_seals
+from milepost.engine.forgotten_names import name_of
+from milepost.engine.ledger_pages import matching_seals, seal_pages
 from milepost.engine.views.items import each
-from milepost.evidence.record import SCHEMA, blob_name, differences, evidence, kept, seal_record
+from milepost.evidence.record import FORGOTTEN_SCHEMA, SCHEMA, blob_name, differences, evidence, forgotten_record, kept, seal_record
 from milepost.evidence.reported_files import later_reports, paths_on
 from milepost.ports.blobs import Blobs
 from milepost.ports.feed import HistoryEntry
@@ -28,16 +32,10 @@ from milepost.ports.ledger import Ledger
 from milepost.ports.retention import Keep, Leaving
 
 SEALS = 500
+COUNTED, SCRUBBED = 5_000, 100
+"""Seals that a scrub reads at most, and kept records that it compares with them."""
 STARTED_AGAIN = frozenset({Reason.OPERATOR_RETRY, Reason.RERUN, Reason.REPLACED})
 """Reasons after which the item's work may have another work_id."""
-
-
-class KeptRecord(Struct, frozen=True):
-    """What is stored when a row leaves: the item's record, the feed position of its last line (0: unknown), and its input."""
-
-    record: dict[str, Any]
-    place: int
-    input: Any = UNSET
 
 
 class FoundRecord(Struct, frozen=True):
@@ -46,14 +44,16 @@ class FoundRecord(Struct, frozen=True):
     record: dict[str, Any]
     place: int
     input: Any = UNSET
+    earlier: int | None = None
+    """Of a record without content: the life of the key before, if there was one."""
     lost: str = ""
-    """What of the kept record is missing, or cannot be read; empty if nothing is."""
+    """Why the record that should have been kept cannot be used; this one is made of what the ledger still has."""
 
     @property
     def faults(self) -> list[str]:
-        """What is lost, and contradictions between the record and the ledger."""
-        loss = [self.lost] if self.lost else []
-        return loss + [f"{field}: {what}" for field, what in differences(self.record)]
+        """Contradictions between the record and the ledger, and what is lost."""
+        contradictions = [f"{field}: {what}" for field, what in differences(self.record)]
+        return [self.lost, *contradictions] if self.lost else contradictions
 
 
 def keeper(blobs: Blobs) -> Keep:
@@ -70,6 +70,59 @@ def keeper(blobs: Blobs) -> Keep:
     return keep
 
 
+class Scrub(Struct, frozen=True):
+    """Kept records that were compared with their seals: how many of how many seals, and what is wrong, by key."""
+
+    looked_at: int
+    seals: int
+    more: bool
+    """There are more seals than were counted."""
+    faults: dict[str, str]
+
+
+def scrub(ctx: Context, route: str) -> Scrub:
+    """Compare kept records of a route with their seals: all of a few, else as many by chance."""
+    seals: list[KnownKey] = []
+    pages = seal_pages(ctx.ledger, route, SEALS)
+    for page in pages:
+        seals += page
+        if len(seals) >= COUNTED:
+            break
+    more = next(pages, None) is not None
+    chosen = seals if len(seals) <= SCRUBBED else Random(ctx.chance.token()).sample(seals, SCRUBBED)
+    found = [(readable_name(known.key), _of_seal(ctx, route, known).faults) for known in chosen]
+    return Scrub(len(chosen), len(seals), more, {key: faults[0] for key, faults in found if faults})
+
+
+def records_of(ctx: Context, route: str, key: str) -> list[FoundRecord]:
+    """The evidence of one key: that of its item, then the kept records of its earlier lives, latest first; none if it was never seen."""
+    found = evidence_of(ctx, route, key)
+    return [] if found is None else [found, *earlier_lives(ctx, route, key, found)]
+
+
+def earlier_lives(ctx: Context, route: str, key: str, record: FoundRecord) -> Iterator[FoundRecord]:
+    """The kept records of the lives of a key before this one, latest first. An operator submits a key again after its item has failed and
+    left (see `engine.intake.submit`)."""
+    life = life_before(record)
+    while life is not None:
+        found = _kept_record(ctx, route, key, life)
+        if found is None:
+            return
+        yield found
+        life = life_before(found)
+
+
+def life_before(found: FoundRecord) -> int | None:
+    """The life of the key before the one of this record; None: it is the first."""
+    record = found.record
+    if record["schema"] != SCHEMA or not record["chain"]["lines"]:
+        return found.earlier
+    first = decode_line(record["chain"]["lines"][0].encode())
+    before = first.note.get("after") if isinstance(first.note, dict) else None
+    # Lines of before that was recorded: then the one before was nearly always the first.
+    return before.get("life", 0) if isinstance(before, dict) and first.life else None
+
+
 def evidence_of(ctx: Context, route: str, key: str) -> FoundRecord | None:
     """The evidence of one item; None if the key was never seen."""
     [item] = ctx.ledger.get([(route, key)])
@@ -82,10 +135,16 @@ def evidence_of(ctx: Context, route: str, key: str) -> FoundRecord | None:
 
 
 def all_evidence(ctx: Context, query: Query) -> Iterator[FoundRecord]:
-    """Evidence of all matching items, existing rows first; `query` must request content."""
+    """Evidence of all matching items, existing rows first, each followed by that of the earlier lives of its key; `query` must request
+    content."""
     for item in each(ctx, query):
-        yield _of_row(ctx, item)
-    yield from sealed_evidence(ctx, query)
+        found = _of_row(ctx, item)
+        yield found
+        yield from earlier_lives(ctx, query.route, item.key, found)
+    for known in matching_seals(ctx.ledger, query, SEALS, forgotten=True):
+        found = _of_seal(ctx, query.route, known)
+        yield found
+        yield from earlier_lives(ctx, query.route, known.key, found)
 
 
 def sealed_evidence(ctx: Context, query: Query) -> Iterator[FoundRecord]:
@@ -109,39 +168,36 @@ def _of_row(ctx: Context, item: Item) -> FoundRecord:
 
 
 def _of_seal(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
-    """The record of a key without a row: from the evidence kept when the row left, else from its lines, else from the seal alone. On a route
-    that keeps evidence the latter two are a loss."""
-    name = blob_name(route, known.key, known.life)
-    plan = ctx.plans.get(route)
-    lost = f"its kept record is missing ({name})" if plan is not None and plan.route.evidence else ""
-    try:
-        body = b"".join(ctx.blobs.read(name))
-    except FileNotFoundError:
-        body = b""
-    except OSError as error:
-        raise LedgerError(f"the evidence of {route}/{known.key} cannot be read: {error}") from error
-    if body:
-        try:
-            return _checked_record(msgspec.json.decode(body, type=KeptRecord), known, name)
-        except (msgspec.MsgspecError, UnicodeError, KeyError, TypeError) as error:
-            lost = f"its kept record is damaged ({name}): {error}"
+    """The record of a key without a row: from the evidence kept when the row left, else from its lines, else from the seal alone. A route
+    that keeps evidence has lost it in the last two cases."""
+    if known.forgotten:
+        return _of_forgotten(ctx, route, known)
+    found, lost = _kept_or_lost(ctx, route, known)
+    if found is not None:
+        # Use the head of the seal, so that lines that lead to another head are reported.
+        found.record["chain"]["head"] = known.head.hex()
+        return found
     lines = ctx.ledger.history(route, known.key)
     if not lines:
         seal = seal_record(route, known.key, known.status.value, known.stage, known.input_digest, known.ended_at, known.head)
         return FoundRecord(seal, 0, lost=lost)
-    bodies = [line.body for line in lines]
-    record = evidence(route, known.key, known.input_digest, lines[0].correlation_id, known.head, bodies, {})
+    record = evidence(route, known.key, known.input_digest, lines[0].correlation_id, known.head, [line.body for line in lines], {})
     return FoundRecord(record, _place(lines), lost=lost)
 
 
-def _checked_record(stored: KeptRecord, known: KnownKey, name: str) -> FoundRecord:
-    """A stored record, with what the seal contradicts."""
-    record = stored.record
-    # Use the head of the seal, so that lines that lead to another head are reported.
-    record["chain"]["head"] = known.head.hex()
-    if stored.input is not UNSET and digest_of(stored.input) != known.current_digest:
-        return FoundRecord(record, stored.place, lost=f"its kept input is not the submitted one ({name})")
-    return FoundRecord(record, stored.place, stored.input)
+def _kept_or_lost(ctx: Context, route: str, known: KnownKey) -> tuple[FoundRecord | None, str]:
+    """The record that was kept of a sealed item; or None and, where the route keeps evidence, why there is none to use."""
+    try:
+        found = _kept_record(ctx, route, known.key, known.life)
+    except LedgerError:
+        raise
+    except MilepostError as damaged:
+        return None, str(damaged)
+    plan = ctx.plans.get(route)
+    if found is not None or plan is None or not plan.route.evidence:
+        return found, ""
+    named = blob_name(route, known.key, known.life)
+    return None, f"its kept evidence {named} is missing: it was lost, or none was kept when its row left; restore it from a backup"
 
 
 def kept_input(ctx: Context, route: str, known: KnownKey) -> Any:
@@ -153,29 +209,46 @@ def kept_input(ctx: Context, route: str, known: KnownKey) -> Any:
     return content if content is not UNSET and digest_of(content) == known.current_digest else UNSET
 
 
+def _kept_record(ctx: Context, route: str, key: str, life: int) -> FoundRecord | None:
+    """The record that was kept of this life of a key, or what stands for it if its content was removed; None: there is none."""
+    found = read_record(ctx, route, key, life)
+    if found is not None or is_forgotten_name(key):
+        return found
+    name = name_of(ctx, route, key)
+    return None if name is None else read_record(ctx, route, name, life)
+
+
+def read_record(ctx: Context, route: str, key: str, life: int) -> FoundRecord | None:
+    named = blob_name(route, key, life)
+    try:
+        body = b"".join(ctx.blobs.read(named))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise LedgerError(f"the evidence of {route}/{readable_name(key)} cannot be read: {error}") from error
+    try:
+        found = msgspec.json.decode(body, type=FoundRecord)
+        holder = found.record if found.record["schema"] == FORGOTTEN_SCHEMA else found.record["chain"]
+        bytes.fromhex(holder["head"])
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+        raise MilepostError(f"the evidence of {route}/{readable_name(key)} is damaged ({named}): {error}") from None
+    return found
+
+
+def _of_forgotten(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
+    """The record of an item whose content was removed: kept evidence of it, else the digests of its lines, else the seal."""
+    name = known.key if is_forgotten_name(known.key) else name_of(ctx, route, known.key) or known.key
+    found = read_record(ctx, route, name, known.life)
+    if found is not None:
+        found.record["head"] = known.head.hex()
+        return found
+    lines = ctx.ledger.history(route, name)
+    ended = (known.status.value, known.stage, iso(known.ended_at))
+    return FoundRecord(forgotten_record(route, name, ended, known.head, [line.digest for line in lines], None), _place(lines))
+
+
 def _place(lines: Sequence[HistoryEntry]) -> int:
     return lines[-1].seq if lines else 0
-
-
-class RecordCheck(Struct, frozen=True):
-    """Result of a check of kept records."""
-
-    checked: int
-    faulty: list[tuple[str, str]]
-    """Keys, and what is wrong."""
-    whole: bool
-    """All of the route were checked."""
-
-
-def check_kept_records(ctx: Context, route: str, most: int) -> RecordCheck:
-    """Compare kept records of the route with their seals: all of them, or `most` that follow a random key, so that each check sees others."""
-    seals, after = ctx.ledger.sealed(route, None, most + 1)
-    whole = after is None and len(seals) <= most
-    if not whole:
-        later, _ = ctx.ledger.sealed(route, ctx.chance.token(), most)
-        seals = later or seals[:most]
-    results = [(known.key, _of_seal(ctx, route, known).faults) for known in seals]
-    return RecordCheck(len(seals), [(key, faults[0]) for key, faults in results if faults], whole)
 
 
 class OnVolume(Struct, frozen=True):
@@ -194,8 +267,8 @@ def on_volume(
     on_progress: Callable[[int], None] | None = None,
     on_fault: Callable[[str, str], None] | None = None,
 ) -> Iterator[OnVolume]:
-    """All items of the route with files on the volume. There is no index: the results of every item are read. A kept record that is lost or
-    altered is not used: `on_fault` gets its key and the reason."""
+    """All items of the route with files on the volume. There is no index: the results of every item are read. A record that is lost, or does
+    not match its seal, is not used; `on_fault` is called with its key and the reason."""
     for number, (key, status, results, left) in enumerate(_all_results(ctx, route, on_fault), 1):
         if on_progress is not None:
             on_progress(number)
@@ -225,8 +298,8 @@ def _results_of_rows(ctx: Context, route: str) -> Iterator[Results]:
 
 def _results_of_seals(ctx: Context, route: str, on_fault: Callable[[str, str], None] | None) -> Iterator[Results]:
     for found in sealed_evidence(ctx, Query(route=route)):
-        record = found.record
-        if faults := found.faults:
+        record, faults = found.record, found.faults
+        if faults:
             if on_fault is not None:
                 on_fault(record["key"], faults[0])
             continue
@@ -265,7 +338,9 @@ def restore_rows(ctx: Context, plan: Plan, keys: Sequence[str], since: int, *, d
     refused: dict[str, str] = {}
     items: list[Item] = []
     for known in ctx.ledger.peek(plan.name, keys):
-        if known is None or not known.sealed or known.status is not Status.COMPLETED or (known.ended_at or 0) > since:
+        if known is None or not known.sealed or known.forgotten:
+            continue
+        if known.status is not Status.COMPLETED or (known.ended_at or 0) > since:
             continue
         found = restored_item(ctx, plan, known)
         if isinstance(found, Item):
@@ -286,7 +361,9 @@ def restored_item(ctx: Context, plan: Plan, known: KnownKey) -> Item | str:
         raise
     except MilepostError as error:
         return str(error)
-    if found is None or (found.record["schema"] != SCHEMA and not found.lost):
+    if found is not None and found.lost:
+        return found.lost
+    if found is None or found.record["schema"] != SCHEMA:
         return "its history lines have been pruned"
     if found.faults:
         return f"its record is inconsistent: {found.faults[0]}"
@@ -319,5 +396,6 @@ def restored_item(ctx: Context, plan: Plan, known: KnownKey) -> Item | str:
         pass_no=1 + sum(line.reason in STARTED_AGAIN for line in lines),
         content_digest=known.content_digest,
         life=lines[0].life,
+        epoch=plan.epoch,
     )
     return Item(row, Content(content, {}, {stage: entry["output"] for stage, entry in last.items() if "output" in entry}))

@@ -180,7 +180,7 @@ def take_in_batch(ctx: Context, plan: Plan, batch: InputBatch, **options: Unpack
     answers, doubtful = _recognised(ctx, plan, batch)
     known: dict[str, KnownKey | Same | Refused | None] = {keys[place]: answers[place] for place in doubtful}
     invalid_keys = ctx.ledger.invalid_keys(plan, list(known))
-    now = ctx.clock.now()
+    ctx.check_clock()
     seals: dict[str, KnownKey] = {}
     if failed_again is not None:
         seals = {key: one for key, one in known.items() if isinstance(one, KnownKey) and one.sealed and one.status in UNDONE}
@@ -190,6 +190,7 @@ def take_in_batch(ctx: Context, plan: Plan, batch: InputBatch, **options: Unpack
     # In portions, so that other processes write in between, and memory is soon used again.
     for start in range(0, len(doubtful), BATCH):
         portion = doubtful[start : start + BATCH]
+        now = ctx.clock.now()
         arrivals = _arrivals(ctx, plan, batch, portion, acceptable, seals, now, options)
         acceptable -= arrivals.keys()
         if dry_run:
@@ -213,7 +214,8 @@ def take_in_batch(ctx: Context, plan: Plan, batch: InputBatch, **options: Unpack
                     known[key] = KnownKey(key, row.status, row.input_digest, row.stage)
             elif isinstance(known_key, Refused):
                 others[place] = Receipt("", "malformed", error=f"the item {key[:100]!r} cannot be stored: {known_key.reason}")
-            elif isinstance(known_key, KnownKey) and known_key.current_digest == digests[place]:
+            elif isinstance(known_key, KnownKey) and (known_key.forgotten or known_key.current_digest == digests[place]):
+                # Of a forgotten item no digest is left: whether the content is another one is not known.
                 others[place] = Receipt(key, "known", known_key.status, known_key.stage)
             else:
                 first = isinstance(known_key, KnownKey) and known_key.input_digest == digests[place]
@@ -296,7 +298,8 @@ def _at_places(given: Any, places: Sequence[int]) -> Any:
 
 def _after(seal: KnownKey) -> dict[str, Any]:
     """Note in the first history line about the earlier item with this key, whose own lines may be gone."""
-    return {"after": {"status": seal.status.value, "stage": seal.stage, "ended_at": iso(seal.ended_at), "head": seal.head.hex()}}
+    ended = {"status": seal.status.value, "stage": seal.stage, "ended_at": iso(seal.ended_at), "head": seal.head.hex()}
+    return {"after": {**ended, "life": seal.life}}
 
 
 def check_open(plan: Plan) -> None:

@@ -32,19 +32,21 @@ def seal_pages(ledger: Ledger, route: str, size: int) -> Iterator[list[KnownKey]
             return
 
 
-def matching_seals(ledger: Ledger, query: Query, size: int) -> Iterator[KnownKey]:
-    """The seals that match a query."""
+def matching_seals(ledger: Ledger, query: Query, size: int, *, forgotten: bool = False) -> Iterator[KnownKey]:
+    """The seals that match a query. Those of forgotten items come only if they are asked for, and only where the query does not ask for
+    keys."""
+    wanted = forgotten and not query.prefix and not query.parts
     for known in chain.from_iterable(seal_pages(ledger, query.route, size)):
-        if _matches(known, query):
+        if (wanted or not known.forgotten) and _matches(known, query):
             yield known
 
 
 def left_failures(ledger: Ledger, query: Query, size: int) -> Iterator[KnownKey]:
-    """The seals of failed items whose rows have left that match a query."""
+    """The seals of failed items whose rows have left that match a query. Forgotten items cannot be retried, so they are left out."""
     after: str | None = None
     while True:
         page = ledger.left_failures(query.route, query.prefix or "", after, size)
-        yield from (seal for seal in page.seals if _matches(seal, query))
+        yield from (seal for seal in page.seals if not seal.forgotten and _matches(seal, query))
         after = page.next
         if after is None:
             return

@@ -20,7 +20,7 @@ from milepost.core.status import Status
 from milepost.core.values.histogram import Histogram
 from milepost.engine.breakers import breaker_views
 from milepost.engine.context import Context
-from milepost.engine.events.cursors import live_cursors
+from milepost.engine.events.cursors import lag_of, live_cursors
 from milepost.engine.presence import last_runs
 from milepost.engine.views.caches import TtlCache
 from milepost.engine.views.items import live_processes
@@ -261,20 +261,23 @@ def ledger_families(ctx: Context) -> list[Family]:
     now = ctx.clock.now()
     items: dict[Labels, float] = {}
     oldest: dict[Labels, float] = {}
+    overdue: dict[Labels, float] = {}
     seen = snapshots(ctx)
     for name, snapshot in seen.items():
         for stage in snapshot.stages:
             for status in Status:
                 items[name, stage.name, status.value] = stage.counts.get(status, 0)
             oldest[name, stage.name] = (stage.oldest_ms or 0) / 1000
+            if stage.overdue is not None:
+                overdue[name, stage.name] = stage.overdue.most
     newest = ctx.ledger.last_seq()
     behind: dict[Labels, float] = {}
     late: dict[Labels, float] = {}
     parked: dict[Labels, float] = {}
     for name, cursor in live_cursors(ctx).items():
-        behind[name,] = max(0, newest - cursor.seq)
-        waiting = ctx.ledger.feed(cursor.seq, 1) if newest > cursor.seq else []
-        late[name,] = max(0, now - waiting[0].line.at) / 1000 if waiting else 0.0
+        lag = lag_of(ctx, cursor, newest)
+        behind[name,] = lag.lines
+        late[name,] = lag.age_ms(now) / 1000
         parked[name,] = 0
     for one in read_all(ctx.ledger, PARKED, Parked).values():
         if (one.subscriber,) in parked:
@@ -282,10 +285,11 @@ def ledger_families(ctx: Context) -> list[Family]:
     breakers: dict[Labels, float] = {
         (one.route, one.stage, one.lane): 1.0 if one.state == BreakerState.OPEN else 0.5 for one in breaker_views(ctx)
     }
-    runs: dict[Labels, float] = {(role,): max(0, now - at) / 1000 for role, (at, _) in last_runs(ctx).items()}
+    runs: dict[Labels, float] = {(role,): max(0, now - last.at) / 1000 for role, last in last_runs(ctx).items()}
     return [
         Family("milepost_items", "gauge", "Items by stage and status.", (*PLACE, "status"), items),
         Family("milepost_stage_oldest_seconds", "gauge", "Time that the oldest unfinished item has spent at its stage.", PLACE, oldest),
+        Family("milepost_overdue_items", "gauge", "Items past the overdue mark of their stage; on AWS at most so many.", PLACE, overdue),
         Family("milepost_lines", "counter", "History lines written by all processes.", (), {(): newest}),
         Family("milepost_subscriber_lag_lines", "gauge", "Lines that a subscriber has not received yet.", ("subscriber",), behind),
         Family(

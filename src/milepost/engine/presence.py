@@ -5,20 +5,33 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
+from milepost.engine.old_documents import old_processes
 from milepost.engine.views.items import live_processes, processes
 from milepost.ports.documents import PROCESS, Process, read_all_versioned
 
 EVERY_MS = 2_000
-FORGET_MS = 7 * 86_400_000
 HEARD_MS = 150_000
-"""A role without a successful run for this long is reported; some roles run once a minute by schedule."""
+"""A role that has not run for this long after it was to run is reported; some roles run once a minute by schedule."""
+
+
+class RoleRun(NamedTuple):
+    """The last successful run of a role, and the process in which it was."""
+
+    at: int = 0
+    holder: str = ""
+    next_at: int = 0
+    """When it was to run next; 0: unknown."""
+
+    def late(self, now: int) -> bool:
+        """Whether it should have run again by now: by its own interval, which its last turn has said."""
+        return now - max(self.at, self.next_at) > HEARD_MS
 
 
 class Heartbeat:
@@ -34,13 +47,12 @@ class Heartbeat:
         self._started = False
 
     def start(self) -> None:
-        """Sign on, take back the leases of dead processes, delete process documents that are a week old."""
+        """Sign on, take back the leases of dead processes, delete old process documents."""
         self.ctx.ledger.sign_on(self.holder)
         self.take_back()
-        now = self.ctx.clock.now()
-        for name, (process, version) in read_all_versioned(self.ctx.ledger, PROCESS, Process).items():
-            if process.seen_at < now - FORGET_MS:
-                self.ctx.ledger.write(PROCESS, name, None, version)
+        recorded = read_all_versioned(self.ctx.ledger, PROCESS, Process)
+        for name in old_processes({name: process for name, (process, _) in recorded.items()}, self.ctx.clock.now()):
+            self.ctx.ledger.write(PROCESS, name, None, recorded[name][1])
         self.beat()
         self._started = True
 
@@ -57,8 +69,9 @@ class Heartbeat:
 
     def beat(self, *, stopped: bool = False) -> None:
         """Write the process document."""
+        clock = self.ctx.check_clock()
         now = self.ctx.clock.now()
-        process = Process(self.holder, platform.node(), os.getpid(), self.started_at, now, **self.facts(), stopped=stopped)
+        process = Process(self.holder, platform.node(), os.getpid(), self.started_at, now, **self.facts(), stopped=stopped, clock=clock)
         self.ctx.ledger.write(PROCESS, self.holder, process)
 
     def turn(self) -> float:
@@ -76,12 +89,12 @@ class Heartbeat:
         self.ctx.ledger.sign_off(self.holder)
 
 
-def last_runs(ctx: Context) -> dict[str, tuple[int, str]]:
-    """Time and process of each role's last successful run."""
-    last: dict[str, tuple[int, str]] = {}
+def last_runs(ctx: Context) -> dict[str, RoleRun]:
+    """Each role's last successful run, in any process."""
+    last: dict[str, RoleRun] = {}
     for process in processes(ctx):
         for role, at in process.roles.items():
-            last[role] = max(last.get(role, (0, "")), (at, process.holder))
+            last[role] = max(last.get(role, RoleRun()), RoleRun(at, process.holder, process.next_runs.get(role, 0)))
     return last
 
 
@@ -105,11 +118,12 @@ class ProcessView(Struct, frozen=True):
 
 
 class RoleView(Struct, frozen=True):
-    """A role: its last successful run in any process, and in which."""
+    """A role: its last successful run in any process, and in which. `late`: it should have run again by now."""
 
     role: str
     at: str | None
     holder: str
+    late: bool = False
 
 
 class Processes(Struct, frozen=True):
@@ -139,5 +153,5 @@ def processes_view(ctx: Context, sees: Callable[[str], bool] | None = None) -> P
             )
             for process in processes(ctx)
         ],
-        [RoleView(role, iso(at), holder) for role, (at, holder) in sorted(last_runs(ctx).items())],
+        [RoleView(role, iso(run.at), run.holder, run.late(ctx.clock.now())) for role, run in sorted(last_runs(ctx).items())],
     )

@@ -20,6 +20,8 @@ from milepost.engine.acts.controls import end_pauses
 from milepost.engine.apply import count_refused, follow_up
 from milepost.engine.context import Context
 from milepost.engine.failed_tries import warn_of_failed_try
+from milepost.engine.old_documents import remove_old_acts
+from milepost.engine.progress import ProgressNoter
 from milepost.engine.routes.backfill import step
 from milepost.ports.documents import BACK_FILL, HOLD
 from milepost.ports.items import Query, Refused
@@ -27,6 +29,8 @@ from milepost.ports.items import Query, Refused
 PAGE = 500
 PAGES = 20
 EVERY = 5.0
+ACTS_MS = 3_600_000
+"""How often old acts are looked for; for the first time so long after the start."""
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +62,8 @@ _COUNTS = ("resent", "offered", "lost", "overdue", "no_answer", "confirmed", "de
 
 
 class Resender:
-    """Service that offers stages again, records losses, reports overdue items, counts missing answers, applies kept confirmations and
-    continues back-fills.
+    """Service that offers stages again, records losses, reports overdue items, counts missing answers, applies kept confirmations,
+    continues back-fills, and removes old acts. It also notes the progress of the stages, for forecasts.
 
     Where the row is the queue, due items at handler stages are left to the workers, so that a backlog is never scanned. On ledgers with
     queues a due item has lost its message, or never had one; the ledger itself finds queued items whose message is missing.
@@ -70,6 +74,8 @@ class Resender:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._places: dict[tuple[str, int], Any] = {}
+        self._progress = ProgressNoter(ctx)
+        self._acts_at = ctx.clock.now() + ACTS_MS
 
     def turn(self) -> float:
         summary = self.run_once()
@@ -77,8 +83,10 @@ class Resender:
         return 0.0 if summary.more and wrote else EVERY
 
     def run_once(self, pages: int = PAGES) -> ResendSummary:
-        """Check all items whose due time has passed, at most so many pages per search."""
+        """Check all items whose due time has passed, at most so many pages per search; none while the time is not known."""
         summary = ResendSummary()
+        if self._ctx.check_clock().doubt:
+            return summary
         end_pauses(self._ctx)
         paused = set(self._ctx.ledger.read(HOLD))
         for plan in self._ctx.plans.values():
@@ -90,7 +98,15 @@ class Resender:
             portion = step(self._ctx, route, begun)
             summary.back_filled += portion.sent
             summary.more |= portion.more
+        self._progress.note()
+        self._remove_old_acts()
         return summary
+
+    def _remove_old_acts(self) -> None:
+        """Once an hour; all acts are read for it."""
+        now = self._ctx.clock.now()
+        if now >= self._acts_at and not remove_old_acts(self._ctx):
+            self._acts_at = now + ACTS_MS
 
     def _offer_lost(self, plan: Plan, paused: set[str], pages: int, summary: ResendSummary) -> None:
         """Offer items again whose message is lost; items whose message is in the queue are left alone."""

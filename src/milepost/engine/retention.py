@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from msgspec import Struct, field
 
 from milepost.core.counters import HOUR
-from milepost.core.errors import LedgerBusy, LedgerError, LedgerFull, UsageError
+from milepost.core.errors import LedgerError, LedgerUnavailable, UsageError
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
 from milepost.core.values.durations import short_span
@@ -53,9 +53,10 @@ class PruneReport(Struct):
         waits = ""
         if self.kept_back:
             last = "the last line" if self.kept_back == 1 else f"the last {self.kept_back:,} lines"
-            waits += f"; {last} of all routes stay{'s' if self.kept_back == 1 else ''} until every subscriber has received {'it' if self.kept_back == 1 else 'them'}"
+            stays, them = ("stays", "it") if self.kept_back == 1 else ("stay", "them")
+            waits += f"; {last} of all routes {stays}, with the content that belongs to {them}, until every subscriber has received {them}"
         if self.parked:
-            waits += f"; the lines of {counted(self.parked, 'parked item')} stay until they are delivered (see 'milepost subscribers')"
+            waits += f"; lines and content of {counted(self.parked, 'parked item')} stay until the lines are delivered (see 'milepost subscribers')"
         if self.unsummed:
             waits += f"; {counted(self.unsummed, 'line')} stay{'s' if self.unsummed == 1 else ''} until a daily head covers {'it' if self.unsummed == 1 else 'them'}"
         if self.stay_ms:
@@ -180,7 +181,7 @@ class Retention:
                 continue
             try:
                 removed = list(self._remove_some(plan, covered))
-            except (LedgerBusy, LedgerFull):
+            except LedgerUnavailable:
                 raise
             except LedgerError as error:
                 log.error("rows of %s cannot leave now: %s", plan.name, error)

@@ -25,6 +25,13 @@ NAMED = 10
 """Maximum keys or values of a selection named in text; the header has all of them."""
 
 
+class NewestLine(Struct, frozen=True):
+    """The newest line that an export covers: its place in the feed of the ledger, and when it was written."""
+
+    place: int
+    at: str | None
+
+
 class Total(Struct):
     """Number of records in a file, and the digest of its lines."""
 
@@ -42,14 +49,21 @@ def header(
     *,
     key_fields: Sequence[str] = (),
     media: Mapping[str, str] | None = None,
+    newest: NewestLine | None = None,
+    follow_up: str | None = None,
 ) -> dict[str, Any]:
     """The header: kind of file, selection of items (empty: the whole route), and the public key, if it is signed.
 
-    `key_fields` are the names of the fields of a key, `media` the storage medium of each stage.
+    `key_fields` are the names of the fields of a key, `media` the storage medium of each stage, `newest` the newest line of the ledger when
+    the export began, `follow_up` the route on which completed items are followed further.
     """
     made: dict[str, Any] = {"schema": HEADER, "route": route, "made_at": made_at, "made_by": f"milepost {version}", "choice": choice}
     if view is not None:
         made["view"] = view
+    if newest is not None:
+        made["newest"] = {"place": newest.place, "at": newest.at}
+    if follow_up is not None:
+        made["follow_up"] = follow_up
     if key_fields:
         made["key_fields"] = list(key_fields)
     if media:

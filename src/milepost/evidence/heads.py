@@ -65,28 +65,61 @@ class Heads:
         self.by_day: dict[str, Head] = {}
         self.faults: list[tuple[int, str]] = []
         """(number of the head among those given, fault)."""
+        self.unsigned: list[str] = []
+        """Days of heads without a signature, if a key was given: whose they are is not proved."""
         previous: Head | None = None
         for number, head in enumerate(sorted(heads, key=lambda head: str(head.get("day"))), 1):
             fault = _fault(head, previous, public)
             if fault is not None:
                 self.faults.append((number, f"the head of {head.get('day')}: {fault}"))
-            self.by_day[str(head.get("day"))] = previous = head
+            day = str(head.get("day"))
+            if public is not None and "signature" not in head and day not in self.by_day:
+                self.unsigned.append(day)
+            self.by_day[day] = previous = head
+
+    @property
+    def newest_day(self) -> str:
+        """The day of the newest head given."""
+        return max(self.by_day, default="")
+
+    @property
+    def up_to(self) -> int:
+        """The place up to which the newest head given covers the feed; 0 if that cannot be read."""
+        place = self.by_day[self.newest_day].get("up_to") if self.by_day else None
+        return place if isinstance(place, int) else 0
 
 
 def _fault(head: Head, previous: Head | None, public: bytes | None) -> str | None:
     try:
         digest = head_digest(head)
+        places = head["after"], head["up_to"], head["count"]
     except KeyError as missing:
         return f"it has no {missing}"
     if head.get("digest") != digest:
         return "its digest does not match its content"
-    if previous is not None and head["day"] == previous["day"] and digest != previous["digest"]:
-        return "there are two different heads of this day"
-    if previous is not None and head["after"] == previous["up_to"] and head["previous"] != previous["digest"]:
-        return f"it does not follow the head of {previous['day']}"
-    if public is not None and not is_signed(public, head.get("signature"), HEAD_SIGNED, digest):
-        return "it was not signed with the given key"
+    if not all(isinstance(number, int) for number in places) or not 0 < head["count"] <= head["up_to"] - head["after"]:
+        return f"it cannot cover {head['count']} lines between the places {head['after']} and {head['up_to']}: they were shifted"
+    fault = None if previous is None or digest == previous.get("digest") else _gap(head, previous)
+    if fault is not None:
+        return fault
+    signed = "signature" in head
+    if public is not None and signed and not is_signed(public, head["signature"], HEAD_SIGNED, digest):
+        return "it was not signed with the given key: its signature is that of another key, or wrong"
     return None
+
+
+def _gap(head: Head, previous: Head) -> str | None:
+    """Why a head is not the next one after another; None: it is."""
+    day = previous.get("day")
+    if head["day"] == day:
+        return "there are two different heads of this day"
+    if head["previous"] == previous.get("digest"):
+        if head["after"] == previous.get("up_to"):
+            return None
+        return f"it begins after place {head['after']}, but the head of {day} ends at place {previous.get('up_to')}: one was shifted"
+    if head["after"] == previous.get("up_to"):
+        return f"it does not follow the head of {day}"
+    return f"one or more heads between {day} and it are missing; give all heads from the first to the last"
 
 
 def read_heads(paths: Iterable[Path]) -> list[Head]:

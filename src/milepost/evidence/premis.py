@@ -17,7 +17,7 @@ from milepost.core.values.durations import iso
 from milepost.core.values.json import canonical_json
 from milepost.core.values.key_text import SEPARATOR, unescape_part
 from milepost.evidence.files import chosen
-from milepost.evidence.record import SCHEMA
+from milepost.evidence.record import FORGOTTEN_SCHEMA, SCHEMA, life_of
 from milepost.evidence.reported_files import FileFacts, reported_files
 
 NAMESPACE = "http://www.loc.gov/premis/v3"
@@ -54,7 +54,10 @@ def premis(records: Callable[[], Iterable[dict[str, Any]]], about: Mapping[str, 
 
 def _objects(record: dict[str, Any], fields: list[str], media: Mapping[str, str]) -> Iterator[str]:
     files = reported_files(record.get("stages", ()))
-    facts = [("input digest, sha256", record["input_digest"]), ("status", record["status"])]
+    digest, status = record.get("input_digest"), record["status"]
+    facts = [("status", status)] if digest is None else [("input digest, sha256", digest), ("status", status)]
+    if record["schema"] == FORGOTTEN_SCHEMA:
+        facts.append(("content removed", record["forgotten_at"] or "yes"))
     properties = "".join(
         _element("significantProperties", _text("significantPropertiesType", kind) + _text("significantPropertiesValue", value))
         for kind, value in facts
@@ -69,6 +72,7 @@ def _objects(record: dict[str, Any], fields: list[str], media: Mapping[str, str]
         for path in files
     )
     named = record["key"].split(SEPARATOR) if len(fields) > 1 else [record["key"]]
+    fields = [] if record["schema"] == FORGOTTEN_SCHEMA else fields
     own = "".join(_identifier("object", field, unescape_part(part)) for field, part in zip(fields, named, strict=False))
     yield _line("object", _identifier("object", ITEM, _item(record)) + own + properties + parts, 'xsi:type="intellectualEntity"')
     for path, facts_of in files.items():
@@ -122,7 +126,7 @@ def _events(record: dict[str, Any], agents: dict[str, str]) -> Iterator[str]:
             linked += "".join(_identifier("linkingObject", FILE, _file(record, path)) for path in reported_files([entry]))
         yield _line(
             "event",
-            _identifier("event", EVENT, event_id(record["route"], record["key"], line.version, line.reason.value, line.life))
+            _identifier("event", EVENT, event_id(record["route"], record["key"], line.version, line.reason.value, line.life, line.epoch))
             + _text("eventType", EVENT_TYPES.get(line.reason, line.reason.value))
             + _text("eventDateTime", iso(line.at) or "")
             + _element("eventDetailInformation", _text("eventDetail", _detail(line)))
@@ -151,7 +155,11 @@ def _outcome(line: Line, entry: dict[str, Any] | None) -> str:
 
 
 def _item(record: dict[str, Any]) -> str:
-    return f"{record['route']}/{record['key']}"
+    """Identifier of an item. A key that was submitted again after its item had failed has several: the later ones are named by their
+    life, as in the ids of their events."""
+    named = f"{record['route']}/{record['key']}"
+    life = life_of(record)
+    return f"{named}/{life}" if life else named
 
 
 def _file(record: dict[str, Any], path: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import UNSET
 
 from milepost.core.events import events_of
+from milepost.core.forgetting import readable_name
 from milepost.core.history import Line, decode_line, link, origin
 from milepost.core.item import Item, digest_of
 from milepost.core.status import ACTS, NOTES, TERMINAL, Reason
@@ -21,6 +22,8 @@ from milepost.core.values.json import canonical_json
 from milepost.core.values.redaction import redacted
 
 SCHEMA = "milepost.evidence/1"
+DIGEST = 32
+"""Bytes of a digest."""
 
 _STAGE_ENDS = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.CONFIRMED, Reason.SKIPPED})
 """Reasons of lines that end a stage."""
@@ -105,6 +108,12 @@ def _record(
     }
 
 
+def life_of(record: dict[str, Any]) -> int:
+    """The life of its key that a record is of; 0 where its lines do not say it."""
+    lines = record["chain"]["lines"] if record["schema"] == SCHEMA else ()
+    return decode_line(lines[0].encode()).life if lines and '"life":' in lines[0] else 0
+
+
 def _life(lines: Sequence[Line]) -> int:
     """The life of the key that these lines belong to: the first line has it, and it is part of the chain's origin."""
     return lines[0].life if lines else 0
@@ -176,6 +185,44 @@ def seal_record(route: str, key: str, status: str, stage: str, input_digest: byt
     }
 
 
+def chain_links(record: dict[str, Any]) -> list[bytes]:
+    """The digests of a record's lines, oldest first."""
+    digest, found = bytes.fromhex(record["chain"]["origin"]), []
+    for text in record["chain"]["lines"]:
+        digest = link(digest, text.encode())
+        found.append(digest)
+    return found
+
+
+def forgotten_record(
+    route: str,
+    name: str,
+    ended: tuple[str, str, str | None],
+    head: bytes,
+    links: Sequence[bytes],
+    forgotten: tuple[int, str, str] | None,
+) -> dict[str, Any]:
+    """Record of an item whose content was removed: `ended` is its status, stage and time of the end as text, `links` are the digests of its lines,
+    as far as they are known; `forgotten` is when, by whom and why, if known here."""
+    status, stage, ended_at = ended
+    at, by, reason = forgotten or (None, None, None)
+    return {
+        "schema": FORGOTTEN_SCHEMA,
+        "route": route,
+        "key": readable_name(name),
+        "status": status,
+        "stage": stage,
+        "ended_at": ended_at,
+        "forgotten_at": iso(at),
+        "by": by,
+        "reason": reason,
+        "head": head.hex(),
+        "links": [digest.hex() for digest in links],
+    }
+
+
+FORGOTTEN_SCHEMA = "milepost.forgotten/1"
+FORGOTTEN_FIELDS = frozenset({"schema", "route", "key", "status", "stage", "ended_at", "forgotten_at", "by", "reason", "head", "links"})
 SEAL_SCHEMA = "milepost.seal/1"
 SEAL_FIELDS = frozenset({"schema", "route", "key", "input_digest", "status", "stage", "ended_at", "head"})
 
@@ -188,10 +235,23 @@ def differences(record: Any) -> list[tuple[str, str]]:
         return [("record", f"it is not a record of evidence: {type(error).__name__}: {error}")]
 
 
+def _differences_of_forgotten(record: dict[str, Any]) -> list[tuple[str, str]]:
+    wrong = set(record) ^ FORGOTTEN_FIELDS
+    found = [(name, "a record without content does not have this field, or it is missing") for name in sorted(wrong)]
+    links = record["links"]
+    if any(len(bytes.fromhex(digest)) != DIGEST for digest in links):
+        found.append(("links", "it is not a list of digests"))
+    if links and links[-1] != record["head"]:
+        found.append(("links", "the last digest is not the head"))
+    return found
+
+
 def _differences(record: dict[str, Any]) -> list[tuple[str, str]]:
     if record["schema"] == SEAL_SCHEMA:
         wrong = set(record) ^ SEAL_FIELDS
         return [(name, "a seal does not have this field, or it is missing") for name in sorted(wrong)]
+    if record["schema"] == FORGOTTEN_SCHEMA:
+        return _differences_of_forgotten(record)
     if record["schema"] != SCHEMA:
         return [("schema", f"{record['schema']!r} is not {SCHEMA!r}; a later Milepost may have written it")]
     found: list[tuple[str, str]] = []

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from milepost.core.errors import MilepostError, UsageError
+from milepost.core.history import decode_line
+from milepost.core.values.durations import iso, short_span
 from milepost.core.values.json import canonical_json
-from milepost.evidence.files import BESIDE, END, FILE_SIGNED, HEADER, RECORD_SIGNED, chosen, records_in
+from milepost.evidence.files import BESIDE, END, FILE_SIGNED, HEADER, NAMED, RECORD_SIGNED, chosen, records_in
 from milepost.evidence.heads import Heads, proved_root
-from milepost.evidence.record import SEAL_SCHEMA, differences
+from milepost.evidence.record import FORGOTTEN_SCHEMA, SCHEMA, SEAL_SCHEMA, differences, life_of
+from milepost.evidence.repeats import SeenItems
 from milepost.evidence.reported_files import reported_files, volumes_of
 from milepost.evidence.signing import fingerprint, is_signed, public_text, read_public
 from milepost.evidence.views import VIEWS
 
 KEPT = 100
 """Maximum differences listed; all are counted."""
-_HEADER_FIELDS = frozenset({"schema", "route", "made_at", "made_by", "choice", "view", "public_key", "key_fields", "media"})
+CLOCKS_MS = 300_000
+"""How far times may run back: clocks of several machines differ, and one that was wrong is corrected, by at most five minutes."""
+PER_RECORD_MS = 100
+"""Most time that an export takes for a record: lines may be written while it runs, after the time in its header."""
+_HEADER_FIELDS = frozenset(
+    {"schema", "route", "made_at", "made_by", "choice", "view", "public_key", "key_fields", "media", "newest", "follow_up"}
+)
 _ENTRY_FIELDS = frozenset({"record", "digest", "proof", "signature"})
 _END_FIELDS = frozenset({"schema", "count", "digest", "signature"})
 
@@ -31,6 +41,14 @@ class Mismatch(Struct, frozen=True):
 
     line: int
     field: str
+    what: str
+    key: str | None = None
+
+
+class Unproved(Struct, frozen=True):
+    """Something that was to be proved by what was given, and is not: line of the file, item, and what is missing. It contradicts nothing."""
+
+    line: int
     what: str
     key: str | None = None
 
@@ -54,6 +72,7 @@ class VerifiedRecord(Struct, frozen=True):
     status: str | None
     ended_at: str | None
     sealed: bool
+    forgotten: bool
     stages: list[VerifiedStage]
     head_day: str | None
     under_head: bool
@@ -61,6 +80,7 @@ class VerifiedRecord(Struct, frozen=True):
 
 
 OnRecord = Callable[[VerifiedRecord], None]
+Answer = Literal["proved", "contradicted", "unproved"]
 
 
 class Verdict(Struct):
@@ -74,19 +94,40 @@ class Verdict(Struct):
     """The export covered the whole route."""
     records: int = 0
     seals: int = 0
+    forgotten: int = 0
+    """Records whose content was removed (`milepost forget`)."""
     signed_by: str | None = None
     """Fingerprint of the key that signed everything."""
     under_heads: int = 0
     """Records whose last line is proved to be under a published head."""
+    covers: dict[str, Any] | None = None
+    """The newest line of the ledger when the export began: its place and time."""
     proved: list[str] = []
     not_proved: list[str] = []
     differences: list[Mismatch] = []
     found: int = 0
     """Number of differences; the first hundred are listed."""
+    unproved: list[Unproved] = []
+    open: int = 0
+    """Number of unproved points; the first hundred are listed."""
+    newer: int = 0
+    """Records that no head covers and that are newer than the newest head given, if these are allowed."""
 
     @property
     def holds(self) -> bool:
+        """Nothing contradicts itself or what was given."""
         return self.found == 0
+
+    @property
+    def answer(self) -> Answer:
+        """Whether it is contradicted, or holds but is not all proved by the heads and the key that were given, or is proved as far as these
+        can."""
+        return "contradicted" if self.found else "unproved" if self.open else "proved"
+
+    def lack(self, line: int, what: str, key: str | None = None) -> None:
+        self.open += 1
+        if len(self.unproved) < KEPT:
+            self.unproved.append(Unproved(line, what, key))
 
     def differ(self, line: int, field: str, what: str, key: str | None = None) -> None:
         self.found += 1
@@ -94,17 +135,25 @@ class Verdict(Struct):
             self.differences.append(Mismatch(line, field, what, key))
 
 
-def verify(path: Path, public: bytes | None = None, heads: Heads | None = None, on_record: OnRecord | None = None) -> Verdict:
-    """Verify an evidence file, or a view with the evidence beside it. `on_record` is called with each record."""
+def verify(
+    path: Path,
+    public: bytes | None = None,
+    heads: Heads | None = None,
+    on_record: OnRecord | None = None,
+    *,
+    allow_newer: bool = False,
+) -> Verdict:
+    """Verify an evidence file, or a view with the evidence beside it. `on_record` is called with each record. `allow_newer`: a record that is
+    newer than the newest head given need not be under one."""
     try:
         with path.open("rb") as file:
             start = file.read(1)
         if start in (b"{", b""):
-            return _Checker(path, public, heads, on_record).run()
+            return _Checker(path, public, heads, on_record, allow_newer).run()
         beside = path.with_name(path.name + BESIDE)
         if not beside.exists():
             raise UsageError(f"{path} is a view, and its evidence file {beside.name} is not beside it; both are needed")
-        return _view(path, beside, _Checker(beside, public, heads, on_record))
+        return _view(path, beside, _Checker(beside, public, heads, on_record, allow_newer))
     except OSError as error:
         raise MilepostError(f"cannot read {error.filename or path}: {error.strerror}") from None
 
@@ -135,8 +184,12 @@ def _view(path: Path, beside: Path, checker: _Checker) -> Verdict:
 class _Checker:
     """Verifies one evidence file in one pass."""
 
-    def __init__(self, path: Path, public: bytes | None, heads: Heads | None, on_record: OnRecord | None) -> None:
+    def __init__(self, path: Path, public: bytes | None, heads: Heads | None, on_record: OnRecord | None, allow_newer: bool) -> None:
         self._path = path
+        self._allow_newer = allow_newer
+        self._seen = SeenItems()
+        self._latest: tuple[int, str] = (0, "")
+        """The latest time of a line, and the key of its item."""
         self._given = public
         self._key = public
         self._heads = heads
@@ -221,11 +274,17 @@ class _Checker:
             self.verdict.differ(number, "digest", "it is not the digest of this record", key)
         for field, what in differences(record):
             self.verdict.differ(number, field, what, key)
-        if isinstance(record, dict) and record.get("schema") == SEAL_SCHEMA:
-            self.verdict.seals += 1
+        if isinstance(record, dict):
+            self.verdict.seals += record.get("schema") == SEAL_SCHEMA
+            self.verdict.forgotten += record.get("schema") == FORGOTTEN_SCHEMA
         self._signature(number, value, RECORD_SIGNED, digest, key)
-        if "proof" in value and isinstance(record, dict):
-            self._proof(number, value["proof"], record, key)
+        if isinstance(record, dict):
+            self._belongs(number, record, key)
+            self._times(number, record, key)
+            if "proof" in value:
+                self._proof(number, value["proof"], record, key)
+            elif self._heads is not None:
+                self._not_under(number, record, key, None)
         if self._on_record is not None and isinstance(record, dict):
             sound, proved = self.verdict.found == differed, self.verdict.under_heads > under
             self._on_record(_summary(record, value.get("proof"), sound, proved))
@@ -240,11 +299,79 @@ class _Checker:
             return
         if root != proof.get("root"):
             self.verdict.differ(number, "proof", f"it does not lead from the item's last line to its root for {day}", key)
-        elif self._heads is not None and day in self._heads.by_day:
-            if self._heads.by_day[day].get("root") == root:
-                self.verdict.under_heads += 1
-            else:
-                self.verdict.differ(number, "proof", f"the published head of {day} has another root", key)
+        elif self._heads is not None and day not in self._heads.by_day:
+            self._not_under(number, record, key, day)
+        elif self._heads is not None and self._heads.by_day[day].get("root") != root:
+            self.verdict.differ(number, "proof", f"the published head of {day} has another root", key)
+        elif self._heads is not None and "chain" not in record:
+            self.verdict.lack(number, f"its digest is under the head of {day}, but what it says does not follow from a digest", key)
+        elif self._heads is not None:
+            self.verdict.under_heads += 1
+
+    def _not_under(self, number: int, record: dict[str, Any], key: str | None, day: str | None) -> None:
+        """A record that is not proved to be under a given head; `day` is that of the head in its proof, None: it has no proof."""
+        assert self._heads is not None
+        newest = self._heads.newest_day
+        written = max(filter(None, [day, _day_of(record)]), default="")
+        if self._allow_newer and "chain" in record and written >= newest and day not in self._heads.by_day:
+            self.verdict.newer += 1
+        elif day is not None:
+            self.verdict.lack(number, f"its proof names the head of {day}, which was not given", key)
+        else:
+            when = (
+                "no head covers it yet, or its proof was removed" if written >= newest else "its proof was removed, or its head is missing"
+            )
+            self.verdict.lack(number, f"it has no proof that a head covers it: {when}", key)
+
+    def _belongs(self, number: int, record: dict[str, Any], key: str | None) -> None:
+        """A record is of the route that the header names, and stands in the file once."""
+        route = self.header.get("route", record.get("route"))
+        if record.get("route") != route:
+            self.verdict.differ(number, "route", f"it is of the route {record.get('route')!r}; the file is of {route!r}", key)
+        if key is not None:
+            self._seen.add(f"{record.get('route')}\x1f{key}\x1f{_life(record)}", number)
+
+    def _times(self, number: int, record: dict[str, Any], key: str | None) -> None:
+        """The times of a record's lines do not run back by more than clocks do."""
+        before = 0
+        for place, at in enumerate(_line_times(record)):
+            if at < before - CLOCKS_MS:
+                back = short_span(before - at)
+                what = f"it was written {back} before the line that it follows; clocks explain {short_span(CLOCKS_MS)} at most"
+                self.verdict.differ(number, f"chain.lines[{place}]", what, key)
+                break
+            before = max(before, at)
+        if before > self._latest[0]:
+            self._latest = (before, key or "")
+
+    def _whole_file(self) -> None:
+        """Faults that show only when all records are known."""
+        for number, first in self._seen.repeated():
+            self.verdict.differ(number, "record", f"it is the same item as in line {first}: a record stands in a file once")
+        if not self.header:
+            return
+        made_at = _ms_of(self.header.get("made_at"))
+        if made_at is None:
+            self.verdict.differ(1, "made_at", "it is not a time")
+            return
+        at, key = self._latest
+        if at > made_at + CLOCKS_MS + PER_RECORD_MS * self.verdict.records:
+            what = (
+                f"it says {self.header['made_at']}, but a line of {key} was written later, at {iso(at)}: a file is made after its content"
+            )
+            self.verdict.differ(1, "made_at", what)
+        if "newest" in self.header:
+            self._newest(made_at)
+
+    def _newest(self, made_at: int) -> None:
+        """The newest line that the export covers, as its header names it."""
+        newest = self.header["newest"]
+        place = newest.get("place") if isinstance(newest, dict) else None
+        at = _ms_of(newest.get("at")) if isinstance(newest, dict) else None
+        if not isinstance(place, int) or (at is None and newest.get("at") is not None):
+            self.verdict.differ(1, "newest", "it is not a place and a time")
+        elif at is not None and at > made_at + CLOCKS_MS:
+            self.verdict.differ(1, "newest", f"it was written at {newest['at']}, after the file was made")
 
     def _end(self, number: int, value: dict[str, Any]) -> None:
         self._fields(number, value, _END_FIELDS, None)
@@ -275,14 +402,21 @@ class _Checker:
         if self._heads is not None:
             for number, what in self._heads.faults:
                 verdict.differ(number, "head", what)
+            if self._heads.unsigned:
+                days = self._heads.unsigned
+                named = ", ".join(days[:NAMED]) + (f" and {len(days) - NAMED:,} more" if len(days) > NAMED else "")
+                verdict.lack(0, f"whose the heads are is not proved: not signed: {named}")
+        self._whole_file()
         if not verdict.holds:
             return verdict
-        whole = verdict.records - verdict.seals
+        whole = verdict.records - verdict.seals - verdict.forgotten
         verdict.proved.insert(0, f"{whole:,} of {verdict.records:,} records: the chain is complete, and every field follows from its lines")
         if verdict.choice:
             verdict.not_proved.append(f"anything of the route's other items: this is {verdict.chosen}")
         if verdict.seals:
             verdict.not_proved.append(f"what happened to {verdict.seals:,} items of which only the seal is left")
+        if verdict.forgotten:
+            verdict.not_proved.append(f"what happened to {verdict.forgotten:,} items: content removed, only digests are left")
         if self._key is None or not self._signatures:
             verdict.not_proved.append("who wrote this, and that it was not rewritten since: nothing here is signed, or no key was given")
             verdict.not_proved.append("correlation ids: they stand in no line")
@@ -298,6 +432,19 @@ class _Checker:
         else:
             under = f"{verdict.under_heads:,} of {verdict.records:,} records end under a published head"
             (verdict.proved if verdict.under_heads else verdict.not_proved).append(under)
+            if verdict.newer:
+                newer = f"{verdict.newer:,} of {verdict.records:,} records: they are newer than the newest head given, as was allowed"
+                verdict.not_proved.append(newer)
+            later = f"that nothing happened later: newest head given: {self._heads.newest_day}; later events are not excluded"
+            verdict.not_proved.append(later)
+        if "follow_up" in self.header:
+            follow_up = self.header["follow_up"]
+            verdict.not_proved.append(f"what happened to its items afterwards on the route {follow_up!r}: export that route too")
+        if "newest" in self.header:
+            verdict.covers = self.header["newest"]
+            verdict.not_proved.append(_beyond(verdict.covers, self._heads))
+        elif self.header:
+            verdict.not_proved.append("how much of the ledger it covers: it names no newest line, because an earlier Milepost made it")
         verdict.not_proved.append("that the reported results are true: a stage's output is the statement of its worker or partner")
         return verdict
 
@@ -321,11 +468,49 @@ def _summary(record: dict[str, Any], proof: Any, holds: bool, under_head: bool) 
         _text(record.get("status")),
         _text(record.get("ended_at")),
         record.get("schema") == SEAL_SCHEMA,
+        record.get("schema") == FORGOTTEN_SCHEMA,
         stages,
         _text(proof.get("day")) if isinstance(proof, dict) else None,
         under_head,
         holds,
     )
+
+
+def _beyond(newest: dict[str, Any], heads: Heads | None) -> str:
+    """What an export does not cover."""
+    covers = f"anything written after place {newest['place']:,} of the ledger" + (f" ({newest['at']})" if newest.get("at") else "")
+    if heads is None or heads.up_to <= newest["place"]:
+        return f"{covers}: the file covers no more"
+    return (
+        f"{covers}: the file covers no more, and the head of {heads.newest_day} goes on to place {heads.up_to:,}, so it is not the present"
+    )
+
+
+def _line_times(record: dict[str, Any]) -> list[int]:
+    chain = record.get("chain")
+    lines = chain.get("lines") if isinstance(chain, dict) else None
+    return [decode_line(text.encode(errors="replace")).at for text in _list(lines) if isinstance(text, str)]
+
+
+def _life(record: dict[str, Any]) -> str:
+    """What distinguishes the records of one key in a file: the lives of the key."""
+    try:
+        return str(life_of(record)) if record.get("schema") == SCHEMA else str(record.get("head"))
+    except (AttributeError, KeyError, TypeError):
+        return ""
+
+
+def _day_of(record: dict[str, Any]) -> str:
+    """The day on which a record's item changed last, by its own statement."""
+    return str(record.get("changed_at") or record.get("ended_at") or "")[:10]
+
+
+def _ms_of(text: Any) -> int | None:
+    """A time in milliseconds; None: it is not one."""
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _list(value: Any) -> list[Any]:

@@ -12,7 +12,7 @@ from milepost.core.history import decode_line
 from milepost.core.values.durations import iso
 from milepost.core.values.json import canonical_json
 from milepost.evidence.premis import premis
-from milepost.evidence.record import SCHEMA, rounds
+from milepost.evidence.record import FORGOTTEN_SCHEMA, SCHEMA, rounds
 
 Record = dict[str, Any]
 Records = Callable[[], Iterable[Record]]
@@ -48,7 +48,8 @@ def csv_rows(records: Records, about: Mapping[str, Any] | None = None) -> Iterat
 
 
 def _sealed(record: Record) -> tuple[Any, ...]:
-    values = {**record, "at": record["ended_at"], "reason": "sealed"}
+    reason = "content-removed" if record["schema"] == FORGOTTEN_SCHEMA else "sealed"
+    values = {**record, "at": record["ended_at"], "reason": reason}
     return tuple(values.get(column) for column in CSV_COLUMNS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Sequence
 from types import UnionType
@@ -92,7 +93,7 @@ class _Schemas:
         for query in queries:
             (reference,), named = msgspec.json.schema_components([query], ref_template=template)
             self._queries[query] = named[reference["$ref"].rpartition("/")[2].removeprefix(prefix)]
-        self.components = {prefix + name: part for name, part in parts.items()}
+        self.components = {prefix + name: _described(part) for name, part in parts.items()}
 
     def of(self, kind: Any) -> dict[str, Any]:
         parts = [self._of[part] for part in _parts(kind)]
@@ -104,6 +105,13 @@ class _Schemas:
             {"name": name, "in": "query", "required": name in known["required"], "schema": _without_null(schema)}
             for name, schema in known["properties"].items()
         ]
+
+
+def _described(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with its docstring as Python 3.13 keeps it: without the indentation in the source."""
+    if "description" in schema:
+        return {**schema, "description": inspect.cleandoc(schema["description"])}
+    return schema
 
 
 def _parts(kind: Any) -> list[Any]:

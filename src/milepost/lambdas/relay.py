@@ -16,6 +16,8 @@ from milepost.ledgers.aws.stream import from_event
 
 RESERVE_MS = 30_000
 """Time reserved for the work after delivery; in a short run, half."""
+DELIVERY_MS = 3_000
+"""How long one call delivers: the changes behind it wait for its end. Other calls, and the resender, continue."""
 STAND_BY_S, LOOK_AGAIN_S = 120.0, 5.0
 """How long one call waits for a changed route, at most half of its time, and how often it checks."""
 
@@ -69,7 +71,7 @@ def _handle(event: Mapping[str, Any], call: LambdaContext, trace: Trace) -> dict
     except LedgerError as error:
         # The batch is counted: it must not come again for this. The next call continues; if there is none here, the repair scan does.
         log.warning("ended rows cannot be finished now: %s", error)
-    deliver(ready, call, reserve)
+    deliver(ready, call, max(reserve, call.get_remaining_time_in_millis() - DELIVERY_MS))
     with suppress(LedgerError):
         ready.beat(call, "stream", *(relay.name for relay in ready.event_relays))
     return {"records": len(records), "ended": len(ended)}

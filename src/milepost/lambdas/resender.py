@@ -14,18 +14,23 @@ from msgspec.structs import asdict
 from milepost.core.errors import LedgerError, RouteChanged
 from milepost.core.routes.plan import Plan
 from milepost.core.status import LIVE
+from milepost.engine.context import Context
+from milepost.engine.events.cursors import lag_of, live_cursors
 from milepost.engine.heads.daily import HeadKeeper
 from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.resend import Resender
 from milepost.lambdas.start import LambdaContext, Opened, called, deliver, forget, log, opened
-from milepost.ledgers.aws.claim.paused_lanes import resume
+from milepost.ledgers.aws.claim.paused_lanes import HeldLanes
 from milepost.ledgers.aws.repair.repair import Repair
+from milepost.ports.documents import PARKED, Parked, read_all
 from milepost.ports.feed import Count
 
 RESERVE_MS = 30_000
 """Time reserved for the end of a run; in a short one, a quarter."""
 MINUTE_MS = 45_000
 """Maximum duration of the run of every minute: then the next one comes."""
+RESENT, RESUMED, DELIVERED = 0.4, 0.75, 0.9
+"""Shares of that time after which resending, resuming and delivering end, each beginning when the one before it has ended."""
 PAGES = 2
 SUMS = 6
 """Steps of the daily head in one run: a hundred thousand lines. The rest is left to later runs."""
@@ -41,6 +46,7 @@ class ResenderParts:
     def __init__(self, ready: Opened) -> None:
         self.opened = ready
         self.resender = Resender(ready.ctx)
+        self.lanes = HeldLanes(ready.store)
         # Unsigned: anyone who can read the functions' settings could sign with a key stored there.
         self.heads = HeadKeeper(ready.ctx, None) if HEADS in ready.ctx.plans else None
         self.repairs = {name: Repair(ready.store, plan, ready.ctx.chance.jitter) for name, plan in ready.ctx.plans.items()}
@@ -83,15 +89,17 @@ def _steps(parts: ResenderParts, call: LambdaContext, repair: bool) -> dict[str,
     # All runs except the daily one end before the next begins.
     ends = reserve if repair else max(reserve, total - MINUTE_MS)
 
-    def left() -> int:
-        return call.get_remaining_time_in_millis() - ends
+    def left(share: float = 1.0) -> int:
+        """Milliseconds that a step still has. Under load the first steps could use all the time: they end at their share."""
+        return call.get_remaining_time_in_millis() - ends - round((1 - share) * shared)
 
+    shared = min(MINUTE_MS, total - ends)
     return {
-        "resent": lambda: _resend(parts.resender, left),
-        "resumed": lambda: resume(ready.store, ready.ctx.clock.now()),
-        "undelivered": lambda: deliver(ready, call, ends),
+        "resent": lambda: _resend(parts.resender, lambda: left(RESENT)),
+        "resumed": lambda: parts.lanes.resume(ready.ctx.clock, lambda: left(RESUMED) > 0).rows,
+        "undelivered": lambda: deliver(ready, call, ends + round((1 - DELIVERED) * shared)),
         "daily head": lambda: _continue_head(parts.heads, left),
-        "measured": lambda: _measure(ready),
+        "measured": lambda: _measure(parts),
         "alive": lambda: ready.beat(call, "resender", "sweeper", *(relay.name for relay in ready.event_relays)),
         "repaired": lambda: {name: str(_repair(one, ready, left, repair) or "not due") for name, one in parts.repairs.items()},
     }
@@ -123,10 +131,14 @@ def _continue_head(heads: HeadKeeper | None, left: Callable[[], int]) -> str:
     return "continued in the next run"
 
 
-def _measure(ready: Opened) -> None:
-    """Report the metrics of all routes; the first error is raised after the last route."""
-    now = ready.ctx.clock.now()
+def _measure(parts: ResenderParts) -> None:
+    """Report the metrics of all routes, and those of the deployment; the first error is raised at the end."""
+    ready, now = parts.opened, parts.opened.ctx.clock.now()
     errors: list[LedgerError] = []
+    try:
+        report_waiting(ready.store.names.prefix, ready.ctx, parts.lanes.oldest(now))
+    except LedgerError as error:
+        errors.append(error)
     for plan in ready.ctx.plans.values():
         if plan.name == HEADS:
             continue  # they come in at their end
@@ -145,7 +157,7 @@ def _repair(repair: Repair, ready: Opened, left: Callable[[], int], begin: bool)
     if not begin and not repair.due(clock.now()):
         return None
     while True:
-        progress = repair.step(clock.now())
+        progress = repair.step(clock)
         pause = 0 if progress.next_at is None else progress.next_at - clock.now()
         if progress.done or progress.standing_by or pause > min(LONGEST_PAUSE_MS, left()) or left() <= 0:
             return progress
@@ -155,7 +167,8 @@ def _repair(repair: Repair, ready: Opened, left: Callable[[], int], begin: bool)
 # CloudWatch metrics in the function's log -----------------------------------------------------------------------------
 def report_stages(prefix: str, plan: Plan, counts: list[Count], missing: Mapping[str, int], now: int) -> None:
     """Report, by stage, its items, the least possible age of the oldest, and the number of items without a message in their queue
-    (`missing`). Counters know only the hour, so an alarm on the age may be an hour late but is never false."""
+    (`missing`). Counters know only the hour, so an alarm on the age may be an hour late. It is false only where a function has counted a batch
+    twice after a crash (see `Counters`), until the daily repair."""
     for stage in plan.stages:
         live = [count for count in counts if count.stage == stage.name and count.status in LIVE and count.n > 0]
         ages = [now - min(now, (count.hour + 1) * HOUR_MS) for count in live]
@@ -167,6 +180,20 @@ def report_stages(prefix: str, plan: Plan, counts: list[Count], missing: Mapping
         if not stage.external:
             metrics.add_metric("MissingCalls", MetricUnit.Count, missing.get(stage.name, 0))
         metrics.flush_metrics()
+
+
+def report_waiting(prefix: str, ctx: Context, held_ms: int) -> None:
+    """Report the age of the first line that a subscriber has not received, of the subscriber that is furthest behind; the number of items
+    with an event that a subscriber refuses; and for how long rows of a lane have been held because of a pause or an open breaker."""
+    newest, cursors = ctx.ledger.last_seq(), live_cursors(ctx)
+    ages = [lag_of(ctx, cursor, newest).age_ms(ctx.clock.now()) for cursor in cursors.values()]
+    parked = [one for one in read_all(ctx.ledger, PARKED, Parked).values() if one.subscriber in cursors]
+    metrics = EphemeralMetrics(namespace=NAMESPACE)
+    metrics.add_dimension("Prefix", prefix)
+    metrics.add_metric("SubscriberLag", MetricUnit.Seconds, max(ages, default=0) // 1000)
+    metrics.add_metric("ParkedItems", MetricUnit.Count, len(parked))
+    metrics.add_metric("HeldAge", MetricUnit.Seconds, held_ms // 1000)
+    metrics.flush_metrics()
 
 
 def report_run(prefix: str) -> None:

@@ -17,10 +17,9 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
         ready = opened()
         wanted = event.get("service")
         found = [one for one in services(ready.ctx, ready.applications, per_process=False) if wanted in (None, one.name)]
-        for one in found:
-            one.turn()
+        seconds = {one.name: one.turn() for one in found}
         failed = [one.name for one in found if one.failed]
-        ready.beat(context, *(one.name for one in found if one.name not in failed))
+        ready.beat(context, *(one.name for one in found if one.name not in failed), intervals=seconds)
         if failed:
             raise MilepostError(f"these services failed; the log says why: {', '.join(failed)}")
         log.info("services", extra={"ran": [one.name for one in found]})

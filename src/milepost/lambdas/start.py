@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
@@ -93,12 +93,18 @@ class Opened:
         subscribers: list[Subscriber] = [topic, *follow_ups(self.ctx, self.ctx.plans)]
         return [EventRelay(self.ctx, subscriber, self.holder) for subscriber in subscribers]
 
-    def beat(self, call: LambdaContext, *roles: str) -> None:
-        """Write a heartbeat under the function's name, for `milepost doctor`, after its work. All its containers share the document."""
+    def beat(self, call: LambdaContext, *roles: str, intervals: Mapping[str, float] = {}) -> None:
+        """Write a heartbeat under the function's name, for `milepost doctor`, after its work. All its containers share the document.
+        `intervals`: seconds until the next run of a role, if it has an interval of its own."""
         now = self.ctx.clock.now()
         if 0 <= now - self._beaten_at.get(call.function_name, 0) < BEAT_MS:
             return
-        process = Process(call.function_name, self.holder, os.getpid(), self._started_at, now, dict.fromkeys(roles, now))
+        clock = self.ctx.check_clock()
+        next_runs = {role: now + round(intervals[role] * 1000) for role in roles if role in intervals}
+        last_runs = dict.fromkeys(roles, now)
+        process = Process(
+            call.function_name, self.holder, os.getpid(), self._started_at, now, last_runs, clock=clock, next_runs=next_runs
+        )  # fmt: skip
         self.ledger.write(PROCESS, call.function_name, msgspec.to_builtins(process))
         self._beaten_at[call.function_name] = now
 
@@ -224,17 +230,28 @@ def called(call: LambdaContext) -> Iterator[Trace]:
 
 # Delivery of events to the functions' subscribers ---------------------------------------------------------------------
 def deliver(ready: Opened, call: LambdaContext, reserve_ms: int) -> str | None:
-    """Deliver to the topic, then to subscribers that make follow-up items, page by page while time is left: the relay function as lines
-    come, the resender function later. None: nothing is left to deliver; else why something may be."""
-    waits = [f"{relay.name}: {reason}" for relay in ready.event_relays if (reason := _deliver(relay, call, reserve_ms)) is not None]
+    """Deliver to the topic, then to subscribers that make follow-up items, page by page while more than `reserve_ms` of the call are left: the
+    relay function for seconds, the resender function for longer. Each has its share of that time. None: nothing is left to deliver; else why
+    something may be."""
+    relays, waits = ready.event_relays, []
+    for number, relay in enumerate(relays):
+        left_ms = call.get_remaining_time_in_millis()
+        share_ms = max(0, left_ms - reserve_ms) // (len(relays) - number)
+        reason = _deliver(relay, call, left_ms - share_ms)
+        if reason is not None:
+            waits.append(f"{relay.name}: {reason}")
     return "; ".join(waits) or None
 
 
 def _deliver(relay: EventRelay, call: LambdaContext, reserve_ms: int) -> str | None:
     """Deliver to one subscriber. It is no error if it accepts nothing, or if another function delivers to it: the rest follows later."""
-    while call.get_remaining_time_in_millis() > reserve_ms:
+
+    def in_time() -> bool:
+        return call.get_remaining_time_in_millis() > reserve_ms
+
+    while in_time():
         try:
-            summary = relay.run_once()
+            summary = relay.run_once(in_time)
         except LedgerError as error:
             log.error("cannot deliver events to %s: %s", relay.name, error)
             return str(error)
@@ -242,4 +259,6 @@ def _deliver(relay: EventRelay, call: LambdaContext, reserve_ms: int) -> str | N
             return summary.standing_by
         if not summary.waiting:
             return None
-    return "the function call has timed out"
+    with suppress(LedgerError):
+        relay.release()
+    return "its time is over, and events are left"

@@ -129,6 +129,7 @@ class WorkerCall:
     def __init__(self, station: StageContainer, call: LambdaContext) -> None:
         self._station, self._call = station, call
         self._ctx = station.opened.ctx
+        self._unsure_of_time = bool(self._ctx.check_clock().doubt)
         left = call.get_remaining_time_in_millis()
         self._until = self._ctx.clock.now() + left
         self._reserve = min(RESERVE_MS, left // 4)
@@ -165,6 +166,9 @@ class WorkerCall:
         slots, ctx = self._station.slots, self._ctx
         if not self._may_start():
             self._come_again(messages, SOON_S)
+            return MessageResults()
+        if self._unsure_of_time:
+            self._come_again(messages, TROUBLE_S)
             return MessageResults()
         lease = Lease(ctx.chance.token(), self._station.opened.holder, self._until)
         ask = slots.ask(lease, len(messages), fragile=fragile)

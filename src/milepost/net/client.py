@@ -49,6 +49,7 @@ class _Call:
     sink: Sink | None
     tls: Tls
     repeatable: bool
+    share: str
 
     def head(self) -> bytes:
         """The request line and the headers."""
@@ -122,12 +123,14 @@ class Client:
         redirects: Redirects | None = None,
         tls: Tls | None = None,
         repeatable: bool | None = None,
+        share: str = "",
     ) -> Response:
         """Send a request and return the answer, whatever its status; raises NetError if there is no whole answer.
 
         `timeouts`, `largest` and `tls` replace the client's own. `sink` is called with the pieces of a 2xx answer's body, which then is
         not held in memory. `repeatable`: where the partner has closed a kept connection without an answer, send the request again on a
-        new one; so it is for GET, HEAD, OPTIONS, PUT and DELETE, unless said otherwise.
+        new one; so it is for GET, HEAD, OPTIONS, PUT and DELETE, unless said otherwise. `share`: for whom the call is, such as the sender of
+        a message: names are looked up in turn for all of them, so that one with many slow names does not hold up the others.
         """
         running = background.hold()
         try:
@@ -136,7 +139,7 @@ class Client:
             self._hold_pool(running)
             call = self.request_async(
                 method, url, headers=headers, body=body, timeouts=timeouts, largest=largest, sink=sink, redirects=redirects, tls=tls,
-                repeatable=repeatable,
+                repeatable=repeatable, share=share,
             )  # fmt: skip
             try:
                 return running.call(call)
@@ -161,6 +164,7 @@ class Client:
         redirects: Redirects | None = None,
         tls: Tls | None = None,
         repeatable: bool | None = None,
+        share: str = "",
     ) -> Response:
         """`request`, awaited, on the running event loop. A call that is cancelled closes its connection."""
         loop = asyncio.get_running_loop()
@@ -170,7 +174,7 @@ class Client:
         call = _Call(
             method, parse_url(url), _with_content_type(headers or {}, body), body, timeouts, loop.time() + timeouts.total,
             self._largest if largest is None else largest, sink, tls or self._tls,
-            method in REPEATABLE if repeatable is None else repeatable,
+            method in REPEATABLE if repeatable is None else repeatable, share,
         )  # fmt: skip
         pool = self._pool(loop)
         task = asyncio.current_task(loop)
@@ -219,7 +223,7 @@ class Client:
             pool.leave(call.url, call.tls, destination)
 
     async def _send_anew(self, pool: ConnectionPool, destination: HostConnections, call: _Call, head: bytes, sent: _Sent) -> Response:
-        connection = await pool.connect(call.url, call.tls, call.timeouts, call.ends_at)
+        connection = await pool.connect(call.url, call.tls, call.timeouts, call.ends_at, call.share)
         return await self._exchange(pool, destination, connection, call, head, sent)
 
     async def _exchange(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import select
 import socket
+import ssl
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -93,7 +94,7 @@ class HttpConnection(asyncio.Protocol):
         self.lost = True
         self.resume_writing()
         if self.exchange is not None:
-            self.exchange.ended()
+            self.exchange.ended(exc)
         self._on_lost(self)
 
     def pause_writing(self) -> None:
@@ -278,14 +279,17 @@ class Exchange:
                 self._transport.pause_reading()
             self._woken()
 
-    def ended(self) -> None:
-        """The connection has ended."""
+    def ended(self, error: Exception | None = None) -> None:
+        """The connection has ended, with this error if there was one."""
         if self._whole.done():
             return
         if self.parser.feed_eof():
             self._finish(None)
-        elif self.parser.status:
-            self._fail(self._invalid("its answer was cut off", "cut"))
+        elif self.parser.begun:
+            self._fail(self._invalid(f"its answer was cut off after {self.parser.what_came}", "cut"))
+        elif isinstance(error, ssl.SSLError):
+            said = (error.reason or "TLS failed").replace("_", " ").lower()
+            self._fail(NoAnswer(f"{self._host}: the partner ended the TLS connection ({said})", kind="tls-failed", sent=self.sent))
         else:
             self._fail(NoAnswer(f"{self._host}: the connection was closed before an answer", kind="closed", sent=self.sent))
 

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from milepost.net.response import Response
 
 
+LOOKUP_WAITS = "lookup-waits"
+"""Kind of a call whose host was not even looked up."""
+
+
 class SendState(StrEnum):
     """How far a request got before the call failed."""
 
@@ -83,12 +87,14 @@ class AddressRefused(NetError):
 
 class ConnectFailed(NetError):
     """There is no connection to the host. `kind`: `name-not-resolved`, `connection-refused`, `unreachable`, `connect-timeout`, `timeout`,
-    `tls-failed`, `certificate-refused`, or `no-connection-free` (all that are allowed to the destination were in use)."""
+    `tls-failed`, `certificate-refused`, `no-connection-free` (all that are allowed to the destination were in use), or `lookup-waits`
+    (its name was not even looked up, because of other names: that says nothing about the host)."""
 
 
 class NoAnswer(NetError):
     """The request was sent, at least in part, and no whole answer came. `kind`: `closed`, `silent` (the partner sent nothing for the read
-    timeout), or `timeout` (the total time is over)."""
+    timeout), `timeout` (the total time is over), or `tls-failed` (the partner has refused the TLS connection, such as for want of a client
+    certificate)."""
 
 
 class InvalidAnswer(NetError):

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address
 
 from milepost.net.connection import HttpConnection, Timeouts
-from milepost.net.errors import AddressRefused, ConnectFailed
+from milepost.net.errors import LOOKUP_WAITS, AddressRefused, ConnectFailed
 from milepost.net.guard import AddressGuard, IpAddress, vetted
-from milepost.net.resolver import Resolver
+from milepost.net.resolver import LookupsBusy, Resolver, SlowName, SystemResolver
 from milepost.net.tls import Tls, context_of
 from milepost.net.url import HttpUrl
 
@@ -29,6 +29,10 @@ class PoolLimits:
     connections: int = 64
     idle: int = 512
     idle_s: float = 30.0
+
+
+class _HandshakeRefused(ConnectionError):
+    """The partner has closed the connection while TLS was being agreed on."""
 
 
 class HostConnections:
@@ -149,47 +153,63 @@ class ConnectionPool:
             self._forget(connection, destination)
 
     # New connections ------------------------------------------------------------------------------------------------------
-    async def connect(self, url: HttpUrl, tls: Tls, timeouts: Timeouts, ends_at: float) -> HttpConnection:
-        """Resolve, vet, and connect to exactly what was vetted; raises AddressRefused or ConnectFailed."""
+    async def connect(self, url: HttpUrl, tls: Tls, timeouts: Timeouts, ends_at: float, share: str = "") -> HttpConnection:
+        """Resolve, vet, and connect to exactly what was vetted; raises AddressRefused or ConnectFailed. `share`: whose lookup it is."""
         host = url.host_header
         limit = min(self.loop.time() + timeouts.connect, ends_at)
+        addresses = await self._addresses(url, timeouts, limit, ends_at, share)
         try:
             async with asyncio.timeout_at(limit):
-                addresses = await self._addresses(url)
                 context = context_of(tls) if url.scheme == "https" else None
                 return await self._first(url, addresses, context, limit)
         except TimeoutError:
-            late = limit < ends_at
-            said = f"no connection within {timeouts.connect:g} s" if late else f"no whole answer within {timeouts.total:g} s"
-            raise ConnectFailed(f"{host}: {said}", kind="connect-timeout" if late else "timeout") from None
+            if limit >= ends_at:
+                raise _out_of_time(url, timeouts) from None
+            raise ConnectFailed(f"{host}: no connection within {timeouts.connect:g} s", kind="connect-timeout") from None
         except ssl.SSLCertVerificationError as error:
             raise ConnectFailed(f"{host}: its certificate is not trusted ({error.verify_message})", kind="certificate-refused") from None
         except ssl.SSLError as error:
             said = (error.reason or "TLS failed").replace("_", " ").lower()
+            raise ConnectFailed(f"{host}: no TLS connection ({said})", kind="tls-failed") from None
+        except _HandshakeRefused:
+            said = "the partner closed the connection during the TLS handshake; it may offer no TLS version that is allowed here"
             raise ConnectFailed(f"{host}: no TLS connection ({said})", kind="tls-failed") from None
         except ConnectionRefusedError:
             raise ConnectFailed(f"{host}: connection refused", kind="connection-refused") from None
         except OSError as error:
             raise ConnectFailed(f"{host}: no connection ({error.strerror or type(error).__name__})", kind="unreachable") from None
 
-    async def _addresses(self, url: HttpUrl) -> Sequence[IpAddress]:
+    async def _addresses(self, url: HttpUrl, timeouts: Timeouts, limit: float, ends_at: float, share: str) -> Sequence[IpAddress]:
         """The addresses that the guard lets through."""
-        if url.address is not None:
-            found: Sequence[str] = [str(url.address)]
-        else:
-            try:
-                found = await self._resolver(url.host)
-            except TimeoutError:
-                raise
-            except OSError:
-                found = []
-            if not found:
-                raise ConnectFailed(f"{url.host_header}: its name cannot be resolved", kind="name-not-resolved")
+        found = [str(url.address)] if url.address is not None else await self._resolved(url, timeouts, limit, ends_at, share)
         allowed, reasons = vetted(self._guard, found)
         if not allowed:
             said = f"{url.host_header}: requests to its address are refused ({', '.join(reasons)}); to allow them, add its network to allow_cidrs"
             raise AddressRefused(said, kind="address-refused")
         return allowed
+
+    async def _resolved(self, url: HttpUrl, timeouts: Timeouts, limit: float, ends_at: float, share: str) -> Sequence[str]:
+        """The addresses of a name. A name that takes too long is the partner's own fault; a wait for a slot is not."""
+        host, resolver, found = url.host_header, self._resolver, list[str]()
+        try:
+            async with asyncio.timeout_at(limit):
+                found += await (resolver(url.host, share) if isinstance(resolver, SystemResolver) else resolver(url.host))
+        except TimeoutError:
+            if isinstance(resolver, SystemResolver):
+                resolver.too_slow(url.host)
+            if limit >= ends_at:
+                raise _out_of_time(url, timeouts) from None
+            raise ConnectFailed(f"{host}: its name was not resolved within {timeouts.connect:g} s", kind="name-not-resolved") from None
+        except LookupsBusy:
+            said = f"{host}: its name was not looked up, since too many other names are being looked up"
+            raise ConnectFailed(said, kind=LOOKUP_WAITS) from None
+        except SlowName:
+            raise ConnectFailed(f"{host}: its name was not resolved in time a moment ago", kind="name-not-resolved") from None
+        except OSError:
+            pass
+        if not found:
+            raise ConnectFailed(f"{host}: its name cannot be resolved", kind="name-not-resolved")
+        return found
 
     async def _first(self, url: HttpUrl, addresses: Sequence[IpAddress], context: ssl.SSLContext | None, limit: float) -> HttpConnection:
         """Try the addresses one after the other, each with its share of the time; the first that takes the connection."""
@@ -211,13 +231,24 @@ class ConnectionPool:
             await self.loop.sock_connect(sock, (str(address), url.port))
             # The socket is connected: no name is looked up again. The name is for SNI and for the certificate.
             name = url.host if context is not None else None
-            _, connection = await self.loop.create_connection(
-                lambda: HttpConnection(self._lost), sock=sock, ssl=context, server_hostname=name
-            )
+            connection = await self._made(sock, context, name)
         except BaseException:
             sock.close()
             raise
         connection.sock, connection.retire_at = sock, self.loop.time() + LIFE
+        return connection
+
+    async def _made(self, sock: socket.socket, context: ssl.SSLContext | None, name: str | None) -> HttpConnection:
+        """The connection over a connected socket, with TLS if there is a context."""
+        try:
+            _, connection = await self.loop.create_connection(
+                lambda: HttpConnection(self._lost), sock=sock, ssl=context, server_hostname=name
+            )
+        except OSError as error:
+            if context is None or isinstance(error, ssl.SSLError):
+                raise
+            await asyncio.sleep(0)  # the transport closes its socket then
+            raise _HandshakeRefused from error
         return connection
 
     # The end --------------------------------------------------------------------------------------------------------------
@@ -239,3 +270,7 @@ class ConnectionPool:
             await asyncio.sleep(0.001)
         # The transports' own callbacks run once more.
         await asyncio.sleep(0)
+
+
+def _out_of_time(url: HttpUrl, timeouts: Timeouts) -> ConnectFailed:
+    return ConnectFailed(f"{url.host_header}: no whole answer within {timeouts.total:g} s", kind="timeout")

@@ -1,6 +1,8 @@
 """Responses, and the parser that makes one from the bytes of a connection.
 
-The parser does no I/O. It is strict: what RFC 9112 forbids is an error, so that no two programs can read one answer in two ways.
+The parser does no I/O. It is strict: what RFC 9112 forbids is an error, so that no two programs can read one answer in two ways. Where RFC 9112
+lets a reader be tolerant (lines of the head that end with LF alone, folded lines, empty lines before the first one), it is, since the partner has acted
+all the same; such a connection is not used again.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ NOT_NOW = frozenset({408, 425, 429})
 
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*))?\Z")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}):[ \t]*([\t\x20-\x7e\x80-\xff]*?)[ \t]*\Z")
+_HEAD_END = re.compile(rb"\n\r?\n")
+"""The empty line after a head whose lines may end with LF alone."""
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\Z")
 _DIGITS = re.compile(r"[0-9]{1,18}\Z")
 _FRAMING = frozenset({"connection", "content-length", "keep-alive", "transfer-encoding"})
@@ -97,6 +101,8 @@ class ResponseParser:
         """For how many seconds the partner says that it keeps the connection (`Keep-Alive: timeout=5`)."""
         self.begun = False
         """Has a byte of an answer come?"""
+        self._tolerated = False
+        """Is the head one that not every reader reads?"""
         self._method = method
         self._state = _State.HEAD
         self._buffer = bytearray()
@@ -153,8 +159,23 @@ class ResponseParser:
             self.reusable = False
         return False
 
+    @property
+    def what_came(self) -> str:
+        """What has come of an answer that is not whole, in words."""
+        if self.status:
+            return f"its head, with the status {self.status}"
+        first, complete, _ = bytes(self._buffer).partition(b"\n")
+        line = first.removesuffix(b"\r")
+        if complete and _STATUS.match(line):
+            return f"its first line, {line[:80].decode('latin-1')!r}"
+        return f"{len(self._buffer)} bytes"
+
     def _read_head(self) -> bool:
-        end = self._buffer.find(b"\r\n\r\n")
+        if self._buffer.startswith((b"\r", b"\n")):
+            self._tolerated = True
+            del self._buffer[: len(self._buffer) - len(self._buffer.lstrip(b"\r\n"))]
+            self.begun = bool(self._buffer)  # empty lines are no part of an answer
+        end, size = self._head_end()
         if end < 0:
             if self._seen > LARGEST_HEAD:
                 raise MalformedResponse("its head is too large")
@@ -163,8 +184,8 @@ class ResponseParser:
             return False
         if end > LARGEST_HEAD or self._seen > 16 * LARGEST_HEAD:
             raise MalformedResponse("its head is too large")
-        lines = bytes(self._buffer[:end]).split(b"\r\n")
-        del self._buffer[: end + 4]
+        lines = self._head_lines(bytes(self._buffer[:end]))
+        del self._buffer[: end + size]
         found = _STATUS.match(lines[0])
         if found is None:
             raise MalformedResponse("its first line is no status line")
@@ -177,6 +198,36 @@ class ResponseParser:
         self.status, self.headers = status, HeaderList(fields)
         self._frame(found[1] == b"1", fields)
         return True
+
+    def _head_end(self) -> tuple[int, int]:
+        """Where the lines of the head end, and how many bytes separate them from the body; -1: more bytes are needed."""
+        end = self._buffer.find(b"\r\n\r\n")
+        first = self._buffer.find(b"\n")
+        if end >= 0 and self._buffer.find(b"\n\n", first, end) < 0 and self._buffer.find(b"\n\r\n", first, end) < 0:
+            return end, 4
+        found = _HEAD_END.search(self._buffer)
+        if found is None:
+            return -1, 0
+        self._tolerated = True
+        start = found.start() - (self._buffer[found.start() - 1 : found.start()] == b"\r")
+        return start, found.end() - start
+
+    def _head_lines(self, head: bytes) -> list[bytes]:
+        """The lines of the head, each folded one as one line."""
+        lines = head.split(b"\r\n")
+        if head.count(b"\n") >= len(lines):
+            self._tolerated = True
+            lines = [line.removesuffix(b"\r") for line in head.split(b"\n")]
+        if b"\n " not in head and b"\n\t" not in head:
+            return lines
+        self._tolerated = True
+        unfolded = lines[:1]
+        for line in lines[1:]:
+            if line[:1] in (b" ", b"\t") and len(unfolded) > 1:
+                unfolded[-1] += b" " + line.strip(b" \t")
+            else:
+                unfolded.append(line)
+        return unfolded
 
     @staticmethod
     def _field(line: bytes) -> tuple[str, str]:
@@ -193,7 +244,7 @@ class ResponseParser:
             if lower in _FRAMING:
                 found.setdefault(lower, []).extend(word.strip().lower() for word in value.split(","))
         keep = found.get("connection", ())
-        self.reusable = "close" not in keep and (current or "keep-alive" in keep)
+        self.reusable = "close" not in keep and (current or "keep-alive" in keep) and not self._tolerated
         if "content-length" in found:
             lengths = set(found["content-length"])
             if len(lengths) > 1 or not _DIGITS.match(length := lengths.pop()):

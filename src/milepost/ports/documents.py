@@ -10,12 +10,19 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
+from milepost.core.errors import RESTORE, LedgerDamaged
+from milepost.ports.clock import ClockState
+
 T = TypeVar("T")
 
-ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, KEY_USE, SESSION, PROBE, APPLICATION, TALLY, ALERT = (
+ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, KEY_USE, SESSION, PROBE, APPLICATION, TALLY, ALERT, FORGET, PROGRESS = (
     "route", "hold", "limit", "breaker", "process", "cursor", "parked", "act", "list", "moved", "moving", "head", "back-fill", "key",
-    "key-use", "session", "probe", "application", "tally", "alert",
+    "key-use", "session", "probe", "application", "tally", "alert", "forget", "progress",
 )  # fmt: skip
+
+
+PARKED_CHANGE = "parked-change"
+"""By subscriber: its version is a number that rises when parked items of the subscriber change."""
 
 
 class Document(Struct, frozen=True):
@@ -35,6 +42,25 @@ class RouteVersion(Struct, frozen=True):
     """Removed stages, and where their items are moved (None: cancelled); empty once all are moved."""
     pace: float | None = None
     """Completed items per second to be sent to an added stage, if these are among the moves; None: all at once."""
+
+
+EPOCH = "epoch"
+"""One document, without a name: the epoch of a ledger in which history may have been repeated. A ledger without it has the epoch 0."""
+
+
+class Epoch(Struct, frozen=True):
+    """What distinguishes two courses of events of one ledger: it is raised when the ledger goes back to an earlier state, by a restore for
+    example. Each history line has the epoch in which it was written, and the ids of its events carry it, so that a receiver does not take
+    another fact for a repeat."""
+
+    epoch: int
+    at: int
+    why: str
+
+
+def raised_epoch(known: int, now: int, why: str) -> Epoch:
+    """The epoch after `known`: the time in seconds, so that each restore of one backup has its own, whatever became of the ledger before."""
+    return Epoch(max(known + 1, now // 1000), now, why)
 
 
 class BackFill(Struct, frozen=True):
@@ -96,6 +122,14 @@ class Process(Struct, frozen=True):
     outdated: list[str] = []
     stopped: bool = False
     """It has ended, or was proved dead and its leases were taken back."""
+    next_runs: dict[str, int] = {}
+    """When each of its roles is to run next, as the last turn of its service has said."""
+    clock: ClockState | None = None
+    """What it knows about its clock."""
+
+
+MOVER = "the move"
+"""The lease of a cursor, and the author of a pause, while routes are moved to this ledger."""
 
 
 class Cursor(Struct, frozen=True):
@@ -111,6 +145,9 @@ class Cursor(Struct, frozen=True):
     removed: bool = False
     formed: bool = False
     """It gets only events in a form of their route's own."""
+    refused: int = 0
+    """So many different items were refused in a row, with the answer `refusal`."""
+    refusal: str = ""
 
 
 class Parked(Struct, frozen=True):
@@ -145,6 +182,12 @@ class Act(Struct, frozen=True):
     """Approximate number of items when it began, where known without reading each."""
     moved_at: int | None = None
     """When it last handled some of them: an interrupted one makes no progress."""
+    asked: dict[str, Any] | None = None
+    """The filter as the caller gave it, which a repeat must give again; None: the act is for keys, or an earlier version recorded it."""
+    report: dict[str, Any] | None = None
+    """The answer of the call that finished it, which a repeat gets; None: it has not finished, or an earlier version recorded it."""
+    from_seq: int | None = None
+    """The place in the feed when it began: its lines come after it. None: an earlier version recorded it."""
 
 
 class ListRecord(Struct, frozen=True):
@@ -225,6 +268,17 @@ class KeyUse(Struct, frozen=True):
     at: int
 
 
+SECRET = "secret"
+"""Name of the one document of the kind FORGET."""
+
+
+class ForgetSecret(Struct, frozen=True):
+    """The secret of the keyed digests that stand for forgotten keys, in hex. It never changes: the keys are known by it."""
+
+    secret: str
+    at: int
+
+
 class Session(Struct, frozen=True):
     """A login session, by the digest of its cookie. It is valid as long as its key."""
 
@@ -234,8 +288,11 @@ class Session(Struct, frozen=True):
 
 
 def read_as(kind: type[T], value: Any) -> T:
-    """A document's value as its type."""
-    return msgspec.convert(value, kind)
+    """A document's value as its type; LedgerDamaged if it is no such value."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise LedgerDamaged(f"a control document ({kind.__name__}) of the ledger is damaged: {error}; {RESTORE}") from error
 
 
 def read_all(documents: LedgerDocuments, kind: str, form: type[T]) -> dict[str, T]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Protocol
 
 from msgspec import Struct
 
-from milepost.core.history import Line, decode_line, line_to_public
+from milepost.core.forecast import LaneCount
+from milepost.core.history import Line, decode_line, line_to_public, link, removed_line
 from milepost.core.status import Status
 
 
@@ -26,6 +28,17 @@ class HistoryEntry(Struct, frozen=True):
     def line(self) -> Line:
         """The line, decoded at each call."""
         return decode_line(self.body)
+
+    @property
+    def removed(self) -> bool:
+        """Whether its content was removed (see `LedgerRetention.forget`): only its place, version, time and digest are left."""
+        return removed_line(self.body) is not None
+
+    @property
+    def digest(self) -> bytes:
+        """The digest of the line, on which the next line and the daily heads rest."""
+        removed = removed_line(self.body)
+        return link(self.previous, self.body) if removed is None else bytes.fromhex(removed.removed)
 
     def public(self) -> dict[str, Any]:
         """The line with the fields that `show` gives it, its place `seq`, `route`, `key` and `correlation_id`, and `life` where the route
@@ -73,3 +86,10 @@ class LedgerFeed(Protocol):
 
     def groups(self, route: str | None = None) -> list[Group]:
         """Groups of similar errors that an item has or had."""
+
+    def lane_counts(self, route: str, now: int, lists: Collection[str] = ()) -> list[LaneCount] | None:
+        """Exact numbers of a route's items by lane, as of `now`: of those that have not ended, or, with `lists`, of all that these lists
+        brought. None: the ledger cannot count them without reading their rows. Quarantined rows are not counted."""
+
+    def entered_by(self, route: str, stage: str, until: int) -> int | None:
+        """Exact number of the items that have not ended and have been at this stage since `until` or longer. None: as above."""

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from milepost.core.change import Change
 from milepost.core.due import Lease
+from milepost.core.future import dated_at
 from milepost.core.item import Item, KeyPart, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
@@ -24,6 +25,8 @@ class Timing(Struct, frozen=True):
     """Delay after the due time before the resender acts, so that it does not race a message in flight."""
     stay_ms: int = 0
     """Minimum time that an ended item's row stays after its seal is written, for pruning too."""
+    notice_ms: int = 0
+    """Time after which every process has read a control document that was written."""
 
 
 class KnownKey(Struct, frozen=True, gc=False):
@@ -47,6 +50,11 @@ class KnownKey(Struct, frozen=True, gc=False):
         """The answer for a key with this row; `sealed`: the seal of the row."""
         ended_at = row.entered_at if row.terminal else None
         return cls(row.key, row.status, row.input_digest, row.stage, row.list_id, sealed, ended_at, row.head, row.content_digest, row.life)
+
+    @property
+    def forgotten(self) -> bool:
+        """Its content was removed (see `LedgerRetention.forget`): no digest of its input is left either."""
+        return self.sealed and not self.input_digest
 
     @property
     def current_digest(self) -> bytes:
@@ -190,9 +198,12 @@ class Query(Struct, frozen=True, kw_only=True):
     """Items from one of these lists."""
     entered_before: int | None = None
     changed_before: int | None = None
+    dated_from: int | None = None
+    """Only rows that were last changed, or claimed, at that time or later."""
     created_from: int | None = None
     created_before: int | None = None
     due_before: int | None = None
+    due_after: int | None = None
     overdue_before: int | None = None
     handed_over: bool = False
     """Only items whose work was handed over to a partner that has not answered."""
@@ -207,7 +218,8 @@ class Query(Struct, frozen=True, kw_only=True):
     limit: int = 1000
 
     def matches(self, row: Row) -> bool:
-        """Whether all given conditions hold. The due times and `created_from` are inclusive; all other times are exclusive."""
+        """Whether all given conditions hold. `due_before`, `overdue_before`, `dated_from` and `created_from` are inclusive; all other times
+        are exclusive."""
         return (
             row.route == self.route
             and (self.prefix is None or row.key.startswith(self.prefix))
@@ -220,9 +232,11 @@ class Query(Struct, frozen=True, kw_only=True):
             and (self.lists is None or row.list_id in self.lists)
             and (self.entered_before is None or row.entered_at < self.entered_before)
             and (self.changed_before is None or row.updated_at < self.changed_before)
+            and (self.dated_from is None or dated_at(row) >= self.dated_from)
             and (self.created_from is None or row.created_at >= self.created_from)
             and (self.created_before is None or row.created_at < self.created_before)
             and (self.due_before is None or (row.due_at is not None and row.due_at <= self.due_before))
+            and (self.due_after is None or (row.due_at is not None and row.due_at > self.due_after))
             and (self.overdue_before is None or (row.overdue_at is not None and row.overdue_at <= self.overdue_before))
         )
 

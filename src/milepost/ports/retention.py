@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from milepost.core.history import without_content
 from milepost.core.item import Item
 from milepost.core.status import Status
 from milepost.ports.feed import HistoryEntry
@@ -76,6 +78,43 @@ class LeftFailures(Struct, frozen=True):
     """False: the ledger has not read all its old seals yet, so that there may be more."""
 
 
+class ForgetRequest(Struct, frozen=True):
+    """An ended item whose content is to be removed. `name` stands for its key afterwards (`core.forgetting.forgotten_name`). With `dry_run`
+    nothing is changed; the answer is the refusal, if there is one."""
+
+    route: str
+    key: str
+    name: str
+    now: int
+    dry_run: bool = False
+
+
+class Forgotten(Struct, frozen=True):
+    """Result of `forget`. `refused`: why nothing was changed; empty if the content is gone."""
+
+    refused: str = ""
+    lines: int = 0
+    """Lines whose content was removed now."""
+    remains: tuple[str, ...] = ()
+    """Copies in this storage that the ledger cannot remove, each as a phrase."""
+
+
+def not_ended(status: Status) -> str:
+    """Why an item with this status is not forgotten."""
+    return f"it has not ended ({status}): a worker or a partner may still need its content; cancel it first"
+
+
+def emptied(entries: Sequence[HistoryEntry], name: str) -> list[HistoryEntry]:
+    """The lines of one life of a key, oldest first, without their content and under the name that stands for the key. The first line has
+    no digest before it either: that one is made of the key and the input."""
+    digests = [later.previous for later in entries[1:]] + [entry.digest for entry in entries[-1:]]
+    stubs = [
+        HistoryEntry(entry.seq, entry.route, name, "", entry.previous, entry.body if entry.removed else without_content(entry.line, digest))
+        for entry, digest in zip(entries, digests, strict=True)
+    ]
+    return [replace(stub, previous=b"") for stub in stubs[:1]] + stubs[1:]
+
+
 class LedgerRetention(Protocol):
     """A key stays known by its seal after its row has left, and no line leaves that a subscriber has not received."""
 
@@ -90,3 +129,11 @@ class LedgerRetention(Protocol):
 
     def left_failures(self, route: str, prefix: str, after: str | None, limit: int) -> LeftFailures:
         """Seals of failed items without a row whose keys begin with `prefix`. Cheap for any number of other seals on ledgers with an index."""
+
+    def forget(self, asked: ForgetRequest) -> Forgotten:
+        """Remove everything that the ledger holds of an ended item: row, content, offered payloads, the content of its lines whatever
+        subscriber has not received them, the examples of error groups that are its own, and its entry in quarantine; of all lives of the
+        key. Each line keeps its place in the feed, its time and its digest, under the name instead of the key; the seal keeps status,
+        stage, time and head. The key stays known (`KnownKey.forgotten`) by the secret document (`ports.documents.FORGET`).
+
+        An item that has not ended is refused. A repeat continues a call that was cut off."""

@@ -66,6 +66,9 @@ Progress = Callable[[int, int], None]
 class LedgerUpkeep(Protocol):
     """Rare operations. None changes the status of an item."""
 
+    def clock(self) -> Clock | None:
+        """The clock by which this ledger's leases and due times are judged; None: that of this machine."""
+
     def services(self, plans: Mapping[str, Plan], clock: Clock, chance: Chance, holder: str) -> list[tuple[str, Service]]:
         """Services that must run beside the engine for this ledger, each with its role."""
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
+from typing import Any
 
 from milepost.core.item import Item
 from milepost.core.outcome import Retry
@@ -23,10 +25,14 @@ STUCK_MS = 20
 QUICK_MS = 0.05
 """Calls that take less than this on average are given to a thread in portions, because handing over each one would cost more."""
 PORTION = 32
+IDLE_S = 10.0
+"""How long a thread waits for another job before it ends."""
 CLOSE_S = 5.0
 """How long a pool that ends waits for its handler's `close`."""
 PORTION_MS = 5
 """A portion that takes longer is interrupted: its calls are no longer quick."""
+
+log = logging.getLogger(__name__)
 
 
 def ticks() -> int:
@@ -95,8 +101,31 @@ class BaseHandlerPool:
         """How many jobs one thread or task takes at a time. Those not started can still be recalled or taken by another."""
         return PORTION if self._mean_ms < QUICK_MS else 1
 
+    def _note(self, lane: str, rans: list[JobResult]) -> None:
+        """Learn from the results of a job whether its lane's partner answers."""
+        outcome = rans[-1].outcome
+        if self._jobs.learn(lane, sound=not (type(outcome) is Retry and outcome.breaker)):
+            self._rouse()
+
+    def _rouse(self) -> None:
+        """Start threads or tasks for the waiting jobs."""
+        raise NotImplementedError
+
     def _learn(self, took: int, calls: int) -> None:
         self._mean_ms += (took / calls - self._mean_ms) * 0.2
+
+    def _handler_close(self) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        """The `close` of a handler that is an object with such a method, plain or async; None: it has none."""
+        close = getattr(self._stage.handler, "close", None)
+        if close is None:
+            return None
+
+        async def call() -> None:
+            closing = close()
+            if inspect.isawaitable(closing):
+                await closing
+
+        return call
 
     def _failed(self, job: Job, error: BaseException, began: int, *, cancelled: bool = False) -> list[JobResult]:
         """Results of a job whose call was interrupted: failed attempts, because every claimed item must get a result."""
@@ -145,7 +174,7 @@ class ThreadHandlerPool(BaseHandlerPool):
                     if taken is None:
                         # In a closed pool, jobs that this thread may not take are left to the threads of their lane.
                         if not self._wait_for_more() and (self._closed or not jobs):
-                            self._threads -= 1
+                            self._leave()
                             return
                         continue
             self._run(*taken, me)
@@ -174,6 +203,7 @@ class ThreadHandlerPool(BaseHandlerPool):
         self._learn(now - first, calls)
         del running[me]
         jobs.done(portion)
+        self._note(portion.lane, rans)
         out.put(rans)
         out.notify(now, last=not jobs)
 
@@ -182,9 +212,15 @@ class ThreadHandlerPool(BaseHandlerPool):
         with self._more:
             if self._threads <= self._width:
                 return False
-            self._threads -= 1
+            self._leave()
             self._rouse()
             return True
+
+    def _leave(self) -> None:
+        """Count out a thread that ends; the caller has the lock."""
+        self._threads -= 1
+        if self._closed:
+            self._more.notify_all()
 
     def _stage_is_slow(self) -> bool:
         """Whether calls are slow enough for a thread each. Short calls finish sooner in one thread than in several that contend."""
@@ -195,7 +231,7 @@ class ThreadHandlerPool(BaseHandlerPool):
             return False
         self._idle += 1
         try:
-            return self._more.wait(timeout=10)
+            return self._more.wait(timeout=IDLE_S)
         finally:
             self._idle -= 1
 
@@ -211,10 +247,19 @@ class ThreadHandlerPool(BaseHandlerPool):
         """No-op: a plain function cannot be stopped; it ends with the process."""
 
     def close(self) -> None:
-        """No more jobs will come: idle threads end now, the others when their handler returns."""
+        """No more jobs will come: idle threads end now, the others when their handler returns. Then the handler is closed."""
         with self._more:
             self._closed = True
             self._more.notify_all()
+        close = self._handler_close()
+        if close is None:
+            return
+        with self._more:
+            ended = self._more.wait_for(lambda: self._threads == 0, CLOSE_S)
+        if ended:
+            asyncio.run(close())
+        else:
+            log.warning("the handler of stage %r is not closed: a call of it does not end", self._stage.name)
 
     def resize(self, width: int) -> None:
         self._width = width
@@ -267,6 +312,7 @@ class AsyncHandlerPool(BaseHandlerPool):
                             rans = await self._broken_off(job, error, began, task)
                         calls += 1
                         began = ticks()
+                        self._note(portion.lane, rans)
                         self._out.put(rans)
                         job = portion.next() if portion and began - first < PORTION_MS and len(self._tasks) <= self._width else None
                 finally:
@@ -303,9 +349,9 @@ class AsyncHandlerPool(BaseHandlerPool):
         self._loop.call_soon_threadsafe(stop)
 
     def close(self) -> None:
-        """Await the handler's `close`, if it has one, on its event loop. Tasks end by themselves when there is no job."""
-        close = getattr(self._stage.handler, "close", None)
-        if inspect.iscoroutinefunction(close) and self._loop.is_running():
+        """Close the handler on its event loop. Tasks end by themselves when there is no job."""
+        close = self._handler_close()
+        if close is not None and self._loop.is_running():
             with suppress(TimeoutError):
                 asyncio.run_coroutine_threadsafe(close(), self._loop).result(CLOSE_S)
 

@@ -11,6 +11,10 @@ from milepost.core.item import Item
 from milepost.ports.runner import Job
 
 NO_CAPS: Mapping[str, int | None] = MappingProxyType({})
+MANY_TAKERS = 64
+"""From so many takers on, some are reserved for lanes whose last call has succeeded."""
+MOST_LANES = 10_000
+"""Lanes that are remembered as sound."""
 _NO_JOBS: deque[Job] = deque()
 """The rest of every portion of one job."""
 
@@ -60,6 +64,9 @@ class Jobs:
     longest ago. In a stage with lanes one taker is kept free for other lanes, even if only one lane has jobs now: its
     calls may hang when a job of another lane arrives. A
     lane with a cap has at most so many takers.
+
+    Where there are many takers, a lane in doubt, which has not succeeded since it was first seen or has failed last, has a few of them alone, and all such
+    lanes together three quarters: so many partners that hang do not delay one that answers.
     """
 
     def __init__(self, *, lanes: bool = False) -> None:
@@ -69,6 +76,8 @@ class Jobs:
         """Portions that have jobs not started yet, by identity."""
         self._under_way: dict[str, int] = {}
         self._caps: dict[str, int | None] = {}
+        self._sound: set[str] = set()
+        """Lanes whose last call has succeeded."""
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
@@ -148,7 +157,27 @@ class Jobs:
 
     def _may_have_another(self, lane: str, takers: int, width: int) -> bool:
         cap = self._caps.get(lane)
-        return (cap is None or takers < cap) and (not self._keeps_one or width == 1 or takers < width - 1)
+        if cap is not None and takers >= cap:
+            return False
+        if not self._keeps_one or width == 1:
+            return True
+        if width >= MANY_TAKERS and lane not in self._sound:
+            in_doubt = sum(count for other, count in self._under_way.items() if other not in self._sound)
+            return takers < width // 32 and in_doubt < width * 3 // 4
+        return takers < width - 1
+
+    def learn(self, lane: str, *, sound: bool) -> bool:
+        """Note whether the last call of a lane has succeeded. True: it may have more takers from now on."""
+        if not self._keeps_one or (lane in self._sound) is sound:
+            return False
+        with self._lock:
+            if not sound:
+                self._sound.discard(lane)
+                return False
+            if len(self._sound) >= MOST_LANES:
+                self._sound.clear()
+            self._sound.add(lane)
+        return True
 
     def done(self, portion: Portion) -> None:
         """Note that a taker is free again. The rest of its portion is next in its lane."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from msgspec import Struct
@@ -15,6 +15,8 @@ from milepost.core.events import Envelope, Event
 from milepost.subscribers.route_formats import CURE, event_json
 
 ENTRIES = 10
+AT_ONCE = 16
+"""Maximum requests at the same time."""
 LARGEST = 262_144
 """Maximum bytes of one request, bodies and attributes together, unless the topic's MaximumMessageSize was raised."""
 
@@ -46,9 +48,10 @@ class Topic:
 
     Without a `client`, one is created that sends each request once: the event relay retries, with growing pauses and in the items'
     order, and its lease must not expire during retries here.
-    """
 
-    batch = ENTRIES
+    Requests go out in parallel: no two events of one call belong to the same item. A request that fails as a whole halves their number, and
+    each call without such a failure adds one again.
+    """
 
     def __init__(
         self,
@@ -67,9 +70,11 @@ class Topic:
         self._largest = largest
         self._offers = offers
         self._client = client if client is not None else _client(region, endpoint)
+        self.batch = ENTRIES * AT_ONCE
+        self._threads: ThreadPoolExecutor | None = None
 
     def tell(self, envelopes: Sequence[Envelope]) -> list[Exception | None]:
-        """One answer per event. Raises if a request fails as a whole and no event was accepted before it."""
+        """One answer per event. Raises if all requests fail as a whole."""
         answers: list[Exception | None] = [None] * len(envelopes)
         messages = []
         for place, envelope in enumerate(envelopes):
@@ -80,19 +85,31 @@ class Topic:
             except EventRefused as refused:
                 answers[place] = refused
         requests = list(self._requests(messages))
-        for number, request in enumerate(requests):
-            try:
-                failed = self._publish(request)
-            except Exception as error:
-                if number == 0:
-                    raise
-                # Earlier events are accepted and need no repeat; later ones would most likely fail in the same way.
-                for message in chain.from_iterable(requests[number:]):
-                    answers[message.place] = error
-                break
+        results = self._publish_all(requests)
+        errors = [result for result in results if isinstance(result, Exception)]
+        at_once = self.batch // ENTRIES
+        self.batch = ENTRIES * (max(1, at_once // 2) if errors else min(AT_ONCE, at_once + 1))
+        if errors and len(errors) == len(requests):
+            raise errors[0]
+        for request, result in zip(requests, results, strict=True):
+            failed = {message.place: result for message in request} if isinstance(result, Exception) else result
             for place, why in failed.items():
                 answers[place] = why
         return answers
+
+    def _publish_all(self, requests: Sequence[Sequence[_Message]]) -> list[dict[int, Exception] | Exception]:
+        """The result of each request: its events that were not accepted, or the error of the whole request."""
+        if len(requests) < 2:
+            return [self._result_of(request) for request in requests]
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(AT_ONCE, f"topic-{self.name}")
+        return list(self._threads.map(self._result_of, requests))
+
+    def _result_of(self, request: Sequence[_Message]) -> dict[int, Exception] | Exception:
+        try:
+            return self._publish(request)
+        except Exception as error:
+            return error
 
     def _message(self, place: int, envelope: Envelope) -> _Message:
         event = envelope.event
@@ -181,7 +198,7 @@ def _client(region: str, endpoint: str | None) -> Any:
         import boto3
         from botocore.config import Config
     except ImportError:
-        raise UsageError("a topic needs boto3, which is not installed: pip install 'milepost[aws]'") from None
+        raise UsageError("a topic needs boto3, which is not installed: pip install '/path/to/milepost[aws]'") from None
     # One try, at most 13 s: less than the relay's lease has left at the beginning of a call.
-    config = Config(retries={"total_max_attempts": 1}, connect_timeout=3, read_timeout=10)
+    config = Config(retries={"total_max_attempts": 1}, connect_timeout=3, read_timeout=10, max_pool_connections=AT_ONCE)
     return boto3.client("sns", region_name=region, endpoint_url=endpoint, config=config)

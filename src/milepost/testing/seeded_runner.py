@@ -78,6 +78,12 @@ class SimRunner:
         ends = [end for end in (pool.next_end() for pool in self._crews) if end is not None]
         return min([*self._wanted.values(), *ends], default=self.clock.now())
 
+    def set_back(self, ms: int) -> None:
+        """The clock was set back: turns and calls last as long as before, because a machine measures them by its monotonic clock."""
+        self._wanted = {name: at - ms for name, at in self._wanted.items()}
+        for pool in self._crews:
+            pool.set_back(ms)
+
     @property
     def busy(self) -> bool:
         """Whether a call is running or waiting."""
@@ -188,6 +194,10 @@ class SimCrew:
 
     def next_end(self) -> int | None:
         return min((call.end for call in self._calls), default=None)
+
+    def set_back(self, ms: int) -> None:
+        for call in self._calls:
+            call.began, call.end = call.began - ms, call.end - ms
 
     def end_one(self) -> None:
         """The call that is due first ends; its outcomes can be taken."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from hashlib import sha256
 from typing import Any, NamedTuple, cast
 
@@ -28,6 +29,7 @@ from milepost.core.routes.route import Route
 from milepost.core.status import Reason, Status
 from milepost.engine.acts.bulk import act, confirm_outside
 from milepost.engine.acts.controls import close_breakers, pause, resume
+from milepost.engine.clock_watch import make_due
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.engine.routes.versions import register
@@ -61,7 +63,8 @@ class _Process(NamedTuple):
 
 class Simulator:
     """`ledger` is "memory:" or the path of a SQLite file. `inputs` gives the items of each route by its name; without it
-    each gets `items` plain ones, with the route's key field and an `n`. `faults` is the share of handler calls that fail, from 0 to 1."""
+    each gets `items` plain ones, with the route's key field and an `n`. `faults` is the share of handler calls that fail, from 0 to 1.
+    `wrong_clock`: the machine's clock is at times days ahead."""
 
     def __init__(
         self,
@@ -73,12 +76,14 @@ class Simulator:
         inputs: dict[str, list[Any]] | None = None,
         processes: int = 3,
         faults: float = 0.2,
+        wrong_clock: bool = False,
     ) -> None:
         self.seed = seed
         self.dice = random.Random(seed)
         self.clock = VirtualClock()
         self.happened: Counter[str] = Counter()
         self._contexts = self._born = 0
+        self._wrong_clock, self._ahead_ms = wrong_clock, 0
         self._url = ledger if ":" in ledger else f"sqlite:///{ledger}"
         self._ledger = open_ledger(self._url)[0]
         timing = self._ledger.timing
@@ -123,6 +128,7 @@ class Simulator:
             (self._operate, 1),
             (self._stop, 0.3),
             *([(self._close_breakers, 0.5)] if self._guarded else []),
+            *([(self._set_clock_wrong, 1.5)] if self._wrong_clock else []),
         ]
 
     # The world moves on -------------------------------------------------------------------------------------------------
@@ -153,7 +159,8 @@ class Simulator:
         runner = SimRunner(self.clock, seed, duration=self._meddler.duration, meddle=self._meddler.meddle)
         station = Station(ctx, subscribers=[self._ear], runner=runner, holder=f"process-{self._born}")
         station.heartbeat.start()
-        runner.enlist([station.heartbeat, *station.roles])
+        watch = [station.clock_watch] if self._wrong_clock else []
+        runner.enlist([*watch, station.heartbeat, *station.roles])
         self._alive.append(_Process(ledger, station, runner))
         self.happened["started"] += 1
 
@@ -279,6 +286,18 @@ class Simulator:
             self.clock.advance(self.dice.choice(["1s", "20s", "45s", "10m", "2h", "2d"]))
         self.happened["clock jumped"] += 1
 
+    def _set_clock_wrong(self) -> None:
+        """The machine's clock is set days ahead, and later back to the true time; every process follows it, as `SystemClock` does."""
+        if self._ahead_ms:
+            self.clock.set_back(timedelta(milliseconds=self._ahead_ms))
+            for process in self._alive:
+                process.runner.set_back(self._ahead_ms)
+            self._ahead_ms = 0
+        else:
+            self._ahead_ms = self.dice.choice([1, 3]) * DAY
+            self.clock.advance(timedelta(milliseconds=self._ahead_ms))
+            self.happened["clock set ahead"] += 1
+
     # What must hold -----------------------------------------------------------------------------------------------------
     def _look(self, when: str) -> None:
         wrong = [f"{plan.name}: {one}" for plan in self._plans.values() for one in problems(self._ledger, plan.name, plan)]
@@ -307,6 +326,10 @@ class Simulator:
         """Stop the faults. Every remaining item gets what it waits for: time, workers, answers."""
         for process in list(self._alive):
             self._bury(process)
+        if self._ahead_ms:
+            self._set_clock_wrong()
+        if self._wrong_clock:
+            make_due(self.ctx)
         for name in list(self._ledger.read(HOLD)):
             resume(self.ctx, *name.split("/"), by="ops", reason="calm")
         self._ear.share = 0

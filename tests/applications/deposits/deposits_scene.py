@@ -9,6 +9,7 @@ from typing import Any
 
 import milepost as mp
 from milepost.applications.deposits.digest.collect import digests_route
+from milepost.applications.deposits.dspace.submission import Present
 from milepost.applications.deposits.files import Deposit
 from milepost.applications.deposits.intake import IntakeReport, take_in_lists
 from milepost.applications.deposits.rounds import RoundReport, run_round
@@ -24,9 +25,14 @@ class NotedSubmission:
     """A submission that succeeds at once, and notes each deposit."""
 
     seen: list[Deposit] = field(default_factory=list)
+    had: dict[str, Present] = field(default_factory=dict)
+    """Items that DSpace has already, by DOI."""
 
     def ready(self) -> None:
         pass
+
+    def present(self, doi: str) -> Present | None:
+        return self.had.get(doi)
 
     def submit(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
         self.seen.append(deposit)

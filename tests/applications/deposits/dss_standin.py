@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from hashlib import md5
 from typing import Any, Literal
 
-from milepost.applications.deposits.dspace.standin import DSpaceStandIn, StandInItem
+from milepost.applications.deposits.dspace.standin import REGISTRY, DSpaceStandIn, StandInItem
 
 Behaviour = Literal[
     "success",  # an item, and the result in today's form
     "success-string",  # the checksum is a bare string, lastModified is in the old style
     "success-review",  # the item waits for review: ItemHandle is null
+    "success-bare",  # the result names no file
+    "success-empty",  # the item has no file, and the result names none
     "success-other",  # the file in DSpace is not the one that was sent
     "success-twice",  # the result comes twice
     "no-collection",  # E2: DSpace does not know the collection
@@ -55,6 +57,8 @@ class DssStandIn:
     outputs: Sequence[str]
     dspace: DSpaceStandIn
     load: Callable[[str], bytes]
+    form: Literal["old", "dspace8"] = "dspace8"
+    """The form of the metadata file that its version reads: since August 2026 it hands the file to DSpace as it is."""
     script: dict[str, list[Behaviour]] = field(default_factory=dict)
     """By PackageID, what becomes of its next messages; then "success"."""
     visibility_s: int = 30
@@ -110,12 +114,15 @@ class DssStandIn:
             return [_error(f"Did not find any DSpace objects for '{body['CollectionHandle']}'")]
         place = body["MetadataLocation"]
         try:
-            metadata = _metadata(json.loads(self.load(place)))
-        except (OSError, ValueError, KeyError):
+            content = json.loads(self.load(place))
+        except (OSError, ValueError):
             behaviour = "no-metadata"
         if behaviour == "no-metadata":
             return [_error(f"Failed to load metadata from '{place}'")]
-        if behaviour in ("no-item", "error-old"):
+        metadata = _read_metadata(content, self.form)
+        if metadata is None or not all(map(REGISTRY.fullmatch, metadata)):
+            behaviour = "no-item"
+        if metadata is None or behaviour in ("no-item", "error-old"):
             return [_error(f"Error occurred while creating item from file '{place}'", old=behaviour == "error-old")]
         if behaviour == "error-twice":
             return [_error(f"Error occurred while creating item from file '{place}'")] * 2
@@ -135,7 +142,7 @@ class DssStandIn:
                 del self.dspace.items[item.uuid]
             what = "bitstream from file" if behaviour == "no-bitstream" else "bundle for item"
             return [_error(f"Error occurred while creating {what} '{item.uuid}'")]
-        for file in body["Files"]:
+        for file in () if behaviour == "success-empty" else body["Files"]:
             content = b"%PDF-other" if behaviour == "success-other" else self.load(file["FileLocation"])
             item.add_file(file["BitstreamName"], content)
         result = _success(item, behaviour)
@@ -167,19 +174,22 @@ def _fault_of(text: str) -> str | None:
     return None
 
 
-def _metadata(content: Any) -> dict[str, Any]:
-    """The metadata of a file in either form, as DSpace has it."""
-    if isinstance(content.get("metadata"), list):
-        found: dict[str, Any] = {}
-        for entry in content["metadata"]:
-            found.setdefault(entry["key"], []).append({"value": entry["value"], "language": entry.get("language")})
-        return found
-    return {name: list(entries) for name, entries in content.items()}
+def _read_metadata(content: Any, form: str) -> dict[str, Any] | None:
+    """The metadata of a file as the service's version hands it to DSpace; None: it cannot make any of it."""
+    if form == "dspace8":
+        return content if isinstance(content, dict) else None
+    entries = content.get("metadata") if isinstance(content, dict) else None
+    if not isinstance(entries, list):
+        return None
+    metadata: dict[str, Any] = {}
+    for entry in entries:
+        metadata.setdefault(entry["key"], []).append({"value": entry["value"], "language": entry.get("language")})
+    return metadata
 
 
 def _success(item: StandInItem, behaviour: Behaviour) -> dict[str, Any]:
     files = []
-    for file in item.files:
+    for file in () if behaviour == "success-bare" else item.files:
         checksum = md5(file.content, usedforsecurity=False).hexdigest()
         said: Any = checksum if behaviour == "success-string" else {"value": checksum, "checkSumAlgorithm": "MD5"}
         files.append({"BitstreamName": file.name, "BitstreamUUID": file.uuid, "BitstreamChecksum": said})

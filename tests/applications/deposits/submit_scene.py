@@ -52,11 +52,14 @@ class SubmitScene:
         dss = settings.pop("dss", None)
         target = {"dspace": dspace.url} if dss is None else {"dss": dss, "search": dspace.url}
         self.whole_route = settings.pop("whole_route", False)
+        target |= {name: settings.pop(name) for name in ("apart", "canary", "doi_fields") if name in settings}
         given["submit"] = SubmitSettings(collection=settings.pop("collection", COLLECTION), **target)
         given["attempts"] = AttemptSettings(submit=settings.pop("attempts", 3))
         self.settings = DepositsSettings(**(given | settings))
         self.files = FileStore(self.settings.files)
         self.service = DssStandIn(self.sqs, self.urls["dss-input"], ("dss-output",), dspace, lambda place: Path(place).read_bytes())
+        if dss is not None:
+            self.service.form = dss.form
         self.controls = LedgerControls(self.settings)
         self.submission = self.new_submission()
         self.refuse: tuple[str, mp.Outcome] = "", mp.Done()
@@ -129,7 +132,7 @@ class SubmitScene:
 
     def apply(self) -> ResultsTally:
         """Apply the results that are there."""
-        return ResultListener(self.app, self.sqs).turn()
+        return ResultListener(self.app, self.sqs, self.submission.dspace).turn()
 
     # What is to be seen -----------------------------------------------------------------------------------------------------
     def view(self, doi: str) -> dict[str, Any]:

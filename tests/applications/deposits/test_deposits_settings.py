@@ -67,7 +67,9 @@ def test_the_submission_service_needs_a_place_to_search() -> None:
     table = tomllib.loads(SAMPLE)["deposits"]
     table["submit"] = {"dss": {"queue": "q", "results": "r", "system": "DSpace@MIT", "source": "wiley"}, "collection": "1/2"}
     settings = application.configured(table, {}).settings
-    assert settings.metadata_form == "old"
+    assert settings.metadata_form == "dspace8", "that of today's service"
+    table["submit"]["dss"]["metadata"] = "old"
+    assert application.configured(table, {}).settings.metadata_form == "old"
     with pytest.raises(mp.ConfigMistake, match="search"):
         check_settings(settings, {})
 

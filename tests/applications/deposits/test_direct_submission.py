@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from tests.applications.deposits.submit_scene import SubmitScene, pdf_of, submit_scene
 
+from milepost.applications.deposits.controls import end_waits, partner_waits
+from milepost.applications.deposits.settings import SubmitSettings
 from milepost.applications.deposits.stuck import find_late_deposits, stuck_deposits
 
 DOI = "10.1002/abcd.20417"
@@ -34,6 +36,12 @@ def whole(scene: SubmitScene, doi: str = DOI) -> None:
     assert [file.content for file in item.files] == [pdf_of(doi)]
 
 
+def older_deposit(scene: SubmitScene) -> None:
+    """An item that the index has. Without one the search reads DSpace's own list, which is never behind."""
+    scene.take_in("10.1002/first")
+    scene.work("5m")
+
+
 def test_a_doi_is_deposited_with_its_pdf(scene: SubmitScene) -> None:
     scene.take_in(DOI)
     whole(scene)
@@ -57,6 +65,7 @@ def test_an_item_whose_answer_was_lost_is_found_and_completed(scene: SubmitScene
 
 def test_a_deposit_takes_five_requests(quick: SubmitScene) -> None:
     quick.take_in("10.1002/first")
+    quick.work("5m")
     before = len(quick.dspace.requests)
     quick.take_in(DOI)
     made = [line.split("/")[-1] for line in quick.dspace.requests[before:]]
@@ -71,8 +80,8 @@ def test_an_item_that_was_never_made_is_made_after_two_searches(scene: SubmitSce
     assert stuck_deposits(scene.app) == [], "no result is awaited"
     scene.work("2d")
     whole(scene)
-    assert "not-yet" in scene.reasons(DOI)
     assert scene.dspace.count("POST */core/items") == 2
+    assert scene.dspace.count("GET */discover/*") >= 3, "before the first try, right after it, and before the second"
 
 
 def test_the_index_is_behind_when_the_first_search_is_made(scene: SubmitScene) -> None:
@@ -98,6 +107,7 @@ def test_a_half_made_item_is_deleted(quick: SubmitScene, where: str, kind: str) 
 
 
 def test_a_half_made_item_that_cannot_be_deleted_is_completed_by_the_next_try(quick: SubmitScene) -> None:
+    older_deposit(quick)
     quick.dspace.fail("status", 500, where="POST */bitstreams", times=1)
     quick.dspace.fail("status", 503, where="DELETE *", times=1)
     quick.take_in(DOI)
@@ -139,6 +149,36 @@ def test_a_doi_that_dspace_has_already_is_not_deposited_again(quick: SubmitScene
     assert quick.view(DOI)["results"]["submit"]["found"] is True
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("dc.identifier.uri", f"https://onlinelibrary.wiley.com/doi/full/{DOI}"),
+        ("dc.relation.isversionof", f"https://doi.org/{DOI.replace('/', '%2F')}"),
+        ("dc.identifier.other", DOI),
+        ("dc.identifier.citation", f"Okafor, A. (2020). On foam. Journal of Examples, 12(4). https://doi.org/{DOI}."),
+    ],
+)
+def test_a_doi_is_found_in_each_form_and_in_each_field_of_the_settings(tmp_path: Path, field: str, value: str) -> None:
+    fields = (*SubmitSettings().doi_fields, "dc.identifier.other", "dc.identifier.citation")
+    with submit_scene(tmp_path, "memory", doi_fields=fields) as scene:
+        older_deposit(scene)
+        item = scene.dspace.put({"dc.title": [{"value": "t"}], field: [{"value": value}]})
+        item.metadata[field] = [{"value": value}]
+        item.add_file("a.pdf", pdf_of(DOI))
+        scene.take_in(DOI)
+        assert scene.view(DOI)["results"]["submit"]["handle"] == item.handle
+        assert scene.dspace.count("POST */core/items") == 1, "only the older deposit"
+
+
+def test_a_longer_doi_in_a_citation_is_another_one(tmp_path: Path) -> None:
+    with submit_scene(tmp_path, "memory", doi_fields=("dc.identifier.citation", "dc.identifier.uri")) as scene:
+        older_deposit(scene)
+        item = scene.dspace.put({"dc.identifier.citation": [{"value": f"On foam. https://doi.org/{DOI}.5"}]})
+        item.add_file("a.pdf", b"%PDF-")
+        scene.take_in(DOI)
+        assert scene.view(DOI)["results"]["submit"]["handle"] != item.handle
+
+
 def test_a_hidden_item_of_a_librarian_is_left_alone(quick: SubmitScene) -> None:
     theirs = quick.dspace.put({"dc.identifier.doi": [{"value": DOI}], "dc.title": [{"value": "under embargo"}]}, discoverable=False)
     quick.take_in(DOI)
@@ -164,11 +204,42 @@ def test_a_search_that_fails_stops_the_deposit(quick: SubmitScene) -> None:
     whole(quick)
 
 
-def test_a_denied_right_is_permanent(quick: SubmitScene) -> None:
+def check_held(scene: SubmitScene, dois: list[str], *words: str) -> None:
+    """All of them wait, no try is counted, and the pause of the stage says why."""
+    [wait] = partner_waits(scene.app)
+    assert wait.needs_people
+    assert wait.dois == len(dois)
+    for word in words:
+        assert word in wait.text
+    assert {scene.view(doi)["total_attempts"] for doi in dois} == {0}
+
+
+def test_a_denied_right_pauses_the_stage_and_counts_no_try(quick: SubmitScene) -> None:
+    dois = [f"10.1002/{number}" for number in range(9)]
     quick.dspace.fail("status", 403, where="POST */core/items", body={"message": "Access is denied"})
+    quick.take_in(*dois)
+    check_held(quick, dois, "DSpace answered 403: Access is denied: give deposits@example.org the right to do this in DSpace")
+    assert quick.dspace.count("POST */core/items") <= 3, "those that ran at the same time"
+    quick.dspace.mend()
+    quick.work("1h")
+    end_waits(quick.app)
+    quick.work("1h")
+    assert {quick.state(doi)[1] for doi in dois} == {"COMPLETED"}
+
+
+def test_a_right_that_is_missing_for_files_leaves_no_item_behind(quick: SubmitScene) -> None:
+    quick.dspace.fail("status", 403, where="POST */bitstreams", body={"message": "Access is denied"})
     quick.take_in(DOI)
-    assert (quick.state(DOI)[1], quick.view(DOI)["error"]["category"]) == ("REJECTED", "DSPACE_FORBIDDEN")
-    assert quick.dspace.count("POST */core/items") == 1
+    check_held(quick, [DOI], "Access is denied")
+    assert quick.dspace.having(DOI) == []
+
+
+def test_a_403_of_a_proxy_is_the_failure_of_one_doi(quick: SubmitScene) -> None:
+    """A firewall refuses one article for a word in its title: the others go on."""
+    quick.dspace.fail("status", 403, where="POST */core/items", times=1, body=b"<html>Blocked</html>")
+    quick.take_in(DOI, "10.1002/other")
+    assert sorted(quick.state(doi)[1] for doi in (DOI, "10.1002/other")) == ["COMPLETED", "REJECTED"]
+    assert partner_waits(quick.app) == []
 
 
 def test_a_server_that_is_down_ends_after_the_threshold(quick: SubmitScene) -> None:
@@ -178,12 +249,12 @@ def test_a_server_that_is_down_ends_after_the_threshold(quick: SubmitScene) -> N
     assert quick.state(DOI) == ("submit", "MAX_RETRIES_EXCEEDED", 3)
 
 
-def test_an_unknown_collection_is_told_with_the_setting(tmp_path: Path) -> None:
+def test_an_unknown_collection_pauses_the_stage_and_names_the_setting(tmp_path: Path) -> None:
+    dois = [f"10.1002/{number}" for number in range(9)]
     with submit_scene(tmp_path, "memory", collection="1/404") as scene:
-        scene.take_in(DOI)
-        error = scene.view(DOI)["error"]
-        assert error["category"] == "NO_COLLECTION"
-        assert "[deposits.submit] collection" in error["message"]
+        scene.take_in(*dois)
+        check_held(scene, dois, "DSpace knows no collection '1/404'; check [deposits.submit] collection")
+        assert scene.dspace.items == {}
 
 
 def test_a_missing_file_is_a_failed_try(quick: SubmitScene) -> None:
@@ -239,6 +310,7 @@ def test_a_search_before_the_last_submission_does_not_count_for_it(quick: Submit
 
 def test_a_search_that_dspace_refuses_stops_no_other(quick: SubmitScene) -> None:
     dois = ("10.1002/a", "10.1002/b")
+    older_deposit(quick)
     quick.dspace.fail("reset", where="POST */core/items", acted=True)
     quick.take_in(*dois)
     quick.dspace.fail("status", 500, where="GET */discover/*")

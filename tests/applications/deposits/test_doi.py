@@ -54,6 +54,10 @@ dois = st.builds(
         ("10.1/x)", "10.1/x"),
         ("10.1/x(1)", "10.1/x(1)"),
         ("10.1/x...", "10.1/x"),
+        ("https://onlinelibrary.wiley.com/doi/10.1002/ABC.1", "10.1002/abc.1"),
+        ("https://onlinelibrary.wiley.com/doi/full/10.1002/abc.1?af=R", "10.1002/abc.1"),
+        ("https://www.tandfonline.com/doi/epdf/10.1080/x.1", "10.1080/x.1"),
+        ("https://journals.example.org/en/doi/10.1002%2Fabc.1", "10.1002/abc.1"),
     ],
 )
 def test_each_form_gives_the_one_doi(text: str, doi: str) -> None:

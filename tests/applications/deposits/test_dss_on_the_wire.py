@@ -14,7 +14,7 @@ from tests.applications.deposits.test_deposits_settings import SAMPLE
 from tests.cli.command_processes import command_processes
 from tests.cli.commands import Answer
 
-from milepost.applications.deposits.dspace.standin import DSpaceStandIn
+from milepost.applications.deposits.dspace.standin import PASSWORD, USER, DSpaceStandIn
 from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
 pytestmark = pytest.mark.wire
@@ -44,7 +44,7 @@ def test_a_round_hands_over_and_the_next_one_applies_the_results(
     (tmp_path / "inbox").mkdir()
     (tmp_path / "inbox" / "march.csv").write_text("10.1002/a\n10.1002/b\n")
     env = {name: value for name, value in os.environ.items() if not name.startswith(("MILEPOST", "AWS_"))}
-    env |= {**standins.environment(account), "AWS_ENDPOINT_URL": endpoint}
+    env |= {**standins.environment(account), "AWS_ENDPOINT_URL": endpoint, "DSPACE_USER": USER, "DSPACE_PASSWORD": PASSWORD}
 
     def milepost(*words: str) -> Answer:
         return command_processes().run(["deposits", *words], tmp_path, env, None, timeout=120)

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.applications.deposits.submit_scene import DSS, RETENTION_S, SubmitScene, submit_scene
+from tests.applications.deposits.submit_scene import DSS, RETENTION_S, SubmitScene, pdf_of, submit_scene
 
 import milepost as mp
 from milepost.applications.deposits.acts import mark_deposited, may_be_deposited, requeue
+from milepost.applications.deposits.controls import partner_waits
 from milepost.applications.deposits.dspace.record import ANSWER, SUFFIX, SubmissionRecord, SubmissionRecords
 from milepost.applications.deposits.dss.results import ResultListener, drop_set_aside, set_aside
 from milepost.applications.deposits.dss.submission import DssSubmission
@@ -46,7 +47,7 @@ def test_a_new_doi_is_handed_over_with_one_message(scene: SubmitScene) -> None:
     assert sorted(message.attributes) == ["OutputQueue", "PackageID", "SubmissionSource"]
     body = json.loads(message.body)
     assert list(body) == ["SubmissionSystem", "CollectionHandle", "MetadataLocation", "Files"]
-    assert json.loads(Path(body["MetadataLocation"]).read_bytes())["metadata"][0] == {"key": "dc.title", "value": f"On {DOI}"}
+    assert json.loads(Path(body["MetadataLocation"]).read_bytes())["dc.title"] == [{"value": f"On {DOI}"}]
     assert Path(body["Files"][0]["FileLocation"]).read_bytes().startswith(b"%PDF")
 
 
@@ -95,7 +96,7 @@ def test_what_is_done_or_handed_over_is_not_sent_again(scene: SubmitScene) -> No
 
 def test_error_results_are_counted_tries_until_the_threshold(scene: SubmitScene) -> None:
     """Scenario 18: after the last one it is final, and no further message is sent."""
-    scene.plan(DOI, "no-metadata", "no-collection", "no-metadata", "success")
+    scene.plan(DOI, "no-metadata", "no-metadata", "no-metadata", "success")
     scene.take_in(DOI)
     for attempt in (1, 2):
         scene.service.run()
@@ -109,6 +110,68 @@ def test_error_results_are_counted_tries_until_the_threshold(scene: SubmitScene)
     assert len(scene.service.received) == 3
     assert scene.dspace.having(DOI) == []
     assert scene.reasons(DOI)[-1] == "exhausted"
+
+
+def test_an_unknown_collection_pauses_the_stage_and_counts_no_try(quick: SubmitScene) -> None:
+    dois = [f"10.1/{number}" for number in range(5)]
+    for doi in dois:
+        quick.plan(doi, "no-collection")
+    quick.take_in(*dois)
+    quick.service.run()
+    assert quick.apply().failed == len(dois)
+    [wait] = partner_waits(quick.app)
+    assert "does not find the collection" in wait.text
+    assert "check [deposits.submit] collection" in wait.text
+    assert wait.needs_people
+    quick.work("2h")
+    assert quick.messages() == 0, "nothing is sent meanwhile"
+    quick.ledger.resume("deposits", "submit", by="ann", reason="corrected")
+    quick.work("5m")
+    quick.service.run()
+    quick.apply()
+    assert {(quick.state(doi)[1], quick.view(doi)["total_attempts"]) for doi in dois} == {("COMPLETED", 0)}
+
+
+def test_a_success_that_names_no_file_is_checked_in_dspace(scene: SubmitScene) -> None:
+    scene.plan(DOI, "success-bare")
+    scene.take_in(DOI)
+    scene.service.run()
+    assert scene.apply().deposited == 1
+    result = scene.view(DOI)["results"]["submit"]
+    [item] = scene.dspace.having(DOI)
+    assert (result["handle"], result["files"][0]["checksum"]) == (item.handle, scene.view(DOI)["results"]["content"]["file"]["md5"])
+
+
+def test_a_success_whose_item_has_no_file_is_for_people(scene: SubmitScene) -> None:
+    scene.plan(DOI, "success-empty")
+    scene.take_in(DOI)
+    scene.service.run()
+    assert scene.apply().failed == 1
+    assert scene.state(DOI)[1] == "REJECTED"
+    message = scene.view(DOI)["error"]["message"]
+    assert message.startswith(f"DSpace has the item {scene.dspace.having(DOI)[0].handle}, but not with the file that was sent")
+
+
+def test_a_success_of_an_item_that_dspace_does_not_have_is_for_people(quick: SubmitScene) -> None:
+    quick.take_in(DOI)
+    quick.sqs.send_message(
+        QueueUrl=quick.urls["dss-output"],
+        MessageBody=json.dumps({"ResultType": "success", "ItemHandle": "1721.1/999", "Bitstreams": []}),
+        MessageAttributes={"PackageID": {"DataType": "String", "StringValue": DOI}},
+    )
+    assert quick.apply().failed == 1
+    assert "the item 1721.1/999" in quick.view(DOI)["error"]["message"]
+
+
+def test_a_success_that_cannot_be_checked_now_stays_in_the_queue(quick: SubmitScene) -> None:
+    quick.plan(DOI, "success-bare")
+    quick.take_in(DOI)
+    quick.service.run()
+    quick.dspace.fail("status", 500, where="GET */pid/find", times=1)
+    assert quick.apply().left == 1
+    assert quick.state(DOI)[1] == "WAITING"
+    quick.clock.advance("5m")
+    assert quick.apply().deposited == 1
 
 
 @pytest.mark.parametrize("behaviour", ["maybe", "no-type", "empty", "no-attributes"])
@@ -358,9 +421,11 @@ def test_a_success_after_the_last_error_completes_the_doi(quick: SubmitScene) ->
         quick.apply()
         quick.work("3h")
     assert quick.state(DOI)[1] == "MAX_RETRIES_EXCEEDED"
+    item = quick.dspace.put({"dc.title": [{"value": "t"}]})
+    item.add_file("a.pdf", pdf_of(DOI))
     quick.sqs.send_message(
         QueueUrl=quick.urls["dss-output"],
-        MessageBody=json.dumps({"ResultType": "success", "ItemHandle": "1/2", "Bitstreams": []}),
+        MessageBody=json.dumps({"ResultType": "success", "ItemHandle": item.handle, "Bitstreams": []}),
         MessageAttributes={"PackageID": {"DataType": "String", "StringValue": DOI}},
     )
     assert quick.apply().deposited == 1

@@ -196,6 +196,7 @@ def test_a_record_of_a_later_message_is_not_replaced_after_the_claim_was_lost(
 def test_no_record_is_left_after_the_claim_was_lost(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with submit_scene(tmp_path, kind) as scene:
         scene.dspace.fail("reset", where="POST */core/items", times=1)
+        monkeypatch.setattr(scene.submission, "_first_search", lambda deposit, item: None)
         scene.take_in(DOI)
         read = freeze_with_record(scene, lambda: second_worker(scene), monkeypatch)
         scene.work("1h")

@@ -149,9 +149,9 @@ def test_a_file_that_is_replaced_while_it_is_read_stays_for_the_next_time(scene:
 
 
 def test_other_files_are_ignored_and_named(scene: DepositsScene) -> None:
-    scene.deliver("list.xlsx", b"PK")
-    assert scene.take_in().ignored == ["list.xlsx"]
-    assert (scene.inbox / "list.xlsx").exists()
+    scene.deliver("list.ods", b"PK")
+    assert scene.take_in().ignored == ["list.ods"]
+    assert (scene.inbox / "list.ods").exists()
 
 
 def test_a_missing_inbox_changes_nothing_and_says_so(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from milepost.applications.deposits.dspace.record import SUFFIX, SubmissionRecord, SubmissionRecords, next_step
+from milepost.applications.deposits.dspace.record import ANSWER, SUFFIX, SubmissionRecord, SubmissionRecords, next_step
 from milepost.applications.deposits.files import FileStore
 
 APART, READABLE = 900.0, 4 * 86_400.0
@@ -85,11 +85,25 @@ def test_records_are_kept_beside_the_files(tmp_path) -> None:
 def test_an_answer_is_of_one_submission(tmp_path: Path) -> None:
     records = SubmissionRecords(FileStore(str(tmp_path)))
     records.put("10.1/a", SubmissionRecord(100.0, 200.0))
-    records.put_answer("10.1/a", 100.0)
-    assert records.get("10.1/a") == SubmissionRecord(100.0, answered=True), "searches before the answer do not count"
+    records.put_answer("10.1/a", 100.0, 150.0)
+    assert records.get("10.1/a") == SubmissionRecord(100.0, answered=True, answered_at=150.0), "searches before the answer do not count"
     records.put("10.1/a", SubmissionRecord(100.0, 300.0, answered=True))
     assert records.get("10.1/a") == SubmissionRecord(100.0, 300.0, answered=True)
     records.put("10.1/a", SubmissionRecord(400.0))
     assert records.get("10.1/a") == SubmissionRecord(400.0), "it says nothing about a later submission"
     records.remove("10.1/a")
     assert (records.get("10.1/a"), list(tmp_path.iterdir())) == (SubmissionRecord(), [])
+
+
+def test_a_note_of_an_answer_without_its_time_is_read(tmp_path: Path) -> None:
+    files = FileStore(str(tmp_path))
+    records = SubmissionRecords(files)
+    records.put("10.1/a", SubmissionRecord(100.0))
+    files.write("10.1/a", ANSWER, [b"100.0"])
+    assert records.get("10.1/a") == SubmissionRecord(100.0, answered=True)
+
+
+def test_one_search_long_enough_after_the_answer_is_enough() -> None:
+    record = SubmissionRecord(100.0, answered=True, answered_at=150.0)
+    assert next_step(record, 150.0 + APART - 1, apart_s=APART, readable_s=READABLE).step == "wait"
+    assert next_step(record, 150.0 + APART, apart_s=APART, readable_s=READABLE).step == "again"

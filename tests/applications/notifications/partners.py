@@ -102,8 +102,9 @@ def key_of(message: Mapping[str, Any]) -> str:
 
 @contextmanager
 def service(ledger: str = "memory:", clock: Any = None, **settings: Any) -> Iterator[Service]:
-    """The service with these settings, on this ledger; it may call loopback."""
-    configured = application.configured({"allow_cidrs": list(LOOPBACK), **settings}, environment={})
+    """The service with these settings and else with the seed's schedule of tries, on this ledger; it may call loopback."""
+    usual = {"allow_cidrs": list(LOOPBACK), "retry": {"schedule": "seed"}}
+    configured = application.configured(usual | settings, environment={})
     with mp.open(ledger, applications=[configured], clock=clock) as desk:
         door = HttpServer(desk.context, "127.0.0.1", 0, applications=[configured])
         door.open()

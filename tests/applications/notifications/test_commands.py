@@ -88,7 +88,11 @@ def test_a_message_is_sent_listed_shown_and_replayed(shell: Shell, partner: Part
 def test_the_answer_of_the_partner_and_an_address_that_is_refused_are_shown(shell: Shell, partner: Partner) -> None:
     partner.script = answers((404, b'{"error": "no such person"}'))
     run(shell, "send", partner.url, "--id", "m-1")
-    run(shell, "send", "http://10.0.0.1/", "--id", "m-2")
+    internal = "http://10.0.0.1/"
+    assert "requests to its address are refused" in shell("notifications", "send", internal, "--id", "m-2").err
+    fields = {"messageId": "m-2", "timestamp": "2026-01-31T08:00:00.000Z", "senderId": "shop", "targetUrl": internal}
+    shell.write("list.jsonl", json.dumps(fields) + "\n")
+    shell.ok("submit", "notifications", "list.jsonl")
     shell.ok("work", "--until-idle", "0")
     assert '\nThe last answer of the partner:\n{"error": "no such person"}\n' in shell.ok("notifications", "show", "m-1").out
     refused = shell.ok("notifications", "show", "m-2").out
@@ -164,12 +168,12 @@ def test_the_pause_after_a_410_names_the_commands_that_end_it_everywhere(shell: 
     said = [shell.ok("notifications", "send", partner.url, "--id", "m-2").out]
     said += [shell.ok("notifications", *words).out for words in (("show", "m-2"), ("destinations",))]
     said.append(shell("doctor").out)
-    [view] = run(shell, "destinations")["destinations"]
+    [_, view] = run(shell, "destinations")["destinations"]
     resume, give_up = (shlex.split(one)[1:] for one in re.findall("`(milepost .+?)`", view["paused"]["reason"]))
     for text in said:
-        assert "run `milepost notifications resume crm --by YOU --reason '…'`" in " ".join(text.split())
+        assert f"run `milepost notifications resume {view['name']} --by YOU --reason '…'`" in " ".join(text.split())
     assert "cancel would apply to 1 of 1 item" in shell.ok(*give_up, "--dry-run").out
-    assert shell.ok(*resume).out == "crm is resumed.\n"
+    assert shell.ok(*resume).out == f"{view['name']} is resumed.\n"
     shell.ok("work", "--until-idle", "0")
     assert run(shell, "show", "m-2")["status"] == "COMPLETED"
 
@@ -316,7 +320,7 @@ def test_an_open_breaker_says_when_it_probes(shell: Shell, tmp_path: Path) -> No
         shell.write("milepost.toml", f'{head}url = "{down.url}"\nbreaker = {{ failures = 1, cooldown = "1h" }}\n')
         run(shell, "send", down.url, "--id", "m-1")
         shell.ok("work", "--until-idle", "0")
-    said = r"its breaker is open, the next probe is at 20\d\d-.*; the last failure: SERVER_ERROR: HTTP 503 Service Unavailable\n"
+    said = r"its breaker is open, no probe before 20\d\d-.*; the last failure: SERVER_ERROR: HTTP 503 Service Unavailable\n"
     assert re.search(f"crm +open .*{said}", shell.ok("notifications", "destinations").out)
     assert re.search(f"It waits for crm: {said}", shell.ok("notifications", "show", "m-1").out)
 
@@ -338,7 +342,10 @@ def test_mistakes_are_said_plainly(shell: Shell) -> None:
     assert "pace is 'fast'; write calls per time" in shell.signed("notifications", "replay", "--all", "--pace", "fast").err
     run(shell, "send", "http://127.0.0.1:9/", "--at", "2h")
     nothing = shell.ok("notifications", "list", "--destination", "shop").out
-    assert nothing == "No message matches. There is no destination 'shop'; known are crm, and HOST:PORT of unregistered targets.\n"
+    assert (
+        nothing
+        == "No message matches. There is no destination 'shop'; known are crm, and HOST:PORT or SENDER@HOST:PORT of unregistered targets.\n"
+    )
     assert "no cause 'x'; 'milepost notifications dead-letters' names" in shell.ok("notifications", "list", "--cause", "x").out
     assert shell.ok("notifications", "list", "--destination", "crm").out == "No message matches.\n"
     assert shell.ok("notifications", "replay", "--destination", "crm", "--dry-run").out == "0 would be sent again.\n"
@@ -390,10 +397,10 @@ def test_a_file_that_holds_no_secret_is_named_in_full(shell: Shell, tmp_path: Pa
     assert "destinations.crm.signing_secret_file: crm.secret: a webhook secret " in said
 
 
-def test_the_log_says_that_a_410_pauses_a_destination(shell: Shell, tmp_path: Path) -> None:
+def test_the_log_says_that_a_410_pauses_a_url(shell: Shell, tmp_path: Path) -> None:
     with Partner(answers(410)) as gone:
         shell.write("milepost.toml", (tmp_path / "milepost.toml").read_text().partition("url =")[0] + f'url = "{gone.url}"\n')
         for number in range(3):
             run(shell, "send", gone.url, "--id", f"m-{number}")
         said = shell.ok("work", "--until-idle", "0").err
-    assert said.count("messages to crm wait, since it is paused: crm answered 410 Gone") == 1
+    assert len(re.findall(rf"messages to crm\+\w+ wait, since it is paused: {gone.url} answered 410 Gone to command-line", said)) == 1

@@ -218,12 +218,12 @@ def test_an_operator_closes_a_breaker(clock: VirtualClock) -> None:
         assert (resumed.status, resumed.body["breaker"]) == (200, None)
 
 
-def test_an_unregistered_target_is_a_destination_by_its_address(at: Service) -> None:
+def test_an_unregistered_target_is_a_destination_by_its_sender_and_address(at: Service) -> None:
     with Partner(answers(404)) as other:
         at.post(message(other.url))
         at.milepost.run(until_idle=0)
         at.state.collector.turn(at.app)
-        name = f"127.0.0.1:{other.port}"
+        name = f"shop@127.0.0.1:{other.port}"
         found = at.call("GET", f"{API}/destinations").body["destinations"]
         [one] = [view for view in found if view["name"] == name]
         assert (one["registered"], one["state"], one["tries"]["failed"]) == (None, "failing", 1)

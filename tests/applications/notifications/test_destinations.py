@@ -290,3 +290,26 @@ def test_rows_of_dead_letters_leave_after_the_retention_too() -> None:
     route = notifications_route(settings, resolved, Deliverer(settings, resolved))
     failed = (mp.Status.MAX_RETRIES_EXCEEDED, mp.Status.REJECTED)
     assert route.keep == dict.fromkeys((mp.Status.COMPLETED, *failed, mp.Status.CANCELLED), 30 * 86_400_000)
+
+
+def retry(**given: Any) -> mp.Backoff:
+    return application.configured({"retry": given} if given else {}, environment={}).state.destinations.unregistered.retry
+
+
+def test_the_usual_schedule_lasts_about_a_day_and_the_seeds_is_a_preset() -> None:
+    usual = retry()
+    delays = [usual.delay(failures, 0.0).ms for failures in range(usual.attempts - 1)]
+    assert (delays[0], 20 * 3_600_000 < sum(delays) < 28 * 3_600_000) == (1_000, True)
+    assert retry(schedule="day") == usual
+    assert retry(schedule="seed") == mp.Backoff(attempts=3, base="1s", factor=2.0, cap="60s", jitter=0.25)
+    assert retry(schedule="day", attempts=5) == mp.Backoff(attempts=5, delays=usual.delays)
+
+
+def test_settings_of_before_that_give_a_part_of_the_schedule_keep_theirs() -> None:
+    assert retry(attempts=9) == mp.Backoff(attempts=9, base="1s", factor=2.0, cap="60s")
+    assert retry(base="5s") == mp.Backoff(attempts=3, base="5s", factor=2.0, cap="60s")
+    assert retry(jitter=0.0) == mp.Backoff(attempts=3, base="1s", factor=2.0, cap="60s", jitter=0.0)
+    assert retry(attempts=8, delays=["5s", "5m"]) == mp.Backoff(attempts=8, base="1s", cap="60s", delays=("5s", "5m"))
+    # As an earlier version has stored a destination that was added over HTTP.
+    stored = {"attempts": 3, "base": "1s", "factor": 2.0, "cap": "60s", "jitter": 0.25, "delays": []}
+    assert retry(**stored) == retry(schedule="seed")

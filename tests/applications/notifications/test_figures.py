@@ -112,7 +112,7 @@ def attempt(**details: Any) -> Attempt:
 
 def test_s34_the_sets_of_names_are_bounded_and_nothing_is_lost() -> None:
     lines = [line(seq, f"s-{seq}", f"http://h-{seq}/") for seq in range(1, 1001)]
-    figures = count(Figures(), lines, ROUTE, {f"http://h-{seq}/": f"h-{seq}:80" for seq in range(1, 1001)}, Starts())
+    figures = count(Figures(), lines, ROUTE, {(f"s-{seq}", f"http://h-{seq}/"): f"h-{seq}:80" for seq in range(1, 1001)}, Starts())
     assert (figures.seq, len(figures.senders), len(figures.destinations)) == (1000, MOST_SENDERS + 1, MOST_DESTINATIONS + 1)
     assert figures.senders[OTHER].accepted == 1000 - MOST_SENDERS
     assert sum(one.accepted for one in figures.destinations.values()) == 1000
@@ -137,12 +137,12 @@ def test_counting_is_pure_and_leaves_other_routes_alone() -> None:
 )
 def test_the_last_error_begins_with_the_status_that_the_partner_answered(details: dict[str, Any], said: str) -> None:
     failed = line(1, "s", "http://h/", "rejected", status="REJECTED", since=_at(1, 0), at=_at(1, 1), attempt=attempt(**details))
-    assert count(Figures(), [failed], ROUTE, {"http://h/": "h"}, Starts()).destinations["h"].last_error == said
+    assert count(Figures(), [failed], ROUTE, {("s", "http://h/"): "h"}, Starts()).destinations["h"].last_error == said
 
 
 def test_tries_have_a_rate_and_percentiles_of_the_last_hour_and_a_day_is_kept() -> None:
     figures, hour = Figures(), 0
-    lanes = {"http://h/": "h"}
+    lanes = {("s", "http://h/"): "h"}
     for hour in range(30):
         done = [
             line(hour * 10 + n, "s", "http://h/", "completed", status="COMPLETED", since=_at(hour, 0), at=_at(hour, seconds))
@@ -181,13 +181,13 @@ def test_a_histogram_answers_what_share_is_within() -> None:
 
 def test_the_figures_of_a_large_installation_fit_into_their_document() -> None:
     lines: list[mp.HistoryEntry] = []
-    lanes: dict[str, str] = {}
+    lanes: dict[tuple[str, str], str] = {}
     for number in range(2 * MOST_SENDERS):
         lines.append(line(0, f"{'🚚' * 200}{number}", f"https://{number}/"))
     for hour in range(30):
         for number in range(2 * MOST_DESTINATIONS):
             url = f"https://{number}/"
-            lanes[url] = f"{'sub-domain.' * 20}{number}:443"
+            lanes["shop", url] = lanes[f"sender-{number}", url] = f"{'sub-domain.' * 20}{number}:443"
             failed = attempt(message='\x00\\"🚚' * 100, responseTime=1)
             began, ended = _at(hour, 0), _at(hour, 1)
             lines.append(line(hour, "shop", url, "retry", status="RETRY_SCHEDULED", since=began, at=ended, attempt=failed))

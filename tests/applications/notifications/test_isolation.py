@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
-from tests.applications.notifications.partners import ROUTE, Partner, VirtualClock, answers, message, service
-from tests.net.partner import Line
+from tests.applications.notifications.partners import ROUTE, Partner, VirtualClock, answers, message, service, wait_for
+from tests.net.partner import Line, hang
 from tests.polling import wait_until
 
 import milepost as mp
@@ -115,3 +116,22 @@ def test_s27_a_rate_is_kept_and_uses_up_no_attempts(tmp_path: Path) -> None:
             assert len(came) == 25
             assert max(sum(first <= other < first + 1000 for other in came) for first in came) <= 11
             assert {(at.item(one)["status"], at.item(one)["attempts"]) for one in sent} == {("COMPLETED", 0)}
+
+
+def test_twelve_partners_that_hang_do_not_delay_one_that_answers(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        hanging = [stack.enter_context(Partner(hang)) for _ in range(12)]
+        healthy = stack.enter_context(Partner(answers(204)))
+        at = stack.enter_context(service(f"sqlite:///{tmp_path}/n.db", timeouts={"connect": 5, "read": 900, "total": 900}))
+        for number in range(40):
+            for partner in hanging:
+                at.post(message(partner.url, messageId=f"h-{partner.port}-{number}"))
+        at.milepost.start()
+        wait_for(lambda: all(partner.requests for partner in hanging))
+        sent = [message(healthy.url, messageId=f"ok-{number}") for number in range(20)]
+        for one in sent:
+            assert at.post(one).status == 200
+        wait_for(lambda: {at.item(one)["status"] for one in sent} == {"COMPLETED"})
+        for partner in hanging:
+            partner.closing.set()
+        at.milepost.stop()

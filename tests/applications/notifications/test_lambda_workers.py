@@ -15,7 +15,7 @@ from tests.lambdas.event_source_mapping import Context
 from tests.lambdas.test_accept import request
 from tests.standins import REGION
 
-from milepost.applications.notifications.destinations import removed_reason
+from milepost.applications.notifications.destinations import removed_reason, url_pause
 from milepost.applications.notifications.operate.collector import figures_of
 from milepost.applications.notifications.operate.figures import Figures
 from milepost.applications.notifications.operate.messages import read_message
@@ -62,16 +62,16 @@ def test_calls_of_a_container_share_one_event_loop_and_its_connections(stack: De
     assert (len(partner.requests), partner.connections) == (8, 1)
 
 
-def test_a_410_pauses_the_destination_for_all_functions(stack: Deployment, partner: Partner) -> None:
+def test_a_410_pauses_the_url_for_all_functions(stack: Deployment, partner: Partner) -> None:
     partner.script = answers(410)
     gone, waiting = message(partner.url, messageId="a"), message(partner.url, messageId="b")
     hand_over(stack, gone)
     stack.run(until=lambda: ended(stack, [gone], "REJECTED"))
-    assert list(stack.opened.ledger.read(HOLD)) == [f"{ROUTE}/deliver/crm"]
+    assert list(stack.opened.ledger.read(HOLD)) == [f"{ROUTE}/deliver/{url_pause('crm', 'shop', partner.url)}"]
     stack.clock.advance("1m")  # pauses are read again every few seconds
     hand_over(stack, waiting)
-    stack.run()
-    assert (stack.row(key_of(waiting)).status.value, stack.row(key_of(waiting)).attempts, len(partner.requests)) == ("QUEUED", 0, 1)
+    stack.run(until=lambda: ended(stack, [waiting], "WAITING"))
+    assert (stack.row(key_of(waiting)).attempts, len(partner.requests)) == (0, 1)
 
 
 def test_failed_tries_are_repeated_and_end_as_dead_letters(stack: Deployment, partner: Partner) -> None:
@@ -166,7 +166,7 @@ def test_worker_and_services_do_only_what_their_roles_allow(
     hand_over(one, gone)
     one.run(until=lambda: ended(one, [gone], "REJECTED"))
     app = configured.on(one.opened.ctx)
-    assert app.resume(ROUTE, "deliver", "crm", by="ops", reason="a test"), "the 410 has paused it"
+    assert app.resume(ROUTE, "deliver", url_pause("crm", "shop", partner.url), by="ops", reason="a test"), "the 410 has paused it"
     app.pause(ROUTE, "deliver", "crm", by="notifications", reason=removed_reason("crm"))
     count({}, named(Context(), "test-services"))
     assert f"{ROUTE}/deliver/crm" not in one.opened.ledger.read(HOLD), "the services may resume it"

@@ -56,7 +56,7 @@ def test_messages_are_listed_by_sender_destination_status_and_time(at: Service, 
         at.milepost.run(until_idle=0)
         assert listed(at) == ["a", "b", "c"]
         assert listed(at, sender="billing") == ["b"]
-        assert listed(at, destination=f"127.0.0.1:{bad.port}") == ["b"]
+        assert listed(at, destination=f"billing@127.0.0.1:{bad.port}") == ["b"]
         assert listed(at, status="failed") == ["b"]
         assert listed(at, status=["COMPLETED", "REJECTED"]) == ["a", "b", "c"]
         assert listed(at, **{"from": later}) == ["c"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
+import threading
+from collections import Counter
 from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
@@ -11,12 +14,13 @@ from typing import Any
 
 import pytest
 from tests.applications.notifications.partners import LOOPBACK, Partner, Service, VirtualClock, answers, message, service
-from tests.net.partner import Line, hang
+from tests.net.partner import PATIENCE, Line, hang
 from tests.net.test_http_failures import drip_body
 from tests.net.test_http_tls import Authority
 
 from milepost import net
 from milepost.applications.notifications.settings import DestinationSettings, TimeoutSettings
+from milepost.net.resolver import SystemResolver
 
 SHORT = {"connect": 5, "read": 0.3, "total": 5}
 """For partners that never answer; no test needs an answer within it."""
@@ -60,8 +64,8 @@ def category(item: dict[str, Any]) -> tuple[str, str]:
     ("script", "timeouts", "wanted", "unknown"),
     [
         (reset_at_once, {}, "CONNECTION_RESET", True),
-        (reset_in_the_body, {}, "CONNECTION_RESET", True),
-        (short_body, {}, "CONNECTION_RESET", True),
+        (reset_in_the_body, {}, "INVALID_ANSWER", True),
+        (short_body, {}, "INVALID_ANSWER", True),
         (hang, SHORT, "READ_TIMEOUT", True),
         (drip_body, {"connect": 5, "read": 5, "total": 0.5}, "TIMEOUT", True),
         (nonsense, {}, "INVALID_ANSWER", True),
@@ -157,7 +161,20 @@ def test_s23_a_redirect_that_is_allowed_passes_the_guard_too() -> None:
 )
 def test_s24_addresses_that_are_not_public_are_refused(host: str) -> None:
     with service(allow_cidrs=[]) as at:
-        assert category(one_try(at, f"http://{host}:9/")) == ("REJECTED", "INVALID_TARGET")
+        sent = message(f"http://{host}:9/")
+        answer = at.post(sent)
+        assert (answer.status, answer.body["error"]) == (400, "VALIDATION_ERROR")
+        assert re.match(r"Invalid targetUrl: requests to its address are refused \(.+\)", answer.body["message"])
+        assert at.milepost.items("notifications") == []
+        # One of a list, or of another program, is refused when it is due.
+        at.milepost.submit("notifications", sent)
+        at.work()
+        assert category(at.item(sent)) == ("REJECTED", "INVALID_TARGET")
+
+
+def test_an_address_within_an_allowed_network_and_a_name_are_accepted() -> None:
+    with service(allow_cidrs=["10.1.0.0/16"]) as at:
+        assert [at.post(message(f"http://{host}/")).status for host in ("10.1.2.3", "10.2.2.3", "office.internal")] == [200, 400, 200]
 
 
 @pytest.mark.parametrize("host", ["0x7f.1", "127.1", "2130706433", "0177.0.0.1"])
@@ -193,3 +210,28 @@ def test_a_kept_connection_serves_many_messages() -> None:
             at.post(message(partner.url, messageId=str(number)))
         at.work()
         assert (len(partner.requests), partner.connections) == (5, 1)
+
+
+def test_slow_names_of_one_sender_cost_the_messages_of_another_no_attempt() -> None:
+    clock, go = VirtualClock(), threading.Event()
+
+    def lookup(host: str) -> list[str]:
+        if host.startswith("slow"):
+            go.wait(PATIENCE)
+        return ["127.0.0.1"]
+
+    with Partner(answers(204)) as partner, service(clock=clock, timeouts={"connect": 0.3, "read": 5, "total": 5}) as at:
+        at.state.deliverer.use(net.Client(allow_cidrs=LOOPBACK, resolver=SystemResolver(lookup), connections=128))
+        slow = [message(f"http://slow{n}.test:{partner.port}/", senderId="one", messageId=f"s{n}") for n in range(150)]
+        good = [message(f"http://fast{n}.test:{partner.port}/", senderId="two", messageId=f"g{n}") for n in range(20)]
+        for sent in (*slow, *good):
+            assert at.post(sent).status == 200
+        at.work()
+        assert {(at.item(sent)["status"], at.item(sent)["total_attempts"]) for sent in good} == {("COMPLETED", 0)}
+        ended = Counter((item["status"], item["total_attempts"]) for item in map(at.item, slow))
+        # Those that were looked up are charged to their own names; those that had no slot wait, uncounted.
+        assert set(ended) == {("RETRY_SCHEDULED", 1), ("WAITING", 0)}
+        assert {at.item(sent)["error"]["category"] for sent in slow if at.item(sent)["total_attempts"]} == {"DNS_FAILURE"}
+        [waiting, *_] = [item for item in map(at.item, slow) if item["status"] == "WAITING"]
+        assert "too many other names" in waiting["history"][-1]["note"]
+        go.set()

@@ -131,7 +131,7 @@ def test_a_refused_message_is_no_exhausted_one_and_a_refused_address_no_try(at: 
     with Partner(answers(422)) as partner:
         refused, forbidden = message(partner.url), message("http://10.0.0.1/", messageId="m-2")
         at.post(refused)
-        at.post(forbidden)
+        at.milepost.submit("notifications", forbidden)
         work(at, clock)
     found, other = record(at, refused), record(at, forbidden)
     assert (found["status"], found["attempts"], found["maxRetriesExceeded"]) == ("REJECTED", 1, False)

@@ -14,7 +14,7 @@ import milepost as mp
 from milepost import net
 from milepost.applications.notifications.destinations import Destinations
 from milepost.applications.notifications.outcomes import error_details, of_response
-from milepost.applications.notifications.settings import NotificationsSettings
+from milepost.applications.notifications.settings import NotificationsSettings, RetrySettings
 from milepost.testing.clock import SeededChance
 
 NOW = datetime(2026, 1, 31, 8, tzinfo=UTC)
@@ -81,7 +81,7 @@ def test_s19_a_permanent_refusal_is_sent_once(status: int) -> None:
         assert len(partner.requests) == 1
 
 
-def test_s19_410_also_pauses_the_destination_and_keeps_its_backlog(clock: VirtualClock) -> None:
+def test_s19_410_also_pauses_the_url_and_keeps_its_backlog(clock: VirtualClock) -> None:
     with Partner(answers(410, 200)) as partner:
         destinations = {"crm": {"url": partner.url, "concurrency": 1}}
         with service(clock=clock, destinations=destinations) as at:
@@ -90,13 +90,13 @@ def test_s19_410_also_pauses_the_destination_and_keeps_its_backlog(clock: Virtua
             at.work()
             at.post(waiting)
             at.work()
-            assert (at.item(gone)["status"], at.item(waiting)["status"], len(partner.requests)) == ("REJECTED", "QUEUED", 1)
-            [lane] = at.milepost.lanes(ROUTE, "deliver", ["crm"])
-            assert lane.paused is not None
-            assert "410" in lane.paused.reason
-            for page in ("", "/destinations/crm", f"/messages/{quote(key_of(waiting), safe='')}"):
-                assert b"milepost notifications resume crm --by YOU" in at.call("GET", f"/notifications{page}").raw
-            at.milepost.resume(ROUTE, "deliver", "crm", by="ann", reason="they are back")
+            assert (at.item(gone)["status"], at.item(waiting)["status"], len(partner.requests)) == ("REJECTED", "WAITING", 1)
+            [pause] = at.app.pauses(ROUTE)
+            assert "410" in pause.reason
+            name = pause.scope.rpartition("/")[2]
+            for page in ("", "/destinations/crm", f"/destinations/{name}", f"/messages/{quote(key_of(waiting), safe='')}"):
+                assert f"milepost notifications resume {name} --by YOU".encode() in at.call("GET", f"/notifications{page}").raw
+            at.milepost.resume(ROUTE, "deliver", name, by="ann", reason="they are back")
             at.work()
             assert (at.item(waiting)["status"], at.item(waiting)["attempts"]) == ("COMPLETED", 0)
 
@@ -159,7 +159,10 @@ def test_what_is_retried_and_what_succeeds_is_a_setting_of_the_destination(clock
 
 
 def test_s25_the_settings_of_the_seed_make_its_schedule_and_a_seed_repeats_it() -> None:
-    backoff, chances = Destinations(NotificationsSettings()).unregistered.retry, [SeededChance(7), SeededChance(7)]
+    backoff, chances = (
+        Destinations(NotificationsSettings(retry=RetrySettings(schedule="seed"))).unregistered.retry,
+        [SeededChance(7), SeededChance(7)],
+    )
     assert (backoff.attempts, backoff.cap) == (3, "60s")
     sequences = [[backoff.delay(n, chance.jitter()).ms for n in range(65)] for chance in chances]
     assert sequences[0] == sequences[1]

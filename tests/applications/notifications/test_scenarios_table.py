@@ -76,8 +76,8 @@ SCENARIOS: dict[int, tuple[str, list[str]]] = {
         "permanent",
         [
             f"{HERE}/test_retries.py::test_s19_a_permanent_refusal_is_sent_once",
-            f"{HERE}/test_retries.py::test_s19_410_also_pauses_the_destination_and_keeps_its_backlog",
-            f"{HERE}/test_alerts.py::test_s19_a_destination_that_answers_410_is_one_alert",
+            f"{HERE}/test_retries.py::test_s19_410_also_pauses_the_url_and_keeps_its_backlog",
+            f"{HERE}/test_alerts.py::test_s19_a_url_that_answers_410_is_one_alert",
         ],
     ),
     20: ("transient 4xx", [f"{HERE}/test_retries.py::test_s20_a_transient_refusal_is_sent_again"]),

@@ -228,7 +228,7 @@ class Postingest:
     def follow(self) -> None:
         """Read the stream to its end, finish rows that have ended, and tell what there is to tell."""
         for _ in range(50):
-            if not self._stream.poll(self._handle, self.clock.now()):
+            if not self._stream.poll(self._handle, self.clock):
                 break
         else:
             raise AssertionError("the stream never comes to rest")

@@ -48,8 +48,12 @@ def test_a_bulk_act_is_previewed_has_an_id_and_can_go_on(failed) -> None:
     report = failed.signed("retry", "parcels", "--status", "failed", "--json").json
     assert (report["done"], report["refused_count"]) == (2, 0)
     assert _key(failed, "C")["history"][-1]["act"] == report["id"]
-    again = failed.signed("retry", "parcels", "--status", "failed", "--act", report["id"], "--json").json
-    assert again["done"] == 0
+    assert failed.signed("retry", "parcels", "--status", "failed", "--act", report["id"], "--json").json == report
+    again = failed.signed("retry", "parcels", "--status", "failed", "--act", report["id"])
+    assert f"Act {report['id']} finished at {report['finished_at']}; nothing was changed now. Its result:" in again.out
+    assert "retry: 2 of 2 items" in again.out
+    other = failed.signed("retry", "parcels", "--status", "live", "--act", report["id"])
+    assert (other.code, "on record with other items or options" in other.err) == (2, True)
     named = failed("retry", "parcels", "B", "C", "--by", "ops", "--reason", "why", MILEPOST_BY="desk")
     assert named.code == 0
     assert failed("retry", "parcels", "B", "--reason", "why", MILEPOST_BY="desk").code == 0
@@ -211,3 +215,24 @@ def test_subscribers_are_let_go(failed) -> None:
     assert "log" in failed.ok("subscribers").out
     assert "0 parked items" in failed.signed("subscribers", "release", "log").out
     assert "Removed" in failed.signed("subscribers", "forget", "log").out
+
+
+def test_a_pause_says_how_many_items_wait_there(shell) -> None:
+    shell.write("lanes.py", LANES)
+    shell.write("orders.jsonl", '{"id": "1", "lane": "partner-05"}\n{"id": "2", "lane": "partner-05"}\n')
+    shell.ok("--routes", "lanes.py", "submit", "orders", "orders.jsonl")
+    lane = shell.signed("--routes", "lanes.py", "pause", "orders", "ship", "--lane", "partner-05")
+    assert "2 items wait there." in lane.out
+    typo = shell.signed("--routes", "lanes.py", "pause", "orders", "ship", "--lane", "partner-5")
+    assert "No item waits there. Lanes with similar names: partner-05." in typo.out
+
+
+LANES = """import milepost as mp
+
+orders = mp.Route("orders", key="id")
+
+
+@orders.stage("ship", lane=lambda content: content["lane"])
+def ship(item: mp.Item) -> mp.Outcome:
+    return mp.Done()
+"""

@@ -61,3 +61,11 @@ def test_the_first_key_may_be_that_of_an_administrator(shell) -> None:
     made = shell.signed("keys", "new", "me", "--scope", "admin").err
     assert "from now on every call needs a key" in made
     assert "--scope admin" not in made
+
+
+def test_a_new_key_without_a_sender_says_what_it_can_do_in_notifications(shell) -> None:
+    (shell.folder / "milepost.toml").write_text('applications = ["notifications"]\n')
+    assert "neither submit to nor read notifications" in shell.signed("keys", "new", "loader", "--scope", "submit", "--scope", "read").err
+    assert "reads everything of notifications" in shell.signed("keys", "new", "watcher", "--scope", "read").err
+    for options in (("--scope", "admin"), ("--scope", "submit", "--attribute", "sender=shop")):
+        assert "notifications" not in shell.signed("keys", "new", f"k{len(options)}", *options).err

@@ -71,15 +71,17 @@ def test_verify_names_each_record_with_its_stages_volumes_and_head(shell: Shell)
 
 
 def test_verify_names_twenty_records_or_all(shell: Shell, tmp_path: Path) -> None:
-    one = lines(shell.folder / "v.jsonl")[1]
     from milepost.evidence.files import entry_of, header, write_file
+    from milepost.evidence.record import seal_record
 
+    seals = [seal_record("parcels", f"V-{n}", "COMPLETED", "weigh", b"d" * 32, 0, b"h" * 32) for n in range(23)]
+    first = header("parcels", "2033-01-01T00:00:00.000Z", "0", {}, None, None)
     with (tmp_path / "many.jsonl").open("wb") as out:
-        write_file(out, header("parcels", "", "0", {}, None, None), (entry_of(one["record"], None, None) for _ in range(23)), None)  # type: ignore[arg-type]
+        write_file(out, first, (entry_of(seal, None, None) for seal in seals), None)
     many = str(tmp_path / "many.jsonl")
     few = shell.ok("verify", many).out
-    assert (few.count("\nV: "), "… and 3 more; --all prints them" in few) == (20, True)
-    assert ("\n" + shell.ok("verify", many, "--all").out).count("\nV: ") == 23
+    assert (few.count("\nV-"), "… and 3 more; --all prints them" in few) == (20, True)
+    assert ("\n" + shell.ok("verify", many, "--all").out).count("\nV-") == 23
     assert len(shell.ok("verify", many, "--json").json["items"]) == 23
 
 
@@ -174,22 +176,25 @@ def test_a_damaged_ledger_is_exported_as_it_is_and_said_to_be_so(shell: Shell, t
     assert "line 3, B, chain.head" in shell("verify", "d.jsonl").out
 
 
-def test_lost_evidence_makes_the_export_and_the_search_for_a_volume_fail(shell: Shell, tmp_path: Path) -> None:
-    from milepost.evidence.record import blob_name
-
-    for name in ("milepost.db", "milepost.toml", "parcels.py"):
-        shutil.copy(shell.folder / name, tmp_path)
-    shutil.copytree(shell.folder / "milepost.db-blobs", tmp_path / "milepost.db-blobs")
-    other = Shell(tmp_path)
-    seals = [item["key"] for item in other.ok("list", "parcels", "--status", "failed", "--json").json.get("left", [])]
-    other.ok("prune", "parcels", "--older-than", "0s", "--status", "failed", "--by", "ops", "--reason", "a test")
-    (tmp_path / "milepost.db-blobs" / blob_name("parcels", "B")).unlink()
-    exported = other("export", "parcels", "--evidence", "-o", "e.jsonl", "--json")
-    assert exported.code == 1
-    assert [key for key, what in exported.json["doubts"] if what.startswith("its kept record is missing")] == [*seals, "B"]
-    searched = other("volume", "parcels", "T1")
-    assert searched.code == 1
-    assert "B was left out: its kept record is missing" in searched.err
-    report = other("doctor", "--json")
-    assert report.code == 1
-    assert any(found["about"] == "evidence" and found["level"] == "bad" for found in report.json["findings"])
+def test_verify_answers_with_three_exit_codes(shell: Shell) -> None:
+    shell.ok("heads", "publish")
+    [published] = shell.ok("heads", "--json").json["heads"]
+    head = {name: value for name, value in published.items() if name not in ("signature", "public_key")}
+    shell.write("events.json", json.dumps({"data": {"note": head}}))
+    shell.ok("export", "parcels", "A", "B", "--evidence", "--sign", "key.pem", "-o", "h.jsonl")
+    key = public(shell)
+    assert shell("verify", "h.jsonl", "--head", "events.json").code == 0
+    assert "newest head given:" in shell.ok("verify", "h.jsonl", "--head", "events.json").flat
+    both = shell("verify", "h.jsonl", "--head", "events.json", "--public-key", key)
+    assert (both.code, "proves nothing" in both.flat) == (3, False)
+    assert "h.jsonl holds: 2 records, but 1 point not proved by what was given." in both.out
+    assert f"whose the heads are is not proved: not signed: {head['day']}" in both.out
+    shell.ok("submit", "parcels", "--item", '{"id": "later"}')
+    shell.ok("export", "parcels", "A", "later", "--evidence", "--sign", "key.pem", "-o", "l.jsonl")
+    later = shell("verify", "l.jsonl", "--head", "events.json")
+    assert (later.code, "line 3, later: it has no proof that a head covers it" in later.out) == (3, True)
+    assert shell("verify", "l.jsonl", "--head", "events.json", "--json").json["answer"] == "unproved"
+    assert shell("verify", "l.jsonl", "--head", "events.json", "--allow-newer").code == 0
+    wrong = {**head, "count": head["count"] + 1}
+    shell.write("wrong.json", json.dumps({"data": {"note": wrong}}))
+    assert shell("verify", "h.jsonl", "--head", "wrong.json").code == 1

@@ -120,7 +120,7 @@ def test_without_what_it_needs_up_says_how_to_get_it_and_goes_on(
         monkeypatch.setitem(sys.modules, "uvicorn", None)
         monkeypatch.delitem(sys.modules, "milepost.http.server.listener")
         with listening(visitor.ctx, Where("127.0.0.1", 0, asked=False)):
-            assert "pip install 'milepost[http]'" in capsys.readouterr().err
+            assert "pip install '/path/to/milepost[http]'" in capsys.readouterr().err
         with pytest.raises(ConfigMistake, match="milepost"), listening(visitor.ctx, Where("127.0.0.1", 0, asked=True)):
             pass
 

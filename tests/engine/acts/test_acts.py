@@ -9,11 +9,11 @@ from tests.engine.world import ROUTE, Interrupted, World, dies
 
 from milepost.cli.keep.adopt import adopt
 from milepost.core.admission.controls import Limit
-from milepost.core.errors import UsageError
+from milepost.core.errors import ActConflict, UsageError
 from milepost.core.outcome import Done, Reject
 from milepost.core.status import TERMINAL, Reason, Status
 from milepost.engine import act_log
-from milepost.engine.act_log import act_view, all_acts, control_in_words
+from milepost.engine.act_log import Selection, act_view, all_acts, control_in_words
 from milepost.engine.acts.bulk import act, confirm_outside, go_on
 from milepost.engine.acts.controls import end_pauses, limit, pause, resume
 from milepost.engine.intake import submit
@@ -47,7 +47,10 @@ def test_retry_one_item(world: World) -> None:
     assert (world.row("k0").status, world.row("k1").status) == (Status.QUEUED, Status.REJECTED)
     line = world.ledger.history(ROUTE, "k0")[-1].line
     assert (line.reason, line.by, line.why, line.act) == (Reason.OPERATOR_RETRY, "ops", "checked by hand", None)
-    assert world.ledger.read(ACT) == {}, "only bulk acts are recorded apart; the item's history has this one"
+    recorded = the_act(world)
+    assert (recorded.verb, recorded.by, recorded.reason, recorded.done) == ("retry", "ops", "checked by hand", 1)
+    assert recorded.filter["key"] == "k0"
+    assert act_view(recorded)["about"] == {"key": "k0"}
 
 
 def test_one_item_may_be_acted_on_in_the_millisecond_it_changed(world: World) -> None:
@@ -175,7 +178,7 @@ def test_an_act_that_was_cut_off_goes_on_by_its_id_alone(faulty: World, monkeypa
     assert act_view(all_acts(faulty.ctx)[0])["go_on"] is None
     with pytest.raises(UsageError, match="there is no act 'odd' on record"):
         go_on(faulty.ctx, "confirm", ROUTE, "odd", **SIGNED)
-    with pytest.raises(UsageError, match="has the verb 'confirm', not 'skip'"):
+    with pytest.raises(UsageError, match="on record with the verb 'confirm', not 'skip'"):
         go_on(faulty.ctx, "skip", ROUTE, begun.id, **SIGNED)
 
 
@@ -190,9 +193,12 @@ def test_an_adoption_that_was_cut_off_says_how_to_go_on(world: World, keys: obje
 
 def test_an_act_on_keys_needs_them_again(world: World) -> None:
     keys = rejected(world, 3)
-    report = act(world.ctx, "retry", ROUTE, keys=keys, **SIGNED)
+    act_log.begin(world.ctx, Act("cut-off", "retry", ROUTE, "ops", "fixed", world.clock.now(), Selection(tuple(keys)).to_record()))
     with pytest.raises(UsageError, match="was begun for 3 keys; to continue it give the same keys again"):
-        go_on(world.ctx, "retry", ROUTE, report.id, **SIGNED)
+        go_on(world.ctx, "retry", ROUTE, "cut-off", **SIGNED)
+    report = act(world.ctx, "retry", ROUTE, keys=keys, act_id="cut-off", **SIGNED)
+    assert report.done == 3
+    assert go_on(world.ctx, "retry", ROUTE, "cut-off", **SIGNED) == report
 
 
 def test_pauses_and_limits_are_on_record(world: World) -> None:
@@ -259,26 +265,75 @@ def test_cut_off_and_run_again_does_the_rest(faulty: World, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("pause_between", [0, 60])
-def test_run_again_by_keys_skips_what_has_it(world: World, pause_between: int) -> None:
+def test_a_repeat_of_an_act_gets_the_first_answer(world: World, pause_between: int) -> None:
     """Even if the clock has not moved on a millisecond."""
     world.add("a", "b", "c")
-    first = act(world.ctx, "cancel", ROUTE, keys=["a", "b"], act_id="act-1", **SIGNED)
-    assert first.done == 2
+    keys = ["a", "b", "gone"]
+    first = act(world.ctx, "cancel", ROUTE, keys=keys, act_id="act-1", **SIGNED)
+    assert (first.matched, first.done, first.refused) == (3, 2, [("gone", "there is no item with this key")])
     world.clock.advance(pause_between)
-    again = act(world.ctx, "cancel", ROUTE, keys=["a", "b"], act_id="act-1", **SIGNED)
-    assert (again.matched, again.done, again.skipped, again.refused_count) == (2, 0, 2, 0)
+    before = world.ledger.change_counter()
+    assert act(world.ctx, "cancel", ROUTE, keys=keys, act_id="act-1", **SIGNED) == first
+    assert world.ledger.change_counter() == before
     assert world.reasons("a").count(Reason.CANCELLED) == 1
+    preview = act(world.ctx, "cancel", ROUTE, keys=keys, act_id="act-1", by="", reason="", dry_run=True)
+    assert (preview.done, preview.skipped, preview.finished_at) == (0, 2, None), "a preview says that a repeat changes nothing"
+
+
+def test_a_repeat_of_an_act_by_filter_gets_the_first_answer_even_if_other_items_match_by_now(world: World) -> None:
+    rejected(world, 2)
+    first = act(world.ctx, "retry", ROUTE, query=FAILED, act_id="act-1", **SIGNED)
+    world.work("weigh", Reject("no such parcel"))
+    world.clock.advance("1h")
+    assert act(world.ctx, "retry", ROUTE, query=FAILED, act_id="act-1", **SIGNED) == first
+    assert go_on(world.ctx, "retry", ROUTE, "act-1", **SIGNED) == first
+    assert (first.matched, first.done, world.row("k0").status) == (2, 2, Status.REJECTED)
 
 
 def test_an_act_id_is_for_one_act(world: World) -> None:
     rejected(world, 3)
     act(world.ctx, "retry", ROUTE, keys=["k0", "k1"], act_id="act-1", **SIGNED)
-    with pytest.raises(UsageError, match="has the verb 'retry', not 'cancel'"):
+    with pytest.raises(ActConflict, match="on record with the verb 'retry', not 'cancel'"):
         act(world.ctx, "cancel", ROUTE, keys=["k0", "k1"], act_id="act-1", **SIGNED)
-    with pytest.raises(UsageError, match="other items or options"):
+    with pytest.raises(ActConflict, match="other items or options"):
         act(world.ctx, "retry", ROUTE, keys=["k0", "k2"], act_id="act-1", **SIGNED)
-    with pytest.raises(UsageError, match="other items or options"):
+    with pytest.raises(ActConflict, match="other items or options"):
         act(world.ctx, "retry", ROUTE, query=FAILED, act_id="act-1", **SIGNED)
+
+
+def test_an_act_id_with_another_filter_is_refused(world: World) -> None:
+    rejected(world, 3)
+    first = act(world.ctx, "retry", ROUTE, query=Query(route=ROUTE, prefix="k0"), act_id="act-1", **SIGNED)
+    with pytest.raises(ActConflict, match="act 'act-1' is on record with other items or options"):
+        act(world.ctx, "retry", ROUTE, query=Query(route=ROUTE, prefix="k1"), act_id="act-1", **SIGNED)
+    with pytest.raises(ActConflict):
+        act(world.ctx, "retry", ROUTE, query=Query(route=ROUTE, prefix="k0"), stage="weigh", act_id="act-1", **SIGNED)
+    with pytest.raises(ActConflict):
+        act(world.ctx, "retry", ROUTE, query=Query(route=ROUTE, prefix="k1"), act_id="act-1", by="", reason="", dry_run=True)
+    assert (first.done, world.row("k1").status) == (1, Status.REJECTED)
+
+
+def test_a_filter_is_compared_as_it_was_asked(world: World) -> None:
+    """What an age or the name of a list means changes from call to call."""
+    rejected(world, 1)
+    ago = {"asked": {"older_than": "1m"}, "act_id": "act-1", **SIGNED}
+    first = act(world.ctx, "retry", ROUTE, query=Query(route=ROUTE, entered_before=world.clock.now() - 60_000), **ago)
+    world.clock.advance("1h")
+    assert act(world.ctx, "retry", ROUTE, query=Query(route=ROUTE, entered_before=world.clock.now() - 60_000), **ago) == first
+    with pytest.raises(ActConflict):
+        act(world.ctx, "retry", ROUTE, query=Query(route=ROUTE, entered_before=world.clock.now()), **{**ago, "asked": {"older_than": "1h"}})
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_an_act_of_an_earlier_version_is_compared_by_its_query(world: World, finished: bool) -> None:
+    rejected(world, 2)
+    query = {"route": ROUTE, "prefix": "k0", "entered_before": 1}
+    ended = {"done": 7, "refused": 1, "finished_at": world.clock.now()} if finished else {}
+    act_log.begin(world.ctx, Act("act-1", "retry", ROUTE, "ops", "fixed", world.clock.now(), {"query": query}, **ended))
+    with pytest.raises(ActConflict):
+        act(world.ctx, "retry", ROUTE, query=Query(route=ROUTE, prefix="k1"), act_id="act-1", **SIGNED)
+    report = act(world.ctx, "retry", ROUTE, query=Query(route=ROUTE, prefix="k0"), act_id="act-1", **SIGNED)
+    assert (report.matched, report.done, report.refused_count) == ((8, 7, 1) if finished else (0, 0, 0))
 
 
 def test_what_changes_during_the_act_is_left_alone(faulty: World) -> None:
@@ -321,7 +376,7 @@ def test_the_same_act_twice_at_once_does_everything_once(faulty: World) -> None:
 
     faulty.ledger.before("apply", the_other)  # type: ignore[attr-defined]
     report = act(faulty.ctx, "retry", ROUTE, query=FAILED, act_id="act-1", **SIGNED)
-    assert (report.done, report.skipped) == (0, 4)
+    assert (report.matched, report.done, the_act(faulty).done) == (4, 4, 4), "the answer of the call that finished first"
     assert all(faulty.reasons(key).count(Reason.OPERATOR_RETRY) == 1 for key in keys)
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.engine.routes.backfill_scene import finished, held, names
-from tests.engine.world import ROUTE, World
+from tests.engine.world import ROUTE, Interrupted, World, dies
 
-from milepost.core.errors import UsageError
+from milepost.core.errors import ActConflict, UsageError
 from milepost.core.outcome import Done, Reject
 from milepost.core.status import Reason, Status
 from milepost.engine.act_log import all_acts
@@ -23,6 +24,7 @@ from milepost.engine.views.items import show
 from milepost.engine.views.late_items import overdue
 from milepost.engine.views.story import story
 from milepost.engine.work.settle import settle
+from milepost.ports.documents import BACK_FILL
 from milepost.ports.items import Query
 from milepost.ports.runner import JobResult
 
@@ -53,8 +55,7 @@ def test_a_rerun_by_filter_is_for_finished_items_and_does_each_once(world: World
     world.work("stamp")
     for key in ("a", "b"):
         confirm_outside(world.ctx, ROUTE, key, "Delivered", Done(True), by="p")
-    again = act(world.ctx, "rerun", ROUTE, query=every, act_id=report.id, **SIGNED)
-    assert again.done == 0
+    assert act(world.ctx, "rerun", ROUTE, query=every, act_id=report.id, **SIGNED) == report
     assert world.reasons("a").count(Reason.RERUN) == 1
     assert world.reasons("c") == [Reason.ACCEPTED, Reason.ADVANCED, Reason.ADVANCED]
 
@@ -99,6 +100,36 @@ def test_a_rerun_at_a_pace_is_gone_on_with_by_the_resender(world: World) -> None
     assert [world.reasons(key).count(Reason.RERUN) for key in keys] == [1] * 5, "what was through again meanwhile is not run a third time"
     [recorded] = [one for one in all_acts(world.ctx) if one.verb == "rerun"]
     assert (recorded.id, recorded.done, recorded.finished_at is not None) == (report.id, 5, True)
+
+
+def test_a_repeat_of_a_paced_rerun_gets_the_first_answer(world: World) -> None:
+    finished(world, *names(3))
+    paced: dict[str, Any] = {"pace": 2.0, "act_id": "act-1", **SIGNED}
+    first = act(world.ctx, "rerun", ROUTE, query=COMPLETED, **paced)
+    assert (first.id, first.matched, first.pace_per_s) == ("act-1", 3, 2.0)
+    for other in ({"query": COMPLETED, "stage": "stamp"}, {"query": replace(COMPLETED, prefix="k")}):
+        with pytest.raises(ActConflict):
+            act(world.ctx, "rerun", ROUTE, **{**paced, **other})
+    with pytest.raises(ActConflict):
+        act(world.ctx, "rerun", ROUTE, query=COMPLETED, **{**paced, "pace": 3.0})
+    resender = Resender(world.ctx)
+    for _ in range(3):
+        assert act(world.ctx, "rerun", ROUTE, query=COMPLETED, **paced) == first
+        resender.run_once()
+        world.clock.advance("2s")
+    assert held(world).finished_at is not None
+    assert act(world.ctx, "rerun", ROUTE, query=COMPLETED, **paced) == first
+    assert [world.reasons(key).count(Reason.RERUN) for key in names(3)] == [1, 1, 1]
+
+
+def test_a_paced_rerun_that_was_cut_off_before_it_began_is_begun_by_its_repeat(faulty: World) -> None:
+    finished(faulty, *names(2))
+    paced: dict[str, Any] = {"pace": 2.0, "act_id": "act-1", **SIGNED}
+    faulty.ledger.before("write", dies, lambda kind, *more, **options: kind == BACK_FILL)  # type: ignore[attr-defined]
+    with pytest.raises(Interrupted):
+        act(faulty.ctx, "rerun", ROUTE, query=COMPLETED, **paced)
+    assert act(faulty.ctx, "rerun", ROUTE, query=COMPLETED, **paced).id == "act-1"
+    assert held(faulty).act == "act-1"
 
 
 def test_a_pace_is_for_filters_and_one_at_a_time(world: World) -> None:

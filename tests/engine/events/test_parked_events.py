@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 from tests.engine.events.recording_subscribers import Envelope, RecordingSubscriber, cursor, refuses
 from tests.engine.world import Faulty, Interrupted, World, dies
 
 from milepost.core.errors import EventRefused, UsageError
-from milepost.engine.events.deliver import EventRelay
-from milepost.engine.events.parked_events import RETRY, parked_for, release
-from milepost.ports.documents import ACT, CURSOR, PARKED, Act, Parked, read_as
+from milepost.core.outcome import Done
+from milepost.engine.events.deliver import REFUSALS, EventRelay
+from milepost.engine.events.parked_events import RETRY, note_change, parked_for, release
+from milepost.ports.documents import ACT, CURSOR, MOVER, PARKED, PARKED_CHANGE, Act, Cursor, Parked, read_as
 
 
 def parked(world: World, key: str = "b") -> Parked:
@@ -176,6 +178,7 @@ def test_a_parked_item_that_is_gone_is_let_go(world: World) -> None:
     world.add("b")
     ear, relay = failing(world, "b")
     world.ledger.write(PARKED, "ear/parcels/ghost", Parked("ear", "parcels", "ghost", 1, 0, 1, 1, "?"))
+    note_change(world.ctx, "ear")
     world.clock.advance("2s")
     ear.takes = lambda envelope: None
     assert relay.run_once().delivered == 1
@@ -240,10 +243,163 @@ def test_a_parking_that_is_removed_while_a_page_is_read_does_not_hide_its_events
     ear, relay = failing(world, "a")
     world.work("weigh")
     # Another process tells the item and unparks it just after this one has read what is parked.
-    reads = iter(range(9))
     ledger = world.ledger
     assert isinstance(ledger, Faulty)
-    ledger.after("read", lambda: ledger.write(PARKED, "ear/parcels/a", None) and None, lambda kind: kind == PARKED and next(reads) == 0)
+    ledger.after("read_one", lambda: ledger.write(PARKED, "ear/parcels/a", None) and None, lambda kind, name: kind == PARKED_CHANGE)
     ear.takes = refuses()
     relay.run_once()
     assert "advanced" in ear.of("a")
+
+
+# Refusals -------------------------------------------------------------------------------------------------------------
+def refusing(world: World, takes: Callable[[Envelope], Exception | None]) -> tuple[RecordingSubscriber, EventRelay]:
+    ear = RecordingSubscriber(batch=1)
+    ear.takes = takes
+    return ear, EventRelay(world.ctx, ear, "p1")
+
+
+def test_many_items_refused_in_a_row_with_one_answer_are_an_outage(world: World) -> None:
+    """They are bounded: neither one parked document for each, nor one try for each."""
+    keys = [f"k{number:04}" for number in range(300)]
+    world.add(*keys)
+    ear, relay = refusing(world, lambda envelope: EventRefused("404"))
+    for _ in range(50):
+        assert relay.run_once().delivered == 0
+        world.clock.advance("1s")
+    assert world.ledger.read(PARKED) == {}
+    assert (cursor(world).seq, cursor(world).failures > 3, cursor(world).refused >= REFUSALS) == (0, True, True)
+    assert len(ear.calls) <= REFUSALS + 4 * cursor(world).failures
+    ear.takes = lambda envelope: None
+    world.clock.advance("5m")
+    relay.run_once()
+    assert all(ear.of(key) == ["accepted"] for key in keys)
+    assert (cursor(world).failures, cursor(world).refused, cursor(world).refusal) == (0, 0, "")
+
+
+def test_refusals_that_come_one_at_a_time_are_counted_over_runs(world: World) -> None:
+    ear, relay = refusing(world, lambda envelope: EventRefused("404"))
+    for number in range(100):
+        world.add(f"k{number:04}")
+        relay.run_once()
+        world.clock.advance("1m")
+    assert len(world.ledger.read(PARKED)) == REFUSALS - 1
+    assert cursor(world).failures > 0
+    ear.takes = lambda envelope: None
+    world.clock.advance("10m")
+    assert relay.run_once().waiting == 0
+    assert len(ear.heard) == 100 - (REFUSALS - 1)
+    assert release(world.ctx, "ear", by="ops", reason="corrected") == REFUSALS - 1
+    relay.run_once()
+    assert len(ear.heard) == 100
+    assert world.ledger.read(PARKED) == {}
+
+
+@pytest.mark.parametrize("bad", [REFUSALS + 5, 700])
+def test_a_batch_of_bad_items_parks_those_items_only(world: World, bad: int) -> None:
+    """Items that come later, even beyond the page, are accepted: so it is no outage."""
+    keys = [f"k{number:04}" for number in range(bad)]
+    world.add(*keys)
+    world.add("good-1", "good-2")
+    ear, relay = refusing(world, lambda envelope: None if envelope["subject"].startswith("good") else EventRefused("404"))
+    for _ in range(5):
+        relay.run_once()
+        world.clock.advance("5m")
+    assert {ref[1] for ref in parked_for(world.ctx, "ear")} == set(keys)
+    assert set(ear.of("good-1")) == set(ear.of("good-2")) == {"accepted"}
+
+
+def test_bad_items_hold_up_good_ones_that_come_after_an_outage_for_minutes_at_most(world: World) -> None:
+    keys = [f"k{number:04}" for number in range(REFUSALS)]
+    world.add(*keys)
+    ear, relay = refusing(world, lambda envelope: None if envelope["subject"] == "good" else EventRefused("404"))
+    for _ in range(200):
+        relay.run_once()
+        world.clock.advance("5s")
+    assert cursor(world).failures > 5
+    world.add("good")
+    world.clock.advance("5m")
+    relay.run_once()
+    assert ear.of("good") == ["accepted"]
+    assert {ref[1] for ref in parked_for(world.ctx, "ear")} == set(keys)
+
+
+def test_items_refused_with_different_answers_are_parked_one_by_one(world: World) -> None:
+    keys = [f"k{number:04}" for number in range(2 * REFUSALS)]
+    world.add(*keys)
+    _, relay = refusing(world, lambda envelope: EventRefused(f"{envelope['subject']} is unknown"))
+    relay.run_once()
+    assert {ref[1] for ref in parked_for(world.ctx, "ear")} == set(keys)
+    assert cursor(world).failures == 0
+
+
+def test_a_turn_reads_no_parked_item_that_it_does_not_need(faulty: World) -> None:
+    world = faulty
+    for number in range(200):
+        parked = Parked("ear", "parcels", f"k{number}", 1, 0, 1, 0, "404")
+        world.ledger.write(PARKED, f"ear/parcels/k{number}", parked)
+    relay = EventRelay(world.ctx, RecordingSubscriber(), "p1")
+    relay.run_once()
+    ledger = world.ledger
+    assert isinstance(ledger, Faulty)
+    reads: list[str] = []
+    for _ in range(100):
+        ledger.after("read", lambda: reads.append("all"), lambda kind: kind == PARKED)
+    world.add("a")
+    for _ in range(10):
+        assert relay.run_once().parked == 200
+        world.clock.advance("1s")
+    assert reads == []
+
+
+def test_a_relay_that_takes_over_knows_what_another_has_parked(world: World) -> None:
+    world.add("a")
+    ear = RecordingSubscriber(batch=1)
+    first, second = EventRelay(world.ctx, ear, "p1"), EventRelay(world.beside().registered().ctx, ear, "p2")
+    first.run_once()
+    world.clock.advance("1m")
+    second.run_once()
+    world.add("b")
+    ear.takes = refuses("b", error=EventRefused)
+    first.run_once()
+    world.clock.advance("1m")
+    ear.takes = lambda envelope: None
+    for item in world.claim("weigh"):
+        world.settle([item], Done())
+    assert second.run_once().parked == 1
+    assert (ear.of("a"), ear.of("b")) == (["accepted", "advanced"], [])
+
+
+# A clock that was ahead -----------------------------------------------------------------------------------------------
+def test_what_a_clock_ahead_has_put_off_is_delivered_at_the_true_time(world: World) -> None:
+    """The lease of a relay that has died, the pause of a subscriber, and the retry of a parked item."""
+    world.add("a", "b")
+    world.clock.advance("3d")
+    failing(world, "b")
+    assert parked(world).retry_at > world.clock.now()
+    world.ledger.write(CURSOR, "ear", replace(cursor(world), lease="gone/1", until=world.clock.now() + 30_000))
+    world.clock.set_back("3d")
+    ear = RecordingSubscriber()
+    assert EventRelay(world.ctx, ear, "p2").run_once().standing_by is None
+    assert ear.of("b") == ["accepted"]
+    world.ledger.write(CURSOR, "ear", replace(cursor(world), failures=3, retry_at=world.clock.now() + 3 * 86_400_000, error="?"))
+    world.add("c")
+    assert EventRelay(world.ctx, ear, "p3").run_once().standing_by is None
+    assert ear.of("c") == ["accepted"]
+
+
+def test_nothing_is_delivered_while_a_route_is_moved_here(world: World) -> None:
+    world.add("a")
+    world.ledger.write(CURSOR, "ear", Cursor(0, 0, lease=MOVER, until=world.clock.now() + 6 * 86_400_000))
+    assert EventRelay(world.ctx, RecordingSubscriber(), "p1").run_once().standing_by == "another process delivers to it"
+
+
+def test_a_relay_whose_own_lease_is_ahead_takes_it_anew(world: World) -> None:
+    world.clock.advance("3d")
+    relay = EventRelay(world.ctx, RecordingSubscriber(batch=1), "p1")
+    world.add(*[f"k{number}" for number in range(3)])
+    relay.run_once()
+    world.ledger.write(CURSOR, "ear", replace(cursor(world), until=world.clock.now() + 30_000))
+    world.clock.set_back("3d")
+    world.add("late")
+    assert relay.run_once().standing_by is None
+    assert cursor(world).until <= world.clock.now() + 30_000

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 from tests.engine.views.viewed_ledger import World, parcels
+from tests.ledgers.aws.synchronous_ledger import open_synchronous_ledger
+from tests.standins import REGION
 
+from milepost.blobs.memory import MemoryBlobs
+from milepost.composition import open_ledger
 from milepost.core.admission.controls import Hold
 from milepost.core.outcome import Done, Reject, Retry
+from milepost.engine.context import Context
+from milepost.engine.events.cursors import LONG_LAG_LINES, LONG_LAG_MS, SubscriberLag
 from milepost.engine.health.doctor import doctor
 from milepost.engine.health.findings import Finding
-from milepost.ports.documents import CURSOR, HOLD, PARKED, ROUTE, Cursor, Parked
+from milepost.engine.metrics import ledger_families
+from milepost.engine.presence import processes_view
+from milepost.ports.documents import CURSOR, HOLD, PARKED, PROCESS, ROUTE, Cursor, Parked, Process, read_all
+from milepost.station import Every, Station
+from milepost.testing.clock import SeededChance
+from milepost.testing.contract.world import World as ContractWorld
 
 
 @pytest.fixture
@@ -29,7 +44,7 @@ def test_all_is_well(world: World) -> None:
     report = doctor(world.ctx)
     assert report.level == "ok"
     assert report.ledger == {**world.ledger.describe(), "lacks": sorted(world.ledger.missing_capabilities)}
-    assert {finding.about for finding in report.findings} == {"route", "process", "role", "chain"}
+    assert {finding.about for finding in report.findings} == {"route", "process", "clock", "role", "chain"}
 
 
 def test_a_ledger_that_fails_its_own_check_is_bad(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +89,11 @@ def test_only_processes_at_work_are_listed(world: World) -> None:
     assert [found.what.split()[0] for found in _found(world, "process")] == ["host-a:1"]
     world.clock.advance("15s")
     [found] = _found(world, "process")
-    assert (found.level, found.what.startswith("no process is running; the last to stop was host-a:1, 15 s ago")) == ("ok", True)
+    assert (found.level, found.what.startswith("it is not known whether host-a:1 is running: last heartbeat 15 s ago")) == ("warn", True)
+    world.process(ago_ms=15_000, stopped=True)
+    world.clock.advance("1h")
+    [found] = _found(world, "process")
+    assert (found.level, found.what.startswith("no process is running; the last to stop was host-a:1, 60 min ago")) == ("ok", True)
 
 
 def test_a_process_that_is_proved_dead_is_no_live_one(world: World) -> None:
@@ -127,6 +146,16 @@ def test_a_changed_route_and_items_at_stages_that_are_gone(world: World) -> None
     assert "items are still at weigh" in _found(world, "route", "bad")[0].what
 
 
+def test_what_one_subscriber_refuses_is_one_finding_with_three_examples(world: World) -> None:
+    for number in range(50):
+        parked = Parked("hook", "parcels", f"k{number:02}", 1, world.clock.now() + number, 1, 0, "EventRefused: 404")
+        world.ledger.write(PARKED, f"hook/parcels/k{number:02}", parked)
+    [found] = _found(world, "parked")
+    assert found.what.startswith("hook refuses events of 50 items, the first since now")
+    assert found.what.endswith("such as parcels/k00: EventRefused: 404; parcels/k01: EventRefused: 404; parcels/k02: EventRefused: 404")
+    assert found.next == "correct it, then milepost subscribers release hook --by YOU --reason '…'"
+
+
 def test_subscribers_that_lag_fail_or_are_silent_and_what_is_parked_for_them(world: World) -> None:
     world.add("A")
     now = world.clock.now()
@@ -141,6 +170,37 @@ def test_subscribers_that_lag_fail_or_are_silent_and_what_is_parked_for_them(wor
     [silent] = _found(world, "subscriber", "bad")
     assert "hook has been silent" in silent.what
     assert silent.next.endswith("milepost subscribers forget hook --by YOU --reason '…'")
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "aws"])
+def test_a_subscriber_that_is_far_behind_is_named(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Its events come, but ever later: nothing has failed."""
+    if kind == "aws":
+        opened: Any = open_synchronous_ledger(request.getfixturevalue("endpoint"), request.getfixturevalue("prefix"), REGION)
+    else:
+        opened, _ = open_ledger("memory:" if kind == "memory" else f"sqlite:///{tmp_path}/ledger.db")
+    with closing(opened):
+        world = ContractWorld(opened, parcels())
+        ctx = Context(opened, {"parcels": world.plan}, world.clock, SeededChance(), MemoryBlobs())
+        world.add("A", "B")
+        opened.write(CURSOR, "hook", Cursor(0, world.now))
+        levels = []
+        for _ in range(2):
+            [found] = [found for found in doctor(ctx).findings if found.about == "subscriber"]
+            levels.append(found.level)
+            world.clock.advance("10m")
+        assert levels == ["ok", "warn"]
+        assert found.what.startswith("hook is 2 lines behind, the first of them written 10 min ago")
+        assert "milepost subscribers" in found.next
+        gauges = {family.name: family.samples for family in ledger_families(ctx)}
+        assert gauges["milepost_subscriber_lag_seconds"] == {("hook",): 1200.0}
+        assert gauges["milepost_subscriber_lag_lines"] == {("hook",): 2}
+
+
+def test_many_lines_are_a_long_lag_whatever_their_age() -> None:
+    assert not SubscriberLag(LONG_LAG_LINES - 1, 0).is_long(LONG_LAG_MS - 1)
+    assert SubscriberLag(LONG_LAG_LINES, 0).is_long(1)
+    assert not SubscriberLag(LONG_LAG_LINES, None).is_long(1), "only places of removed lines are left"
 
 
 def test_a_changed_history_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,3 +232,30 @@ def test_a_route_that_only_the_ledger_knows_is_looked_at_too(world: World) -> No
     world.ctx.plans.clear()
     assert doctor(world.ctx).level == "ok"
     assert parcels().name in _found(world, "route")[0].what
+
+
+def test_a_service_is_late_by_its_own_interval(world: World) -> None:
+    """It runs every 15 minutes, and has said when it runs next."""
+    now = world.clock.now()
+    world.process(
+        holder="up", roles={"deposits-digest": now, "resender": now}, next_runs={"deposits-digest": now + 900_000, "resender": now + 5_000}
+    )
+    world.clock.advance("14m")
+    late = [found.what for found in _found(world, "role", "warn")]
+    assert not [what for what in late if what.startswith("deposits-digest")]
+    assert [what for what in late if what.startswith("resender")]
+    assert {one.role: one.late for one in processes_view(world.ctx).roles}["deposits-digest"] is False
+    world.clock.advance("4m")
+    assert [
+        what
+        for what in (found.what for found in _found(world, "role", "warn"))
+        if what.startswith("deposits-digest: last successful run 18 min ago")
+    ]
+
+
+def test_a_station_says_when_each_of_its_services_runs_next(world: World) -> None:
+    calls: list[int] = []
+    station = Station(world.ctx, services=[Every("digest", 900.0, lambda: calls.append(1))])
+    station.run(until_idle_s=0)
+    [process] = [one for one in read_all(world.ledger, PROCESS, Process).values() if "digest" in one.next_runs]
+    assert process.next_runs["digest"] - process.roles["digest"] == 900_000

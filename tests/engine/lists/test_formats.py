@@ -78,6 +78,16 @@ def test_jsonl_sets_aside_what_is_no_object() -> None:
     assert len(bad[7].text) == 200
 
 
+def test_jsonl_that_gives_a_name_twice_is_malformed() -> None:
+    data = b'{"id": 1, "at": "10:00"}\n{"id": "D", "id" : "E"}\n{"id": 3, "of": [{"a": 1, "a": 2}]}\n{"id": 4}\n'
+    inputs, bad = read(data, "jsonl")
+    assert inputs == {1: {"id": 1, "at": "10:00"}, 4: {"id": 4}}
+    assert {each.line: each.reason for each in bad} == {
+        2: "it gives 'id' twice; give each name once",
+        3: "it gives 'a' twice; give each name once",
+    }
+
+
 # csv
 
 

@@ -202,10 +202,21 @@ def test_bom_crlf_and_the_digest_of_the_very_bytes(slots: ListFolder) -> None:
     assert report.digest == hashlib.sha256(data).hexdigest()
 
 
-def test_an_empty_list(slots: ListFolder) -> None:
-    report = slots.submit(b"", full=True)
-    assert (report.lines, counts(report)) == (0, {})
-    assert lists(slots.ctx, "parcels")[0].counts == report.counts
+@pytest.mark.parametrize("data", [b"", b"\n\n", b"# no key\n"])
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_an_empty_list_is_refused_and_not_recorded(slots: ListFolder, data: bytes, dry_run: bool) -> None:
+    slots.submit(["a", "b"], full=True)
+    with pytest.raises(UsageError, match=r"is empty: no line of it holds an item\. Nothing was recorded"):
+        slots.submit(data, full=True, dry_run=dry_run)
+    assert len(lists(slots.ctx, "parcels")) == 1
+
+
+def test_a_full_list_without_a_readable_key_makes_no_key_vanish(slots: ListFolder) -> None:
+    slots.submit(["a", "b"], full=True)
+    unreadable = slots.submit(b"\xff\n\xff\n", full=True)
+    assert (counts(unreadable), unreadable.full, unreadable.vanished) == ({"malformed": 2}, False, [])
+    assert unreadable.notes == ["vanished keys are not determined: no line of this list has a key that can be read"]
+    assert slots.submit(["b"], full=True).vanished == ["a"]
 
 
 def test_standard_input(slots: ListFolder, monkeypatch: pytest.MonkeyPatch) -> None:

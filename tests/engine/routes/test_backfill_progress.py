@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.engine.routes.backfill_scene import LONGER, SIGNED, changed, finished, held, names, sent_on
 from tests.engine.world import ROUTE, World
 
@@ -17,6 +18,7 @@ from milepost.engine.retention import prune
 from milepost.engine.routes import backfill
 from milepost.engine.routes.backfill import back_fill_waits, change_pace, stop, view
 from milepost.engine.routes.versions import apply_route
+from milepost.ports.documents import BACK_FILL
 
 
 def test_it_can_be_stopped_goes_on_and_changes_its_pace(world: World) -> None:
@@ -160,3 +162,15 @@ def test_a_preview_says_how_many_how_long_and_what_cannot_be_done(world: World, 
     assert some is not None
     assert (some.sealed, some.sealed_more) == (1, True)
     assert world.ledger.change_counter() == before
+
+
+def test_a_portion_and_a_pace_of_a_clock_that_was_ahead_do_not_hold_it_up(world: World) -> None:
+    finished(world, *names(4))
+    newer, _ = changed(world, 100.0)
+    ahead = world.clock.now() + 3 * 86_400_000
+    world.ledger.write(BACK_FILL, ROUTE, replace(held(world), held_until=ahead, spent_to=ahead))
+    resender = Resender(newer.ctx)
+    for _ in range(20):
+        resender.run_once()
+        world.clock.advance("1s")
+    assert sent_on(world, names(4)) == [1] * 4

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ import pytest
 import milepost as mp
 from milepost import station as stations
 from milepost.composition import open_context
-from milepost.core.errors import LedgerBusy
+from milepost.core.errors import LedgerBusy, LedgerFull, TooManyOpenFiles
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
@@ -22,8 +25,15 @@ from milepost.station import Station
 class Moody:
     """A ledger that fails some verbs so many times each: before they are carried out, or after, when only the answer is lost."""
 
-    def __init__(self, ledger: Any, *, before: dict[str, int] | None = None, after: dict[str, int] | None = None) -> None:
-        self._ledger, self._before, self._after = ledger, before or {}, after or {}
+    def __init__(
+        self,
+        ledger: Any,
+        *,
+        before: dict[str, int] | None = None,
+        after: dict[str, int] | None = None,
+        error: Callable[[str], Exception] = LedgerBusy,
+    ) -> None:
+        self._ledger, self._before, self._after, self._error = ledger, before or {}, after or {}, error
         self.failed: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -43,7 +53,7 @@ class Moody:
         if left.get(name, 0) > 0:
             left[name] -= 1
             self.failed.append(name)
-            raise LedgerBusy(f"{name} could not be carried out in time")
+            raise self._error(f"{name} could not be carried out in time")
 
 
 calls: list[str] = []
@@ -84,6 +94,18 @@ def test_whoever_cannot_reach_the_ledger_tries_again(verb: str, when: str, caplo
     for number in range(5):
         # What was written though the answer was lost is known again, and is no late outcome.
         assert reasons(ctx, f"p{number}") == ["accepted", "completed"]
+
+
+@pytest.mark.parametrize(
+    "error", [TooManyOpenFiles, LedgerFull, partial(OSError, errno.EMFILE)], ids=["the ledger", "the disk", "a lock file"]
+)
+def test_a_worker_continues_after_a_shortage(error: Callable[[str], Exception], caplog: pytest.LogCaptureFixture) -> None:
+    ctx, moody = place(before={"apply_and_claim": 2, "dead_workers": 2}, error=error)
+    Station(ctx).run(until_idle_s=0.0)
+    assert sorted(moody.failed) == ["apply_and_claim"] * 2 + ["dead_workers"] * 2
+    assert "heartbeat is waiting for the ledger" in caplog.text
+    assert sorted(calls) == [f"p{number}" for number in range(5)]
+    assert reasons(ctx, "p0") == ["accepted", "completed"]
 
 
 def test_a_claim_whose_answer_was_lost_is_a_loss() -> None:

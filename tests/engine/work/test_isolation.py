@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import milepost as mp
+from milepost.core.errors import ActRefused, UsageError
 from milepost.core.status import Status
 from milepost.engine.acts.controls import pause
 from milepost.station import Station
+from milepost.testing import VirtualClock, drain
 
 WAIT = 30
 
 
 class Unwritable:
     pass
+
+
+@dataclass
+class Weight:
+    grams: float
 
 
 def leaves_behind(item: mp.Item) -> mp.Outcome:
@@ -31,6 +40,12 @@ BAD: dict[str, tuple[Any, str]] = {
     "an object": (lambda item: mp.Done(Unwritable()), "WRONG_ANSWER"),
     # The answer is right; only the storage finds that what goes with it cannot be written.
     "a payload changed in place": (leaves_behind, "CANNOT_BE_STORED"),
+    "NaN": (lambda item: mp.Done(math.nan), "WRONG_ANSWER"),
+    "an infinity deep inside": (lambda item: mp.Done({"parts": [{"rate": (1, -math.inf)}]}), "WRONG_ANSWER"),
+    "an infinity in a dataclass": (lambda item: mp.Done(Weight(math.inf)), "WRONG_ANSWER"),
+    "NaN as the next payload": (lambda item: mp.Done({"grams": 5}, payload={"grams": math.nan}), "WRONG_ANSWER"),
+    "a set": (lambda item: mp.Done({"boxes": {1, 2}}), "WRONG_ANSWER"),
+    "an empty frozenset in a tuple": (lambda item: mp.Done((frozenset(),)), "WRONG_ANSWER"),
     "half a character": (lambda item: mp.Done({"text": "\ud800"}), "WRONG_ANSWER"),
 }
 
@@ -54,6 +69,64 @@ def test_an_outcome_that_cannot_be_written_is_its_own_items_failure(tmp_path: Pa
         found = {key: post.show("parcels", key) or {} for key in ("a", "bad", "b")}
         assert (found["a"]["status"], found["b"]["status"]) == ("COMPLETED", "COMPLETED")
         assert (found["bad"]["status"], found["bad"]["error"]["category"]) == ("MAX_RETRIES_EXCEEDED", category)
+
+
+@pytest.mark.parametrize(
+    ("output", "fault"),
+    [
+        ({"parts": [{"rate": math.nan}]}, "output.parts[0].rate is nan, which is no number in JSON; use None, or a text"),
+        ({"boxes": {1}}, "output.boxes is a set, which JSON does not have; use a list"),
+    ],
+)
+def test_an_output_that_json_would_change_is_named(output: Any, fault: str) -> None:
+    route = mp.Route("parcels", key="id")
+    route.stage("weigh", retry=mp.Backoff(attempts=1))(lambda item: mp.Done(output))
+    route.external("delivered")
+    clock = VirtualClock()
+    with mp.open("memory:", [route], clock=clock) as post:
+        post.submit("parcels", {"id": "a"})
+        drain(post, clock)
+        error = post.show("parcels", "a")["error"]
+        assert (error["category"], error["message"]) == ("WRONG_ANSWER", f"the handler returned a Done that is not JSON: {fault}")
+
+
+@pytest.mark.parametrize("value", [math.nan, {"boxes": [math.inf]}, {"boxes": {1}}, Unwritable()], ids=["NaN", "infinity", "set", "object"])
+def test_an_outside_confirmation_that_is_not_json_is_refused_and_its_neighbours_are_not(value: Any) -> None:
+    route = mp.Route("parcels", key="id")
+    route.external("delivered")
+    with mp.open("memory:", [route]) as post:
+        post.submit("parcels", {"id": "a"}, {"id": "b"})
+        answers = post.confirm_all("parcels", "delivered", {"a": mp.Done(value), "b": mp.Done({"grams": None})}, by="partner")
+        assert isinstance(answers["a"], ActRefused)
+        assert "the outcome cannot be stored as JSON" in str(answers["a"])
+        with pytest.raises(UsageError, match="the outcome cannot be stored as JSON"):
+            post.confirm("parcels", "a", "delivered", value, by="ops", force=True, reason="by phone")
+        assert (post.show("parcels", "a")["status"], post.show("parcels", "b")["status"]) == ("QUEUED", "COMPLETED")
+
+
+@pytest.mark.parametrize("how", ["raised", "rejected", "returned"])
+def test_an_error_with_half_a_character_keeps_its_message(how: str) -> None:
+    route = mp.Route("parcels", key="id")
+
+    class Rejected(Exception):
+        permanent = True
+
+    @route.stage("weigh", retry=mp.Backoff(attempts=1))
+    def weigh(item: mp.Item) -> mp.Outcome:
+        match how:
+            case "raised":
+                raise ValueError("no such box: \ud800 (é)")
+            case "rejected":
+                raise Rejected("no such box: \ud800 (é)")
+        return mp.Retry("no such box: \ud800 (é)")
+
+    clock = VirtualClock()
+    with mp.open("memory:", [route], clock=clock) as post:
+        post.submit("parcels", {"id": "a"})
+        drain(post, clock)
+        error = post.show("parcels", "a")["error"]
+        assert error["message"].endswith("no such box: \\ud800 (é)")
+        assert error["category"] == ("ERROR" if how == "returned" else "EXCEPTION")
 
 
 def test_a_lane_that_is_no_text_does_not_refuse_its_neighbours(tmp_path: Path) -> None:

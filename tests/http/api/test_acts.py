@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from tests.http.guarded_server import guarded_server
 from tests.http.live_server import HttpAnswer, LiveServer
+from tests.http.page_text import text_of
 
+import milepost as mp
 from milepost.engine.act_log import begin
 from milepost.ports.documents import Act
 
@@ -51,7 +53,7 @@ def test_a_preview_changes_nothing_and_needs_no_reason(failed: LiveServer) -> No
     report = act(failed, "retry", filter=FAILED, reason="", dry_run=True)
     assert (report.status, report.body["done"], report.body["dry_run"]) == (200, 3, True)
     assert row(failed, "a")["status"] == "REJECTED"
-    assert failed.call("GET", "/api/v1/acts").body == {"acts": [], "more": False}
+    assert failed.call("GET", "/api/v1/acts").body == {"acts": [], "more": False, "next": None}
 
 
 def test_each_item_is_done_or_refused_by_itself(failed: LiveServer) -> None:
@@ -92,11 +94,41 @@ def test_an_act_that_was_cut_off_is_gone_on_with(failed: LiveServer) -> None:
     assert elsewhere.status == 404
 
 
-def test_the_same_call_with_its_id_does_nothing_twice(failed: LiveServer) -> None:
-    first = act(failed, "retry", keys=["a", "b"], id="night-1").body
+def test_the_same_call_with_its_id_gets_the_first_answer(failed: LiveServer) -> None:
+    first = act(failed, "retry", keys=["a", "b"], id="night-1")
     failed.work()
-    again = act(failed, "retry", keys=["a", "b"], id="night-1").body
-    assert (first["done"], again["done"], again["skipped"], row(failed, "a")["round"]) == (2, 0, 2, 2)
+    again = act(failed, "retry", keys=["a", "b"], id="night-1")
+    assert (again.status, again.body) == (200, first.body)
+    assert (first.body["done"], row(failed, "a")["round"]) == (2, 2)
+
+
+def test_an_id_with_another_filter_is_a_conflict_and_changes_nothing(failed: LiveServer) -> None:
+    failed.milepost.submit("parcels", {"id": "z", "weigh": "retry"})
+    failed.work()
+    groups = [group["group"] for group in failed.call("GET", "/api/v1/routes/parcels/groups").body["groups"]]
+    first = act(failed, "retry", filter={"group": groups[0]}, id="same")
+    failed.work()
+    other = act(failed, "retry", filter={"group": groups[1]}, id="same")
+    assert (other.status, other.body["code"]) == (409, "conflict")
+    assert "act 'same' is on record with other items or options" in other.body["detail"]
+    assert act(failed, "retry", filter={"group": groups[0]}, id="same").body == first.body
+    assert (first.body["matched"], first.body["done"]) == (3, 3)
+    assert [row(failed, key)["round"] for key in "az"] == [2, 1]
+    for others in ({"keys": ["a"]}, {"filter": {"group": groups[0]}, "as_new": True}):
+        assert act(failed, "retry", id="same", **others).status == 409
+    assert act(failed, "cancel", filter={"group": groups[0]}, id="same").status == 409
+
+
+def test_the_filter_of_an_act_is_the_same_at_each_door(failed: LiveServer) -> None:
+    """A filter by age means another time at each call; what was asked stays the same."""
+    chosen = {"status": ["REJECTED", "CANCELLED"], "older_than": "0s"}
+    first = act(failed, "retry", filter=chosen, id="same").body
+    turned = {"older_than": "0s", "status": ["CANCELLED", "REJECTED", "CANCELLED"]}
+    assert act(failed, "retry", filter=turned, id="same").body == first
+    failed.milepost.act("cancel", "parcels", statuses=["live"], by="ops", reason="moved", act_id="from-python")
+    assert act(failed, "cancel", filter={"status": ["live"]}, id="from-python").body["finished_at"] is not None
+    with pytest.raises(mp.UsageError, match="on record with other items"):
+        failed.milepost.act("cancel", "parcels", statuses=["failed"], by="ops", reason="moved", act_id="from-python")
 
 
 def test_an_act_is_followed_by_its_id_while_it_is_under_way(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,6 +163,41 @@ def test_acts_are_found_by_verb_and_by_whoever_acted(failed: LiveServer) -> None
 
     assert (found("verb=retry"), found("by=the+night+shift"), sorted(found("by=local"))) == (["one"], ["one"], ["one", "two"])
     assert (found("verb=retry&by=nobody"), found("verb=skip")) == ([], [])
+
+
+def test_acts_come_in_pages_to_the_first(failed: LiveServer) -> None:
+    """Acts on single items are among them."""
+    for key in ("a", "b", "c"):
+        act(failed, "retry", keys=[key])
+    act(failed, "cancel", keys=["a", "b"], id="both")
+    found, after = [], ""
+    while True:
+        page = failed.call("GET", f"/api/v1/acts?limit=1{after}").body
+        found += [(one["verb"], one["about"].get("key"), one["done"]) for one in page["acts"]]
+        if page["next"] is None:
+            break
+        after = f"&after={page['next']}"
+    assert sorted(found, key=str) == [("cancel", None, 2), ("retry", "a", 1), ("retry", "b", 1), ("retry", "c", 1)]
+    wrong = failed.call("GET", "/api/v1/acts?after=nope")
+    assert (wrong.status, wrong.body["field"]) == (400, "after")
+
+
+def test_an_act_says_what_became_of_its_items(failed: LiveServer) -> None:
+    act(failed, "retry", filter=FAILED, id="night-3")
+    assert failed.call("GET", "/api/v1/acts/night-3").body["outcome"] == {
+        "completed": 0, "failed": 0, "cancelled": 0, "in_progress": 3, "unknown": 0,
+    }  # fmt: skip
+    failed.work()
+    outcome = failed.call("GET", "/api/v1/acts/night-3").body["outcome"]
+    assert (outcome["completed"], outcome["failed"], outcome["in_progress"]) == (0, 3, 0)
+    page = text_of(failed.call("GET", "/acts/night-3"))
+    assert "3 restarted: 0 completed, 3 failed again , as they are now." in page
+    single = act(failed, "retry", keys=["a"]).body["id"]
+    assert "1 restarted: 0 completed, 0 failed again, 1 in progress" in text_of(failed.call("GET", f"/acts/{single}"))
+    pause = failed.call("PUT", f"{HOLDS}/weigh", {"reason": "away"})
+    assert pause.status == 200
+    [paused] = failed.call("GET", "/api/v1/acts?verb=pause").body["acts"]
+    assert failed.call("GET", f"/api/v1/acts/{paused['id']}").body["outcome"] is None
 
 
 def test_an_act_that_is_unknown_or_of_another_route_is_not_there(tmp_path: Path) -> None:
@@ -170,7 +237,7 @@ def test_a_paused_stage_is_left_alone_until_it_is_resumed(live_server: LiveServe
     paused = live_server.call("PUT", f"{HOLDS}/weigh", {"reason": "the scale is away", "for": "the day shift"}).body
     assert (paused["scope"], paused["paused"], paused["by"]) == ("parcels/weigh", True, "local for the day shift")
     assert live_server.call("PUT", f"{HOLDS}/weigh", {"reason": "again"}).body == paused, "it stays as it is"
-    assert live_server.call("GET", HOLDS).body == {"holds": [paused]}
+    assert live_server.call("GET", HOLDS).body == {"holds": [{**paused, "waiting": None}]}
     live_server.work()
     assert row(live_server, "a")["stage"] == "weigh"
     resumed = live_server.call("DELETE", f"{HOLDS}/weigh?reason=it+is+back").body
@@ -183,7 +250,7 @@ def test_a_paused_stage_is_left_alone_until_it_is_resumed(live_server: LiveServe
 def test_a_pause_says_when_it_ends_and_how_fast_the_backlog_goes(live_server: LiveServer) -> None:
     paused = live_server.call("PUT", f"{HOLDS}/weigh", {"reason": "away", "until": "2h", "drain": "5/s"}).body
     assert (paused["drain"], paused["until"] > paused["at"]) == ("5/s", True)
-    assert live_server.call("GET", HOLDS).body == {"holds": [paused]}
+    assert live_server.call("GET", HOLDS).body == {"holds": [{**paused, "waiting": None}]}
     live_server.milepost.submit("parcels", {"id": "a"})
     wrong = live_server.call("PUT", f"{HOLDS}/weigh", {"reason": "away", "until": "soon"})
     assert (wrong.status, "until is 'soon'" in wrong.body["detail"]) == (400, True)

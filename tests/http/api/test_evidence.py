@@ -15,6 +15,7 @@ from milepost.cli.commands import cli
 from milepost.engine.auth import make_key
 from milepost.engine.heads.daily import publish
 from milepost.engine.retention import prune
+from milepost.evidence.record import blob_name
 from milepost.evidence.verify import verify
 from milepost.http.api.evidence import LONGEST_NAME, file_name
 
@@ -81,3 +82,14 @@ def test_the_name_of_the_file_is_harmless_whatever_the_key(key: str) -> None:
     assert name.isascii()
     assert "/" not in name
     assert len(name) <= LONGEST_NAME + len(".evidence.jsonl")
+
+
+def test_lost_evidence_is_no_file(store: LiveServer) -> None:
+    store.milepost.submit("assets", {"id": "newest"})
+    publish(store.ctx, None, "2033-01-01", store.ctx.clock.now() + 1)
+    prune(store.ctx, "assets", 0, by="ops", reason="a test")
+    assert store.call("GET", f"{EVIDENCE}/a%2Fb").status == 200
+    store.ctx.blobs.remove(blob_name("assets", "a/b"))
+    answer = store.call("GET", f"{EVIDENCE}/a%2Fb")
+    assert (answer.status, answer.body["code"]) == (503, "unavailable")
+    assert "is missing: it was lost" in answer.body["detail"]

@@ -16,7 +16,7 @@ from tests.http.live_server import LiveServer
 from milepost.engine.auth import make_key
 from milepost.http.api import lists
 from milepost.http.api.lists import Body
-from milepost.http.state.state import LISTS
+from milepost.http.state.state import LISTS, LISTS_OF_ONE
 
 ITEMS = "/api/v1/routes/parcels/items"
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -86,9 +86,10 @@ def test_which_keys_have_vanished_is_not_told_to_one_who_may_only_submit(live_se
         assert (report["vanished"], report["counts"]["vanished"]) == (told, 1)
 
 
-def test_an_empty_list_is_a_list_of_nothing(live_server: LiveServer) -> None:
+def test_an_empty_list_is_refused(live_server: LiveServer) -> None:
     answer = live_server.call("POST", ITEMS, b"", headers=NDJSON)
-    assert (answer.status, answer.body["lines"]) == (200, 0)
+    assert (answer.status, answer.body["code"]) == (400, "wrong-value")
+    assert "is empty: no line of it holds an item" in answer.body["detail"]
 
 
 def test_what_is_no_list_is_refused(live_server: LiveServer) -> None:
@@ -102,25 +103,19 @@ def test_a_list_that_does_not_exist_is_not_found(live_server: LiveServer) -> Non
     assert (answer.status, answer.body["code"]) == (404, "unknown-list")
 
 
-def begun(live_server: LiveServer, body: bytes) -> socket.socket:
+def begun(live_server: LiveServer, body: bytes, key: str | None = None) -> socket.socket:
     """A list whose sender stops after this much of a body that is to be longer."""
     sent = socket.create_connection(("127.0.0.1", live_server.port), timeout=30)
-    head = f"POST {ITEMS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\nContent-Length: 1000000\r\n\r\n"
+    signed = "" if key is None else f"Authorization: Bearer {key}\r\n"
+    head = f"POST {ITEMS} HTTP/1.1\r\nHost: localhost\r\n{signed}Content-Type: application/x-ndjson\r\nContent-Length: 1000000\r\n\r\n"
     sent.sendall(head.encode() + body)
     return sent
 
 
 def places_taken(live_server: LiveServer, n: int) -> None:
     """Wait until so many lists are being taken in, no more and no fewer."""
-    places, pause = live_server.opened.state.list_places, threading.Event()
-    while True:
-        free = 0
-        while places.acquire(blocking=False):
-            free += 1
-        for _ in range(free):
-            places.release()
-        if free == LISTS - n:
-            return
+    slots, pause = live_server.opened.state.list_slots, threading.Event()
+    while slots.taken != n:
         pause.wait(0.005)
 
 
@@ -155,6 +150,70 @@ def test_lists_beyond_those_that_can_be_taken_in_at_once_are_asked_to_come_again
         assert live_server.call("POST", ITEMS, {"id": "b"}).status == 201
     places_taken(live_server, 0)
     assert live_server.call("POST", ITEMS, b'{"id": "a"}\n', headers=NDJSON).status == 200
+
+
+def test_slow_lists_of_one_key_leave_slots_for_those_of_another(live_server: LiveServer) -> None:
+    signed = {"by": "ops", "reason": "a test"}
+    _, slow = make_key(live_server.ctx, "slow", ["submit"], **signed)
+    _, honest = make_key(live_server.ctx, "honest", ["submit"], **signed)
+    with ExitStack() as open_ones:
+        for _ in range(LISTS_OF_ONE):
+            open_ones.enter_context(begun(live_server, b"", slow))
+        places_taken(live_server, LISTS_OF_ONE)
+        refused = live_server.call("POST", ITEMS, b'{"id": "a"}\n', headers=NDJSON, key=slow)
+        assert (refused.status, refused.body["code"]) == (503, "busy")
+        assert "lists of yours" in refused.body["detail"]
+        assert live_server.call("POST", ITEMS, b'{"id": "a"}\n', headers=NDJSON, key=honest).status == 200
+    places_taken(live_server, 0)
+
+
+class Drip:
+    """A body that comes in pieces, each after so many seconds of a clock of its own."""
+
+    def __init__(self, piece: bytes, seconds: float, pieces: int) -> None:
+        self.piece, self.seconds, self.left = piece, seconds, pieces
+        self.now = 0.0
+
+    def ticks(self) -> float:
+        return self.now
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        while self.left:
+            self.left -= 1
+            self.now += self.seconds
+            yield self.piece
+
+    def read(self, busy_s: float = 0.0) -> tuple[int, str]:
+        """Read in pieces, with so much time of the reader's own between them; the bytes received, and the code of the problem."""
+
+        async def read_all() -> tuple[int, str]:
+            loop = asyncio.get_running_loop()
+            body, total = Body(self.stream(), loop, 30.0, self.ticks), 0
+            try:
+                while data := await loop.run_in_executor(None, body.read, 1):
+                    total += len(data)
+                    self.now += busy_s
+            except OSError:
+                pass
+            return total, "" if body.cut_off is None else body.cut_off.problem.code
+
+        return asyncio.run(read_all())
+
+
+def test_a_list_that_comes_a_byte_at_a_time_is_cut_off_after_half_a_minute() -> None:
+    assert Drip(b" ", 4.0, 100).read() == (8, "too-slow")
+
+
+def test_a_list_that_comes_at_the_slowest_rate_is_taken_in() -> None:
+    assert Drip(b"x" * 4_200, 4.0, 100).read() == (420_000, "")
+
+
+def test_the_time_that_the_ledger_takes_is_not_the_clients() -> None:
+    assert Drip(b"x" * 100, 0.05, 100).read(busy_s=60.0) == (10_000, "")
+
+
+def test_a_short_list_may_come_slowly() -> None:
+    assert Drip(b"x", 7.0, 4).read() == (4, "")
 
 
 def test_a_body_is_read_no_faster_than_it_is_taken_in() -> None:

@@ -15,6 +15,7 @@ from milepost.core.events import Envelope
 from milepost.engine.act_log import all_acts
 from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.parked_events import parked_for
+from milepost.ports.documents import PARKED, Parked
 from milepost.testing.clock import VirtualClock
 
 OFFICE = "/api/v1/subscribers/office"
@@ -72,6 +73,25 @@ def test_everybody_who_is_told_is_shown_with_what_they_do_not_take(told: Told) -
         ("letters", "odd", "EventRefused: no odd"),
         ("parcels", "odd", "EventRefused: no odd"),
     ]
+
+
+def test_parked_items_come_page_by_page_and_the_view_of_a_subscriber_is_bounded(told: Told) -> None:
+    for number in range(150):
+        parked = Parked("office", "parcels", f"k{number:03}", 1, number, 1, 0, "EventRefused: 404")
+        told.at.ctx.ledger.write(PARKED, f"office/parcels/k{number:03}", parked)
+    shown = told.subscriber()
+    assert (len(shown["parked"]), shown["parked_count"]) == (100, 152)
+    keys: list[str] = []
+    after = ""
+    while True:
+        page = told.at.call("GET", f"{OFFICE}/parked?limit=60{after}").body
+        keys += [f"{one['route']}/{one['key']}" for one in page["parked"]]
+        assert page["count"] == 152
+        if page["next"] is None:
+            break
+        after = f"&after={page['next']}"
+    assert keys == ["letters/odd", *(f"parcels/k{number:03}" for number in range(150)), "parcels/odd"]
+    assert told.at.call("GET", "/api/v1/subscribers/none/parked").status == 404
 
 
 def test_what_is_parked_is_tried_again(told: Told) -> None:

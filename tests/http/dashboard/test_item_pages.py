@@ -166,6 +166,15 @@ def test_a_history_that_was_changed_is_said_to_be_broken_and_where(store: LiveSe
     assert "whole" not in text
 
 
+def test_a_forgotten_item_is_shown_without_a_digest_of_its_input(store: LiveServer) -> None:
+    store.milepost.submit("assets", {"id": "a/b"})
+    store.call("POST", "/api/v1/routes/assets/acts", {"verb": "cancel", "keys": ["a/b"], "reason": "asked by letter"})
+    store.milepost.forget("assets", "a/b", by="ops", reason="asked by letter")
+    text = seen(shown(store, "/items/assets/a%2Fb"))
+    assert "Its content was removed by 'milepost forget'" in text
+    assert "Digest of its input" not in text
+
+
 def test_an_item_whose_row_has_left_is_told_from_its_seal(store: LiveServer) -> None:
     store.milepost.submit("assets", {"id": "a/b"})
     store.work()
@@ -214,3 +223,11 @@ def test_markup_stays_text_wherever_it_comes_from(store: LiveServer) -> None:
         page = shown(store, path, status=status)
         assert "<img" not in page
         assert "&lt;img" in page
+
+
+def test_a_key_that_is_not_found_is_not_said_to_be_new(live_server: LiveServer) -> None:
+    """A route may have forgotten it, and the search compares the beginning of keys alone."""
+    for path in ("/items/parcels/nope", "/find?q=nope", "/items?q=nope"):
+        answer = live_server.call("GET", path)
+        assert "never submitted" not in answer.raw.decode()
+    assert "Whether it was ever submitted cannot be told from that" in seen(live_server.call("GET", "/items/parcels/nope").raw.decode())

@@ -22,7 +22,7 @@ import milepost as mp
 from milepost.core.errors import EventRefused
 from milepost.engine.acts.controls import pause, resume
 from milepost.engine.health.doctor import doctor
-from milepost.engine.views import snapshot
+from milepost.engine.views import overdue_counts
 from milepost.http.dashboard.pages import overview
 from milepost.http.dashboard.pages.overview import failed_by_group
 from milepost.ledgers.aws.names import ResourceNames
@@ -151,16 +151,30 @@ def test_what_failed_and_what_is_late_is_one_click_away(at: GuardedServer, clock
         assert at.call("GET", where).status == 200
 
 
-def test_what_may_be_late_is_said_so(at: GuardedServer, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there are many, they are counted by the hour they came in; the hour that the mark falls into is unsure."""
-    monkeypatch.setattr(snapshot, "LOOK", 1)
+def test_overdue_items_are_counted_exactly_however_many_there_are(at: GuardedServer, clock: VirtualClock) -> None:
+    at.milepost.submit("tapes", *({"id": f"t{n}"} for n in range(250)))
+    clock.advance("1h")
+    assert "0 overdue" in home(at)
+    clock.advance(3_599_999)
+    assert "0 overdue" in home(at)
+    clock.advance(1)
+    assert "250 overdue" in home(at)
+    assert "250 items of tapes are overdue." in notices(at)
+
+
+def test_a_ledger_that_counts_by_the_hour_says_how_many_may_be_overdue(
+    at: GuardedServer, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(at.ctx.ledger, "entered_by", lambda *asked: None)
+    monkeypatch.setattr(overdue_counts, "PROBED", 1)
     at.milepost.submit("tapes", {"id": "t"}, {"id": "u"})
     clock.advance("1h")
     assert "0 overdue" in home(at)
-    clock.advance("70m")
-    assert "some may be overdue" in home(at)
-    clock.advance("1h")
-    assert "2 overdue" in home(at)
+    clock.advance("50m")
+    assert "up to 2 overdue" in home(at)
+    assert "by the counters as of" in " ".join(notices(at))
+    clock.advance("90m")
+    assert " 2 overdue" in home(at)
 
 
 def test_subscribers_that_are_not_told_are_named(at: GuardedServer) -> None:
@@ -210,30 +224,27 @@ def test_a_key_for_one_route_sees_nothing_of_another(at: GuardedServer) -> None:
 def test_how_fast_it_goes_is_watched_by_whoever_looks(at: GuardedServer, clock: VirtualClock) -> None:
     at.milepost.submit("parcels", *({"id": f"p{n}"} for n in range(30)))
     at.work()
-    assert "Nothing has ended in the last 6 hours" in home(at)
+    assert "30 wait for a partner at deliver. Nothing else is in progress." in home(at)
     for n in range(4):
         for key in range(n * 5, n * 5 + 5):
             at.milepost.confirm("parcels", f"p{key}", "deliver", {"ok": True}, by="depot")
         clock.advance("1m")
         text = home(at)
-    assert "10 are in progress. At the pace of the last 4 min (300 an hour) they will be completed in about 2 min" in text
+    assert "10 wait for a partner at deliver. Nothing else is in progress." in text
     assert "by minute since 2033-11-14T22:13:20.000Z" in text
     assert "Ended in the last hour, by minute: 20 completed in all" in at.call("GET", "/").raw.decode()
 
 
-def test_a_forecast_leaves_out_what_a_paused_lane_holds_back(at: GuardedServer, clock: VirtualClock) -> None:
-    at.milepost.submit(
-        "tapes", *({"id": f"n{n}", "depot": "north"} for n in range(5)), *({"id": f"s{n}", "depot": "south"} for n in range(3))
-    )
-    pause(at.ctx, "tapes", "taped", "north", **SIGNED)
-    home(at)
-    at.milepost.confirm("tapes", "s0", "taped", {"ok": True}, by="tape library")
-    clock.advance("30m")
-    assert (
-        "5 wait in lane north of taped, which is paused. The other 2 are in progress. At the pace of the last 30 min (2.0 an hour)"
-        in home(at)
-    )
-    assert "Nothing new is begun until that is resumed." not in home(at)
+def test_charts_are_drawn_in_the_zone_that_the_browser_names(at: GuardedServer) -> None:
+    at.milepost.submit("parcels", {"id": "a", "weigh": "reject"})
+    at.work()
+
+    def chart(zone: str) -> str:
+        return at.call("GET", "/", headers={"Cookie": f"milepost-zone={zone}"}).raw.decode()
+
+    assert "22:00 to 23:00 UTC: 0 completed, 1 failed" in home(at)
+    assert "17:00 to 18:00 EST: 0 completed, 1 failed" in chart("America%2FNew_York")
+    assert "22:00 to 23:00 UTC: 0 completed, 1 failed" in chart("..%2Fetc%2Fpasswd")
 
 
 def causes_of(live_server: LiveServer, route: str) -> dict[str, tuple[list[str], dict[str, Any] | None]]:

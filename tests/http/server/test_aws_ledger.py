@@ -64,7 +64,7 @@ SEEN: dict[str, dict[str, list[str]]] = {
     "/lists/{id}": {"/lists/LIST": ["the whole master list", "malformed 1 refused"]},
     "/events": {"/events": ["office", "confirmed parcels / through at deliver", "cancelled parcels / gone at weigh"]},
     "/acts": {"/acts": ["cancel", "1 item by key", "a test"]},
-    "/acts/{id}": {"/acts/cancel-one": ["1 done"]},
+    "/acts/{id}": {"/acts/cancel-one": ["1 cancelled"]},
     "/system": {
         "/system": ["nobody can read it", "Lanes of a stage share a queue"],
         "/system?doctor=1": ["Some things need attention", "up to date"],

@@ -106,6 +106,13 @@ def test_half_a_character_is_called_that(shared_server: LiveServer, kind: str) -
     assert b"truncated" in cut.raw
 
 
+@pytest.mark.parametrize("body", [b'{"id": "D", "id": "E"}', b'{"id": "D", "of": {"x": 1, "x": 2}}'])
+def test_a_body_that_gives_a_name_twice_is_refused(shared_server: LiveServer, body: bytes) -> None:
+    answer = send(shared_server, ITEMS, body)
+    assert (answer.status, answer.body["code"]) == (400, "malformed")
+    assert "twice" in answer.body["detail"]
+
+
 def test_what_is_nested_too_deeply_to_be_read_is_told_how_deep_it_may_be(shared_server: LiveServer) -> None:
     told = send(shared_server, ITEMS, b'{"id": "a", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}").body
     assert (told["code"], told["detail"]) == ("malformed", "the body is nested too deeply to be read")

@@ -4,6 +4,7 @@ which asks for everything to have followed when it looks."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from threading import RLock
 from typing import Any
 
@@ -12,14 +13,14 @@ from milepost.core.errors import RouteChanged
 from milepost.core.routes.plan import Plan
 from milepost.engine.context import Context
 from milepost.engine.resend import Resender
-from milepost.ledgers.aws.claim.paused_lanes import resume
+from milepost.ledgers.aws.claim.paused_lanes import HeldLanes
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.requests.client import Requests, RowRefused
 from milepost.ledgers.aws.retention import finish
 from milepost.ledgers.aws.store import AwsStore, StoreSettings
-from milepost.ledgers.aws.stream import Stream
+from milepost.ledgers.aws.stream import HandledBatch, Stream, StreamRecord
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ports.items import ClaimRequest, ClaimResult
 from milepost.testing.clock import SeededChance
@@ -27,6 +28,13 @@ from milepost.testing.clock import SeededChance
 PROMPT = StoreSettings(fresh_ms=0, longest_delay_s=0, resend_delay_ms=0, notice_ms=0)
 """No document is believed without reading it, no message is held back (the world's time does not pass here), and the resender
 waits for nobody."""
+
+
+def carry_out(store: AwsStore, relay: StreamRelay, records: list[StreamRecord], now: int) -> HandledBatch:
+    """What a process that reads a stream does with a batch."""
+    batch = relay.carry_out(records, now)
+    finish(store, batch.ended, now)
+    return HandledBatch(batch.changes, counted=partial(relay.remove_blobs, batch))
 
 
 class Follower:
@@ -60,7 +68,7 @@ class Follower:
             if any(self._due(route, now) for route in self.plans):
                 context = Context(self.ledger, self.plans, Moment(now), SeededChance(), MemoryBlobs())
                 Resender(context).run_once()
-            resume(self.ledger.store, now)
+            HeldLanes(self.ledger.store).resume(Moment(now))
             self.follow(now)
 
     def _due(self, route: str, now: int) -> bool:
@@ -81,10 +89,7 @@ class Follower:
         if route not in self._streams:
             self._streams[route] = Stream(store.requests, store.control, route, store.names.rows(route), "follower")
 
-        def handle(records: list[Any]) -> None:
-            finish(store, self._relay.handle(records, now), now)
-
-        return self._streams[route].poll(handle, now)
+        return self._streams[route].poll(lambda records: carry_out(store, self._relay, records, now), Moment(now))
 
 
 class Moment:
@@ -147,6 +152,11 @@ class SynchronousLedger:
 
     def prune(self, *args: Any) -> Any:
         answer = self.ledger.prune(*args)
+        self.follower.follow()
+        return answer
+
+    def forget(self, *args: Any) -> Any:
+        answer = self.ledger.forget(*args)
         self.follower.follow()
         return answer
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 from tests.ledgers.aws.synchronous_ledger import SynchronousLedger
 from tests.ledgers.aws.test_backfill import assets, context, let_go
 
+from milepost.core.errors import ActConflict
 from milepost.core.outcome import Done
 from milepost.engine.acts.bulk import act
 from milepost.engine.intake import submit
 from milepost.engine.routes.versions import register
 from milepost.engine.views.items import show
+from milepost.ports.items import Query
 from milepost.testing.contract.world import World
 
 SIGNED: dict[str, Any] = {"by": "ops", "reason": "the tape is torn"}
@@ -48,6 +51,21 @@ def test_a_finished_item_whose_row_has_left_is_brought_back_and_run_again(ledger
         assert (view["verified"], view["replaced"][0]["content"]) == (True, {"id": "a", "files": 3})
         world.confirm("a", "Scout", Done({"tape": [f"L{passed + 1}"]}))
     world.audit()
+
+
+def test_an_act_id_is_for_one_act_and_its_repeat_gets_the_first_answer(ledger: SynchronousLedger) -> None:
+    world = World(ledger)  # type: ignore[arg-type]
+    register(world.ledger, world.plan, world.now, "ops")
+    ctx = context(world)
+    world.add("a-1", "a-2", "b-1")
+    world.clock.advance("1m")
+    first = act(ctx, "cancel", "parcels", query=Query(route="parcels", prefix="a-"), act_id="same", **SIGNED)
+    assert (first.matched, first.done) == (2, 2)
+    world.clock.advance("1m")
+    assert act(ctx, "cancel", "parcels", query=Query(route="parcels", prefix="a-"), act_id="same", **SIGNED) == first
+    with pytest.raises(ActConflict, match="other items or options"):
+        act(ctx, "cancel", "parcels", query=Query(route="parcels", prefix="b-"), act_id="same", **SIGNED)
+    assert [world.row(key).status.value for key in ("a-1", "b-1")] == ["CANCELLED", "QUEUED"]
 
 
 def test_a_sealed_item_without_evidence_is_refused_with_its_seal(ledger: SynchronousLedger) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.ledgers.aws.synchronous_ledger import SynchronousLedger, damage, open_synchronous_ledger
 from tests.standins import REGION, Server
 
+from milepost.blobs.memory import MemoryBlobs
 from milepost.ports.ledger import Ledger
 from milepost.testing.contract import LedgerContract
 
@@ -43,6 +44,16 @@ class AwsContract(LedgerContract):
 
     def refused_size(self, ledger: Ledger) -> int:
         return 450_000
+
+    def traces(self, ledger: Ledger, text: str) -> list[str]:
+        """The tables with a row that holds it, and the blobs."""
+        assert isinstance(ledger, SynchronousLedger)
+        store = ledger.store
+        tables = (store.names.rows("parcels"), store.names.history, store.names.seen, store.names.control)
+        rows = [table for table in tables for image in store.requests.scan(table, ConsistentRead=True) if text in repr(image)]
+        blobs = store.blobs
+        assert isinstance(blobs, MemoryBlobs)
+        return rows + [name for name, body in blobs.held.items() if text.encode() in body]
 
 
 class TestModel(AwsContract):

@@ -13,7 +13,7 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, LIVE, TERMINAL
 from milepost.engine.context import Context
 from milepost.engine.work.settle import settle
-from milepost.ledgers.aws.claim.paused_lanes import hold, resume
+from milepost.ledgers.aws.claim.paused_lanes import HeldLanes, hold
 from milepost.ledgers.aws.retention import SEALED_FOR_MS
 from milepost.ports.items import Query
 from milepost.ports.retention import DeliveredLines, PruneCriteria
@@ -89,7 +89,7 @@ def test_the_others_of_a_lane_are_resumed(scene: Scene, how: str) -> None:
     assert scene.claim().items == []
     spoil(scene, "bad", how)
     scene.release("parcels/weigh/north")
-    assert resume(scene.store, scene.now) == 2
+    assert HeldLanes(scene.store).resume(scene.clock).rows == 2
     assert {item.key for item in scene.claim().items} == {"a", "c"}
 
 
@@ -161,8 +161,8 @@ def test_what_cannot_be_found_with_its_content_is_left_out(scene: Scene) -> None
 def test_a_lane_of_somebody_elses_stage_is_resumed_but_for_the_one(scene: Scene) -> None:
     at_delivered(scene)
     for item in scene.aws.find(Query(route="parcels")).items:
-        hold(scene.store, scene.layout, item.row)
-    assert resume(scene.store, scene.now) == 2
+        hold(scene.store, scene.layout, item.row, scene.now)
+    assert HeldLanes(scene.store).resume(scene.clock).rows == 2
     assert [scene.reasons(key)[-1] for key in ("a", "bad", "c")] == ["resent", "offered", "resent"]
 
 
@@ -219,7 +219,7 @@ def test_a_line_that_cannot_be_read_is_written_again_from_its_row_and_the_repair
 
 def lose_but_the_lines(scene: Scene) -> None:
     """The relay writes the lines down and dies before the rows are finished."""
-    while scene.stream.poll(lambda records: scene.relay.handle(records, scene.now) and None, scene.now):
+    while scene.stream.poll(lambda records: scene.relay.handle(records, scene.now) and None, scene.clock):
         pass
 
 
@@ -231,7 +231,7 @@ def test_the_relay_goes_on_though_a_line_that_comes_again_cannot_be_read(scene: 
         records.append(batch)
         scene.relay.handle(batch, scene.now)  # type: ignore[arg-type]
 
-    while scene.stream.poll(handle, scene.now):  # type: ignore[arg-type]
+    while scene.stream.poll(handle, scene.clock):  # type: ignore[arg-type]
         pass
     damage_blobs(scene, "history/")
     for batch in records:

@@ -63,7 +63,7 @@ class Announced(World):
         def handle(records: list[StreamRecord]) -> None:
             finish(self.store, self._relay.handle(records, self.now), self.now)
 
-        while self._stream.poll(handle, self.now):
+        while self._stream.poll(handle, self.clock):
             pass
 
     def confirm_by_attribute(self, key: str) -> None:
@@ -82,7 +82,7 @@ class Announced(World):
             self.follow()
         assert Resender(self.ctx).run_once().decided == 0
         with pytest.raises(RouteChanged, match="stands by"):
-            Repair(self.store, self.plan, lambda: 0.0).step(self.now)
+            Repair(self.store, self.plan, lambda: 0.0).step(self.clock)
         assert {self.row(key).status for key in ("a", "b")} & {Status.COMPLETED} == set()
         assert sum(self.row(key).version - self.before[key] for key in ("a", "b")) == settled
 

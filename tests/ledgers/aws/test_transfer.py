@@ -18,7 +18,7 @@ from milepost.core.due import Lease
 from milepost.core.outcome import Reject
 from milepost.core.routes.route import Route
 from milepost.engine.context import Context
-from milepost.engine.evidence import evidence_of
+from milepost.engine.evidence import records_of
 from milepost.engine.heads.daily import publish
 from milepost.engine.transfer.copy import MoveReport, move
 from milepost.engine.transfer.lock import marks
@@ -161,15 +161,35 @@ def test_the_evidence_of_a_key_that_was_taken_in_again_moves(tmp_path: Path, mon
             here.run(until_idle=0)
             publish(here.context, None, "2027-01-01" if again is None else "2027-01-02", here.context.clock.now() + 1)
             here.prune("parcels", 0, by="ops", reason="a test", statuses=["failed"])
-        record = evidence_of(here.context, "parcels", "p1")
+        records = records_of(here.context, "parcels", "p1")
         target = open_context(to, [route], check=False)
         try:
             assert move(here.context, target, list(here.context.plans), by="ops", reason="a test").finished
-            assert evidence_of(target, "parcels", "p1") == record
+            assert records_of(target, "parcels", "p1") == records
         finally:
             target.ledger.close()
-    assert record is not None
-    assert "a second parcel" in str(record.record["chain"]["lines"])
+    assert [found.record["stages"] for found in records] == [[], []]
+    assert "a second parcel" in str(records[0].record["chain"]["lines"])
+
+
+def test_a_forgotten_key_stays_known_in_the_new_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    route = Route("parcels", evidence=True)
+    route.stage("weigh")(lambda item: Reject("torn"))
+    with milepost.open(SOURCE, [route]) as here:
+        here.submit("parcels", {"id": "p1"}, {"id": "p2"})
+        here.run(until_idle=0)
+        here.forget("parcels", "p1", by="ops", reason="a test")
+        target = open_context(to, [route], check=False)
+        try:
+            report = move(here.context, target, list(here.context.plans), by="ops", reason="a test")
+            assert (report.finished, report.differences) == (True, [])
+            [known, absent] = target.ledger.peek("parcels", ["p1", "p3"])
+            assert known is not None
+            assert (known.forgotten, absent) == (True, None)
+            assert records_of(target, "parcels", "p1") == records_of(here.context, "parcels", "p1")
+        finally:
+            target.ledger.close()
 
 
 def test_the_ledger_says_where_its_items_have_gone(full: AwsCommandLine, to: str) -> None:

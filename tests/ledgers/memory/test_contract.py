@@ -31,3 +31,7 @@ class TestMemoryLedger(LedgerContract):
         assert isinstance(ledger, MemoryLedger)
         ledger.refuse_above(50_000)
         return 60_000
+
+    def traces(self, ledger: Ledger, text: str) -> list[str]:
+        assert isinstance(ledger, MemoryLedger)
+        return [name for name, value in vars(ledger._state).items() if text in repr(value)]

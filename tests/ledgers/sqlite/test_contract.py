@@ -67,3 +67,8 @@ class TestSqliteLedger(LedgerContract):
         assert isinstance(ledger, SqliteLedger)
         ledger._store._writer.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 50_000)
         return 60_000
+
+    def traces(self, ledger: Ledger, text: str) -> list[str]:
+        """The files that hold it, in any page, also in one that is free, and in the log."""
+        files = sorted(self.path_used.parent.glob(f"{self.path_used.name}*"))
+        return [file.name for file in files if file.is_file() and text.encode() in file.read_bytes()]

@@ -13,6 +13,7 @@ import milepost as mp
 from milepost.applications.deposits.doi import DoiMistake, normalise
 from milepost.applications.deposits.settings import DepositsApp
 from milepost.applications.deposits.status_names import CONTENT, METADATA, SUBMIT, handle_in
+from milepost.applications.deposits.twins import settle
 
 STAGES = (METADATA, CONTENT, SUBMIT)
 FAILED = ("MAX_RETRIES_EXCEEDED", "REJECTED")
@@ -40,7 +41,7 @@ def abandon(app: DepositsApp, dois: Sequence[str], *, by: str, reason: str) -> d
 def mark_deposited(app: DepositsApp, doi: str, handle: str, *, by: str, reason: str) -> None:
     """Note that a person has deposited the DOI, as the item with this handle. Raises mp.UsageError or mp.ActRefused.
 
-    The stages that the DOI has not been through are confirmed with it. The answer for the last stage is given first, so that no worker
+    Of a DOI that has two items, it says which one is right. The stages that the DOI has not been through are confirmed with it. The answer for the last stage is given first, so that no worker
     submits the DOI meanwhile.
     """
     [key] = keys_of([doi])
@@ -49,6 +50,9 @@ def mark_deposited(app: DepositsApp, doi: str, handle: str, *, by: str, reason: 
     view = app.show(route, key)
     if view is None:
         raise mp.ActRefused(f"{key} is not known here; take it in with a list first", "gone")
+    if view["status"] == "COMPLETED" and settle(app, key) is not None:
+        app.note(route, key, f"of the items of this DOI, {handle} is the right one", by=by, reason=reason)
+        return
     if view["status"] == "COMPLETED":
         known = handle_in(view) or "an item whose handle is not known"
         raise mp.ActRefused(f"{key} is deposited already, as {known}", "ended")

@@ -10,7 +10,8 @@ from typing import Any
 
 import milepost as mp
 from milepost.applications.deposits.controls import LedgerControls, partner_waits
-from milepost.applications.deposits.digest.collect import CURSOR, collect_when_due, digests_route, undelivered
+from milepost.applications.deposits.digest.collect import CURSOR, collect_when_due, digests_route, send_again_command, unmailed
+from milepost.applications.deposits.digest.file_news import note_files
 from milepost.applications.deposits.dspace.login import probe_login, resume_command
 from milepost.applications.deposits.dss.results import ResultListener, set_aside
 from milepost.applications.deposits.intake import take_in_lists
@@ -18,6 +19,10 @@ from milepost.applications.deposits.rounds import STORE_CURE, store_fault
 from milepost.applications.deposits.route import deposits_route
 from milepost.applications.deposits.settings import DepositsApp, DepositsSettings, check_settings
 from milepost.applications.deposits.stuck import find_late_deposits, stuck_deposits
+from milepost.applications.deposits.twins import CURSOR as TWINS_CURSOR
+from milepost.applications.deposits.twins import find_twins, twins
+
+TWINS_SHOWN = 10
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +50,8 @@ def opened(app: DepositsApp) -> None:
 
 @application.moved
 def moved(name: str, value: Any, place: Callable[[int], int]) -> Any:
-    """People are informed from the place of the same line there."""
-    return {**value, "after": place(value["after"])} if name == CURSOR else value
+    """People are informed, and DSpace is searched again, from the place of the same line there."""
+    return {**value, "after": place(value["after"])} if name in (CURSOR, TWINS_CURSOR) else value
 
 
 @application.service("inbox", every="1m")
@@ -54,6 +59,7 @@ def inbox(app: DepositsApp) -> None:
     """Take in lists while `milepost up` runs, in continuous mode; in rounds `milepost deposits run` does."""
     if app.settings.mode == "continuous":
         report = take_in_lists(app, app.settings)
+        note_files(app, report)
         for one in [*report.refused, *report.unread]:
             log.error("%s was not taken in: %s", one.name, one.reason)
 
@@ -67,7 +73,10 @@ def aws_access(settings: DepositsSettings) -> mp.AwsAccess:
         receives_from=() if dss is None else (dss.results,),
         objects=(settings.inbox, settings.files),
         sends_mail=settings.mail is not None and settings.mail.ses is not None,
-        secrets=(settings.submit.user_env, settings.submit.password_env) if settings.submit.dspace else (),
+        secrets=(
+            *((settings.submit.user_env, settings.submit.password_env) if settings.submit.dspace else ()),
+            *dict.fromkeys(settings.content_headers.values()),
+        ),
     )
 
 
@@ -117,24 +126,46 @@ def digest(app: DepositsApp) -> None:
 @application.check("digests")
 def digests_check(app: DepositsApp) -> Iterator[mp.Finding]:
     """Could all digests be mailed?"""
-    waiting = undelivered(app)
-    if waiting:
-        error = (waiting[0]["error"] or {}).get("message", "no error is recorded")
-        cure = "mend [deposits.mail]; digests are kept, and those that were refused are sent again by 'milepost retry'"
-        digests = f"{len(waiting)} {'digest' if len(waiting) == 1 else 'digests'}"
-        yield mp.Finding("warn", "deposits", f"{digests} could not be mailed: {error}", cure)
+    left = unmailed(app)
+    if left.wait:
+        said = f"{_digests(left.wait)} not mailed yet, and will be tried again: {left.wait_error}"
+        yield mp.Finding("warn", "deposits", said, "look at the mail server, and at [deposits.mail]")
+    if left.refused:
+        cure = f"correct [deposits.mail], then '{send_again_command(app.settings)}'"
+        yield mp.Finding("warn", "deposits", f"{_digests(left.refused)} refused, and not tried again: {left.refused_error}", cure)
+
+
+def _digests(count: int) -> str:
+    return "1 digest was" if count == 1 else f"{count:,} digests were"
 
 
 @application.service("late-deposits", every="15m")
 def late_deposits(app: DepositsApp) -> None:
-    """Complete DOIs that failed with an unknown result and are in DSpace."""
+    """Complete DOIs that failed with an unknown result and are in DSpace, and find DOIs that have two items there."""
     find_late_deposits(app)
+    find_twins(app)
+
+
+@application.check("twins")
+def twins_check(app: DepositsApp) -> Iterator[mp.Finding]:
+    """Has DSpace two items of a DOI?"""
+    for doi, recorded in list(twins(app).items())[:TWINS_SHOWN]:
+        yield mp.Finding("warn", "deposits", f"{doi}: {recorded.text}", "'milepost deposits worklist' says what to do")
 
 
 @application.service("login", every="15m")
 def login(app: DepositsApp) -> None:
     """Try a login that DSpace has refused again, once and after a growing delay."""
     probe_login(app)
+
+
+@application.check("form")
+def form_check(app: DepositsApp) -> Iterator[mp.Finding]:
+    """Is the form of the metadata files that of today's submission service because the setting is left out? It was the old one once."""
+    dss = app.settings.submit.dss
+    if dss is not None and dss.metadata is None:
+        said = 'the submission service gets metadata in the form dspace8; for a service from before August 2026 set metadata = "old"'
+        yield mp.Finding("ok", "deposits", said)
 
 
 @application.check("stuck")

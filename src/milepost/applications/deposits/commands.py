@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import msgspec
@@ -14,8 +15,9 @@ import msgspec
 import milepost as mp
 from milepost.applications.deposits.acts import abandon, handle_of, keys_of, mark_deposited, requeue
 from milepost.applications.deposits.application import application
-from milepost.applications.deposits.digest.collect import undelivered
+from milepost.applications.deposits.digest.collect import send_again_command, unmailed
 from milepost.applications.deposits.dss.results import ResultListener, drop_set_aside, set_aside
+from milepost.applications.deposits.imports import ImportReport, import_dois
 from milepost.applications.deposits.intake import IntakeReport, TakenList
 from milepost.applications.deposits.people.worklist import PAGE, WorklistPage, claim, release, whole_worklist, worklist_csv, worklist_page
 from milepost.applications.deposits.rounds import STORE_CURE, RoundReport, run_round
@@ -36,7 +38,7 @@ def run(app: DepositsApp, as_json: bool) -> int:
     """One round, for cron.
 
     Takes in the lists of the inbox and tries each unfinished DOI at most once per stage. A failure waits for the next round, until the
-    threshold of its stage is reached. The exit code is 1 if something needs people: a manual deposit, a file in the inbox, a digest
+    threshold of its stage is reached. The exit code is 1 if something needs people: a manual deposit, a file in the inbox that is no list, a malformed line, a digest
     that could not be mailed, a login that DSpace refuses, or a queue or file store that Milepost cannot use. A partner that asks to slow down is named, and its DOIs wait for the next round; the exit code stays 0.
     """
     check_settings(app.settings, os.environ)
@@ -44,7 +46,8 @@ def run(app: DepositsApp, as_json: bool) -> int:
     if as_json:
         click.echo(msgspec.json.encode(report))
     else:
-        for line in [*map(interruption_text, report.interrupted), *intake_lines(report.intake), *round_lines(app, report)]:
+        said = [] if report.cause is None else [report.cause.text]
+        for line in [*said, *map(interruption_text, report.interrupted), *intake_lines(report.intake), *round_lines(app, report)]:
             click.echo(line)
     return int(report.needs_people)
 
@@ -90,7 +93,7 @@ def intake_lines(report: IntakeReport) -> Iterator[str]:
     for name in report.growing:
         yield f"{name}: still being written; the next round takes it in"
     if report.ignored:
-        yield f"ignored, since they are neither .csv nor .txt (save a spreadsheet as CSV): {', '.join(report.ignored[:SHOWN])}"
+        yield f"ignored, since they are neither .csv nor .txt nor .xlsx: {', '.join(report.ignored[:SHOWN])}"
 
 
 def _list_lines(taken: TakenList) -> Iterator[str]:
@@ -118,7 +121,9 @@ def round_lines(app: DepositsApp, report: RoundReport) -> Iterator[str]:
         yield f"  {row['key']}: at {row['stage']}: {(row['error'] or {}).get('message', 'no error is recorded')}"
     if report.counts[FAILED] > SHOWN:
         yield f"  and {report.counts[FAILED] - SHOWN:,} more"
-    if failed:
+    for doi, items in report.twins.items():
+        yield f"two items in DSpace: {doi}: {', '.join(items)}"
+    if failed or report.twins:
         yield "'milepost deposits worklist' says what to do about each"
     if report.digests or report.unmailed or report.mailed_late:
         yield from _mail_lines(app, report)
@@ -126,9 +131,12 @@ def round_lines(app: DepositsApp, report: RoundReport) -> Iterator[str]:
 
 def _mail_lines(app: DepositsApp, report: RoundReport) -> Iterator[str]:
     """Mails of the round, and those that could not be sent."""
-    for row in undelivered(app)[:1]:
-        error = (row["error"] or {}).get("message", "no error is recorded")
-        yield f"digests not mailed yet: {report.unmailed}; they are kept, and the next run tries again: {error}"
+    left = unmailed(app)
+    if left.wait:
+        yield f"digests not mailed yet: {left.wait}; they are kept, and the next run tries again: {left.wait_error}"
+    if left.refused:
+        yield f"digests refused: {left.refused}; they are kept, and no run tries again by itself: {left.refused_error}"
+        yield f"correct [deposits.mail], then '{send_again_command(app.settings)}'; the next run sends them"
     if not report.unmailed:
         mailed = [f"{report.digests}"] if report.digests else []
         mailed += [f"{report.mailed_late} of earlier runs"] if report.mailed_late else []
@@ -163,7 +171,7 @@ def worklist_command(app: DepositsApp, search: str, limit: int, after: str, as_c
 def _print(page: WorklistPage, search: str, limit: int) -> None:
     for one in page.deposits:
         click.echo(f"{one.doi}{f'  {one.title}' if one.title else ''}")
-        click.echo(f"  at {one.stage}: {one.error}\n  {one.advice}")
+        click.echo(f"  {f'at {one.stage}: ' if one.stage else ''}{one.error}\n  {one.advice}")
         if one.claim is not None:
             click.echo(f"  claimed by {one.claim.name} since {one.claim.at}")
     found = f", {page.found:,} with {search!r}" if search else ""
@@ -240,6 +248,39 @@ def deposited_command(app: DepositsApp, doi: str, handle: str, by: str | None, r
     by, reason = mp.check_signed(by, reason)
     mark_deposited(app, doi, handle, by=by, reason=reason)
     click.echo(f"{keys_of([doi])[0]} is deposited as {handle_of(handle)}")
+
+
+@application.command("import", ledger="write")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done.")
+@mp.signed
+@mp.json_option
+def import_command(app: DepositsApp, file: Path, dry_run: bool, by: str | None, reason: str | None, as_json: bool) -> int:
+    """Take in DOIs that another system has finished, from a CSV or .xlsx with the columns doi, status, handle and attempts.
+
+    SUCCESS becomes Success, FAILED goes to the worklist, and nothing is fetched. Unfinished DOIs are left out: deliver them as a list.
+    """
+    by, reason = mp.check_signed(by, reason)
+    with file.open("rb") as stream:
+        found = import_dois(app, stream, file.name, by=by, reason=reason, dry_run=dry_run)
+    if as_json:
+        click.echo(msgspec.json.encode(found))
+    else:
+        for line in import_lines(found):
+            click.echo(line)
+    return int(bool(found.malformed or found.refused))
+
+
+def import_lines(found: ImportReport) -> Iterator[str]:
+    """The result of an import, for people."""
+    counts = {"deposited": found.deposited, "failed": found.failed, "finished here already": found.known}
+    counts |= {"unfinished, and left out": found.unfinished, "malformed": len(found.malformed), "refused": len(found.refused)}
+    counted = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    yield f"{found.name}: {found.lines:,} {'line' if found.lines == 1 else 'lines'}: {counted or 'nothing in it'}"
+    for bad in found.malformed[:SHOWN]:
+        yield f"  line {bad.line}: {bad.reason}"
+    for doi, why in list(found.refused.items())[:SHOWN]:
+        yield f"  {doi}: {why}"
 
 
 @application.command("results", ledger="write")

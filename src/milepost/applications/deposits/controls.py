@@ -71,6 +71,8 @@ def reason_of(error: BaseException) -> str:
 PAUSED_BY = "deposits"
 """The operator's name of pauses that handlers make. One with an end is for a partner that asks for fewer requests; one without an end is a
 hold, until a person has put something right."""
+MOST_READ = 500
+"""Rows that are read to find some deposits."""
 TRUSTED = "5s"
 """A claim that is younger than this holds without a question to the ledger: no lease is that short."""
 
@@ -132,10 +134,21 @@ class LedgerControls:
         """Seconds for which the claim of an item still holds, by the ledger; 0: another worker may have done the work meanwhile."""
         return math.inf if self._app is None else self._app.claim_left(item, trust=TRUSTED)
 
+    def view(self, doi: str) -> dict[str, Any] | None:
+        """A DOI as the ledger has it now; None: it has none."""
+        return None if self._app is None else self._app.show(self._route, doi)
+
+    def deposited_before(self, moment: float) -> list[str]:
+        """Some DOIs that were deposited before this time, in seconds since 1970."""
+        if self._app is None:
+            return []
+        rows = self._app.items(self._route, statuses=[mp.Status.COMPLETED], limit=MOST_READ)
+        return [row["key"] for row in rows if moment_s(row["ended_at"]) <= moment]
+
     def result(self, item: mp.Item) -> dict[str, Any] | None:
         """The result of the item's stage as the ledger has it now; None: it has none."""
-        found = None if self._app is None else self._app.show(item.route, item.key)
-        result = None if found is None else found["results"].get(item.stage)
+        view = self.view(item.key)
+        result = None if view is None else view["results"].get(item.stage)
         return result if isinstance(result, dict) else None
 
 
@@ -146,6 +159,8 @@ LONGEST_S = 6 * 3600.0
 SLOW_DOWN = "asks us to slow down"
 CONFIGURATION = "CONFIGURATION"
 """Category of a failed try whose error people have to put right for all DOIs."""
+NO_FAULT_OF_A_DOI = frozenset({CONFIGURATION, "DSPACE_INDEX", "DSPACE_FORBIDDEN", "NO_COLLECTION"})
+"""Categories of failed tries that every DOI would have: the stage is paused, and no try is counted."""
 FIRST_CONFIGURATION_S = 900.0
 
 
@@ -173,9 +188,9 @@ class StageLimit:
         self._until = 0.0
 
     def judged(self, outcome: mp.Outcome) -> mp.Outcome:
-        """The outcome of a try; where the partner asks for fewer requests, or the configuration is wrong, a wait that is not counted, and its
-        stage is paused."""
-        wrong = isinstance(outcome, mp.Retry) and outcome.category == CONFIGURATION
+        """The outcome of a try; where the partner asks for fewer requests, or every DOI would fail in the same way, a wait that is not counted,
+        and its stage is paused."""
+        wrong = isinstance(outcome, mp.Retry) and outcome.category in NO_FAULT_OF_A_DOI
         if not (wrong or asks_to_slow_down(outcome)):
             if not isinstance(outcome, mp.Retry) or outcome.http_status is not None:
                 self._wishes = 0

@@ -20,6 +20,8 @@ _PLAIN = re.compile(r"10\.[0-9]{1,9}(?:\.[0-9]+)*/[!-%'-~]*[0-9A-Za-z]")
 """The usual case, which needs nothing but lower case."""
 _PREFIX = re.compile(r"info:doi/|urn:doi:|doi(?:\s*:\s*|\s+)", re.IGNORECASE)
 _URL = re.compile(r"(?:https?://)?(?:dx\.|www\.)?doi\.org/", re.IGNORECASE)
+_PUBLISHER = re.compile(r"https?://[^/\s]+/(?:[^\s?#]*/)?doi/(?:[a-z]+/)?(?=10\.[0-9])", re.IGNORECASE)
+"""The beginning of a publisher's address of an article, such as https://onlinelibrary.wiley.com/doi/full/10.1002/abc."""
 _VALID = re.compile(r"10\.[0-9]{1,9}(?:\.[0-9]+)*/\S+")
 _ENTITY = re.compile(r"&(lt|gt|amp|quot);", re.IGNORECASE)
 _ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"'}
@@ -93,7 +95,7 @@ def _bare(text: str) -> str:
         text = _trimmed(_ENTITY.sub(lambda found: _ENTITIES[found[1].lower()], text))
         if prefix := _PREFIX.match(text):
             text = text[prefix.end() :]
-        elif url := _URL.match(text):
+        elif url := _URL.match(text) or _PUBLISHER.match(text):
             # In a URL '?' and '#' begin other parts, and '%' an encoded character. A bare DOI may hold all three.
             text = unquote(re.split(r"[?#]", text[url.end() :], maxsplit=1)[0]).translate(_INVISIBLE)
     return text
@@ -130,14 +132,23 @@ def parse_input(given: Any) -> dict[str, str]:
         raise mp.MalformedInput(f"no DOI: {mistake}", field=FIELD, expected="a DOI such as 10.1002/abcd.20417") from None
 
 
-def doi_column(lines: list[str]) -> mp.KeyColumn | None:
-    """The column with the DOIs, by the names in the first line and by the content of the first lines; None if no column has any.
+def doi_column(lines: list[str], wanted: str = "") -> mp.KeyColumn | None:
+    """The column with the DOIs, by the names in the first line and by the content of the first lines; None if no column has any. `wanted`: its
+    name by the settings. Raises mp.UsageError where a list lacks that name, or where two columns may be meant.
 
     A comma always separates columns. Other delimiters count only where they show more, since a DOI may hold a semicolon."""
-    found = max((_reading(lines[:SAMPLE], delimiter) for delimiter in DELIMITERS), key=lambda reading: reading[:3])
-    if not (found.named or found.dois or found.mentioned):
+    readings = [_reading(lines[:SAMPLE], delimiter, wanted.strip().lower()) for delimiter in DELIMITERS]
+    best = max(readings, key=lambda reading: reading[:3])
+    if wanted and not best.named:
+        raise mp.UsageError(
+            f"no column of the list is called {wanted!r}, as [deposits] doi_column says; correct its first line or the setting"
+        )
+    if not (best.named or best.dois or best.mentioned):
         return None
-    return mp.KeyColumn(found.place, _is_header(found.first), found.delimiter)
+    if len(best.rivals) > 1:
+        columns = " and ".join(repr(name) for name in best.rivals)
+        raise mp.UsageError(f"the columns {columns} of the list have DOIs; name the right one in [deposits] doi_column")
+    return mp.KeyColumn(best.place, _is_header(best.first), best.delimiter)
 
 
 class _Reading(NamedTuple):
@@ -153,18 +164,40 @@ class _Reading(NamedTuple):
     place: int
     first: str
     """The column's cell in the first line."""
+    rivals: tuple[str, ...] = ()
+    """Names of the columns that may be meant, where there are several."""
 
 
-def _reading(lines: list[str], delimiter: str) -> _Reading:
+def _reading(lines: list[str], delimiter: str, wanted: str) -> _Reading:
     rows = list(_rows(lines, delimiter))
     head = [] if not rows or any(map(is_doi, rows[0])) else [cell.strip().strip("\ufeff").lower() for cell in rows[0]]
-    held = Counter(place for row in rows for place, cell in enumerate(row) if is_doi(cell))
-    named = [place for place, cell in enumerate(head) if cell == FIELD]
+    dois: dict[int, list[str]] = {}
+    for row in rows:
+        for place, cell in enumerate(row):
+            if (doi := doi_or_none(cell)) is not None:
+                dois.setdefault(place, []).append(doi)
+    different = {place: len(set(column)) for place, column in dois.items()}
+    # A column with one DOI on all lines, such as that of the journal, is not that of the articles.
+    most = max(different.values(), default=0)
+    held = Counter(
+        {place: len(column) for place, column in dois.items() if different[place] > 1 or most == 1 or head[place : place + 1] == [wanted]}
+    )
+    named = [place for place, cell in enumerate(head) if cell == (wanted or FIELD)]
     mentioned = [place for place, cell in enumerate(head) if FIELD in cell]
-    best = max(held, key=lambda place: (held[place], place in named, place in mentioned, -place), default=0)
-    place = next((place for place in (*named, *mentioned) if held[place] or not held), best)
+    candidates = (
+        named
+        if wanted
+        else sorted(
+            (place for place in {*named, *mentioned} if held[place] or not held),
+            key=lambda place: (place not in named, -different.get(place, 0), place),
+        )
+    )
+    best = max(held, key=lambda place: (different[place], held[place], place in named, place in mentioned, -place), default=0)
+    place = next(iter(candidates), best)
+    equal = [other for other in candidates if other not in named and different.get(other) == different.get(place) and held[other]]
+    rivals = tuple(head[other] for other in equal) if place not in named and len(equal) > 1 else ()
     first = rows[0][place] if rows and place < len(rows[0]) else ""
-    return _Reading(place in named, held[place], place in mentioned, delimiter, place, first)
+    return _Reading(place in named, held[place], place in mentioned, delimiter, place, first, rivals)
 
 
 def _rows(lines: list[str], delimiter: str) -> Iterator[list[str]]:

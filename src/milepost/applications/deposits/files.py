@@ -29,6 +29,9 @@ LATER = "5m"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
+NO_CHECKSUM = "the submission service names no checksum of the PDF that was sent"
+
+
 class StoreFault(OSError):
     """The store takes no file, or people have to correct what keeps it from giving or removing one: credentials, rights, a folder or a bucket.
     That is no fault of the DOI or of a partner."""
@@ -188,16 +191,23 @@ def accepts_file(value: Any, payload: Any) -> bool:
 
 def accepts_deposit(value: Any, payload: Any) -> bool:
     """Does this answer from outside say that the deposit is in DSpace? It names the handle, which is None where DSpace still reviews the
-    item. A file's checksum must be that of the PDF in `payload`, the output of the content stage; raises ValueError where it is not."""
+    item. A file's checksum must be that of the PDF in `payload`, the output of the content stage; raises ValueError where it is not. The
+    submission service must name that file with its checksum."""
     if not isinstance(value, dict) or not isinstance(value.get("handle", 0), str | None):
         raise ValueError('give the handle of the item: {"handle": "1721.1/400778"}')
     sent = payload.get("file") if isinstance(payload, dict) else None
     if isinstance(sent, dict):
+        checked = False
         for file in value.get("files") or ():
             named = file.get("name") in (None, sent.get("bitstream"))
             checksum = file.get("checksum")
-            if named and checksum and str(file.get("algorithm")).upper() == "MD5" and checksum.lower() != sent.get("md5"):
+            if not named or not checksum or str(file.get("algorithm")).upper() != "MD5":
+                continue
+            if checksum.lower() != sent.get("md5"):
                 raise ValueError(f"the checksum of {file.get('name')} in DSpace is {checksum}; the PDF that was sent has {sent.get('md5')}")
+            checked = True
+        if value.get("via") == "dss" and not checked:
+            raise ValueError(NO_CHECKSUM)
     return True
 
 

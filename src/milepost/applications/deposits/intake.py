@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import secrets
 from datetime import UTC, datetime
-from typing import BinaryIO
 
 import msgspec
 
 import milepost as mp
+from milepost.applications.deposits.list_files import names_a_doi, readable_list
 from milepost.applications.deposits.settings import DepositsSettings
 from milepost.blobs import Inbox, InboxFile, open_inbox
 
 ARCHIVED, QUARANTINE = "archived", "quarantine"
 LONGEST_NAME = 150
 """Most bytes of a delivered file's name that its archived one keeps, from the end: a file system allows 255 for the whole."""
-ENDINGS = (".csv", ".txt")
+ENDINGS = (".csv", ".txt", ".xlsx")
 BY = "deposits"
-SMALL = 65_536
-"""Files up to this size are looked at for blanks alone: a list without a line is a mistake of its sender."""
 
 
 class TakenList(msgspec.Struct, frozen=True):
@@ -47,7 +44,7 @@ class IntakeReport(msgspec.Struct, frozen=True):
     unread: list[RefusedList] = []
     """Could not be read or moved now; the next intake tries again."""
     ignored: list[str] = []
-    """Neither .csv nor .txt."""
+    """Neither .csv nor .txt nor .xlsx."""
     growing: list[str] = []
     """Written to within the last moments; the next intake takes them."""
 
@@ -55,6 +52,11 @@ class IntakeReport(msgspec.Struct, frozen=True):
     def new(self) -> int:
         """DOIs that were not known."""
         return sum(one.report.counts["new"] for one in self.taken)
+
+    @property
+    def malformed(self) -> int:
+        """Malformed lines of the lists that were taken in."""
+        return sum(one.report.counts.get("malformed", 0) for one in self.taken)
 
     def followed_by(self, later: IntakeReport) -> IntakeReport:
         """Both reports as one: what is still in the inbox is as the later one has it."""
@@ -86,14 +88,12 @@ def take_in_lists(app: mp.Operations, settings: DepositsSettings, now: datetime 
 def _take_in(app: mp.Operations, settings: DepositsSettings, inbox: Inbox, file: InboxFile, at: datetime, report: IntakeReport) -> None:
     shown = _printable(file.name)
     try:
-        with inbox.open(file) as opened:
-            stream: BinaryIO = opened
-            if file.size <= SMALL:
-                content = opened.read()
-                stream = io.BytesIO(content)
-                if not content.strip():
-                    raise mp.UsageError(f"{shown} has no lines; deliver it again, with a DOI on each line")
-            taken = app.submit_list(settings.route, stream, name=shown, full=settings.full_lists, by=BY)
+        with inbox.open(file) as opened, readable_list(opened, shown) as lines:
+            named = names_a_doi(lines)
+        if not named:
+            raise mp.UsageError(_why_no_list(app, settings, inbox, file))
+        with inbox.open(file) as opened, readable_list(opened, shown) as lines:
+            taken = app.submit_list(settings.route, lines, name=shown, full=settings.full_lists, by=BY)
         name = archive_name(ARCHIVED, shown, at, taken.id)
         inbox.write(f"{name}.report.json", msgspec.json.format(msgspec.json.encode(taken), indent=2))
         report.taken.append(TakenList(shown, name if inbox.move(file, name) else "", taken))
@@ -103,6 +103,18 @@ def _take_in(app: mp.Operations, settings: DepositsSettings, inbox: Inbox, file:
         report.refused.append(_quarantined(inbox, file, at, str(mistake)))
     except (mp.MilepostError, OSError) as error:
         report.unread.append(RefusedList(shown, "", _printable(str(error))))
+
+
+def _why_no_list(app: mp.Operations, settings: DepositsSettings, inbox: Inbox, file: InboxFile) -> str:
+    """Why a file without a valid DOI is no list, whatever its form: it would be taken for one from which all DOIs have vanished."""
+    shown = _printable(file.name)
+    try:
+        with inbox.open(file) as opened, readable_list(opened, shown) as lines:
+            report = app.submit_list(settings.route, lines, name=shown, by=BY, dry_run=True)
+    except mp.UsageError as mistake:
+        return str(mistake)
+    what = "no DOI in any line" if report.lines else "no lines"
+    return f"{shown} has {what}; deliver it again, with a DOI on each line"
 
 
 def _quarantined(inbox: Inbox, file: InboxFile, at: datetime, reason: str) -> RefusedList:

@@ -9,16 +9,20 @@ from collections.abc import Callable
 import msgspec
 
 import milepost as mp
+from milepost.applications.deposits.common_cause import CommonCause, common_cause
 from milepost.applications.deposits.controls import PartnerWait, end_waits, partner_waits, work_within_limits
-from milepost.applications.deposits.digest.collect import collect_digests, place_cursor, undelivered, unmailed_keys
+from milepost.applications.deposits.digest.collect import collect_digests, place_cursor, unmailed, unmailed_keys
+from milepost.applications.deposits.digest.file_news import note_files
 from milepost.applications.deposits.dspace.login import probe_login
 from milepost.applications.deposits.dss.results import ResultListener
+from milepost.applications.deposits.feed_places import place_at
 from milepost.applications.deposits.files import STORE_FAULTS
 from milepost.applications.deposits.intake import BY, IntakeReport, RefusedList, take_in_lists
 from milepost.applications.deposits.runs import TAKING_IN, RunJournal, RunRecord, close_interrupted, intake_facts, mark_reported
 from milepost.applications.deposits.settings import DepositsApp
 from milepost.applications.deposits.status_names import CLEAN, CONTENT, FAILED, METADATA, SUBMIT, word_counts
-from milepost.applications.deposits.stuck import find_late_deposits
+from milepost.applications.deposits.stuck import MOST_LISTED, find_late_deposits, too_early
+from milepost.applications.deposits.twins import find_twins, twins
 
 log = logging.getLogger(__name__)
 
@@ -40,21 +44,30 @@ class RoundReport(msgspec.Struct, frozen=True):
     digests: int = 0
     """Mails to people about this round."""
     unmailed: int = 0
-    """Mails, of earlier rounds too, that could not be sent yet. They are kept, and the next round tries again."""
+    """Mails, of earlier rounds too, that could not be sent yet, the refused ones among them. All are kept, and the next round sends the others."""
+    mails_refused: int = 0
+    """Mails that were refused for good, and that no round sends by itself."""
     mailed_late: int = 0
     """Mails of earlier rounds that this one has sent."""
     interrupted: list[RunRecord] = []
     """Earlier runs whose processes were gone before their end, and that no run has reported before."""
     waits: list[PartnerWait] = []
     """Partners that ask us to slow down, or refuse the login or the queue: the round has ended its tries with them."""
+    twins: dict[str, list[str]] = {}
+    """DOIs that have two items in DSpace, each with the items."""
+    cause: CommonCause | None = None
+    """The error that all DOIs had that were tried at a stage in this round."""
     store_fault: str = ""
     """Why files of DOIs could not be stored, read or removed; these DOIs wait, and no try is counted."""
 
     @property
     def needs_people(self) -> bool:
-        """Does a DOI need a manual deposit, or a file in the inbox, the mail server, the file store, a login or a queue attention?"""
-        files = self.intake.refused or self.intake.unread or any(run.refused for run in self.interrupted)
-        return bool(self.counts[FAILED] or files or self.unmailed or self.store_fault or any(wait.needs_people for wait in self.waits))
+        """Do people have to act on a DOI, a file in the inbox, the mail server, the file store, a login or a queue?"""
+        intake = self.intake
+        files = intake.refused or intake.unread or intake.ignored or intake.malformed or any(run.refused for run in self.interrupted)
+        return bool(
+            self.counts[FAILED] or self.twins or files or self.unmailed or self.store_fault or any(wait.needs_people for wait in self.waits)
+        )
 
 
 def run_round(app: DepositsApp, work: Callable[[], None], sleep: Callable[[float], None] = time.sleep) -> RoundReport:
@@ -67,6 +80,7 @@ def run_round(app: DepositsApp, work: Callable[[], None], sleep: Callable[[float
         if app.settings.mail is not None:
             place_cursor(app)
         intake = _take_in(app, journal, sleep)
+        begun_at = place_at(app, app.now())
         journal.note(step="applying results", **intake_facts(intake))
         probe_login(app)
         apply_results(app)
@@ -75,15 +89,28 @@ def run_round(app: DepositsApp, work: Callable[[], None], sleep: Callable[[float
         journal.note(step="working on DOIs", tried_again=tried_again)
         work_within_limits(app, work, sleep)
         journal.note(step="collecting digests")
+        note_files(app, intake)
         digests = collect_digests(app)
         journal.note(step="mailing digests", digests=digests)
         if digests:
             work()
         mark_reported(app, [run.id for run in interrupted])
-    left = undelivered(app)
+        cause = common_cause(app, begun_at)
+    left = unmailed(app)
     mailed_late = len(late) - len(unmailed_keys(app) & late)
     return RoundReport(
-        intake, tried_again, word_counts(app), len(digests), len(left), mailed_late, interrupted, partner_waits(app), store_fault(app)
+        intake,
+        tried_again,
+        word_counts(app),
+        len(digests),
+        left.count,
+        left.refused,
+        mailed_late,
+        interrupted,
+        partner_waits(app),
+        {doi: list(recorded.items) for doi, recorded in twins(app).items()},
+        cause,
+        store_fault(app),
     )
 
 
@@ -110,6 +137,7 @@ def apply_results(app: DepositsApp) -> None:
         if app.settings.submit.dss is not None:
             ResultListener(app).turn()
         find_late_deposits(app)
+        find_twins(app)
     except mp.LedgerError:
         raise
     except Exception:
@@ -118,12 +146,20 @@ def apply_results(app: DepositsApp) -> None:
 
 def bring_forward(app: DepositsApp) -> int:
     """Make every failed DOI that will be retried due now, every one that waits for the file store, and every mail that could not be sent. No
-    attempt is counted or forgotten. How many DOIs had failed."""
+    attempt is counted or forgotten. How many DOIs had failed. One whose last submission may have been carried out waits until DSpace's index would
+    show its item: a search before that proves nothing."""
     if store_fault(app):
         app.act("resend", app.settings.route, statuses=[mp.Status.WAITING], stages=(METADATA, CONTENT), by=BY, reason=REASON)
     if app.settings.mail is not None:
         app.act("resend", app.settings.digests_route, statuses=[mp.Status.RETRY_SCHEDULED], by=BY, reason=REASON)
-    return app.act("resend", app.settings.route, statuses=[mp.Status.RETRY_SCHEDULED], by=BY, reason=REASON).done
+    route, failed = app.settings.route, [mp.Status.RETRY_SCHEDULED]
+    done = app.act("resend", route, statuses=failed, stages=(METADATA, CONTENT), by=BY, reason=REASON).done
+    rows = app.items(route, statuses=failed, stages=(SUBMIT,), limit=MOST_LISTED)
+    early = {row["key"] for row in rows if too_early(app, row)}
+    if not early:
+        return done + app.act("resend", route, statuses=failed, stages=(SUBMIT,), by=BY, reason=REASON).done
+    keys = [row["key"] for row in rows if row["key"] not in early]
+    return done + (app.act("resend", route, keys=keys, by=BY, reason=REASON).done if keys else 0)
 
 
 def store_fault(app: DepositsApp) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -9,17 +10,21 @@ import milepost as mp
 from milepost.applications.deposits.controls import LedgerControls, LimitedStage, StageLimit
 from milepost.applications.deposits.doi import FIELD, doi_column, normalise_all, parse_input
 from milepost.applications.deposits.dspace.errors import ClaimLost, DSpaceError, failed
-from milepost.applications.deposits.dspace.submission import DSpaceSubmission
+from milepost.applications.deposits.dspace.submission import DSpaceSubmission, Present
 from milepost.applications.deposits.dss.submission import DssSubmission
 from milepost.applications.deposits.fetch.content import ContentStage
 from milepost.applications.deposits.fetch.metadata import MetadataStage
 from milepost.applications.deposits.files import LATER, Deposit, FileStore, StoreFault, accepts_deposit, accepts_file, deposit_of
 from milepost.applications.deposits.settings import CROSSREF, DepositsSettings
-from milepost.applications.deposits.status_names import CLEAN, CONTENT, METADATA, SUBMIT, result_in
+from milepost.applications.deposits.status_names import CLEAN, CONTENT, METADATA, PRESENT, SUBMIT, result_in
 
 UNTIL_NEXT_ROUND = "3650d"
 """Delay after a failure where rounds bring it forward: nothing falls due between two rounds."""
 CROSSREF_RATE = "10/s"
+SILENCE_S = 60.0
+"""Seconds for which a DSpace that did not answer is not asked before fetches."""
+
+log = logging.getLogger(__name__)
 
 
 class Submission(Protocol):
@@ -27,6 +32,9 @@ class Submission(Protocol):
 
     def ready(self) -> None:
         """Raises mp.ConfigMistake if a setting or a secret is missing."""
+
+    def present(self, doi: str) -> Present | None:
+        """The item that DSpace has of a DOI already, with a file; None: none is known."""
 
     def submit(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
         """Submit once. `item.work_id` is the same for every try of this deposit."""
@@ -45,10 +53,17 @@ def deposits_route(settings: DepositsSettings, submission: Submission | None = N
     """The route of DOIs with these settings. The handlers connect to nothing before the first item. `controls` are those of
     the ledger, once it is open."""
     files, controls = FileStore(settings.files), controls or LedgerControls(settings)
-    route = mp.Route(settings.route, key=FIELD, parse=parse_input, parse_keys=normalise_all, key_column=doi_column)
-    _stage(route, METADATA, settings, accepts=accepts_file)(LimitedStage(MetadataStage(settings, files), StageLimit(controls, METADATA)))
-    _stage(route, CONTENT, settings, accepts=accepts_file)(LimitedStage(ContentStage(settings, files), StageLimit(controls, CONTENT)))
-    add_submit(route, settings, submission or open_submission(settings, files, controls), controls)
+
+    def column(lines: list[str]) -> mp.KeyColumn | None:
+        return doi_column(lines, settings.doi_column)
+
+    route = mp.Route(settings.route, key=FIELD, parse=parse_input, parse_keys=normalise_all, key_column=column)
+    submission = submission or open_submission(settings, files, controls)
+    metadata = LimitedStage(MetadataStage(settings, files), StageLimit(controls, METADATA))
+    content = LimitedStage(ContentStage(settings, files), StageLimit(controls, CONTENT))
+    _stage(route, METADATA, settings, accepts=accepts_file)(FirstSearch(metadata, submission, controls))
+    _stage(route, CONTENT, settings, accepts=accepts_file)(UnlessPresent(content))
+    add_submit(route, settings, submission, controls)
     if settings.clean != "never":
         route.then(clean_route(settings, files), clean_input)
     return route
@@ -64,6 +79,53 @@ def add_submit(route: mp.Route, settings: DepositsSettings, submission: Submissi
     _stage(route, SUBMIT, settings, verify=submit.verify, accepts=accepts_deposit, checks=checks, breaker=breaker)(submit)
 
 
+class FirstSearch:
+    """Handler of the metadata stage that asks DSpace before Crossref: nothing is fetched for a DOI that readers find there. Where DSpace does not
+    answer, the fetch goes on: it is asked again before a deposit."""
+
+    def __init__(self, fetch: LimitedStage, submission: Submission, controls: LedgerControls) -> None:
+        self._fetch, self._submission, self._controls = fetch, submission, controls
+        self._silent_until = 0.0
+
+    def ready(self) -> None:
+        """Raises mp.ConfigMistake before any item is claimed, if a setting or a secret is missing."""
+        self._fetch.ready()
+
+    def __call__(self, item: mp.Item) -> mp.Outcome:
+        present = self._present(item.key)
+        return self._fetch(item) if present is None else mp.Done({PRESENT: present.output, "title": present.title})
+
+    def _present(self, doi: str) -> Present | None:
+        if self._controls.now() < self._silent_until:
+            return None
+        try:
+            return self._submission.present(doi)
+        except (DSpaceError, OSError, mp.ConfigMistake) as error:
+            log.warning("DSpace was not asked for %s before it is fetched: %s", doi, error)
+            self._silent_until = self._controls.now() + SILENCE_S
+            return None
+
+
+class UnlessPresent:
+    """Handler of the content stage that fetches nothing for a DOI that DSpace has."""
+
+    def __init__(self, fetch: LimitedStage) -> None:
+        self._fetch = fetch
+
+    def ready(self) -> None:
+        """Raises mp.ConfigMistake before any item is claimed, if a setting is missing."""
+        self._fetch.ready()
+
+    def __call__(self, item: mp.Item) -> mp.Outcome:
+        return self._fetch(item) if present_in(item) is None else mp.Done({PRESENT: True})
+
+
+def present_in(item: mp.Item) -> dict[str, Any] | None:
+    """The item that DSpace had before the DOI was fetched, as the output of the submit stage; None: it had none."""
+    present = result_in({"results": item.results}, METADATA).get(PRESENT)
+    return present if isinstance(present, dict) else None
+
+
 class SubmitStage:
     """Handler of the submit stage. It gives the `Submission` a `Deposit`: the DOI, and name, place, size and checksums of the metadata
     file and of the PDF."""
@@ -76,6 +138,9 @@ class SubmitStage:
         self._submission.ready()
 
     def __call__(self, item: mp.Item) -> mp.Outcome:
+        present = present_in(item)
+        if present is not None:
+            return mp.Done(present)
         deposit = deposit_of(item)
         if deposit is None:
             said = "it has no stored metadata or no PDF: a stage before was skipped, or confirmed without a file; deposit it by hand"

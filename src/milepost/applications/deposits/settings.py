@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 
 import milepost as mp
+from milepost.applications.deposits.doi import doi_or_none
 
+_FIELD = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+){1,2}")
 CROSSREF = "https://api.crossref.org"
 MB = 1_000_000
 
@@ -38,7 +41,8 @@ class RateSettings(mp.AppSettings, frozen=True):
 
 class DssSettings(mp.AppSettings, frozen=True):
     """The DSpace Submission Service: `queue` takes submit messages, `results` brings result messages (each a name or a URL). `system` and
-    `source` are SubmissionSystem and SubmissionSource. `metadata` is the form of the metadata file that the service reads.
+    `source` are SubmissionSystem and SubmissionSource. `metadata` is the form of the metadata file that the service reads: "dspace8"
+    if it hands the file to DSpace as it is, as it has done since August 2026, "old" before.
 
     A deposit without a result after `answer_within` is reported as stuck, and DSpace is searched. `apart` is the time between the two
     searches that must not find it before it is sent again."""
@@ -47,9 +51,14 @@ class DssSettings(mp.AppSettings, frozen=True):
     results: str
     system: str
     source: str
-    metadata: Literal["old", "dspace8"] = "old"
+    metadata: Literal["old", "dspace8"] | None = None
     answer_within: str = "2d"
     apart: str = "15m"
+
+    @property
+    def form(self) -> Literal["old", "dspace8"]:
+        """The form of the metadata file; where the setting is left out, that of today's service."""
+        return self.metadata or "dspace8"
 
 
 class SubmitSettings(mp.AppSettings, frozen=True):
@@ -62,6 +71,14 @@ class SubmitSettings(mp.AppSettings, frozen=True):
     site: str = ""
     """Address of DSpace's own pages, such as https://dspace.example.org, to which the dashboard's pages link."""
     collection: str = ""
+    apart: str = "2m"
+    """Time between the two searches that must not find a DOI in DSpace before it is deposited there again, where the result of the last try is
+    unknown: more than its index is ever behind. With `dss` it is `dss.apart`."""
+    doi_fields: tuple[str, ...] = ("dc.identifier.doi", "dc.relation.isversionof", "dc.identifier.uri")
+    """Metadata fields of DSpace that may hold an article's DOI: a DOI in another field is not found, and gets a second item."""
+    canary: str = ""
+    """A DOI that DSpace has, and keeps. A search that does not find it says nothing about other DOIs. It is needed only where Milepost knows no
+    item of DSpace: no deposit of its own, and no login of an administrator, who may list items."""
     user_env: str = "DSPACE_USER"
     password_env: str = "DSPACE_PASSWORD"
 
@@ -88,7 +105,7 @@ class DepositsSettings(mp.AppSettings, frozen=True):
     """The table [deposits] of milepost.toml; see docs/guides/deposits.md."""
 
     content: str = ""
-    """URL of a PDF; {doi} stands for the DOI."""
+    """URL of a PDF; {doi} stands for the DOI, {doi_encoded} for the DOI with its slashes as %2F."""
     mailto: str = ""
     """Your address, by which Crossref's polite pool knows you."""
     route: str = "deposits"
@@ -98,6 +115,8 @@ class DepositsSettings(mp.AppSettings, frozen=True):
     """Folder, or s3://BUCKET/PREFIX, into which lists of DOIs are delivered."""
     inbox_quiet: str = "2s"
     """A file in a folder is taken in when it was last written to so long ago: its sender may not have finished."""
+    doi_column: str = ""
+    """Name of the column with the DOIs in the first line of lists; left out, it is found by its name and by its content."""
     full_lists: bool = True
     """Is each list the whole master list? Then DOIs that vanished from it are reported."""
     files: str = "files"
@@ -111,8 +130,13 @@ class DepositsSettings(mp.AppSettings, frozen=True):
     """Largest PDF in bytes."""
     content_end: bool = True
     """Must a PDF end with the mark %%EOF? Without it a file may have been cut on the way. False: this publisher's files lack it."""
+    content_headers: dict[str, str] = {}
+    """Further headers for the publisher, each with the environment variable that holds its value, such as a token. They go to the publisher's own
+    host alone, and their values are never shown."""
     user_agent: str = "Mozilla/5.0 (compatible; milepost)"
     """User-Agent for the publisher: some refuse clients that do not look like a browser."""
+    markup: Literal["keep", "strip"] = "keep"
+    """What becomes of markup in texts of Crossref, such as <i> or &amp;: "keep" hands it to DSpace as it is, "strip" leaves the text alone."""
     mapping: dict[str, str] = {}
     """Changes to the mapping: from a Crossref key to a DSpace field; an empty field leaves the key out."""
     attempts: AttemptSettings = AttemptSettings()
@@ -135,7 +159,7 @@ class DepositsSettings(mp.AppSettings, frozen=True):
     @property
     def metadata_form(self) -> Literal["old", "dspace8"]:
         """Form of the metadata file: DSpace's own REST form, unless the submission service wants the old one."""
-        return "dspace8" if self.submit.dss is None else self.submit.dss.metadata
+        return "dspace8" if self.submit.dss is None else self.submit.dss.form
 
 
 DepositsApp = mp.AppContext[DepositsSettings]
@@ -167,7 +191,16 @@ def check_settings(settings: DepositsSettings, environment: Mapping[str, str] | 
         wrong += [f"the environment variable {name} is not set" for name in named if not environment.get(name)]
     if settings.submit.dspace and settings.submit.dss:
         wrong.append("[deposits.submit] has both dspace and dss: leave one of them out")
-    if settings.content and "{doi}" not in settings.content:
+    if not settings.submit.doi_fields or not all(map(_FIELD.fullmatch, settings.submit.doi_fields)):
+        wrong.append("[deposits.submit] doi_fields must name fields of DSpace, such as dc.identifier.doi")
+    if settings.submit.canary and doi_or_none(settings.submit.canary) is None:
+        wrong.append(f"[deposits.submit] canary is {settings.submit.canary!r}: write a DOI that DSpace has, such as 10.1002/abcd.20417")
+    if environment is not None:
+        missing = [
+            f"{variable} (header {header})" for header, variable in settings.content_headers.items() if not environment.get(variable)
+        ]
+        wrong += [f"the environment variable {name} is not set" for name in missing]
+    if settings.content and not re.search(r"\{doi(_encoded)?\}", settings.content):
         wrong.append("[deposits] content has no {doi}: write the PDF's URL with {doi} where the DOI belongs")
     if settings.mail is not None and settings.mail.dashboard and not settings.mail.dashboard.startswith(("http://", "https://")):
         wrong.append(

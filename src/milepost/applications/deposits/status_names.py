@@ -11,6 +11,10 @@ from milepost.applications.deposits.settings import DepositsApp
 METADATA, CONTENT, SUBMIT = "metadata", "content", "submit"
 CLEAN = "clean"
 """The stage of the follow-up route."""
+PRESENT = "present"
+"""The field of the metadata stage's output that has the item that DSpace had already."""
+IMPORTED = "import"
+"""`via` of a DOI that another system has deposited."""
 PARTNERS = {METADATA: "Crossref", CONTENT: "the publisher", SUBMIT: "DSpace"}
 
 PROCESSING, SUCCESS, RETRIES, FAILED = "Processing", "Success", "Failed and will retry", "Failed after too many attempts"

@@ -8,15 +8,19 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 import milepost as mp
 from milepost.applications.deposits.acts import FAILED, may_be_deposited
-from milepost.applications.deposits.controls import LedgerControls
+from milepost.applications.deposits.controls import LedgerControls, moment_s
 from milepost.applications.deposits.dspace.api import DSpace, open_dspace
 from milepost.applications.deposits.dspace.errors import DSpaceLoginRefused, DSpaceRefused
 from milepost.applications.deposits.dspace.login import LoginHold
-from milepost.applications.deposits.dspace.submission import deposited
+from milepost.applications.deposits.dspace.record import SubmissionRecords
+from milepost.applications.deposits.dspace.submission import deposited, same_file
+from milepost.applications.deposits.files import FileStore, StoredFile
 from milepost.applications.deposits.settings import DepositsApp
-from milepost.applications.deposits.status_names import SUBMIT
+from milepost.applications.deposits.status_names import CONTENT, SUBMIT, result_in
 
 MOST_LISTED = 10_000
 MOST_SEARCHED = 200
@@ -39,19 +43,19 @@ def stuck_deposits(app: DepositsApp) -> list[dict[str, Any]]:
 
 
 def find_late_deposits(app: DepositsApp, dspace: DSpace | None = None, environment: Mapping[str, str] | None = None) -> list[str]:
-    """Search DSpace for DOIs that failed at the submit stage with an unknown result, and complete those that it has. The DOIs that were
+    """Search DSpace for DOIs that failed at the submit stage with an unknown result, for good or a moment ago, and complete those that it has. The DOIs that were
     found. Without this a DOI would be on the list for manual deposits although its last try has succeeded. None is searched for while DSpace
     refuses the login."""
     settings = app.settings
     url = settings.submit.dspace or settings.submit.search
     if url is None:
         return []
-    listed = app.items(settings.route, statuses=FAILED, stages=(SUBMIT,), limit=MOST_LISTED)
+    listed = app.items(settings.route, statuses=[*FAILED, mp.Status.RETRY_SCHEDULED], stages=(SUBMIT,), limit=MOST_LISTED)
     after = app.now() - SINCE
-    rows = [row for row in listed if may_be_deposited(row["error"], SUBMIT) and datetime.fromisoformat(row["ended_at"]) >= after]
+    rows = [row for row in listed if too_early(app, row) or (row["ended_at"] and _may_be_late(row, after))]
     if not rows:
         return []
-    rows = sorted(rows, key=lambda row: str(row["ended_at"]), reverse=True)[:MOST_SEARCHED]
+    rows = sorted(rows, key=lambda row: str(row["entered_at"]), reverse=True)[:MOST_SEARCHED]
     controls = LedgerControls(settings)
     controls.open(app)
     environment = os.environ if environment is None else environment
@@ -69,6 +73,23 @@ def find_late_deposits(app: DepositsApp, dspace: DSpace | None = None, environme
     return found
 
 
+def _may_be_late(row: dict[str, Any], after: datetime) -> bool:
+    return may_be_deposited(row["error"], SUBMIT) and datetime.fromisoformat(row["ended_at"]) >= after
+
+
+def too_early(app: DepositsApp, row: dict[str, Any]) -> bool:
+    """Has a DOI failed so short a time ago, with an unknown result, that DSpace's index need not show its item yet?"""
+    if row["status"] != mp.Status.RETRY_SCHEDULED or not may_be_deposited(row["error"], SUBMIT):
+        return False
+    submit = app.settings.submit
+    apart = submit.apart if submit.dss is None else submit.dss.apart
+    ended_at = moment_s(row["error"]["at"])
+    if submit.dss is not None:
+        # The service may have answered long before its result was read.
+        ended_at = SubmissionRecords(FileStore(app.settings.files)).get(row["key"]).answered_at or ended_at
+    return 0 <= app.time() - ended_at < mp.span_ms(apart, "[deposits.submit] apart") / 1000
+
+
 def _complete(app: DepositsApp, dspace: DSpace, doi: str) -> bool:
     try:
         items = dspace.find(doi)
@@ -79,7 +100,9 @@ def _complete(app: DepositsApp, dspace: DSpace, doi: str) -> bool:
     files = [] if item is None else dspace.files(item.uuid)
     if item is None or not files:
         return False
-    value: dict[str, Any] = {**deposited(item, files), "found": True}
+    sent = result_in(app.show(app.settings.route, doi), CONTENT).get("file")
+    same = None if not sent else any(same_file(file, msgspec.convert(sent, StoredFile)) for file in files)
+    value: dict[str, Any] = {**deposited(item, files), "found": True, "same_file": same}
     try:
         app.confirm(app.settings.route, doi, SUBMIT, value, by=BY)
     except mp.ActRefused as refusal:

@@ -112,7 +112,11 @@ async def accept(app: App, call: mp.Call) -> mp.Answer:
 
 
 def check_target(app: App, message: Message) -> None:
-    """Refuse a target that belongs to no destination, where such targets are refused."""
+    """Refuse a target at an address that may not be called, and one that belongs to no destination where such targets are refused."""
+    reason = app.state.destinations.refusal(message.content["targetUrl"])
+    if reason is not None:
+        text = f"Invalid targetUrl: requests to its address are refused ({reason}); to allow them, its network must be in allow_cidrs"
+        raise MessageRefused("VALIDATION_ERROR", text, sender=message.sender_id)
     if app.state.destinations.of(message.content["targetUrl"]) is None:
         text = "Invalid targetUrl: it belongs to no destination, and unregistered targets are refused"
         raise MessageRefused("VALIDATION_ERROR", text, sender=message.sender_id)

@@ -30,7 +30,14 @@ from milepost.applications.notifications.operate.registry import (
     remove_destination,
     resume_destination,
 )
-from milepost.applications.notifications.operate.senders import seen_sender, sender_views, shown_destination
+from milepost.applications.notifications.operate.senders import (
+    check_destination,
+    seen_sender,
+    sender_views,
+    shown_destination,
+    shown_destinations,
+    shown_record,
+)
 from milepost.applications.notifications.settings import App, DestinationSettings
 
 BASE = "/api/v1/notifications"
@@ -174,20 +181,22 @@ def show_message(app: App, call: mp.Call) -> mp.Answer:
     "POST", f"{BASE}/cancel", scope="submit", body=MessageAct, answers={200: dict[str, Any]}, summary="Cancel before the first try"
 )
 def cancel(app: App, call: mp.Call) -> mp.Answer:
-    """A message that has had no try is taken back. Once a try has begun, this is refused: the partner may have it."""
+    """A message that has had no try is taken back. Once a try has begun, this is refused: the partner may have it. A key cancels the
+    messages that it could send; without the scope `read` it gets the message's identity and status, and not its content."""
     _own(call, call.body.key)
     cancel_message(app, call.body.key, by=call.caller.name, reason=call.body.reason)
-    return mp.Answer(read_record(app, call.body.key))
+    return mp.Answer(shown_record(call.caller, read_record(app, call.body.key)))
 
 
 @application.endpoint(
     "POST", f"{BASE}/replay", scope="operate", body=ReplayOne, answers={200: dict[str, Any]}, summary="Send a message again"
 )
 def replay_one(app: App, call: mp.Call) -> mp.Answer:
-    """The message gets a new series of tries; its earlier history is kept. One that was delivered is sent again as the same work."""
+    """The message gets a new series of tries; its earlier history is kept. One that was delivered is sent again as the same work. Without
+    the scope `read` the answer has the message's identity and status, and not its content."""
     body: ReplayOne = call.body
     replay_message(app, body.key, by=call.caller.name, reason=body.reason, changes=body.changes)
-    return mp.Answer(read_record(app, body.key))
+    return mp.Answer(shown_record(call.caller, read_record(app, body.key)))
 
 
 @application.endpoint(
@@ -214,12 +223,12 @@ def show_dead_letters(app: App, call: mp.Call) -> mp.Answer:
 @application.endpoint("GET", f"{BASE}/destinations", scope="read", answers={200: DestinationList}, summary="Destinations and their state")
 def list_destinations(app: App, call: mp.Call) -> mp.Answer:
     """Every destination with its state: pause or outage, breaker, backlog, success rate and times of the last hour. No secret is shown."""
-    return mp.Answer(DestinationList([shown_destination(call.caller, one) for one in destination_views(app)]))
+    return mp.Answer(DestinationList(shown_destinations(call.caller, destination_views(app))))
 
 
 @application.endpoint("GET", DESTINATION, scope="read", answers={200: dict[str, Any]}, summary="One destination")
 def show_destination(app: App, call: mp.Call) -> mp.Answer:
-    return mp.Answer(shown_destination(call.caller, _destination(app, call.path["name"])))
+    return mp.Answer(_shown_to(call, app))
 
 
 @application.endpoint(
@@ -230,7 +239,7 @@ def put(app: App, call: mp.Call) -> mp.Answer:
     """Add a destination, or replace the one of this name, in every process within five seconds. The fields are those of
     [notifications.destinations.NAME]; secrets are named by variable or file, never given."""
     put_destination(app, call.path["name"], call.body, by=call.caller.name, reason=call.query.reason)
-    return mp.Answer(_destination(app, call.path["name"]))
+    return mp.Answer(_shown_to(call, app))
 
 
 @application.endpoint("DELETE", DESTINATION, scope="admin", query=RemovalQuery, answers={204: None}, summary="Remove a destination")
@@ -248,7 +257,7 @@ def pause(app: App, call: mp.Call) -> mp.Answer:
     """Nothing is sent to it until it is resumed; its messages wait, and no try is counted. It takes over from an outage. A pause that is in
     force stays, with its name and reason: then `changed` is false."""
     done = pause_destination(app, call.path["name"], by=call.caller.name, reason=call.body.reason)
-    return mp.Answer({**_destination(app, call.path["name"]), "changed": done.changed})
+    return mp.Answer({**_shown_to(call, app), "changed": done.changed})
 
 
 @application.endpoint(
@@ -257,7 +266,7 @@ def pause(app: App, call: mp.Call) -> mp.Answer:
 def resume(app: App, call: mp.Call) -> mp.Answer:
     """End a pause or an outage, and close its breaker; the messages that have waited are sent at the rate `drain`, if it is given."""
     resume_destination(app, call.path["name"], by=call.caller.name, reason=call.body.reason, drain=call.body.drain)
-    return mp.Answer(_destination(app, call.path["name"]))
+    return mp.Answer(_shown_to(call, app))
 
 
 @application.endpoint(
@@ -270,7 +279,7 @@ def outage(app: App, call: mp.Call) -> mp.Answer:
     body: OutageRequest = call.body
     zone = named_zone(body.zone)
     begin_outage(app, call.path["name"], until=body.until, drain=body.drain, by=call.caller.name, reason=body.reason, zone=zone)
-    return mp.Answer(_destination(app, call.path["name"]))
+    return mp.Answer(_shown_to(call, app))
 
 
 @application.endpoint("GET", f"{BASE}/senders", scope="read", answers={200: SenderList}, summary="Figures of senders")
@@ -299,6 +308,12 @@ def _look(app: App) -> asyncio.Future[list[tuple[str, str]]]:
         there = app.state.health_look = loop.run_in_executor(None, app.unready)
     found: asyncio.Future[list[tuple[str, str]]] = there
     return found
+
+
+def _shown_to(call: mp.Call, app: App) -> dict[str, Any]:
+    """The destination that the call's URL names, as the caller may see it."""
+    check_destination(call.caller, call.path["name"])
+    return shown_destination(call.caller, _destination(app, call.path["name"]))
 
 
 def _destination(app: App, name: str) -> dict[str, Any]:

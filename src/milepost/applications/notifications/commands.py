@@ -40,6 +40,7 @@ from milepost.applications.notifications.operate.registry import (
     is_known,
     keep_fresh,
     known_destination,
+    lanes_of,
     left_pause,
     pause_destination,
     pause_of,
@@ -52,7 +53,9 @@ from milepost.client import MessageRefused
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would happen, without changing anything.")
 sender_option = click.option("--sender", metavar="NAME", help="Messages of this sender.")
-destination_option = click.option("--destination", metavar="NAME", help="Messages to this destination, or HOST:PORT if it is unregistered.")
+destination_option = click.option(
+    "--destination", metavar="NAME", help="Messages to this destination, or SENDER@HOST:PORT if it is unregistered."
+)
 from_option = click.option(
     "--from", "created_from", metavar="TIME", help="Messages accepted at this time or later: 8:00 (local), a time with a date, or 2h (ago)."
 )
@@ -117,6 +120,9 @@ def send(
     except MessageRefused as refused:
         raise mp.UsageError(refused.text) from None
     keep_fresh(app)
+    reason = app.state.destinations.refusal(message.content["targetUrl"])
+    if reason is not None:
+        raise mp.UsageError(f"{url}: requests to its address are refused ({reason}); to allow them, add its network to allow_cidrs")
     if app.state.destinations.of(message.content["targetUrl"]) is None:
         raise mp.UsageError(
             f"{url} belongs to no destination, and unregistered targets are refused; see 'milepost notifications destinations'"
@@ -131,7 +137,7 @@ def send(
         said = CANCELLED.format(key=shlex.quote(receipt.key)) if cancelled else SAID.get(answer, f"is refused: {error}")
         click.echo(f"{message.message_id} {said}")
         if answer in ("new", "known") and not cancelled:
-            _say_held(app, [app.state.destinations.lane_of(message.content["targetUrl"])])
+            _say_held(app, lanes_of(app, message.sender_id, message.content["targetUrl"]))
     return 0 if answer in ("new", "known") else 1
 
 
@@ -184,9 +190,10 @@ def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
     plain = [(name, str(value).lower() if isinstance(value, bool) else value) for name, value in simple]
     mp.print_table(("field", "value"), [*plain, *_result(found)])
     if found["status"] in ("PENDING", "QUEUED", "WAITING", "RETRY_SCHEDULED"):
-        [view] = destination_views(app, [found["destination"]], in_shell=True)
-        if view["state"] in HELD:
-            click.echo(f"\nIt waits for {found['destination']}: {_why(view)}")
+        names = [found["destination"], *lanes_of(app, found["senderId"], found["targetUrl"])[1:]]
+        for view in destination_views(app, names, in_shell=True):
+            if view["state"] in HELD:
+                click.echo(f"\nIt waits for {found['destination']}: {_why(view)}")
     if not found.get("removed"):
         _show_timeline(timeline_of(shown))
     if found.get("nextRetryAt") is not None or waits_for_time(found["status"], found.get("deliverAt")):
@@ -399,7 +406,7 @@ def _hint(app: App, chosen: dict[str, str | None]) -> str:
     name, cause = chosen["destination"], chosen["cause"]
     if name is not None and not is_known(app, name):
         known = ", ".join(sorted(app.state.destinations.all)) or "none"
-        return f" There is no destination {name!r}; known are {known}, and HOST:PORT of unregistered targets."
+        return f" There is no destination {name!r}; known are {known}, and HOST:PORT or SENDER@HOST:PORT of unregistered targets."
     if cause is not None and all(one["group"] != cause for one in app.groups(app.settings.route)):
         return f" There is no cause {cause!r}; 'milepost notifications dead-letters' names those there are."
     return ""
@@ -484,7 +491,7 @@ def _why(view: dict[str, Any]) -> str:
 def _breaker(breaker: dict[str, Any] | None) -> str:
     if breaker is None:
         return ""
-    probe = f", the next probe is at {_local(breaker['retry_at'])}" if breaker["state"] == "open" and breaker["retry_at"] else ""
+    probe = f", no probe before {_local(breaker['retry_at'])}" if breaker["state"] == "open" and breaker["retry_at"] else ""
     return f"its breaker is {breaker['state']}{probe}; the last failure: {breaker['error']}"
 
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 import milepost as mp
 from milepost import net
 from milepost.applications.notifications.destinations import Destination
+from milepost.applications.notifications.outcomes import LOOKUP_WAITS
 from milepost.applications.notifications.settings import BasicAuth, BearerAuth, HeadersAuth, OAuth2Auth, read_secret
 
 EARLY_S = 30.0
@@ -147,6 +148,8 @@ class Credentials:
                 tls=destination.tls,
             )
         except net.NetError as error:
+            if error.kind == LOOKUP_WAITS:
+                raise  # the message waits, as for its own host
             # It says nothing about the message, which was not sent.
             raise TokenRefused(f"the token endpoint of {destination.name} gave no answer: {error}") from None
         if not answer.ok:

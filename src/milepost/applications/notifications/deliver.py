@@ -23,8 +23,10 @@ from milepost.applications.notifications.destinations import (
     gone_reason,
     moved_reason,
     removed_reason,
+    resume_command,
+    url_pause,
 )
-from milepost.applications.notifications.operate.registry import keep_fresh
+from milepost.applications.notifications.operate.registry import keep_fresh, read_url_pauses
 from milepost.applications.notifications.outcomes import INVALID_MESSAGE, INVALID_TARGET, of_error, of_response, secret_values
 from milepost.applications.notifications.settings import App, NotificationsSettings
 from milepost.client import KEY, MessageRefused, check_message
@@ -36,6 +38,12 @@ UNCONFIGURED_S = 30
 """Pause before the next look at a message whose destination lacks a secret."""
 UNREAD_S = 5
 """Pause before the next look while the ledger's destinations cannot be read."""
+LONGEST_LOOK_S = 300
+"""The longest pause before the next look at a message whose URL is paused."""
+PAUSES_FRESH_S = 1.0
+"""Pauses of URLs that were read so lately are not read again."""
+MOST_PAUSED_URLS = 1_000
+"""Pauses of URLs, of all senders together: every process reads them every few seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +73,12 @@ class Deliverer:
         if self._app is not None and self._destinations.stale:
             keep_fresh(self._app)
 
+    def _read_ledger(self, app: App) -> None:
+        """Read the destinations and the pauses of URLs again, each if that was long ago."""
+        keep_fresh(app)
+        if self._destinations.pauses_stale:
+            read_url_pauses(app)
+
     def use(self, client: net.Client) -> None:
         """Make the tries with this client, such as one with a resolver of its own."""
         self._client, self._credentials = client, Credentials(client, time.monotonic)
@@ -77,12 +91,12 @@ class Deliverer:
                 log.warning("messages to %s wait, others are delivered: %s", destination.name, fault)
 
     async def __call__(self, item: mp.Item) -> mp.Outcome:
-        if self._app is not None and self._destinations.stale:
+        if self._app is not None and (self._destinations.stale or self._destinations.pauses_stale):
             try:
-                await asyncio.to_thread(keep_fresh, self._app)
+                await asyncio.to_thread(self._read_ledger, self._app)
             except mp.MilepostError as error:
                 # Without them a message could go out with neither its signature nor its credentials.
-                return mp.NotYet(after=UNREAD_S, note=f"the destinations could not be read: {error}", unknown=item.unknown)
+                return mp.NotYet(after=UNREAD_S, note=f"the destinations could not be read: {error}", unknown=item.unknown, asked=False)
         try:
             message = stored_message(item, self._settings.largest_body)
             destination = self._destinations.of(message["targetUrl"])
@@ -95,7 +109,13 @@ class Deliverer:
                 destination = self._destinations.of(message["targetUrl"])
             if self._destinations.orphaned(item.lane, destination):
                 # Not by the defaults, which have neither the credentials nor the signature that its destination had.
-                return mp.NotYet(after=UNCONFIGURED_S, note=await self._orphaned(item.lane), unknown=item.unknown)
+                return mp.NotYet(after=UNCONFIGURED_S, note=await self._orphaned(item.lane), unknown=item.unknown, asked=False)
+        if destination is not None and self._destinations.paused_urls:
+            pause = url_pause(destination.name, message["senderId"], message["targetUrl"])
+            since = await self._paused_since(pause)
+            if since is not None:
+                note = f"{resume_command(pause)} ends the pause of this URL, which answered 410 Gone"
+                return mp.NotYet(after=paused_look_s(since, self.clock()), note=note, unknown=item.unknown, asked=False)
         if destination is None:
             return mp.Reject("the target belongs to no destination, and unregistered targets are refused", category=INVALID_TARGET)
         began = time.monotonic()
@@ -108,7 +128,7 @@ class Deliverer:
             verdict = of_response(response, destination, _since(began), self.clock(), self._secrets(destination, message))
         except mp.ConfigMistake as mistake:
             # Not a failure of the message or of the partner: it waits, uncounted, until the configuration is mended.
-            return mp.NotYet(after=UNCONFIGURED_S, note=str(mistake), unknown=item.unknown)
+            return mp.NotYet(after=UNCONFIGURED_S, note=str(mistake), unknown=item.unknown, asked=False)
         except TokenRefused as error:
             details = {"message": str(error), "responseTime": _since(began)}
             return mp.Retry(str(error), category="TOKEN_REFUSED", details=details, unknown=item.unknown)
@@ -116,7 +136,7 @@ class Deliverer:
             secrets = self._secrets(destination, message)
             verdict = of_error(error, destination, _since(began), self.clock(), secrets, doubtful=item.unknown)
         if verdict.gone:
-            await self._pause(item.lane, gone_reason(item.lane, self._settings.route))
+            await self._pause_url(destination.name, message["senderId"], message["targetUrl"])
         return verdict.outcome
 
     def _secrets(self, destination: Destination, message: Mapping[str, Any]) -> list[str]:
@@ -143,6 +163,7 @@ class Deliverer:
             redirects=destination.redirects,
             tls=destination.tls,
             repeatable=False,  # a repeat is a try of its own, which says so
+            share=message["senderId"],
         )
 
     async def _orphaned(self, lane: str) -> str:
@@ -154,6 +175,24 @@ class Deliverer:
             self._moved.add(lane)
             log.warning("messages wait: %s", moved_reason(lane))
         return moved_reason(lane)
+
+    async def _paused_since(self, pause: str) -> int | None:
+        """Since when a URL is paused; None: it is not. That is read again before a message waits, so that a resume has effect at once."""
+        if pause in self._destinations.paused_urls and self._app is not None:
+            try:
+                await asyncio.to_thread(read_url_pauses, self._app, PAUSES_FRESH_S)
+            except mp.MilepostError:
+                log.exception("the pauses of URLs could not be read again; those of the last time are used")
+        return self._destinations.paused_urls.get(pause)
+
+    async def _pause_url(self, name: str, sender: str, url: str) -> None:
+        """Pause this URL of this sender: no other URL, and no other sender."""
+        pause = url_pause(name, sender, url)
+        if len(self._destinations.paused_urls) >= MOST_PAUSED_URLS:
+            log.error("%s answered 410 Gone; it is not paused, since %d URLs are paused already", url, MOST_PAUSED_URLS)
+            return
+        await self._pause(pause, gone_reason(pause, self._settings.route, sender, url))
+        self._destinations.paused_urls.setdefault(pause, round(self.clock() * 1000))
 
     async def _pause(self, lane: str, why: str) -> None:
         if self._app is None:
@@ -177,6 +216,11 @@ class Deliverer:
     async def close(self) -> None:
         """Close the connections of this event loop, when its worker ends."""
         await self._client.close_async()
+
+
+def paused_look_s(since_ms: int, now_s: float) -> float:
+    """Pause before the next look at a message whose URL is paused since then: the longer it lasts, the rarer."""
+    return min(LONGEST_LOOK_S, max(UNCONFIGURED_S, (now_s - since_ms / 1000) / 10))
 
 
 def _since(began: float) -> int:

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from shlex import quote
 from typing import Literal
 
@@ -35,6 +36,10 @@ MARGIN_S = 5.0
 """Seconds that a try may take beside its calls."""
 MOST_CACHED = 4_096
 """Target URLs whose destinations are cached."""
+LONGEST_LANE = 200
+"""Characters of the longest name of a lane: Milepost cuts longer ones, which could then be those of two senders."""
+ASK_TO_WAIT = frozenset({408, 425, 429})
+"""Statuses of a partner that is there and asks to wait: its breaker does not count them."""
 _DOTS = re.compile(r"(?:/|%2f|%5c)(?:\.|%2e){1,2}(?:/|%2f|%5c|;|\Z)", re.IGNORECASE)
 """A component "." or "..", also if it is percent-encoded or has a parameter: many servers resolve it all the same."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
@@ -44,7 +49,7 @@ class Destination(Struct, frozen=True, kw_only=True):
     """How the targets of one lane are called: every setting resolved, and no secret."""
 
     name: str
-    """The lane's name: the destination's own, or HOST:PORT of an unregistered target."""
+    """Its name: the destination's own, or HOST:PORT of an unregistered target, whose lanes are SENDER@HOST:PORT."""
     prefix: net.HttpUrl | None
     """Beginning of the target URLs; None: unregistered."""
     headers: Mapping[str, str] = {}
@@ -101,6 +106,12 @@ class Destinations:
         """Versions of the ledger's documents that are no destinations."""
         self.released: frozenset[str] = frozenset()
         """Destinations that are gone, whose messages go where their URLs belong now."""
+        self.paused_urls: dict[str, int] = {}
+        """Pauses of single URLs of senders, by name (see `url_pause`), and since when (milliseconds since 1970), as they were last read."""
+        self.pauses_read_at: float | None = None
+        """When they were last read into this process (seconds of the monotonic clock); None: never."""
+        self._refusals: dict[str, str | None] = {}
+        self._guard = net.AddressGuard.allowing(settings.allow_cidrs)
         self._others = self.unregistered.limits
         self._index()
 
@@ -125,6 +136,11 @@ class Destinations:
         return self.read_at is None or time.monotonic() - self.read_at > STALE_S
 
     @property
+    def pauses_stale(self) -> bool:
+        """Must the pauses of URLs be read again before a message is sent?"""
+        return self.pauses_read_at is None or time.monotonic() - self.pauses_read_at > STALE_S
+
+    @property
     def added(self) -> dict[str, DestinationSettings]:
         """The settings of destinations that were added at run time."""
         return self._added_settings
@@ -144,6 +160,17 @@ class Destinations:
         found = cached[target] = self._find(net.parse_url(target))
         return found
 
+    def refusal(self, target: str) -> str | None:
+        """Why no request may go to this URL, if its host is an address; None: it may, or its name must be looked up first. Raises
+        net.InvalidRequest if the URL is none."""
+        cached = self._refusals
+        if target not in cached:
+            if len(cached) >= MOST_CACHED:
+                cached.clear()
+            address = net.parse_url(target).address
+            cached[target] = None if address is None else self._guard.refusal(address)
+        return cached[target]
+
     def _find(self, url: net.HttpUrl) -> Destination | None:
         for found in self._by_origin.get(url.origin, ()):
             if found.prefix is not None and _within(url, found.prefix):
@@ -155,17 +182,19 @@ class Destinations:
     def orphaned(self, lane: str, destination: Destination | None) -> bool:
         """Was a message of this lane accepted for a destination, and are only the defaults, or nothing, left for it, since that destination is
         gone or has another URL? `destination` is the one that the message's target belongs to now."""
-        accepted_for_one = lane not in self.released and ":" not in lane and lane != ""
-        return accepted_for_one and (destination is None or not destination.registered)
+        return lane not in self.released and is_registered_name(lane) and (destination is None or not destination.registered)
 
     def gone(self, lane: str) -> bool:
         """Is this the lane of a destination that is gone, and whose messages are not released?"""
         return lane not in self.all and self.orphaned(lane, None)
 
-    def lane_of(self, target: str) -> str:
-        """The lane of a target URL: the destination's name, or HOST:PORT."""
+    def lane_of(self, target: str, sender: str = "") -> str:
+        """The lane of a sender's messages to this URL: the destination's name, or SENDER@HOST:PORT of an unregistered target. Of a message
+        that does not say its sender it is HOST:PORT, as those of all senders were in earlier versions."""
         found = self.of(target)
-        return origin_lane(net.parse_url(target)) if found is None else found.name
+        if found is not None and found.registered:
+            return found.name
+        return sender_lane(sender, origin_lane(net.parse_url(target)) if found is None else found.name)
 
     def limits_of(self, lane: str) -> mp.Limits:
         """The limits of a lane; one that is no destination has those of unregistered targets."""
@@ -310,12 +339,25 @@ def _removed(lane: str) -> str:
     return f"{lane} is no destination any more"
 
 
-def gone_reason(lane: str, route: str) -> str:
-    """Why a destination is paused that has answered 410, and what to do."""
-    give_up = f"milepost cancel {quote(route)} --lane {quote(lane)} --status live {SIGNED}"
+def url_pause(name: str, sender: str, url: str) -> str:
+    """Name of the pause of one URL of one sender at a destination, or at the HOST:PORT of an unregistered target."""
+    return f"{name}+{sha256(f'{sender} {url}'.encode(errors='replace')).hexdigest()[:10]}"
+
+
+def paused_at(pause: str) -> str | None:
+    """The destination, or the HOST:PORT, at which this pause of a URL is; None: it is no pause of a URL."""
+    name, mark, _ = pause.rpartition("+")
+    return name if mark and "@" not in pause else None
+
+
+def gone_reason(pause: str, route: str, sender: str, url: str) -> str:
+    """Why a URL of a sender is paused that has answered 410, and what to do."""
+    give_up = (
+        f"milepost cancel {quote(route)} --part {quote(f'senderId={sender}')} --part {quote(f'targetUrl={url}')} --status live {SIGNED}"
+    )
     return (
-        f"{lane} answered 410 Gone, so it wants no more requests: when that is mended, run `{resume_command(lane)}`;"
-        f" to give up the messages that wait, run `{give_up}`"
+        f"{url} answered 410 Gone to {sender}, so it wants no more requests, and the messages of {sender} to it wait:"
+        f" when that is mended, run `{resume_command(pause)}`; to give up the messages that wait, run `{give_up}`"
     )
 
 
@@ -332,8 +374,24 @@ def moved_reason(lane: str) -> str:
     )
 
 
+def is_registered_name(lane: str) -> bool:
+    """Can this be the name of a registered destination, and not the lane of an unregistered target or a pause of a URL?"""
+    return lane != "" and ":" not in lane and "+" not in lane
+
+
+def sender_lane(sender: str, origin: str) -> str:
+    """The lane of a sender's messages to unregistered targets at this HOST:PORT. It lies within the lane HOST:PORT: a pause of that one holds
+    back all senders' messages. A name that would be too long is cut, with a digest of the whole."""
+    if not sender:
+        return origin
+    lane = f"{sender.replace('%', '%25').replace('/', '%2F')}@{origin}"
+    if len(lane) <= LONGEST_LANE:
+        return lane
+    return f"{lane[:60].replace('@', '.')}+{sha256(lane.encode(errors='replace')).hexdigest()[:16]}@{origin[-100:]}"
+
+
 def origin_lane(url: net.HttpUrl) -> str:
-    """The lane of an unregistered target: HOST:PORT, so that a destination's name is never one."""
+    """HOST:PORT of an unregistered target, so that a destination's name is never one."""
     host = f"[{url.host}]" if ":" in url.host else url.host
     return f"{host}:{url.port}"
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 import milepost as mp
 from milepost import net
-from milepost.applications.notifications.destinations import Destination
+from milepost.applications.notifications.destinations import ASK_TO_WAIT, Destination
 
 NETWORK_ERROR = "NETWORK_ERROR"
 HIDDEN = "…".encode()
@@ -29,6 +29,10 @@ TEXT_LIMIT = 500
 """Characters of a text answer that are recorded as the error's details."""
 LARGEST_INTEGER = 2**53
 DEEPEST = 8
+LOOKUP_WAITS = "lookup-waits"
+"""Kind of the client's error for a host that was not even looked up, because of other names."""
+LOOKUP_WAIT_S = 5
+"""Pause before the next look at a message whose host could not even be looked up."""
 HEADER_BYTES = 8_192
 """Bytes of an answer's headers that are recorded, with each try."""
 SHORTEST_SECRET = 6
@@ -36,6 +40,14 @@ SHORTEST_SECRET = 6
 HeaderPairs = tuple[tuple[str, str], ...]
 """Names and values of headers."""
 _ESCAPE = re.compile(rb'\\(?:u(00[0-7][0-9A-Fa-f])|([/"\\]))')
+
+STATUS_TEXTS = responses | {
+    413: "Request Entity Too Large",
+    414: "Request-URI Too Long",
+    416: "Requested Range Not Satisfiable",
+    422: "Unprocessable Entity",
+}
+"""Words of each HTTP status. Python 3.13 has new words for these four: failures would then be in other groups than before."""
 
 _NETWORK = {
     "name-not-resolved": "DNS_FAILURE",
@@ -46,7 +58,7 @@ _NETWORK = {
     "certificate-refused": "CERTIFICATE_REFUSED",
     "no-connection-free": "NO_CONNECTION_FREE",
     "closed": "CONNECTION_RESET",
-    "cut": "CONNECTION_RESET",
+    "cut": "INVALID_ANSWER",
     "silent": "READ_TIMEOUT",
     "timeout": "TIMEOUT",
     "malformed": "INVALID_ANSWER",
@@ -70,7 +82,7 @@ def category_of(status: int) -> str:
 
 def status_text(status: object) -> str | None:
     """The usual text of an HTTP status; None: there is none. (An outcome that an operator has confirmed may name anything as its status.)"""
-    return None if status is None else responses.get(status, "") if isinstance(status, int) else ""
+    return None if status is None else STATUS_TEXTS.get(status, "") if isinstance(status, int) else ""
 
 
 def response_ms(facts: Mapping[str, Any]) -> float | None:
@@ -109,7 +121,8 @@ def of_response(
     details = {**error_details(body), **facts}
     if status in destination.retry_statuses:
         after = retry_after_s(response, destination.retry_after_cap_ms, received_at)
-        return DeliveryVerdict(mp.Retry(what, after=after, category=category, details=details, http_status=status))
+        counted = status not in ASK_TO_WAIT
+        return DeliveryVerdict(mp.Retry(what, after=after, category=category, details=details, http_status=status, breaker=counted))
     gone = status == GONE and destination.gone == "pause"
     return DeliveryVerdict(mp.Reject(what, category=category, details=details, http_status=status), gone)
 
@@ -133,6 +146,9 @@ def of_error(
         return DeliveryVerdict(mp.Reject(str(error), category=INVALID_TARGET, details=details))
     if isinstance(error, net.RedirectRefused):
         return DeliveryVerdict(mp.Reject(str(error), category="UNKNOWN_STATUS", details=details, http_status=error.http_status))
+    if error.kind == LOOKUP_WAITS:
+        # Names of other messages are slow: neither the partner nor this message has to do with it.
+        return DeliveryVerdict(mp.NotYet(after=LOOKUP_WAIT_S, note=str(error), unknown=doubtful, asked=False))
     category = _NETWORK.get(error.kind, NETWORK_ERROR)
     details["family"] = NETWORK_ERROR
     unknown = error.unknown or doubtful

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 import milepost as mp
 from milepost.applications.notifications.application import application
+from milepost.applications.notifications.destinations import STAGE
 from milepost.applications.notifications.operate.collector import figures_of
 from milepost.applications.notifications.operate.dead_letters import dead_letter_numbers, dead_letters, replay_all
 from milepost.applications.notifications.operate.messages import (
@@ -29,8 +30,20 @@ from milepost.applications.notifications.operate.messages import (
     waits_for_time,
 )
 from milepost.applications.notifications.operate.record import timeline_of
-from milepost.applications.notifications.operate.registry import begin_outage, destination_views, pause_destination, resume_destination
-from milepost.applications.notifications.operate.senders import seen_sender, sender_views, shown_destination
+from milepost.applications.notifications.operate.registry import (
+    begin_outage,
+    destination_views,
+    lanes_of,
+    pause_destination,
+    resume_destination,
+)
+from milepost.applications.notifications.operate.senders import (
+    check_destination,
+    seen_sender,
+    sender_views,
+    shown_destination,
+    shown_destinations,
+)
 from milepost.applications.notifications.settings import App
 
 HOME = "/notifications"
@@ -125,13 +138,14 @@ def home(app: App, call: mp.Call) -> mp.Page:
     return mp.Page(
         "notifications.html",
         {
-            "destinations": [_destination(shown_destination(call.caller, one)) for one in destination_views(app)],
+            "destinations": [_destination(one) for one in shown_destinations(call.caller, destination_views(app))],
             "senders": [
                 {**one, "p50": seconds(one["first_try_p50_s"]), "p95": seconds(one["first_try_p95_s"])}
                 for one in sender_views(figures_of(app), seen_sender(call.caller))
             ],
             "dead": dead,
             "pipeline": pipeline,
+            "forecast": _forecast(app, call),
         },
     )
 
@@ -142,12 +156,30 @@ def destination(app: App, call: mp.Call, wrong: str = "", form: OutageForm | Non
     name = call.path["name"]
     if name not in {one["name"] for one in destination_views(app)}:
         raise mp.NotFound(f"there is no destination {name!r}")
+    check_destination(call.caller, name)
     [found] = destination_views(app, [name])
     found, only = shown_destination(call.caller, found), seen_sender(call.caller)
     waiting = _affordable(app, MessageFilter(sender=only, destination=name, status=("live",)))
     failed = _affordable(app, MessageFilter(sender=only, destination=name, status=("failed",)))
-    values = {"here": HOME, "one": _destination(found), "lists": [("Waiting", "live", waiting), ("Dead letters", "failed", failed)]}
-    return mp.Page("destination.html", {**values, "wrong": _sentence(wrong), "form": form}, 400 if wrong else 200)
+    values: dict[str, Any] = {
+        "here": HOME,
+        "one": _destination(found),
+        "lists": [("Waiting", "live", waiting), ("Dead letters", "failed", failed)],
+    }
+    values |= {"forecast": _forecast(app, call, name), "wrong": _sentence(wrong), "form": form}
+    return mp.Page("destination.html", values, 400 if wrong else 200)
+
+
+def _forecast(app: App, call: mp.Call, destination: str | None = None) -> list[dict[str, Any]]:
+    """The sentences of the forecast of all messages, or of those to a destination. It counts those of all senders: a caller who sees the messages
+    of one sender gets none."""
+    if seen_sender(call.caller) is not None:
+        return []
+    if destination is None:
+        found = app.forecast(app.settings.route)
+    else:
+        found = app.forecast(app.settings.route, stage=STAGE, lane=destination)
+    return [] if found is None else list(found["sentences"])
 
 
 @application.page(f"{DESTINATION}/pause", scope="operate", form=ReasonForm)
@@ -179,9 +211,9 @@ def resume(app: App, call: mp.Call) -> mp.Redirect:
 def messages(app: App, call: mp.Call) -> mp.Page:
     """An invalid field is shown with a sentence that says what is wrong."""
     asked: Listing = call.query
-    wrong, found = "", None
+    wrong, found, only = "", None, seen_sender(call.caller)
     try:
-        wanted = asked.filter(seen_sender(call.caller))
+        wanted = asked.filter(only)
         found = message_page(app, wanted, limit=LISTED, after=asked.after or None, oldest_first=asked.oldest_first, scan=False)
     except mp.CostlyQuery:
         pass  # the page says so
@@ -303,8 +335,7 @@ def _rows(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _held_destinations(app: App, call: mp.Call, lanes: list[str]) -> list[dict[str, Any]]:
     """The destinations among these that hold their messages back."""
     found = destination_views(app, lanes[:HELD]) if lanes else []
-    shown = [shown_destination(call.caller, one) for one in found]
-    return [one for one in shown if any(one[name] for name in REASONS)]
+    return [one for one in shown_destinations(call.caller, found) if any(one[name] for name in REASONS)]
 
 
 def _destination(view: Mapping[str, Any]) -> dict[str, Any]:
@@ -334,8 +365,8 @@ def _held(app: App, record: Mapping[str, Any]) -> dict[str, Any]:
     lane = record.get("destination")
     if lane is None or record["status"] not in WAITING:
         return dict.fromkeys(REASONS)
-    [view] = destination_views(app, [lane])
-    return {name: view[name] for name in REASONS}
+    views = destination_views(app, [lane, *lanes_of(app, record["senderId"], record["targetUrl"])[1:]])
+    return {name: next((view[name] for view in views if view[name]), None) for name in REASONS}
 
 
 def _to_destination(call: mp.Call) -> mp.Redirect:

@@ -7,6 +7,7 @@ from typing import Any
 import milepost as mp
 from milepost.applications.notifications.deliver import Deliverer
 from milepost.applications.notifications.destinations import STAGE, Destinations, LaneLimits
+from milepost.applications.notifications.operate.figures import parties_of
 from milepost.applications.notifications.settings import NotificationsSettings
 from milepost.client import KEY
 
@@ -16,6 +17,11 @@ COLUMNS = (
     *KEY, "method", "attempts", "nextRetryAt", "retryHistory", "maxRetriesExceeded", "maxRetriesExceededAt",
 )  # fmt: skip
 """Attributes with names of their own that each row has on AWS."""
+
+
+def party(key: str) -> str:
+    """Whom a message concerns: its sender and its target URL."""
+    return " ".join(parties_of(key))
 
 
 def longest_try_s(destinations: Destinations) -> float:
@@ -30,7 +36,7 @@ def notifications_route(settings: NotificationsSettings, destinations: Destinati
     def lane(content: Any) -> str:
         """Also a process that runs no services, such as a command, must know the destinations that were added to the ledger."""
         deliverer.keep_fresh()
-        return destinations.lane_of(content["targetUrl"])
+        return destinations.lane_of(content["targetUrl"], content.get("senderId", ""))
 
     usual = destinations.unregistered
     route.stage(
@@ -41,6 +47,7 @@ def notifications_route(settings: NotificationsSettings, destinations: Destinati
         concurrency=settings.concurrency,
         lane=lane,
         lanes=LaneLimits(destinations),
+        party=party,
         pauses=True,
     )(deliverer)
     return route

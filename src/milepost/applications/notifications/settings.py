@@ -14,19 +14,31 @@ from milepost.client import INLINE_BODY
 _STATUS = re.compile(r"[1-5]xx\Z")
 
 
-class RetrySettings(mp.AppSettings, frozen=True):
-    """How failed tries are repeated: `base * factor**n` within `cap`, or the listed `delays`, spread by ± `jitter`; at most `attempts`
-    tries."""
+SCHEDULES: dict[str, mp.Backoff] = {
+    "day": mp.Backoff(attempts=12, delays=("1s", "5s", "30s", "2m", "10m", "30m", "1h", "2h", "4h", "8h", "8h")),
+    "seed": mp.Backoff(attempts=3, base="1s", factor=2.0, cap="60s"),
+}
+"""Named schedules of tries: over about a day; and that of the original design, over about four seconds."""
 
-    attempts: int = 3
-    base: str | float = "1s"
-    factor: float = 2.0
-    cap: str | float = "60s"
-    jitter: float = 0.25
-    delays: tuple[str | float, ...] = ()
+
+class RetrySettings(mp.AppSettings, frozen=True):
+    """How failed tries are repeated: by a named `schedule`; or `base * factor**n` within `cap`, or the listed `delays`, spread by ± `jitter`; at
+    most `attempts` tries. What is given replaces that part of the schedule, which is "day" if nothing is given, else "seed"."""
+
+    schedule: Literal["day", "seed"] | None = None
+    attempts: int | None = None
+    base: str | float | None = None
+    factor: float | None = None
+    cap: str | float | None = None
+    jitter: float | None = None
+    delays: tuple[str | float, ...] | None = None
 
     def backoff(self) -> mp.Backoff:
-        return mp.Backoff(attempts=self.attempts, base=self.base, factor=self.factor, cap=self.cap, jitter=self.jitter, delays=self.delays)
+        parts = ("attempts", "base", "factor", "cap", "jitter", "delays")
+        given = {name: getattr(self, name) for name in parts if getattr(self, name) is not None}
+        # Settings of versions that had no schedules keep their meaning.
+        usual = SCHEDULES[self.schedule or ("seed" if given else "day")]
+        return mp.Backoff(**{name: getattr(usual, name) for name in parts} | given)
 
 
 class TimeoutSettings(mp.AppSettings, frozen=True):

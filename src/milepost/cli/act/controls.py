@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import at_option, check_signed, listing_group, shared_options, signed
 from milepost.cli.output import WIDE, console, print_json, print_table, printed, safe
+
+if TYPE_CHECKING:
+    from milepost.engine.acts.controls import Paused
 
 
 class ControlScope(NamedTuple):
@@ -67,15 +70,27 @@ def pause(given: CliSettings, at: ControlScope, until: str | None, drain: str | 
     """
     from milepost.engine.acts.controls import pause as hold
     from milepost.engine.acts.controls import paused_view
+    from milepost.engine.views.lanes import count_waiting
 
     ends_at = None if until is None else at_option(until, "--until")
     with given.context(act=True) as ctx:
-        paused = paused_view(at.name, hold(ctx, *at.place, until=ends_at, drain=drain, **at.signed))
+        held = hold(ctx, *at.place, until=ends_at, drain=drain, **at.signed)
+        paused = paused_view(at.name, held, count_waiting(ctx, *at.place))
     if as_json:
         print_json(paused)
     else:
         until_when = "" if paused.until is None else f" until {paused.until}"
         console(width=WIDE).print(safe(f"{at.name} paused since {paused.at}{until_when} by {paused.by}: {paused.reason}"))
+        if paused.waiting is not None:
+            console(width=WIDE).print(safe(_waiting(paused)))
+
+
+def _waiting(paused: Paused) -> str:
+    """How many items wait there, in words."""
+    if paused.waiting:
+        return f"{paused.waiting:,} {'item waits' if paused.waiting == 1 else 'items wait'} there."
+    near = f" Lanes with similar names: {', '.join(paused.near)}." if paused.near else ""
+    return f"No item waits there.{near}"
 
 
 @click.command()

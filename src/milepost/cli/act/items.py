@@ -67,9 +67,12 @@ def act_on_items(
     if not keys and not any(chosen.values()) and act_id is None:
         raise click.UsageError(f"no items selected to {verb}: give keys, or filters such as --status failed or --stage STAGE")
     by, reason = check_signed(by, reason, dry_run=dry_run)
+    from milepost.core.values.durations import iso
     from milepost.engine.acts.bulk import act, go_on
+    from milepost.engine.views.queries import filter_as_given
 
     with given.context(act=True, dry_run=dry_run) as ctx, progress(verb, quiet=as_json) as on_progress:
+        began = ctx.clock.now()
         signed_by: dict[str, Any] = {"by": by, "reason": reason, "dry_run": dry_run}
         signed_by["on_progress"] = lambda done, whole: on_progress(done, done, whole)
         if act_id is not None and not keys and not any(chosen.values()):
@@ -78,12 +81,16 @@ def act_on_items(
             query = None if keys else query_of(ctx, route, **chosen)
             if query is not None:
                 confirm_cost(ctx, query, yes, quiet=as_json)
-            report = act(ctx, verb, route, keys=keys or None, query=query, act_id=act_id, **how, **signed_by)
+            asked = None if keys else filter_as_given(**chosen)
+            report = act(ctx, verb, route, keys=keys or None, query=query, asked=asked, act_id=act_id, **how, **signed_by)
+        repeated = report.finished_at is not None and report.finished_at < (iso(began) or "")
     if as_json:
         print_json(report)
     else:
+        if repeated:
+            console().print(f"Act {safe(report.id)} finished at {report.finished_at}; nothing was changed now. Its result:", soft_wrap=True)
         _print_report(report, keys[0] if len(keys) == 1 else None)
-    return 1 if report.refused_count > report.known else 0
+    return 1 if report.refused_count > report.known or report.done_nothing else 0
 
 
 def _print_report(report: ActReport, only: str | None) -> None:
@@ -99,7 +106,8 @@ def _print_report(report: ActReport, only: str | None) -> None:
         _print_pace(report)
         return
     if not report.matched:
-        to.print("No item matches; nothing was changed.")
+        to.print("Nothing was changed." if report.left_out else "No item matches; nothing was changed.")
+        _print_left_out(report)
         return
     from milepost.engine.views.items import counted
 
@@ -108,9 +116,23 @@ def _print_report(report: ActReport, only: str | None) -> None:
         to.print(f"Dry run: {report.verb} would apply to {done}. Nothing was changed.")
     else:
         to.print(f"{report.verb}: {done}" + (f" (act {report.id})" if only is None else ""))
+        if only is None and report.done:
+            to.print(f"What became of them: milepost acts --id {report.id}", soft_wrap=True)
     if report.skipped:
         to.print(f"{report.skipped:,} already handled by this act in an earlier run.")
+    _print_left_out(report)
     print_refused("refused", report.refused, report.refused_count)
+
+
+def _print_left_out(report: ActReport) -> None:
+    """Print how many items match and were left out, and why."""
+    to, since = console(), report.left_out - report.from_future
+    if since:
+        to.print(f"{since:,} more {'matches, but was' if since == 1 else 'match, but were'} changed after this act began.")
+    if report.from_future:
+        match = "matches, but is" if report.from_future == 1 else "match, but are"
+        cure = f"'milepost redate {report.route}' dates them as of now"
+        to.print(f"{report.from_future:,} more {match} dated in the future: a clock was ahead when they were written; {cure}.")
 
 
 def _print_pace(report: ActReport) -> None:

@@ -27,7 +27,7 @@ def backup(given: CliSettings, file: Path, overwrite: bool, as_json: bool) -> in
     from milepost.engine.views.items import counted
 
     check_there(given.ledger)
-    ledger, _ = open_ledger(given.ledger, make=False)
+    ledger, _ = open_ledger(given.ledger, make=False, mode=given.mode)
     with closing(ledger), megabyte_progress("backup, MB", quiet=as_json) as on_progress:
         report = ledger.backup(file, overwrite, on_progress)
     if as_json:
@@ -55,7 +55,7 @@ def restore(given: CliSettings, file: Path, overwrite: bool, force: bool, as_jso
     from milepost.engine.views.items import counted
 
     with megabyte_progress("restore, MB", quiet=as_json) as on_progress:
-        report = restore_ledger(file, given.ledger, overwrite=overwrite, force=force, on_progress=on_progress)
+        report = restore_ledger(file, given.ledger, overwrite=overwrite, force=force, on_progress=on_progress, mode=given.mode)
     if as_json:
         print_json(report)
         return

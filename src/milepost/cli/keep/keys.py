@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import click
 
 from milepost.cli.config import CliSettings
@@ -95,10 +97,25 @@ def new(
         return
     click.echo(text)
     click.echo("Store it safely: it cannot be shown again.", err=True)
+    for one in given.applications:
+        note = _without_attribute(one.name, one.application.bound_by, scopes, made.attributes)
+        if note is not None:
+            click.echo(note, err=True)
     if first:
         click.echo(FIRST_KEY, err=True)
         if "admin" not in scopes:
             click.echo(ADMIN_KEY, err=True)
+
+
+def _without_attribute(application: str, bound_by: str | None, scopes: Collection[str], attributes: Collection[str]) -> str | None:
+    """A note about a key without the attribute by which an application binds keys to some of its items; None: there is nothing to say."""
+    if bound_by is None or bound_by in attributes or {"operate", "admin"} & set(scopes):
+        return None
+    if "submit" in scopes:
+        return f"It can neither submit to nor read {application}: keys for that are made with --attribute {bound_by}=NAME."
+    if "read" in scopes:
+        return f"It reads everything of {application}; one with --attribute {bound_by}=NAME reads its own items there alone."
+    return None
 
 
 def _attributes(given: tuple[str, ...]) -> dict[str, str]:

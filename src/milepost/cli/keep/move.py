@@ -91,7 +91,7 @@ def _both(given: CliSettings, to_url: str, dry_run: bool) -> Iterator[tuple[Cont
     if not to_url.startswith("dynamodb:"):
         raise UsageError(f"the target must be a ledger on AWS, not {to_url}; give --to dynamodb://REGION/PREFIX")
     check_there(url)
-    source = open_context(url, routes, check=False)
+    source = open_context(url, routes, check=False, mode=given.mode)
     with closing(source.ledger):
         there = "memory:" if dry_run and not is_there(to_url) else to_url
         target = open_context(there, routes, check=False, make=not dry_run)

@@ -31,7 +31,7 @@ def subscribers(given: CliSettings, as_json: bool) -> None:
     for one in found:
         trouble = one.error or ("silent" if one.silent else "")
         last = "never" if one.last_event_at is None else when(moment_ms(one.last_event_at, now, "last event"), now)
-        rows.append((one.name, last, f"{one.behind:,}", f"{len(one.parked):,}", trouble))
+        rows.append((one.name, last, f"{one.behind:,}", f"{one.parked_count:,}", trouble))
     print_table(("name", "last event", "lines behind", "parked", "problem"), rows, right=["lines behind", "parked"])
     to = console()
     for parked in [parked for one in found for parked in one.parked][:SHOWN]:

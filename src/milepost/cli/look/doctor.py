@@ -34,7 +34,7 @@ def doctor(given: CliSettings, as_json: bool) -> int:
         return code
     facts = table("the ledger", "")
     for name, value in report.ledger.items():
-        if name not in ("problems", "lacks"):  # problems are shown below as findings
+        if name not in ("problems", "lacks", "unwritable"):  # problems are shown below as findings
             facts.add_row(safe(name.replace("log_bytes", "log").replace("bytes", "size").replace("_", " ")), safe(_shown(name, value)))
     for capability in report.ledger["lacks"]:
         facts.add_row("note", safe(MISSING_CAPABILITIES[capability]))

@@ -216,15 +216,15 @@ def _export_evidence(
 
 
 def _chosen(ctx: Context, query: Query, keys: tuple[str, ...]) -> Iterator[FoundRecord]:
-    from milepost.engine.evidence import all_evidence, evidence_of
+    from milepost.engine.evidence import all_evidence, records_of
 
     if not keys:
         yield from all_evidence(ctx, query)
     for key in keys:
-        found = evidence_of(ctx, query.route, key)
-        if found is None:
+        records = records_of(ctx, query.route, key)
+        if not records:
             raise MilepostError(f"route {query.route!r} has never had an item with the key {key!r}; nothing was written")
-        yield found
+        yield from records
 
 
 def _entries(

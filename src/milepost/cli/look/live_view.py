@@ -91,6 +91,8 @@ def _head(snapshot: Snapshot, trail: Trail, elapsed_ms: int | None, width: int) 
     head.add_column(width=width - width // 2, justify="right", no_wrap=True)
     paused = "  [black on yellow] paused [/]" if snapshot.paused else ""
     oldest = "" if snapshot.oldest_ms is None else f"oldest here for {short_span(snapshot.oldest_ms)}"
+    if snapshot.overdue.most:
+        oldest = f"{snapshot.overdue.words} overdue   {oldest}"
     clock = "" if elapsed_ms is None else f"   {elapsed_ms // 60_000:02d}:{elapsed_ms // 1000 % 60:02d}"
     head.add_row(f"[bold]{safe(snapshot.route)}[/]{paused}  {snapshot.total:,} items", f"{oldest}{clock}")
     head.add_row(
@@ -206,6 +208,7 @@ def line(snapshot: Snapshot, elapsed_ms: int) -> str:
     """The snapshot as one plain line of 80 columns, for logs and pipes."""
     failed = f", {snapshot.failed:,} failed" if snapshot.failed else ""
     oldest = "" if snapshot.oldest_ms is None else f" | oldest {short_span(snapshot.oldest_ms)}"
+    failed += f", {snapshot.overdue.words} overdue" if snapshot.overdue.most else ""
     ended = f"{snapshot.ended:,}/{snapshot.total:,} ended"
     start = f"{elapsed_ms / 1000:5.1f}s {cut(snapshot.route, 16)}: {ended}{failed}, {snapshot.rate:,.0f}/s"
     oldest = oldest if len(start) + len(oldest) <= LINE else ""

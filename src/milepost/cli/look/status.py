@@ -41,6 +41,7 @@ def status(given: CliSettings, route: str | None, ages: bool, parts: tuple[str, 
         return
     from milepost.engine.views.items import counted, own_route
     from milepost.engine.views.items import status as look
+    from milepost.engine.views.overdue_counts import OverdueCount
 
     with given.context() as ctx:
         answer = look(ctx, route, afresh=True)
@@ -66,6 +67,9 @@ def status(given: CliSettings, route: str | None, ages: bool, parts: tuple[str, 
         elif found.get("approximate"):
             to.print("Approximate: the counters are updated shortly after the rows.", style="dim", soft_wrap=True)
         show_table(_by_age(found["ages"]) if ages else _by_status(found["stages"]))
+        for stage, late in found.get("overdue", {}).items():
+            words = OverdueCount(late["least"], late["most"]).words
+            to.print(f"{words} overdue at {safe(stage)}: milepost list {safe(name)} --overdue", soft_wrap=True)
         for one in found.get("open_breakers", ()):
             until = f" until {one['retry_at']}" if one["retry_at"] else ""
             to.print(f"The breaker of {safe(one['scope'])} is {one['state']}{until}: {safe(one['error'])}", soft_wrap=True)

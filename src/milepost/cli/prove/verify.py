@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 """Number of records printed without --all."""
+EXIT_CODES = {"proved": 0, "contradicted": 1, "unproved": 3}
 
 
 @click.command()
@@ -25,14 +26,20 @@ SHOWN = 20
 @click.option(
     "--head", "heads", multiple=True, metavar="FILE", help="File of daily-head events as subscribers received them; may be repeated."
 )
+@click.option(
+    "--allow-newer", is_flag=True, help="Accept records that are newer than the newest head given, although no head covers them yet."
+)
 @click.option("--all", "whole", is_flag=True, help="Print every record, not only the first 20.")
 @json_option
-def verify(file: str, public_key: str | None, heads: tuple[str, ...], whole: bool, as_json: bool) -> int:
+def verify(file: str, public_key: str | None, heads: tuple[str, ...], allow_newer: bool, whole: bool, as_json: bool) -> int:
     """Check evidence offline.
 
     Checks each record of a file from 'milepost export --evidence': hash chain, values derived from it, digests, signatures. Prints what
     is proved and what is not, the filters of the export, and for each record which stages were confirmed when, on which volumes, and
-    under which day's head. Exit code 1 if anything differs.
+    under which day's head.
+
+    Exit code 0: nothing differs, and with --head all records are under the given heads. 1: something differs. 3: nothing differs, but a
+    record is not, or not yet, under a given head, or the heads are not signed although --public-key was given; these are named.
     """
     from milepost.evidence.heads import Heads, read_heads
     from milepost.evidence.signing import read_public
@@ -41,7 +48,7 @@ def verify(file: str, public_key: str | None, heads: tuple[str, ...], whole: boo
     public = None if public_key is None else read_public(public_key)
     published = Heads(read_heads(map(Path, heads)), public) if heads else None
     if as_json:
-        return _print_json(lambda on_record: check(Path(file), public, published, on_record))
+        return _print_json(lambda on_record: check(Path(file), public, published, on_record, allow_newer=allow_newer))
     first: list[VerifiedRecord] = []
 
     def on_record(record: VerifiedRecord) -> None:
@@ -50,13 +57,13 @@ def verify(file: str, public_key: str | None, heads: tuple[str, ...], whole: boo
         elif len(first) < SHOWN:
             first.append(record)
 
-    verdict = check(Path(file), public, published, on_record)
+    verdict = check(Path(file), public, published, on_record, allow_newer=allow_newer)
     _print_verdict(verdict)
     for record in first:
         _print_record(record)
     if not whole and verdict.records > len(first):
         click.echo(f"… and {verdict.records - len(first):,} more; --all prints them")
-    return 0 if verdict.holds else 1
+    return EXIT_CODES[verdict.answer]
 
 
 def _print_json(check: Callable[[Callable[[VerifiedRecord], None]], Verdict]) -> int:
@@ -72,17 +79,16 @@ def _print_json(check: Callable[[Callable[[VerifiedRecord], None]], Verdict]) ->
 
     verdict = check(on_record)
     start = before if before != ",\n" else ""
-    rest = msgspec.json.encode({"holds": verdict.holds, **msgspec.to_builtins(verdict)}).decode()
+    rest = msgspec.json.encode({"holds": verdict.holds, "answer": verdict.answer, **msgspec.to_builtins(verdict)}).decode()
     click.echo(f"{start}],\n{rest[1:]}")
-    return 0 if verdict.holds else 1
+    return EXIT_CODES[verdict.answer]
 
 
 def _print_record(record: VerifiedRecord) -> None:
     """Print one record: its end, and each stage with who confirmed it, when, and where the files are."""
     state = f"{record.status or 'unknown'}" + (f" {record.ended_at}" if record.ended_at else "")
-    click.echo(
-        f"{plain(record.key)}: {state}" + (" (only its seal remains)" if record.sealed else "") + ("" if record.holds else " DIFFERS")
-    )
+    rest = " (only its seal remains)" if record.sealed else " (content removed)" if record.forgotten else ""
+    click.echo(f"{plain(record.key)}: {state}{rest}" + ("" if record.holds else " DIFFERS"))
     for stage in record.stages:
         by = f" by {plain(stage.by)}" if stage.by else ""
         files = f", {stage.files:,} {'file' if stage.files == 1 else 'files'}" if stage.files else ""
@@ -97,7 +103,8 @@ def _print_verdict(verdict: Verdict) -> None:
     from milepost.engine.views.items import counted
 
     if verdict.holds:
-        click.echo(f"{verdict.file} holds: {counted(verdict.records, 'record')}.")
+        points = f", but {counted(verdict.open, 'point')} not proved by what was given" if verdict.open else ""
+        click.echo(f"{verdict.file} holds: {counted(verdict.records, 'record')}{points}.")
         if verdict.chosen is not None:
             click.echo(f"It is {plain(verdict.chosen)}.")
     else:
@@ -107,6 +114,11 @@ def _print_verdict(verdict: Verdict) -> None:
         click.echo(f"  line {difference.line}{of}, {plain(difference.field)}: {plain(difference.what)}")
     if verdict.found > len(verdict.differences):
         click.echo(f"  … and {verdict.found - len(verdict.differences):,} more")
+    for point in verdict.unproved:
+        of = f"  line {point.line}, {plain(point.key)}: " if point.key is not None else "  "
+        click.echo(f"{of}{plain(point.what)}")
+    if verdict.open > len(verdict.unproved):
+        click.echo(f"  … and {verdict.open - len(verdict.unproved):,} more")
     for title, sentences in (("Proved:", verdict.proved), ("Not proved:", verdict.not_proved)):
         if sentences:
             click.echo(title)
@@ -121,7 +133,7 @@ def signing_key(file: str, as_json: bool) -> None:
     """Create a key pair for signing evidence.
 
     Writes the private key to FILE, readable by you alone; keep a safe copy. Prints the public key: give it to those who verify what you
-    sign. Needs 'pip install milepost[evidence]'.
+    sign. Needs the extra 'evidence'.
     """
     from milepost.evidence.signing import fingerprint, make_key, public_text
 

@@ -113,12 +113,16 @@ def _one(
     import msgspec
 
     from milepost.core.values.durations import iso
+    from milepost.core.values.json import name_given_twice
     from milepost.engine.intake import start_ms, take_in
 
     try:
         content = msgspec.json.decode(item)
     except msgspec.DecodeError as error:
         raise click.UsageError(f"--item is not JSON: {error}") from None
+    twice = name_given_twice(item)
+    if twice is not None:
+        raise click.UsageError(f"--item gives {twice!r} twice; give each name once")
     with given.context(act=True, create=True, dry_run=dry_run) as ctx:
         start = start_ms(ctx, None if at is None else at_option(at))
         signed: dict[str, Any] = {"by": by, "failed_again": again}

@@ -17,11 +17,16 @@ from milepost.core.change import Change
 from milepost.core.claims import by_kept
 from milepost.core.failures import CANNOT_BE_READ
 from milepost.core.routes.breaker import Breaker
+from milepost.core.routes.route import Stage
 from milepost.core.status import Reason, Status
 from milepost.core.values.durations import iso
 
 ERROR_LIMIT = 300
 """Characters that are kept of the failure that opened a breaker."""
+MOST_PARTIES = 32
+"""Parties of failures that a record keeps apart."""
+PROBE_CANDIDATES = 1_000
+"""Due items of a lane among which a probe is chosen."""
 _ANSWERED = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.NOT_YET, Reason.CHECKED, Reason.HANDED_OVER, Reason.REJECTED})
 """Outcomes of a worker that show that the stage's partner answers. That it rejects one item says nothing against the partner."""
 
@@ -58,6 +63,8 @@ class BreakerRecord(Struct, frozen=True, omit_defaults=True):
     """Number of probes that must succeed, as declared by the stage when the latest was let through."""
     trips: int = 0
     """How often it has opened since it was closed last."""
+    parties: list[str] = []
+    """Digests of the parties of the latest counted failures, the last one last."""
     lost_worker: str = ""
     """The worker whose loss was counted last."""
     lost_at: int = 0
@@ -90,33 +97,42 @@ def breaker_after(record: BreakerRecord | None, change: Change) -> BreakerRecord
     if change.breaker is not None:
         now = change.after.updated_at
         if attempt is None:
-            return after_loss(record, change.breaker, key, change.before.holder or "", change.before.claimed_at or 0, now)
-        return after_failure(record, change.breaker, key, f"{attempt.category}: {attempt.message}", now)
+            lost_by, claimed_at = change.before.holder or "", change.before.claimed_at or 0
+            return after_loss(record, change.breaker, key, lost_by, claimed_at, now, change.party)
+        return after_failure(record, change.breaker, key, f"{attempt.category}: {attempt.message}", now, change.party)
     if record is None or not ends_claim(change):
         return record
-    if line is None:
-        answered = change.after.status is Status.WAITING
+    if not change.asked:
+        answered = False
+    elif line is None:
+        answered = change.after.status is Status.WAITING and not change.after.unknown
     else:
         unreadable = attempt is not None and attempt.category == CANNOT_BE_READ
-        answered = line.reason in _ANSWERED and not by_kept(line) and not unreadable
-    # Else the claim says nothing about the partner: the item was given back, cancelled, or confirmed from outside.
+        cannot_tell = line.reason is Reason.NOT_YET and change.after.unknown
+        answered = line.reason in _ANSWERED and not by_kept(line) and not unreadable and not cannot_tell
+    # Else the claim says nothing about the partner: the item was given back, cancelled, or confirmed from outside, or the handler could
+    # not tell.
     return after_success(record, key) if answered else after_silence(record, key)
 
 
-def after_loss(record: BreakerRecord | None, breaker: Breaker, key: str, worker: str, claimed_at: int, now: int) -> BreakerRecord:
+def after_loss(
+    record: BreakerRecord | None, breaker: Breaker, key: str, worker: str, claimed_at: int, now: int, party: str = ""
+) -> BreakerRecord:
     """The record after a worker was lost with an item. That is one failure for all items that it held then: it may have been killed, and
     that says little about the partner."""
     if record is not None and record.lost_worker == worker and claimed_at <= record.lost_at:
         return record
-    failed = after_failure(record, breaker, key, f"the worker {worker} was lost", now)
+    failed = after_failure(record, breaker, key, f"the worker {worker} was lost", now, party)
     return failed if failed is record else replace(failed, lost_worker=worker, lost_at=now)
 
 
-def after_failure(record: BreakerRecord | None, breaker: Breaker, key: str, error: str, now: int) -> BreakerRecord:
+def after_failure(record: BreakerRecord | None, breaker: Breaker, key: str, error: str, now: int, party: str = "") -> BreakerRecord:
     """The record after a failed try of an item. While the breaker is open, only the failure of a probe counts: a try that began
     before it opened says nothing new."""
     record = record or BreakerRecord()
     error = error[:ERROR_LIMIT]
+    if party and (record.closed or record.probe_of(key) is not None):
+        record = replace(record, parties=[*(one for one in record.parties if one != party), party][-MOST_PARTIES:])
     if record.closed:
         begin = now - breaker.within_ms
         failures = [*(at for at in record.failures if begin < at <= now + SET_BACK_MS), now][-breaker.failures :]
@@ -165,6 +181,15 @@ def with_probes(record: BreakerRecord, breaker: Breaker, keys: Sequence[str], no
     """The record after these items were let through, each under a lease until then. Probes whose lease has run out are forgotten."""
     others = [probe for probe in record.probes if now < probe.until and probe.key not in keys]
     return replace(record, probes=[*others, *(Probe(key, now, until) for key in keys)], needed=breaker.probes)
+
+
+def probe_order(record: BreakerRecord | None, stage: Stage, keys: Sequence[str]) -> list[str]:
+    """These items in the order in which they are let through as probes: first those of a party that has not failed of late, then those
+    whose party failed longest ago; otherwise as given."""
+    if record is None or not record.parties or stage.party is None:
+        return list(keys)
+    failed = {party: number for number, party in enumerate(record.parties, 1)}
+    return sorted(keys, key=lambda key: failed.get(stage.party_of(key), 0))
 
 
 def with_leases(record: BreakerRecord, leases: Mapping[str, int]) -> BreakerRecord:

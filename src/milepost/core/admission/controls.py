@@ -51,9 +51,15 @@ def scope(route: str, stage: str | None = None, lane: str | None = None) -> str:
     return f"{route}/{stage}" if lane is None else f"{route}/{stage}/{lane}"
 
 
+def lanes_above(lane: str) -> tuple[str, ...]:
+    """The lane itself, and the wider lane within which it lies: a lane named `A@B` lies within the lane `B`."""
+    _, within, wider = lane.rpartition("@")
+    return (lane, wider) if within else (lane,)
+
+
 def is_held(holds: Container[str], route: str, stage: str, lane: str) -> bool:
-    """Whether this lane, its stage or its route is paused."""
-    return route in holds or scope(route, stage) in holds or scope(route, stage, lane) in holds
+    """Whether this lane, the wider lane within which it lies, its stage or its route is paused."""
+    return route in holds or scope(route, stage) in holds or any(scope(route, stage, one) in holds for one in lanes_above(lane))
 
 
 class Controls:
@@ -67,7 +73,7 @@ class Controls:
         self.breakers = breakers
 
     def held(self, route: str, stage: str, lane: str) -> bool:
-        """Whether this lane, its stage or its route is paused."""
+        """Whether this lane, the wider lane within which it lies, its stage or its route is paused."""
         return is_held(self.holds, route, stage, lane)
 
     def rate(self, route: str, stage: Stage, lane: str | None) -> CallRate | None:

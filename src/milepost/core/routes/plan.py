@@ -16,13 +16,14 @@ EXTERNAL_RESEND = 14 * 86_400_000
 
 class Plan:
     """A route prepared for one ledger: its stages, fast look-ups, and the version in the ledger. A plan never changes:
-    `at_version` and `with_offer_lives` return another one."""
+    `at_version`, `at_epoch` and `with_offer_lives` return another one."""
 
-    __slots__ = ("by_name", "digest", "first", "following", "name", "position", "route", "shape", "stages", "version")
+    __slots__ = ("by_name", "digest", "epoch", "first", "following", "name", "position", "route", "shape", "stages", "version")
 
     route: Route
     name: str
     version: int
+    epoch: int
     stages: tuple[Stage, ...]
     first: Stage
     by_name: Mapping[str, Stage]
@@ -46,7 +47,7 @@ class Plan:
         )
         shape = tuple((stage.name, "external" if stage.external else "handler") for stage in stages)
         position = {stage.name: index for index, stage in enumerate(stages)}
-        self._set(route=route, name=route.name, version=version, shape=shape, digest=shape_digest(shape), position=position)
+        self._set(route=route, name=route.name, version=version, epoch=0, shape=shape, digest=shape_digest(shape), position=position)
         self._set(**_lookups(stages))
 
     def _set(self, **fields: Any) -> None:
@@ -68,6 +69,10 @@ class Plan:
     def at_version(self, version: int) -> Plan:
         """This plan at the version number that the ledger gave it. Shares its stages with this one."""
         return self if version == self.version else self._with(version=version)
+
+    def at_epoch(self, epoch: int) -> Plan:
+        """This plan in the epoch of its ledger, for the first lines of new items. Shares its stages with this one."""
+        return self if epoch == self.epoch else self._with(epoch=epoch)
 
     def with_offer_lives(self, lives: Mapping[str, int]) -> Plan:
         """This plan with the time for which each stage's queue keeps an offer, in ms, where the ledger knows it. A stage with a

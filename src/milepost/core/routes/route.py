@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -62,6 +63,8 @@ class Stage(Struct, frozen=True, kw_only=True):
     breaker: Breaker | None = None
     lane: Callable[[Any], str] | None = None
     lanes: Mapping[str, Limits] = {}
+    party: Callable[[str], str] | None = None
+    """Whom an item concerns, by its key, among those of its lane: a breaker's probe is of another party than the last failures."""
     batch: int = 1
     claims: bool = True
     """False: a pure check, which may run without a lease where messages call workers."""
@@ -113,6 +116,15 @@ class Stage(Struct, frozen=True, kw_only=True):
         """The backoff of this lane: its own, or the stage's."""
         own = self.lanes.get(lane)
         return self.retry if own is None or own.retry is None else own.retry
+
+    def party_of(self, key: str) -> str:
+        """Digest of the party of an item with this key; empty where the stage tells none apart, or its function fails."""
+        if self.party is None:
+            return ""
+        try:
+            return sha256(str(self.party(key)).encode(errors="replace")).hexdigest()[:12]
+        except Exception:
+            return ""
 
     @property
     def has_breaker(self) -> bool:
@@ -238,6 +250,7 @@ class Route:
         breaker: Breaker | None = None,
         lane: Callable[[Any], str] | None = None,
         lanes: Mapping[str, Limits] | None = None,
+        party: Callable[[str], str] | None = None,
         batch: int = 1,
         claims: bool = True,
         verify: Handler | None = None,
@@ -255,6 +268,8 @@ class Route:
         worker's name counts as a process: one holds at most `concurrency` times `batch` items.
         `accepts` and `next_payload` are as for `external`. `breaker` stops calls while the stage's partner is down; each lane has a
         breaker of its own (see `Breaker`). `lanes` has the limits of single lanes; it may be a mapping whose content changes.
+        `party`, a function of the key, tells apart those whom the items of a lane concern: a probe of the lane's breaker is of another
+        party than the last failures, so that one of them cannot keep it open for all.
         `pauses=True`: the handler may pause its lane; on AWS Lambda its function is then allowed to.
         """
         subject = f"stage {name!r} of route {self.name!r}"
@@ -265,7 +280,9 @@ class Route:
         mistakes.check_kind(retry, Backoff, f"{subject}: retry", RETRY_SAMPLE)
         mistakes.check_kind(breaker, Breaker, f"{subject}: breaker", BREAKER_SAMPLE)
         mistakes.check_kind(checks, Checks, f"{subject}: checks", "checks=mp.Checks(every='10m', up_to='6h')")
-        mistakes.check_functions(subject, lane=(lane, "input"), verify=(verify, "item"), next_payload=(next_payload, "output"))
+        mistakes.check_functions(
+            subject, lane=(lane, "input"), party=(party, "key"), verify=(verify, "item"), next_payload=(next_payload, "output")
+        )
         for lane_name, limits in (lanes or {}).items():
             if not isinstance(limits, Limits):
                 raise RouteMistake(f"{subject}: lanes[{lane_name!r}] is {limits!r}; write mp.Limits(rate='10/s', concurrency=4)")
@@ -288,6 +305,7 @@ class Route:
             breaker=breaker,
             lane=lane,
             lanes={} if lanes is None else lanes,
+            party=party,
             batch=batch,
             claims=claims,
             verify=verify,

@@ -5,22 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, to_builtins
 from msgspec.structs import replace
 
 from milepost.core import confirmations, operators
 from milepost.core.change import Change
 from milepost.core.errors import MalformedInput, UsageError
 from milepost.core.item import Content, Item, Row
-from milepost.core.outcome import Done, Outcome, outcome_from_builtins, outcome_to_builtins
+from milepost.core.outcome import Done, Outcome, check_outcome, outcome_from_builtins, outcome_to_builtins
 from milepost.core.routes.plan import Plan
 from milepost.core.status import LIVE, Reason, Status
 from milepost.core.values.difference import difference
 from milepost.core.values.durations import Moment, iso, moment_ms
-from milepost.core.values.json import canonical_json
+from milepost.core.values.json import canonical_json, check_json, storable_text
 from milepost.core.values.redaction import redacted, restored
 from milepost.core.values.refusal import Refusal, RefusalKind, impossible
-from milepost.engine.act_log import ActReport, Selection, begin, check_same, has_line, recorded, select, selection_of, signed
+from milepost.engine.act_log import (
+    ActReport,
+    Selection,
+    add_progress,
+    begin,
+    check_same,
+    finish_with,
+    first_answer,
+    has_line,
+    record_single,
+    recorded,
+    select,
+    selection_of,
+    signed,
+)
 from milepost.engine.apply import Decision, apply_all, unreadable
 from milepost.engine.context import Context
 from milepost.engine.evidence import can_restore, restore_rows
@@ -28,7 +42,7 @@ from milepost.engine.failed_tries import warn_of_failed_try
 from milepost.engine.intake import content_digest
 from milepost.engine.left_items import STARTED_AGAIN, way_back
 from milepost.engine.routes.backfill import begin_rerun
-from milepost.ports.documents import ACT, Act
+from milepost.ports.documents import Act
 from milepost.ports.items import Query, Refused
 
 Progress = Callable[[int, int | None], None]
@@ -56,6 +70,7 @@ def act(
     *,
     keys: Sequence[str] | None = None,
     query: Query | None = None,
+    asked: Mapping[str, Any] | None = None,
     by: str,
     reason: str,
     dry_run: bool = False,
@@ -74,7 +89,9 @@ def act(
     """Do one act to all items with these keys, or to all that match the query; each is done or refused on its own.
 
     A bulk act (a query, or several keys) has an id and a start time: it skips items that change after its start, its id is in every
-    history line that it writes, and the same call with that id continues it. With `dry_run` nothing is written and no name is needed.
+    history line that it writes, and the same call with that id continues it, or, if it has finished, gets the first answer. ActConflict if
+    the id is on record with other items or options; a filter is compared as it was `asked`, before it was made a query. With `dry_run`
+    nothing is written and no name is needed.
     `stage`: where retry sends an item back to, which stage confirm confirms, or where rerun starts.
 
     cancel by query leaves failed items alone, unless the query names their status.
@@ -87,7 +104,7 @@ def act(
     plan = _checked_plan(ctx, verb, route, stage, as_new, outcome, force)
     if verb in _DEFAULT_STATUSES and query is not None and query.statuses is None:
         query = replace(query, statuses=_DEFAULT_STATUSES[verb])
-    chosen = select(route, keys, query)
+    chosen = select(route, keys, query, asked)
     new = _checked_options(plan, verb, chosen, content, here, rerun, not_before, pace)
     if not dry_run:
         signed(by, reason)
@@ -102,15 +119,19 @@ def act(
         "here": here or None,
         "force": force or None,
     }
-    if pace is not None:
-        assert query is not None, "checked above"
-        return _at_a_pace(ctx, plan, query, stage, as_new, pace, by, reason, dry_run)
     about = chosen.to_record() | {name: value for name, value in options.items() if value is not None}
     expected = chosen.expected(ctx)
-    requested = begun = Act(act_id or ctx.chance.token(), verb, route, by, reason, now, about, expected=expected)
+    requested = begun = Act(
+        act_id or ctx.chance.token(), verb, route, by, reason, now, about, expected=expected, asked=chosen.asked_record(),
+        from_seq=None if dry_run else ctx.ledger.last_seq(),
+    )  # fmt: skip
+    if pace is not None:
+        return _at_a_pace(ctx, plan, requested, pace, dry_run)
     bulk = query is not None or len(chosen.keys or ()) > 1 or act_id is not None
     if bulk:
         begun = begin(ctx, requested, dry_run=dry_run)
+        if begun.finished_at is not None and not dry_run:
+            return first_answer(begun)
         chosen = selection_of(begun, chosen)
         expected = expected if begun is requested else chosen.expected(ctx)
     author: dict[str, Any] = {"by": by, "why": reason, "act": begun.id if bulk else None}
@@ -129,23 +150,26 @@ def act(
 
     decision = _once(ctx, begun, chosen.query, decide) if bulk else decide
     report = ActReport(begun.id, verb, route, dry_run)
-    for page in chosen.pages(ctx, route, begun.started_at):
+    for page in chosen.pages(ctx, route):
+        if chosen.query is not None:
+            page = _without_changed(ctx, begun, page, report)
         if verb == "rerun":
             page = _restore_missing(ctx, plan, page, report)
         if new is not None:
             report.difference = [
                 one for _, item in page if isinstance(item, Item) for one in difference(item.input, restored(new.content, item.input))
             ]
+        done_before = report.done
         _act_on_page(ctx, page, decision, report)
         if bulk and not dry_run:
-            moved = replace(begun, done=begun.done + report.done, refused=report.refused_count, moved_at=ctx.clock.now())
-            ctx.ledger.write(ACT, begun.id, moved)
+            add_progress(ctx, begun.id, done=report.done - done_before, refused=report.refused_count)
         if on_progress is not None:
             on_progress(report.matched, expected)
-    if bulk and not dry_run:
-        now = ctx.clock.now()
-        ended = replace(begun, done=begun.done + report.done, refused=report.refused_count, moved_at=now, finished_at=now)
-        ctx.ledger.write(ACT, begun.id, ended)
+    if dry_run:
+        return report
+    if bulk:
+        return finish_with(ctx, begun.id, report)
+    record_single(ctx, begun, report, (chosen.keys or ("",))[0])
     return report
 
 
@@ -157,6 +181,8 @@ def go_on(
     check_same(begun, verb, route)
     if "pace" in begun.filter:
         raise UsageError(f"act {act_id!r} is paced: the resender continues it ('milepost up'; see 'milepost routes back-fill {route}')")
+    if begun.finished_at is not None:
+        return first_answer(begun)
     if "query" not in begun.filter:
         raise UsageError(f"act {act_id!r} was begun for {begun.filter.get('keys', 'no')} keys; to continue it give the same keys again")
     chosen = selection_of(begun, select(route, (), None))
@@ -166,6 +192,7 @@ def go_on(
         verb,
         route,
         query=chosen.query,
+        asked=begun.asked,
         by=by,
         reason=reason,
         dry_run=dry_run,
@@ -211,6 +238,19 @@ def _act_on_page(ctx: Context, page: Sequence[tuple[str, Item | Refused | None]]
             report.done += 1
 
 
+def _without_changed(
+    ctx: Context, begun: Act, page: Sequence[tuple[str, Item | Refused | None]], report: ActReport
+) -> list[tuple[str, Item | Refused | None]]:
+    """The items that have not changed since the act began. The others are counted, except those that it has changed itself."""
+    unchanged: list[tuple[str, Item | Refused | None]] = []
+    for key, item in page:
+        if not isinstance(item, Item) or item.row.updated_at <= begun.started_at:
+            unchanged.append((key, item))
+        elif not has_line(ctx, item.row, begun.id):
+            report.leave_out(item.row, ctx.clock.now())
+    return unchanged
+
+
 def _as_far_as_read(verb: str, item: Item | Refused | None) -> Item | Refused | None:
     """An item with damaged content can still be cancelled, because that needs only its row."""
     if isinstance(item, Refused) and item.row is not None and verb == "cancel":
@@ -246,9 +286,21 @@ def _checked_plan(ctx: Context, verb: str, route: str, stage: str | None, as_new
         raise UsageError(f"{verb} takes no outcome; only confirm does")
     if force and (verb != "confirm" or not isinstance(outcome or Done(True), Done)):
         raise UsageError("only a confirmation that a stage is done can be forced")
+    if (fault := _fault_of(outcome)) is not None:
+        raise UsageError(fault)
     if stage is not None:
         ctx.stage(route, stage)
     return plan
+
+
+def _fault_of(outcome: Outcome | None) -> str | None:
+    """Why the outcome cannot be stored as it is; None if it can."""
+    try:
+        if outcome is not None:
+            check_outcome(outcome)
+    except Exception as error:
+        return f"the outcome cannot be stored as JSON: {storable_text(str(error))}"
+    return None
 
 
 def _checked_options(
@@ -275,16 +327,15 @@ def _checked_options(
     return read_content(plan, content)
 
 
-def _at_a_pace(
-    ctx: Context, plan: Plan, query: Query, stage: str | None, as_new: bool, pace: float, by: str, reason: str, dry_run: bool
-) -> ActReport:
+def _at_a_pace(ctx: Context, plan: Plan, requested: Act, pace: float, dry_run: bool) -> ActReport:
     """Record a rerun that the resender carries out; with `dry_run` only estimate the number of items."""
-    if query.statuses != frozenset({Status.COMPLETED}):
+    if requested.filter["query"].get("statuses") != [Status.COMPLETED]:
         raise UsageError("a paced rerun is for COMPLETED items; leave the status out")
-    report = ActReport("", "rerun", plan.name, dry_run, matched=Selection(query=query).expected(ctx) or 0, pace_per_s=pace)
-    if not dry_run:
-        report.id = begin_rerun(ctx, plan, query, stage, as_new, pace, by=by, reason=reason).act
-    return report
+    report = ActReport("" if dry_run else requested.id, "rerun", plan.name, dry_run, matched=requested.expected or 0, pace_per_s=pace)
+    if dry_run:
+        return report
+    paced = replace(requested, filter={**requested.filter, "pace": pace}, report=to_builtins(report))
+    return first_answer(begin_rerun(ctx, plan, paced, pace))
 
 
 class NewContent(Struct, frozen=True):
@@ -374,7 +425,12 @@ def note(
     the item had it."""
     if not by.strip() or not text.strip():
         raise UsageError("a note needs a text and the name of its author")
-    size = len(canonical_json([text, data]))
+    content = canonical_json([text, data])
+    try:
+        check_json([text, data], content)
+    except ValueError as error:
+        raise UsageError(f"the note cannot be stored as JSON: {error}") from None
+    size = len(content)
     if size > LARGEST_NOTE:
         raise UsageError(f"the note has {size:,} bytes; at most {LARGEST_NOTE:,} are kept")
     ctx.plan(route)
@@ -409,6 +465,8 @@ def take_confirmations(
             answers[key] = absent(ctx, route, key), None
         elif isinstance(item, Refused):
             answers[key] = unreadable(item), None
+        elif (fault := _fault_of(outcome)) is not None:
+            answers[key] = Refusal(RefusalKind.UNSTORABLE, fault), None
         else:
             work.append((item, _Confirmation(ctx, plan, stage, outcome, by, why, awaited)))
     for (item, one), answer in zip(work, apply_all(ctx, work) if work else (), strict=True):

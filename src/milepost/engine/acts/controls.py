@@ -17,7 +17,7 @@ from milepost.core.status import Status
 from milepost.core.values.durations import Moment, iso, moment_ms, rate_per_second
 from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
-from milepost.engine.views.lanes import in_route, pause_view
+from milepost.engine.views.lanes import WaitingCount, in_route, pause_view
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_all_versioned, read_versioned
 from milepost.ports.items import Query
 
@@ -35,6 +35,10 @@ class Paused(Struct, frozen=True):
     reason: str
     until: str | None = None
     drain: str | float | None = None
+    waiting: int | None = None
+    """How many items wait there, as the call that pauses counts them. None: they were not counted; a ledger on AWS has no index for it."""
+    near: list[str] = []
+    """If none waits in the lane: lanes with similar names."""
 
 
 class Resumed(Struct, frozen=True):
@@ -56,8 +60,9 @@ class Limited(Struct, frozen=True):
     reason: str = ""
 
 
-def paused_view(name: str, hold: Hold) -> Paused:
-    return Paused(name, True, iso(hold.at), hold.by, hold.reason, iso(hold.until), hold.drain)
+def paused_view(name: str, hold: Hold, waiting: WaitingCount | None = None) -> Paused:
+    paused = Paused(name, True, iso(hold.at), hold.by, hold.reason, iso(hold.until), hold.drain)
+    return paused if waiting is None else replace(paused, waiting=waiting.n, near=waiting.near)
 
 
 def resumed_view(ctx: Context, name: str, resumed: bool) -> Resumed:

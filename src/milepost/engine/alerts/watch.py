@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.admission.controls import Hold
-from milepost.core.errors import EventRefused, LedgerBusy, LedgerFull
+from milepost.core.errors import EventRefused, LedgerBusy, LedgerUnavailable
 from milepost.core.events import Envelope, Event
 from milepost.core.failures import group_of
 from milepost.core.item import Item
@@ -73,7 +73,7 @@ class AlertWatch:
         try:
             self._run(at_once=False)
             self.failed = False
-        except (LedgerBusy, LedgerFull):
+        except LedgerUnavailable:
             raise
         except Exception:
             self.failed = True

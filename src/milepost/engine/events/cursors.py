@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from heapq import nsmallest
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,11 +11,29 @@ from msgspec.structs import replace
 from milepost.core.values.durations import iso
 from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
-from milepost.engine.events.parked_events import NEVER, parked_for
+from milepost.engine.events.parked_events import NEVER, note_change, parked_for
 from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_all, read_versioned
 from milepost.ports.retention import DeliveredLines
 
 SILENT_MS = 30 * 86_400_000
+SHOWN = 100
+"""Number of parked items in the view of a subscriber; the others come by page."""
+LONG_LAG_MS, LONG_LAG_LINES = 600_000, 100_000
+"""A lag from which `milepost doctor` warns: by the age of the first line, or by the number of lines."""
+
+
+class SubscriberLag(Struct, frozen=True):
+    """What a subscriber has not received yet: the number of lines, and when the first of them was written (None: there is none)."""
+
+    lines: int
+    since: int | None
+
+    def age_ms(self, now: int) -> int:
+        return 0 if self.since is None else max(0, now - self.since)
+
+    def is_long(self, now: int) -> bool:
+        """Whether that deserves a warning."""
+        return self.since is not None and (self.age_ms(now) >= LONG_LAG_MS or self.lines >= LONG_LAG_LINES)
 
 
 class ParkedView(Struct, frozen=True):
@@ -45,29 +64,71 @@ class SubscriberView(Struct, frozen=True):
     retry_at: str | None
     silent: bool
     parked: list[ParkedView]
+    """The first hundred, the longest parked first."""
+    parked_count: int = 0
+
+
+class ParkedPage(Struct, frozen=True):
+    """Parked items of a subscriber, by route and key. `next`: give it as `after` for the next page; null: this is the last."""
+
+    parked: list[ParkedView]
+    count: int
+    next: str | None
 
 
 def subscribers(ctx: Context, sees: Callable[[str], bool] | None = None) -> list[SubscriberView]:
     """All subscribers as views. `sees` limits them to the routes that the caller may see."""
     newest, quiet = ctx.ledger.last_seq(), set(silent(ctx))
-    parked_items = sorted(read_all(ctx.ledger, PARKED, Parked).values(), key=lambda parked: (parked.since, parked.route, parked.key))
+    by_name = _parked_by_subscriber(ctx, sees)
     found = []
     for name, cursor in sorted(live_cursors(ctx).items()):
-        next_line = ctx.ledger.feed(cursor.seq, 1) if newest > cursor.seq else []
+        parked_items = by_name.get(name, [])
+        lag = lag_of(ctx, cursor, newest)
         found.append(
             SubscriberView(
                 name,
                 iso(cursor.told_at or None) if sees is None else None,
-                max(0, newest - cursor.seq) if sees is None else None,
-                iso(next_line[0].line.at) if next_line and sees is None else None,
+                lag.lines if sees is None else None,
+                iso(lag.since) if sees is None else None,
                 cursor.failures,
                 (cursor.error or None) if sees is None else None,
                 iso(cursor.retry_at or None),
                 name in quiet,
-                [_parked_view(parked) for parked in parked_items if parked.subscriber == name and (sees is None or sees(parked.route))],
+                [_parked_view(parked) for parked in nsmallest(SHOWN, parked_items, key=_by_age)],
+                len(parked_items),
             )
         )
     return found
+
+
+def lag_of(ctx: Context, cursor: Cursor, newest: int) -> SubscriberLag:
+    """The lag of one subscriber; `newest` is the position of the newest line."""
+    first = ctx.ledger.feed(cursor.seq, 1) if newest > cursor.seq else []
+    return SubscriberLag(max(0, newest - cursor.seq), first[0].line.at if first else None)
+
+
+def parked_page(ctx: Context, name: str, after: str | None, limit: int, sees: Callable[[str], bool] | None = None) -> ParkedPage:
+    """A page of the parked items of one subscriber."""
+    parked_items = _parked_by_subscriber(ctx, sees).get(name, [])
+    later = [parked for parked in parked_items if after is None or _place(parked) > after]
+    page = nsmallest(limit, later, key=_place)
+    return ParkedPage([_parked_view(parked) for parked in page], len(parked_items), _place(page[-1]) if len(page) < len(later) else None)
+
+
+def _parked_by_subscriber(ctx: Context, sees: Callable[[str], bool] | None) -> dict[str, list[Parked]]:
+    by_name: dict[str, list[Parked]] = {}
+    for parked in read_all(ctx.ledger, PARKED, Parked).values():
+        if sees is None or sees(parked.route):
+            by_name.setdefault(parked.subscriber, []).append(parked)
+    return by_name
+
+
+def _by_age(parked: Parked) -> tuple[int, str, str]:
+    return parked.since, parked.route, parked.key
+
+
+def _place(parked: Parked) -> str:
+    return f"{parked.route}/{parked.key}"
 
 
 def _parked_view(parked: Parked) -> ParkedView:
@@ -110,12 +171,13 @@ def forget_subscriber(ctx: Context, name: str, *, by: str, reason: str) -> bool:
         cursor, version = read_versioned(ctx.ledger, CURSOR, name, Cursor)
         if cursor is None:
             return False
-        gone = replace(cursor, removed=True, lease="", until=0, failures=0, retry_at=0, error="")
+        gone = replace(cursor, removed=True, lease="", until=0, failures=0, retry_at=0, error="", refused=0, refusal="")
         if ctx.ledger.write(CURSOR, name, gone, expect=version):
             break
     for parked_name, parked in read_all(ctx.ledger, PARKED, Parked).items():
         if parked.subscriber == name:
             ctx.ledger.write(PARKED, parked_name, None)
+    note_change(ctx, name)
     record(ctx, "forget", "", by, reason, {"subscriber": name})
     return True
 

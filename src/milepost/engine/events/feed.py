@@ -95,9 +95,11 @@ class EventsBefore(Struct, frozen=True):
 
 
 def feed_events(lines: Sequence[HistoryEntry]) -> list[FeedEvent]:
-    """The events of these lines, in order."""
+    """The events of these lines, in order. A line whose content was removed has none."""
     found: list[FeedEvent] = []
     for written in lines:
+        if written.removed:
+            continue
         events = events_of(written.line, written.route, written.key, written.correlation_id, written.payload)
         found += [FeedEvent(written.seq, number, number == len(events), event) for number, event in enumerate(events, 1)]
     return found

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from milepost.core.clocks import still_ahead
 from milepost.core.errors import EventRefused, UsageError
 from milepost.core.routes.backoff import Backoff
 from milepost.core.values.redaction import redacted_text
 from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
 from milepost.engine.events.feed import FeedEvent, Ref, feed_events
-from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_all_versioned, read_versioned
+from milepost.ports.documents import CURSOR, PARKED, PARKED_CHANGE, Cursor, Parked, read_all_versioned, read_versioned
 
 RETRY = Backoff(base="1s", factor=2, cap="1h", jitter=0.25)
+LONGEST_RETRY_MS = 3_600_000
 NEVER = 0
 """`retry_at` of an event that is not retried until an operator releases it."""
 
@@ -27,10 +29,26 @@ def parked_for(ctx: Context, subscriber: str) -> ParkedItems:
     return {(parked.route, parked.key): (parked, version) for parked, version in found if parked.subscriber == subscriber}
 
 
-def waits(parked_items: ParkedItems, entry: FeedEvent) -> bool:
-    """Whether the event's item is parked at this event or before it. Events before the parked one come only if the cursor was set back;
-    they are then delivered again like all others."""
-    return entry.ref in parked_items and entry.event.sequence >= parked_items[entry.ref][0].version
+def is_due(parked: Parked, now: int) -> bool:
+    """Whether the event is to be retried now."""
+    return parked.retry_at != NEVER and not still_ahead(parked.retry_at, now, LONGEST_RETRY_MS)
+
+
+def parked_one(ctx: Context, subscriber: str, ref: Ref) -> tuple[Parked, int] | None:
+    """One parked item, with the version of its document; None: it is not parked."""
+    parked, version = read_versioned(ctx.ledger, PARKED, f"{subscriber}/{ref[0]}/{ref[1]}", Parked)
+    return None if parked is None else (parked, version)
+
+
+def change_number(ctx: Context, subscriber: str) -> int:
+    """A number that rises when parked items of the subscriber change."""
+    document = ctx.ledger.read_one(PARKED_CHANGE, subscriber)
+    return 0 if document is None else document.version
+
+
+def note_change(ctx: Context, subscriber: str, expect: int | None = None) -> bool:
+    """Let relays that hold the subscriber's parked items in memory read them again. False: the number is not as expected."""
+    return ctx.ledger.write(PARKED_CHANGE, subscriber, {}, expect=expect)
 
 
 def wait_behind(ctx: Context, parked: Parked, version: int, newest: int) -> tuple[Parked, int] | None:
@@ -51,23 +69,25 @@ def wait_behind(ctx: Context, parked: Parked, version: int, newest: int) -> tupl
     return parked, version
 
 
-def park(ctx: Context, subscriber: str, entry: FeedEvent, error: Exception) -> None:
-    """Park the item at this event. An item that is already parked stays at the earlier of the two events."""
+def park(ctx: Context, subscriber: str, entry: FeedEvent, error: Exception) -> Parked:
+    """Park the item at this event. An item that is already parked stays at the earlier of the two events. Returns its parking."""
     now = ctx.clock.now()
     parked = Parked(subscriber, *entry.ref, entry.event.sequence, now, 1, _retry_at(ctx, 0, error), error_text(error))
     name, expect = _name(parked), 0
     while not ctx.ledger.write(PARKED, name, parked, expect=expect):
         present, expect = read_versioned(ctx.ledger, PARKED, name, Parked)
         if present is not None and present.version <= parked.version:
-            return
+            return present
+    return parked
 
 
-def park_again(ctx: Context, parked: Parked, version: int, entry: FeedEvent, error: Exception) -> None:
+def park_again(ctx: Context, parked: Parked, version: int, entry: FeedEvent, error: Exception) -> Parked:
     """A retry of the parked item failed at this event: park it there."""
     tries = parked.tries if entry.event.sequence == parked.version else 0
     retry_at = _retry_at(ctx, tries, error)
     changed = replace(parked, version=entry.event.sequence, tries=tries + 1, retry_at=retry_at, error=error_text(error))
     ctx.ledger.write(PARKED, _name(parked), changed, expect=version)
+    return changed
 
 
 def unpark(ctx: Context, parked: Parked, version: int) -> None:
@@ -97,6 +117,7 @@ def release(ctx: Context, subscriber: str, route: str | None = None, key: str | 
             # A conflict means that the relay has just retried it, which is what was requested.
             ctx.ledger.write(PARKED, _name(parked), replace(parked, retry_at=now, tries=0), expect=version)
             released += 1
+    note_change(ctx, subscriber)
     if route is None and key is None and cursor.retry_at:
         ctx.ledger.write(CURSOR, subscriber, replace(cursor, retry_at=0), expect=cursor_version)
     record(ctx, "release", route or "", by, reason, {"subscriber": subscriber, "key": key}, released)

@@ -107,7 +107,7 @@ def _walk(ctx: Context, since: int, place: int, up_to: int) -> int:
 def _first(ctx: Context, after: int, up_to: int) -> HistoryEntry | None:
     """The first existing and readable line in the range."""
     lines = ctx.ledger.feed(after, PROBE)
-    return next((written for written in lines if written.seq <= up_to and not unreadable(written.line)), None)
+    return next((written for written in lines if written.seq <= up_to and not (written.removed or unreadable(written.line))), None)
 
 
 def moment_ms(text: str, now: int, subject: str) -> int:

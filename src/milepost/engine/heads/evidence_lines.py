@@ -11,7 +11,7 @@ from milepost.engine.context import Context
 from milepost.engine.evidence import FoundRecord
 from milepost.engine.heads.daily import prover
 from milepost.engine.views.queries import key_fields
-from milepost.evidence.files import entry_of, header
+from milepost.evidence.files import NewestLine, entry_of, header
 from milepost.evidence.record import without_secrets
 from milepost.evidence.signing import Signer
 
@@ -23,8 +23,12 @@ def first_line(
     plan = ctx.plans.get(route)
     media = {} if plan is None else {stage.name: stage.medium for stage in plan.stages if stage.medium is not None}
     fields = () if plan is None else key_fields(ctx, route)
+    place = ctx.ledger.last_seq()
+    written = ctx.ledger.feed(place - 1, 1) if place else []
+    newest = NewestLine(place, iso(written[0].line.at) if written else None)
     made_at = iso(ctx.clock.now()) or ""
-    return header(route, made_at, version, choice, view, signer, key_fields=fields, media=media)
+    follow_up = None if plan is None or plan.route.follow_up is None else plan.route.follow_up.target.name
+    return header(route, made_at, version, choice, view, signer, key_fields=fields, media=media, newest=newest, follow_up=follow_up)
 
 
 def entries(

@@ -18,7 +18,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.errors import LedgerDamaged, LedgerError
-from milepost.core.history import link
 from milepost.engine.context import Context
 from milepost.engine.ledger_pages import line_pages
 from milepost.evidence.heads import Head, proof_of
@@ -56,7 +55,7 @@ def add_lines(ctx: Context, so_far: Sum, parts: int) -> tuple[Sum, bytes | None]
     lines = takewhile(lambda written: written.line.at < so_far.before, feed)
     count, up_to, done = so_far.count, so_far.up_to, False
     for _ in range(parts):
-        part = [(written.seq, link(written.previous, written.body)) for written in islice(lines, PART)]
+        part = [(written.seq, written.digest) for written in islice(lines, PART)]
         if part:
             top = root([leaf(digest) for _, digest in part])
             ctx.blobs.write(_part_name(so_far.day, top), _packed(part))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterator
 from functools import partial
+from heapq import nsmallest
 from shlex import quote
 from typing import Any
 from urllib.parse import quote as url_quote
@@ -18,17 +19,20 @@ from milepost.core.values.durations import short_span
 from milepost.engine.alerts.watch import undelivered
 from milepost.engine.breakers import breaker_views, open_breakers
 from milepost.engine.context import Context
-from milepost.engine.events.cursors import live_cursors, silent
+from milepost.engine.events.cursors import lag_of, live_cursors, silent
 from milepost.engine.events.follow_ups import PREFIX as FOLLOW_UP
-from milepost.engine.evidence import check_kept_records
+from milepost.engine.evidence import scrub
 from milepost.engine.heads.route import ROUTE as HEADS
-from milepost.engine.health.findings import BAD, DOCTOR, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
+from milepost.engine.health.clock_checks import clocks, future_rows
+from milepost.engine.health.findings import BAD, DOCTOR, NO_ROOM, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
 from milepost.engine.left_items import unexplained
-from milepost.engine.presence import HEARD_MS
+from milepost.engine.presence import HEARD_MS, RoleRun
 from milepost.engine.retention import Retention
 from milepost.engine.routes.backfill import hindrance, left, sent
 from milepost.engine.routes.versions import FINISHED, outdated
 from milepost.engine.views.items import ALIVE_MS, SIGNED, chain_broken_at, chain_fault, counted, processes, route_names
+from milepost.engine.views.overdue_counts import OverdueCount, probed
+from milepost.engine.views.snapshot import Snapshot
 from milepost.ports.documents import BACK_FILL, PARKED, ROUTE, BackFill, Parked, RouteVersion, read_all
 from milepost.ports.items import Query
 
@@ -36,15 +40,18 @@ ROLES = ("worker", "resender")
 """Roles that every ledger needs; a relay only where there are subscribers."""
 GONE_MS = 10 * 60_000
 """How long a silent process with items in hand is reported; by then their leases have been taken over."""
-LITTLE_ROOM, NO_ROOM = 100_000_000, 1_048_576
-"""Free bytes on the ledger's disk below which there is little room, or none."""
+UNSURE_MS = 60 * 60_000
+"""How long it is not known whether a silent process is dead: its clock may be behind."""
+LITTLE_ROOM = 100_000_000
+"""Free bytes on the ledger's disk below which there is little room."""
+FREE_SPACE = "free some space on the disk of the ledger; work then continues automatically"
 CHAINS = 50
+NAMED = 3
+"""Items that a finding names."""
 TO_DO = (Status.PENDING, Status.QUEUED)
 LATE_MS = 5 * 60_000
 """Work that has been due for this long without a claim is reported."""
 SAMPLE = 1000
-KEPT_RECORDS, SHOWN_RECORDS = 200, 3
-"""Kept records of a route that one run compares with their seals, and how many faulty ones it names."""
 WAITING = LIVE - {Status.PROCESSING}
 """Statuses without a worker."""
 AWAITED = frozenset({Status.WAITING, Status.QUEUED})
@@ -80,6 +87,12 @@ def _ledger(run: CheckRun) -> Iterator[CheckResult]:
     """Problems that the ledger reports: a damaged file, little space on its disk, entries in quarantine."""
     if run.facts.get("sound") is False:
         yield _bad("ledger", "the ledger's file fails its integrity check", "stop all processes and restore a backup")
+    if unwritable := run.facts.get("unwritable"):
+        yield _bad("ledger", f"{unwritable}: nothing can be recorded", "run Milepost as its owner, or give this user the right to write")
+    if run.facts.get("readable_by_all"):
+        path = run.facts["path"]
+        what = f"every user of this machine may read the ledger {path} (mode {run.facts['mode']}), with all inputs and results"
+        yield _warn("ledger", what, f"chmod o= {path}*; chmod -R o= {path}-blobs; or keep it in a folder that others cannot enter")
     yield from _room(run.facts.get("free_bytes"))
     if entries := run.facts.get("set_aside"):
         yield _warn("ledger", f"rows, messages or records in quarantine, not worked on: {entries:,}", "milepost quarantine list")
@@ -93,7 +106,7 @@ def _room(free: int | None) -> Iterator[CheckResult]:
         return
     if free < NO_ROOM:
         what = "the disk is full: nothing can be recorded, and workers wait"
-        yield _bad("disk", what, "free some space on the disk of the ledger; work then continues automatically")
+        yield _bad("disk", what, FREE_SPACE)
     else:
         what = f"only {free / 1_000_000:,.0f} MB are free on the disk of the ledger"
         yield _warn("disk", what, "free some space, or prune: milepost prune --help")
@@ -151,8 +164,14 @@ def _processes(run: CheckRun) -> Iterator[CheckResult]:
         elif process.in_hand and ALIVE_MS < run.now - process.seen_at < GONE_MS:
             cure = "if it is dead, its items come back when their leases expire, or when the next worker on that machine starts"
             yield _warn("process", f"{process.holder} has been silent, last heartbeat {heard}; it held {in_hand}", cure)
-    if known and not run.alive:
-        yield _ok("process", f"no process is running; the last to stop was {known[0].holder}, {run.watch.when(known[0].seen_at)}")
+    if run.no_heartbeats is not None:
+        what = f"it is not known which processes run: heartbeats cannot be written, because {run.no_heartbeats}"
+        last = f"; the last one was of {known[0].holder}, {run.watch.when(known[0].seen_at)}" if known else ""
+        yield _warn("process", f"{what}{last}", FREE_SPACE)
+    elif known and not run.alive:
+        silent = _silent(run)
+        last = f"the last to stop was {known[0].holder}, {run.watch.when(known[0].seen_at)}"
+        yield _ok("process", f"no process is running; {last}") if silent is None else _warn("process", *silent)
     for process in run.alive:
         roles = ", ".join(sorted(process.roles)) or "no role yet"
         in_hand = counted(process.in_hand, "item")
@@ -160,6 +179,17 @@ def _processes(run: CheckRun) -> Iterator[CheckResult]:
         for slow in process.overrunning:
             what = f"{process.holder}: a handler has exceeded its timeout: {_slow(slow)}"
             yield _warn("handler", what, "it keeps its slot and lease until it returns; restart that process if it hangs")
+
+
+def _silent(run: CheckRun) -> tuple[str, str] | None:
+    """What is known of a process that was heard lately and has not said that it stopped, and what to do; None: there is none."""
+    gone = set(run.ctx.ledger.dead_workers())
+    for process in processes(run.ctx):
+        if not process.stopped and process.holder not in gone and run.now - process.seen_at <= UNSURE_MS:
+            heard = run.watch.when(process.seen_at)
+            what = f"it is not known whether {process.holder} is running: last heartbeat {heard}, and it has not said that it stopped"
+            return what, "it has died, or its machine's clock is behind: look there, and start 'milepost up' if it is gone"
+    return None
 
 
 def _slow(slow: dict[str, Any]) -> str:
@@ -170,9 +200,15 @@ def _slow(slow: dict[str, Any]) -> str:
 def _at_work(run: CheckRun) -> Iterator[CheckResult]:
     """Whether a process is running. Operators need to know while items wait, `/readyz` always."""
     waiting = sum(_waiting(run, route) for route in run.seen) if not _worker_heard(run) else 0
-    if waiting:
-        what = f"no process is running, and {counted(waiting, 'item')} {'waits' if waiting == 1 else 'wait'} for a worker"
-        yield _warn("process", what, _start(run, "worker"), headline=_sentence(what))
+    if run.no_heartbeats is not None:
+        # `doctor` says it with the processes.
+        headline = f"It is not known which processes run, because {run.no_heartbeats}."
+        yield _result(WARN, "process", "", FREE_SPACE, headline=headline)
+    elif waiting:
+        silent = None if run.alive else _silent(run)
+        state = "no process is running" if silent is None else silent[0]
+        what = f"{state}, and {counted(waiting, 'item')} {'waits' if waiting == 1 else 'wait'} for a worker"
+        yield _warn("process", what, _start(run, "worker") if silent is None else silent[1], headline=_sentence(what))
     else:
         alive = len(run.alive)
         running = f"{alive:,} {'process' if alive == 1 else 'processes'} running"
@@ -206,8 +242,8 @@ def _waiting(run: CheckRun, route: str) -> int:
 
 def _station(run: CheckRun) -> Iterator[CheckResult]:
     """Whether a process is running. Functions on AWS have longer heartbeat intervals than a process."""
-    at, _ = run.last_runs.get("worker", (0, ""))
-    if not run.alive and not (run.ctx.ledger.work_queues and run.now - at <= HEARD_MS):
+    last = run.last_runs.get("worker", RoleRun())
+    if not run.alive and not (run.ctx.ledger.work_queues and run.now - last.at <= HEARD_MS):
         yield _ok("process", "", part="station", unready="no process is running; start 'milepost up'")
 
 
@@ -223,13 +259,16 @@ def _standing_by(run: CheckRun) -> Iterator[CheckResult]:
 def _roles(run: CheckRun) -> Iterator[CheckResult]:
     """When each role last ran successfully, in any process."""
     needed = {*ROLES, Retention.name} if Retention.needed(run.ctx) else {*ROLES}
+    blocked = run.no_heartbeats is not None
     for role in sorted({*needed, *run.last_runs}):
-        at, holder = run.last_runs.get(role, (0, ""))
-        shown = _resender(run, at) if role == "resender" else {}
+        last = run.last_runs.get(role, RoleRun())
+        at, holder = last.at, last.holder
+        shown = _resender(run, at) if role == "resender" and not blocked else {}
         if not at:
-            yield _warn("role", f"{role}: no successful run yet", _start(run, role), **shown)
-        elif run.now - at > HEARD_MS:
-            yield _warn("role", f"{role}: last successful run {run.watch.when(at)}, by {holder}", _start(run, role), **shown)
+            yield _warn("role", f"{role}: no successful run yet", FREE_SPACE if blocked else _start(run, role), **shown)
+        elif last.late(run.now):
+            what = f"{role}: last successful run {'on record ' if blocked else ''}{run.watch.when(at)}, by {holder}"
+            yield _warn("role", what, FREE_SPACE if blocked else _start(run, role), **shown)
         else:
             yield _ok("role", f"{role}: last successful run {run.watch.when(at)}, by {holder}", **shown)
 
@@ -314,7 +353,8 @@ def _leases(run: CheckRun) -> Iterator[CheckResult]:
         if expired:
             more = "at least " if page.next is not None else ""
             what = f"the leases of {more}{counted(expired, 'item')} of {route} have expired"
-            yield _warn("lease", what, "the next claim takes them over: milepost work")
+            takes_over = "the next claim takes them over: milepost work"
+            yield _warn("lease", what, takes_over if run.no_heartbeats is None else FREE_SPACE)
 
 
 def _late(run: CheckRun) -> Iterator[CheckResult]:
@@ -326,7 +366,8 @@ def _late(run: CheckRun) -> Iterator[CheckResult]:
         since = run.once(("late", route, stage), partial(late_since, run.ctx, route, stage, paused, run.now))
         if since is not None:
             what = f"work at {route}/{stage} has been due for {short_span(run.now - since)} and no worker has claimed it"
-            cure = "start more workers (milepost work), or raise the stage's concurrency or rate"
+            more = "start more workers (milepost work), or raise the stage's concurrency or rate"
+            cure = more if run.no_heartbeats is None else FREE_SPACE
             plan = run.ctx.plans.get(route)
             if plan is not None and stage in plan.by_name and plan.by_name[stage].remote:
                 what, cure = f"{what}; it waits for a worker (remote)", "start more of the stage's remote workers, which claim over HTTP"
@@ -400,10 +441,12 @@ def _failed_and_overdue(run: CheckRun) -> Iterator[CheckResult]:
         if seen.failed > 0:
             what, page = f"{counted(seen.failed, 'item')} of {route} failed", _items_page(route, "status=failed")
             yield _warn("failed", what, f"milepost groups {route}", headline=_sentence(what), page=page)
-        late, more = sum(stage.overdue or 0 for stage in seen.stages), any(stage.overdue_more for stage in seen.stages)
-        if late:
-            one = late == 1 and not more
-            what = f"{late:,}{'+' if more else ''} {'item' if one else 'items'} of {route} {'is' if one else 'are'} overdue"
+        late = _overdue(run, seen)
+        if late.most:
+            one = late == OverdueCount(1, 1)
+            what = f"{late.words} {'item' if one else 'items'} of {route} {'is' if one else 'are'} overdue"
+            if not late.exact:
+                what += f", by the counters as of {run.watch.at(seen.at)}"
             page = _items_page(route, "overdue=true")
             yield _warn("overdue", what, f"milepost list {route} --overdue", headline=_sentence(what), page=page)
 
@@ -419,27 +462,48 @@ def _failed_and_left(run: CheckRun) -> Iterator[CheckResult]:
             yield _warn("failed", what, f"milepost list {route} --status failed")
 
 
+def _overdue(run: CheckRun, seen: Snapshot) -> OverdueCount:
+    """The overdue items of a route. Where the counters give bounds only, a few rows are read."""
+    found = []
+    for stage in seen.stages:
+        if stage.overdue is not None and not stage.overdue.exact:
+            probe = partial(probed, run.ctx, seen.route, stage.name, stage.overdue, run.now)
+            found.append(run.once(("overdue", seen.route, stage.name), probe))
+        elif stage.overdue is not None:
+            found.append(stage.overdue)
+    return OverdueCount(sum(one.least for one in found), sum(one.most for one in found))
+
+
 def _subscribers(run: CheckRun) -> Iterator[CheckResult]:
     """Whether each subscriber receives its events."""
     quiet, newest, cursors = set(silent(run.ctx)), run.ctx.ledger.last_seq(), live_cursors(run.ctx)
+    late = False
     for name, cursor in sorted(cursors.items()):
-        behind = max(0, newest - cursor.seq)
-        lag = f"{counted(behind, 'line')} behind" if behind else "up to date"
+        lag = lag_of(run.ctx, cursor, newest)
+        behind = f"{counted(lag.lines, 'line')} behind" if lag.lines else "up to date"
         if name in quiet:
-            what = f"{name} has been silent since {run.watch.when(cursor.told_at)}, {lag}; pruning waits for it"
+            what = f"{name} has been silent since {run.watch.when(cursor.told_at)}, {behind}; pruning waits for it"
             cure = f"start it again, or remove it: milepost subscribers forget {quote(name)} {SIGNED}"
             yield _bad(
                 "subscriber", what, cure, headline=f"{name} has been silent for a long time, and pruning waits for it.", page="/events"
             )
         elif cursor.failures:
-            what = f"{name} has failed {counted(cursor.failures, 'time')}, {lag}: {cursor.error}"
+            what = f"{name} has failed {counted(cursor.failures, 'time')}, {behind}: {cursor.error}"
             again = f"next attempt {run.watch.when(cursor.retry_at)}"
             # Its error may name items of a route that the viewer does not see, so not every viewer gets it.
             failed = f"{name} receives no events: it failed {counted(cursor.failures, 'time')}."
             yield _warn("subscriber", what, again, headline=failed, page="/events")
+        elif lag.is_long(run.now):
+            late = True
+            age = short_span(lag.age_ms(run.now))
+            what = f"{name} is {behind}, the first of them written {age} ago; its last event went out {run.watch.when(cursor.told_at)}"
+            cure = (
+                "check that a process or function delivers (milepost up), and how long the subscriber takes to answer: milepost subscribers"
+            )
+            yield _warn("subscriber", what, cure, headline=f"{name} receives its events late: the next one is {age} old.", page="/events")
         else:
-            yield _ok("subscriber", f"{name}: last event {run.watch.when(cursor.told_at)}, {lag}")
-    if cursors:
+            yield _ok("subscriber", f"{name}: last event {run.watch.when(cursor.told_at)}, {behind}")
+    if cursors and not late:
         yield _calm("subscriber", "all subscribers are up to date")
 
 
@@ -455,34 +519,30 @@ def _heads(run: CheckRun) -> Iterator[CheckResult]:
         )
 
 
-def _kept_records(run: CheckRun) -> Iterator[CheckResult]:
-    """Whether the kept records of removed rows are there and agree with their seals."""
-    for route, plan in sorted(run.ctx.plans.items()):
-        if not plan.route.evidence:
-            continue
-        try:
-            result = run.once(("kept records", route), partial(check_kept_records, run.ctx, route, KEPT_RECORDS))
-        except LedgerError as error:
-            yield _warn("evidence", f"the kept records of {route} cannot be checked now: {error}")
-            continue
-        of = f"{result.checked:,} kept records of {route}" + ("" if result.whole else " (of more: others at the next run)")
-        if result.faulty:
-            named = "; ".join(f"{key}: {what}" for key, what in result.faulty[:SHOWN_RECORDS])
-            what = f"{len(result.faulty):,} of {of} are lost or altered: {named}"
-            yield _bad("evidence", what, f"restore them from a backup of the blobs; 'milepost export {route} --evidence' names all")
-        elif result.checked:
-            yield _ok("evidence", f"{of} agree with their seals")
-
-
 def _parked(run: CheckRun) -> Iterator[CheckResult]:
-    """Events that a subscriber refuses."""
-    seen = [parked for parked in read_all(run.ctx.ledger, PARKED, Parked).values() if run.sees(parked.route)]
-    for parked in seen:
-        since = run.watch.when(parked.since)
-        what = f"{parked.subscriber} refuses an event of {parked.route}/{parked.key} since {since}: {parked.error}"
-        whose = f"{quote(parked.subscriber)} {parked.route} {quote(parked.key)}"
-        headline = f"Events of {counted(len(seen), 'item')} wait: a subscriber refuses them." if parked is seen[0] else ""
-        yield _warn("parked", what, f"milepost subscribers release {whose} {SIGNED}", headline=headline, page="/events")
+    """Events that a subscriber refuses: one finding for each subscriber, with examples."""
+    by_subscriber: dict[str, list[Parked]] = {}
+    for parked in read_all(run.ctx.ledger, PARKED, Parked).values():
+        if run.sees(parked.route):
+            by_subscriber.setdefault(parked.subscriber, []).append(parked)
+    total = sum(map(len, by_subscriber.values()))
+    headline = f"Events of {counted(total, 'item')} wait: a subscriber refuses them."
+    for name, parked_items in sorted(by_subscriber.items()):
+        yield _warn("parked", *_parked_at(run, name, parked_items), headline=headline, page="/events")
+        headline = ""
+
+
+def _parked_at(run: CheckRun, name: str, parked_items: list[Parked]) -> tuple[str, str]:
+    """What a subscriber refuses, and what to do."""
+    first = nsmallest(NAMED, parked_items, key=lambda parked: (parked.since, parked.route, parked.key))
+    since = run.watch.when(first[0].since)
+    if len(parked_items) == 1:
+        [only] = first
+        what = f"{name} refuses an event of {only.route}/{only.key} since {since}: {only.error}"
+        return what, f"milepost subscribers release {quote(name)} {only.route} {quote(only.key)} {SIGNED}"
+    examples = "; ".join(f"{parked.route}/{parked.key}: {parked.error}" for parked in first)
+    what = f"{name} refuses events of {counted(len(parked_items), 'item')}, the first since {since}, such as {examples}"
+    return what, f"correct it, then milepost subscribers release {quote(name)} {SIGNED}"
 
 
 def _alerts(run: CheckRun) -> Iterator[CheckResult]:
@@ -512,6 +572,24 @@ def _chains(run: CheckRun) -> Iterator[CheckResult]:
     yield _ok("chain", f"the histories of the last {counted(checked, 'item')} written were checked")
 
 
+def _kept_evidence(run: CheckRun) -> Iterator[CheckResult]:
+    """Compare kept records of evidence with the seals of their items: some by chance, where there are many."""
+    for plan in run.ctx.plans.values():
+        if not plan.route.evidence or not run.sees(plan.name):
+            continue
+        scrubbed = scrub(run.ctx, plan.name)
+        if not scrubbed.seals:
+            continue
+        seals = f"{'more than ' if scrubbed.more else ''}{scrubbed.seals:,}"
+        looked_at = f"{scrubbed.looked_at:,} of the {seals} kept records of {plan.name} were compared with their seals"
+        if scrubbed.faults:
+            named = "; ".join(f"{key}: {why}" for key, why in list(scrubbed.faults.items())[:NAMED])
+            what = f"{looked_at}: {len(scrubbed.faults):,} cannot be used: {named}"
+            yield _bad("evidence", what, f"restore them from a backup; 'milepost export {plan.name} --evidence' compares and names all")
+        else:
+            yield _ok("evidence", looked_at)
+
+
 def _unchanged(ctx: Context, route: str, key: str, version: int) -> bool:
     """Whether the row is unchanged. Row and history are read one after the other; a write between the two is no damage."""
     [item] = ctx.ledger.get([(route, key)])
@@ -524,6 +602,8 @@ CHECKS: tuple[Check, ...] = (
     Check("versions", _versions, (READY,)),
     Check("back-fills", _back_fills, (DOCTOR,)),
     Check("processes", _processes, (DOCTOR,)),
+    Check("clocks", clocks, (DOCTOR,)),
+    Check("rows from the future", future_rows, (DOCTOR, OVERVIEW)),
     Check("at work", _at_work, (DOCTOR, OVERVIEW)),
     Check("station", _station, (READY,)),
     Check("standing by", _standing_by, (DOCTOR, OVERVIEW)),
@@ -540,9 +620,9 @@ CHECKS: tuple[Check, ...] = (
     Check("failed and left", _failed_and_left, (DOCTOR,)),
     Check("subscribers", _subscribers, (DOCTOR, OVERVIEW)),
     Check("heads", _heads, (DOCTOR,)),
-    Check("kept records", _kept_records, (DOCTOR,)),
     Check("parked events", _parked, (DOCTOR, OVERVIEW)),
     Check("alerts", _alerts, (DOCTOR, OVERVIEW)),
     Check("chains", _chains, (DOCTOR,)),
+    Check("evidence", _kept_evidence, (DOCTOR,)),
 )
 """All checks, in the order in which `doctor` shows them. Each view runs those that name it."""

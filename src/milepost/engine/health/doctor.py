@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from milepost.core.errors import LedgerBusy, LedgerFull, LedgerMoved, LedgerReadOnly, MilepostError
+from milepost.core.errors import LedgerBusy, LedgerFull, LedgerMoved, LedgerReadOnly, MilepostError, TooManyOpenFiles
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
 from milepost.engine.health.checks import run_checks
@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 TROUBLES: tuple[tuple[type[Exception], str], ...] = (
     (LedgerBusy, "it is busy"),
     (LedgerFull, "it is full"),
+    (TooManyOpenFiles, "too many files are open"),
     (LedgerReadOnly, "it cannot be written to"),
     (LedgerMoved, "it has been moved"),
 )
@@ -38,6 +39,7 @@ class Health(Struct, frozen=True):
 
 def doctor(ctx: Context, format_time: Callable[[int, int], str] = clock_time) -> Health:
     """Run every check once; each is cheap for any number of items. `format_time` formats the times in the findings."""
+    ctx.check_clock()
     run = CheckRun(ctx, Watch(ctx.clock.now(), format_time))
     facts = {**run.facts, "lacks": sorted(ctx.ledger.missing_capabilities)}
     findings = [result.finding for result in run_checks(run, DOCTOR) if result.finding.what]

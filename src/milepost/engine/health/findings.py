@@ -11,7 +11,7 @@ from msgspec import Struct
 from milepost.core.admission.controls import Hold
 from milepost.core.status import Status
 from milepost.engine.context import Context
-from milepost.engine.presence import last_runs
+from milepost.engine.presence import RoleRun, last_runs
 from milepost.engine.views.items import live_processes
 from milepost.engine.views.snapshot import Snapshot, snapshots
 from milepost.engine.views.timestamps import Watch
@@ -22,6 +22,9 @@ DOCTOR, READY, OVERVIEW = "doctor", "ready", "overview"
 """The views."""
 
 T = TypeVar("T")
+
+NO_ROOM = 1_048_576
+"""Free bytes on the ledger's disk below which there is no room."""
 
 
 class Finding(Struct, frozen=True):
@@ -96,7 +99,15 @@ class CheckRun:
         return live_processes(self.ctx)
 
     @cached_property
-    def last_runs(self) -> dict[str, tuple[int, str]]:
+    def no_heartbeats(self) -> str | None:
+        """Why no process can write its heartbeat now, so that it is not known which ones run; None: nothing is known to prevent it."""
+        if self.alive:
+            return None
+        free = self.once(("free bytes",), lambda: self.facts.get("free_bytes"))
+        return "the disk is full" if free is not None and free < NO_ROOM else None
+
+    @cached_property
+    def last_runs(self) -> dict[str, RoleRun]:
         return last_runs(self.ctx)
 
     def worth_asking(self, route: str, stage: str, statuses: Iterable[Status]) -> bool:

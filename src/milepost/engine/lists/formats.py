@@ -20,7 +20,7 @@ from milepost.core.errors import MalformedInput, UsageError
 from milepost.core.routes.one_field import OneField
 from milepost.core.routes.parsed_input import key_fields
 from milepost.core.routes.route import PORTION, Route
-from milepost.core.values.json import json_fault
+from milepost.core.values.json import each_name_once, json_fault, name_given_twice
 
 LONGEST_LINE = 1 << 20
 LONGEST_RECORD = 100
@@ -168,21 +168,28 @@ def _read_jsonl(slices: Slices, name: str, route: Route) -> Iterator[LineBatch]:
             inputs = list(map(_decode, lines))
         except (ValueError, RecursionError):
             yield _singly(first, lines, _object)
-        else:
+            continue
+        if each_name_once(lines, inputs) or not any(map(name_given_twice, lines)):
             yield LineBatch(range(first, first + len(lines)), inputs, lines, [])
+        else:
+            yield _singly(first, lines, _object)
 
 
 def _object(text: str) -> Any:
     if not text.strip():
         return None
     try:
-        return _decode(text)
+        content = _decode(text)
     except RecursionError:
         raise MalformedInput("it is nested too deeply") from None
     except ValueError as error:
         if isinstance(error, msgspec.ValidationError) and not text.lstrip().startswith("{"):
             raise MalformedInput('it is JSON, but not an object; write one object per line, such as {"id": "…"}') from None
         raise MalformedInput(f"it is not JSON: {json_fault(text, error)}") from None
+    twice = name_given_twice(text)
+    if twice is not None:
+        raise MalformedInput(f"it gives {twice!r} twice; give each name once")
+    return content
 
 
 # csv -----------------------------------------------------------------------------------------------------------------------

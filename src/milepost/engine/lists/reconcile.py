@@ -178,7 +178,7 @@ def take_in_list(ctx: Context, route: str, source: Source, title: str, **options
     parsed = parse_ahead(source, plan, options.get("format"), options.get("no_header", False))
     with SortedKeys() as keys, SortedKeys(width=NUMBER + DIGEST) as previewed, parsed as batches:
         for batch, inputs, lines_done, bytes_done in batches:
-            if not begun:
+            if not begun and (batch.inputs or batch.bad):
                 # Recorded before its first item, so that an item's list can be found even if the list is interrupted.
                 ctx.ledger.write(LIST, record.id, record)
                 begun = True
@@ -213,6 +213,14 @@ def take_in_list(ctx: Context, route: str, source: Source, title: str, **options
                 on_progress(lines_done, bytes_done, source.size)
         if on_progress is not None:
             on_progress(source.lines_done, source.bytes_done, source.size)
+        if keys.total == refused == 0:
+            raise UsageError(
+                f"{title} is empty: no line of it holds an item. Nothing was recorded; check its delivery, and submit it again"
+            )
+        if record.full and keys.total == 0:
+            # Compared with nothing, every key would have vanished.
+            record = replace(record, full=False)
+            notes.append("vanished keys are not determined: no line of this list has a key that can be read")
         record = replace(record, digest=source.digest)
         if replacing is not None:
             replacing.finish()

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from milepost.core.admission.controls import scope
 from milepost.core.change import Change
+from milepost.core.clocks import still_ahead
 from milepost.core.errors import LedgerError, LedgerReadOnly, UsageError
 from milepost.core.item import Item, Row
 from milepost.core.operators import back_fill as send_on
@@ -25,12 +26,13 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.core.values.durations import iso
 from milepost.core.values.refusal import Refusal, RefusalKind
-from milepost.engine.act_log import Selection, enter, finish, has_line, record, recorded, signed
+from milepost.engine.act_log import begin as begin_act
+from milepost.engine.act_log import check_repeat, enter, finish, has_line, record, recorded, signed
 from milepost.engine.apply import OUTDATED, Decision, apply_all
 from milepost.engine.context import Context
 from milepost.engine.evidence import can_restore, restore_rows
 from milepost.engine.views.items import SIGNED
-from milepost.ports.documents import BACK_FILL, HOLD, ROUTE, BackFill, Document, RouteVersion, read_all, read_as, read_versioned
+from milepost.ports.documents import ACT, BACK_FILL, HOLD, ROUTE, Act, BackFill, Document, RouteVersion, read_all, read_as, read_versioned
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
 
@@ -107,33 +109,60 @@ def begin(ctx: Context, plan: Plan, stage: str, pace: float, since: int, *, by: 
             return begun
 
 
-def begin_rerun(ctx: Context, plan: Plan, query: Query, stage: str | None, as_new: bool, pace: float, *, by: str, reason: str) -> BackFill:
-    """Record a paced rerun, which the resender carries out."""
-    signed(by, reason)
-    chosen = Selection(query=query)
-    about = {**chosen.to_record(), "stage": stage, "as_new": as_new or None, "pace": pace}
+def begin_rerun(ctx: Context, plan: Plan, act: Act, pace: float) -> Act:
+    """Record a paced rerun, which the resender carries out; returns the recorded act. A repeat with the same id changes nothing."""
+    signed(act.by, act.reason)
     while True:
-        refuse_second(ctx.ledger, plan.name)
-        _, version = read_versioned(ctx.ledger, BACK_FILL, plan.name, BackFill)
-        act = enter(ctx, "rerun", plan.name, by, reason, {name: value for name, value in about.items() if value is not None})
-        now = ctx.clock.now()
-        total = chosen.expected(ctx) or finished_items(ctx.ledger, plan.name)
-        # The first item may be sent at once.
-        spent_to = now - ceil(1000 / pace)
-        begun = BackFill(stage or plan.first.name, now, pace, act.id, by, reason, now, total, spent_to, rerun=about["query"], as_new=as_new)
-        if ctx.ledger.write(BACK_FILL, plan.name, begun, expect=version):
+        before, version = read_versioned(ctx.ledger, BACK_FILL, plan.name, BackFill)
+        known, act_version = read_versioned(ctx.ledger, ACT, act.id, Act)
+        if known is not None:
+            check_repeat(known, act)
+            if known.finished_at is not None or (before is not None and before.act == act.id):
+                return known
+        if before is not None and before.under_way:
+            if known is not None:
+                ctx.ledger.write(ACT, act.id, None, expect=act_version)  # it was never begun
+            raise _second(plan.name, before)
+        begun = begin_act(ctx, act)
+        back_fill = _rerun_of(ctx, plan, begun, pace)
+        if ctx.ledger.write(BACK_FILL, plan.name, back_fill, expect=version):
+            if before is not None and before.finished_at is None:
+                finish(ctx, recorded(ctx, before.act), before.done)  # it was stopped, and this one replaces it
             return begun
-        finish(ctx, act, 0)  # another one was begun concurrently
+
+
+def _rerun_of(ctx: Context, plan: Plan, act: Act, pace: float) -> BackFill:
+    """The back-fill that carries out an act of rerun."""
+    now = ctx.clock.now()
+    # The first item may be sent at once.
+    spent_to = now - ceil(1000 / pace)
+    return BackFill(
+        act.filter.get("stage") or plan.first.name,
+        now,
+        pace,
+        act.id,
+        act.by,
+        act.reason,
+        now,
+        act.expected or finished_items(ctx.ledger, plan.name),
+        spent_to,
+        rerun=act.filter["query"],
+        as_new=bool(act.filter.get("as_new")),
+    )
 
 
 def refuse_second(ledger: Ledger, route: str) -> None:
     """Raise if the route has an unfinished back-fill; only one may run at a time."""
     back_fill, _ = read_versioned(ledger, BACK_FILL, route, BackFill)
     if back_fill is not None and back_fill.under_way:
-        raise UsageError(
-            f"finished items of route {route!r} are being {sent(back_fill)} {back_fill.stage!r}, {left(back_fill):,} left: wait for its"
-            f" end, or stop it: milepost routes back-fill {route} --stop {SIGNED}"
-        )
+        raise _second(route, back_fill)
+
+
+def _second(route: str, back_fill: BackFill) -> UsageError:
+    return UsageError(
+        f"finished items of route {route!r} are being {sent(back_fill)} {back_fill.stage!r}, {left(back_fill):,} left: wait for its"
+        f" end, or stop it: milepost routes back-fill {route} --stop {SIGNED}"
+    )
 
 
 def change_pace(ctx: Context, route: str, pace: float, *, by: str, reason: str) -> BackFill:
@@ -193,7 +222,14 @@ class BackfillStep(Struct, frozen=True):
 
 def items_allowed(back_fill: BackFill, now: int) -> int:
     """Number of items that the pace allows now."""
-    return int(min(now - back_fill.spent_to, _saved(back_fill)) * back_fill.pace / 1000)
+    return max(0, int(min(now - _spent_to(back_fill, now), _saved(back_fill)) * back_fill.pace / 1000))
+
+
+def _spent_to(back_fill: BackFill, now: int) -> int:
+    """The time up to which the pace has been used. One further ahead than a portion lasts was set by a clock that was ahead: the next item may
+    be sent at once."""
+    portion_ms, item_ms = ceil(PORTION / back_fill.pace * 1000), ceil(1000 / back_fill.pace)
+    return back_fill.spent_to if back_fill.spent_to <= now + portion_ms else now - item_ms
 
 
 def _saved(back_fill: BackFill) -> int:
@@ -216,7 +252,7 @@ def back_fill_waits(ctx: Context) -> bool:
 def step(ctx: Context, route: str, document: Document) -> BackfillStep:
     """Send one portion, if the pace allows."""
     back_fill, now = read_as(BackFill, document.value), ctx.clock.now()
-    if not can_continue(ctx, route, back_fill) or back_fill.held_until > now:
+    if not can_continue(ctx, route, back_fill) or still_ahead(back_fill.held_until, now, HOLD_MS):
         return BackfillStep()
     room = min(PORTION, items_allowed(back_fill, now))
     if not room:
@@ -282,21 +318,22 @@ CANNOT_BE_SENT = Refusal(RefusalKind.UNREADABLE, "it cannot be sent; see the log
 def _take(ctx: Context, route: str, back_fill: BackFill, room: int, now: int) -> BackFill:
     """Take over an abandoned portion, or take the next one."""
     here = back_fill.ledger == ctx.ledger.url
-    until = now + HOLD_MS
     if back_fill.in_hand and here:
-        return replace(back_fill, held_until=until)
+        return replace(back_fill, held_until=now + HOLD_MS)
     start, in_seals = (back_fill.after, back_fill.seals) if here else (None, False)
     at, keys = start, list[str]()
     for _ in range(WALK):
         if in_seals:
             seals, at = ctx.ledger.sealed(route, at, room)
-            keys = [known.key for known in seals if known.status is Status.COMPLETED and (known.ended_at or 0) <= back_fill.since]
+            finished = [known for known in seals if known.status is Status.COMPLETED and (known.ended_at or 0) <= back_fill.since]
+            keys = [known.key for known in finished if not known.forgotten]
         else:
             page = ctx.ledger.find(replace(_wanted(route, back_fill), after=at, limit=room))
             keys, at = [item.key for item in page.items], page.next
         if keys or at is None:
             break
-    spent_to = max(back_fill.spent_to, now - _saved(back_fill)) + ceil(len(keys) / back_fill.pace * 1000)
+    spent_to = max(_spent_to(back_fill, now), now - _saved(back_fill)) + ceil(len(keys) / back_fill.pace * 1000)
+    until = ctx.clock.now() + HOLD_MS  # the search for the items may have taken long
     return replace(
         back_fill, in_hand=keys, seals=in_seals, after=start, then=at, ledger=ctx.ledger.url, held_until=until, spent_to=spent_to
     )
@@ -371,7 +408,7 @@ def _count_sealed(ledger: Ledger, route: str) -> tuple[int, bool]:
     found, after = 0, None
     while True:
         seals, after = ledger.sealed(route, after, SEALS)
-        found += sum(known.status is Status.COMPLETED for known in seals)
+        found += sum(known.status is Status.COMPLETED and not known.forgotten for known in seals)
         if after is None or found >= COUNTED:
             return found, after is not None
 

@@ -20,13 +20,14 @@ from milepost.engine.act_log import signed
 from milepost.engine.alerts.record import AlertRecord
 from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
+from milepost.engine.evidence import life_before, records_of
 from milepost.engine.ledger_pages import line_pages, query_pages, seal_pages
-from milepost.engine.transfer.lock import MOVER, at_rest, check, close, finish, marks
+from milepost.engine.transfer.lock import at_rest, check, close, finish, marks
 from milepost.engine.transfer.verify import Progress, TransferDifference, compare
 from milepost.engine.views.items import counted
 from milepost.evidence.record import blob_name
 from milepost.ports import documents as kinds
-from milepost.ports.documents import Cursor, Document, ListRecord, Moving, Parked, read_all, read_as
+from milepost.ports.documents import MOVER, Cursor, Document, ListRecord, Moving, Parked, read_all, read_as
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Query
 
@@ -107,6 +108,7 @@ def move(
         finish(source, target, read_as(Moving, target.ledger.read(kinds.MOVING)[name].value), name, by, reason)
         report.finished = report.before = True
         return report
+    _carry_secret(source, target)
     report.lost = at_rest(source, routes)
     close(source, target, routes, by, reason)
     report.lost += at_rest(source, routes)
@@ -125,6 +127,16 @@ def move(
 def _name(source: Context, routes: Sequence[str]) -> str:
     """Name of the transfer's document in the target ledger."""
     return sha256("\n".join([source.ledger.url, *sorted(routes)]).encode()).hexdigest()[:16]
+
+
+def _carry_secret(source: Context, target: Context) -> None:
+    """Give the target the secret by which forgotten keys stay known; it must not have another."""
+    secret = source.ledger.read_one(kinds.FORGET, kinds.SECRET)
+    if secret is None or target.ledger.write(kinds.FORGET, kinds.SECRET, secret.value, expect=0):
+        return
+    theirs = target.ledger.read_one(kinds.FORGET, kinds.SECRET)
+    if theirs is not None and theirs.value["secret"] != secret.value["secret"]:
+        raise LedgerError(f"{target.ledger.url} has forgotten items of its own, by another secret; move to another prefix")
 
 
 def _begin(source: Context, target: Context, routes: Sequence[str], name: str) -> Moving:
@@ -195,6 +207,7 @@ def _rows(source: Context, target: Context, routes: Sequence[str], report: MoveR
             report.differences += [TransferDifference(route, key, why) for key, why in taken.refused]
             report.differences += [TransferDifference(route, one.key, f"not moved: {unreadable(one)}") for one in page.refused]
             report.items += len(page.items)
+            report.blobs += sum(_copy_earlier_lives(source, target, route, item.key) for item in page.items if item.row.life)
             for item in page.items:
                 report.statuses[item.row.status] = report.statuses.get(item.row.status, 0) + 1
             report_progress("items", report.items, whole)
@@ -203,6 +216,7 @@ def _rows(source: Context, target: Context, routes: Sequence[str], report: MoveR
             report.seals += len(seals)
             if plan.route.evidence:
                 report.blobs += sum(_copy_evidence(source, target, route, seal) for seal in seals)
+                report.blobs += sum(_copy_earlier_lives(source, target, route, seal.key) for seal in seals if seal.life)
             report_progress("seals", report.seals, None)
 
 
@@ -212,6 +226,12 @@ def _copy_evidence(source: Context, target: Context, route: str, seal: KnownKey)
         return copy_blob(source, target, blob_name(route, seal.key, seal.life))
     except FileNotFoundError:
         return 0
+
+
+def _copy_earlier_lives(source: Context, target: Context, route: str, key: str) -> int:
+    """Copy the evidence of the lives of a key before the present one."""
+    lives = [life_before(found) for found in records_of(source, route, key)]
+    return sum(copy_blob(source, target, blob_name(route, key, life)) for life in lives[:-1] if life is not None)
 
 
 def _plan(target: Context, source: Context, route: str) -> Plan:

@@ -17,11 +17,10 @@ from milepost.engine.context import Context
 from milepost.engine.routes.versions import compare
 from milepost.engine.views.items import clock_time, counted, each, live_processes
 from milepost.ports import documents as kinds
-from milepost.ports.documents import Cursor, Moved, Moving, RouteVersion, read_all, read_all_versioned, read_versioned
+from milepost.ports.documents import MOVER, Cursor, Moved, Moving, RouteVersion, read_all, read_all_versioned, read_versioned
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
 
-MOVER = "the move"
 """Name that holds routes and subscribers in the target ledger during a transfer."""
 
 
@@ -98,17 +97,19 @@ def close(source: Context, target: Context, routes: Sequence[str], by: str, reas
 
 def at_rest(ctx: Context, routes: Sequence[str]) -> int:
     """Record losses of dead workers and expired leases; raise if a worker may still hold an item."""
-    now, lost = ctx.clock.now(), 0
-    ctx.ledger.reclaim(ctx.ledger.dead_workers(), now)
+    lost = 0
+    ctx.ledger.reclaim(ctx.ledger.dead_workers(), ctx.clock.now())
     for route in routes:
         plan, left = ctx.plan(route), []
         for item in list(each(ctx, Query(route=route, statuses=frozenset({Status.PROCESSING}), with_content=True))):
+            now = ctx.clock.now()
             change = look(item, plan, now, 0.0, None)
             if change is not None and ctx.ledger.apply([change], now) == [None] and change.after.status is not Status.PROCESSING:
                 lost += 1
             else:
                 left.append(item)
         if left:
+            now = ctx.clock.now()
             until = max(item.row.look_at or now for item in left)
             raise LedgerError(
                 f"{counted(len(left), 'item')} of {route!r} held by {', '.join(sorted({item.row.holder or '?' for item in left})[:5])} until"

@@ -21,6 +21,7 @@ from milepost.core.values.redaction import redacted
 from milepost.engine.breakers import breaker_views
 from milepost.engine.context import Context
 from milepost.engine.ledger_pages import query_pages
+from milepost.engine.views.overdue_counts import overdue_counts
 from milepost.ports.documents import LIST, PROCESS, ROUTE, ListRecord, Process, RouteVersion, read_all, read_versioned
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Query, QueryPage, Refused
@@ -71,6 +72,8 @@ def status(ctx: Context, route: str | None = None, *, afresh: bool = False) -> d
 
     If the counters may lag (the ledger lacks "exact counts"), `approximate` is true. With `afresh` a route of up to 1,000 rows is counted
     from its rows and is exact; for a larger one whose counters lag behind that, `at_least` gives a lower bound.
+
+    `overdue`: by stage, how many items have passed its overdue mark; absent if there are none, or the route file is not loaded.
     """
     check_route(ctx, route)
     routes: dict[str, Any] = {}
@@ -78,7 +81,8 @@ def status(ctx: Context, route: str | None = None, *, afresh: bool = False) -> d
         routes[name] = {"total": 0, "statuses": {}, "stages": {stage: {} for stage in stage_names(ctx, name)}, "unknown_stages": []}
     known = {name: tuple(entry["stages"]) for name, entry in routes.items()}
     sums: dict[tuple[str, str, Status], int] = {}
-    for count in ctx.ledger.counts(route):
+    counts = ctx.ledger.counts(route)
+    for count in counts:
         place = (count.route, count.stage, count.status)
         sums[place] = sums.get(place, 0) + count.n
     lagging = _lagging(ctx, routes, sums, afresh) if "exact counts" in ctx.ledger.missing_capabilities else {}
@@ -94,6 +98,10 @@ def status(ctx: Context, route: str | None = None, *, afresh: bool = False) -> d
         stages[at.value] = n
     for name, note in lagging.items():
         routes[name] |= note
+    for name in routes:
+        late = {stage: one for stage, one in overdue_counts(ctx, name, counts, ctx.clock.now()).items() if one.most}
+        if late:
+            routes[name]["overdue"] = {stage: {"least": one.least, "most": one.most} for stage, one in late.items()}
     for one in breaker_views(ctx, route):
         if one.route in routes:
             routes[one.route].setdefault("open_breakers", []).append(to_builtins(one))
@@ -208,7 +216,7 @@ def error_view(error: Failure | None) -> dict[str, Any] | None:
 
 
 def _sealed(route: str, known: KnownKey) -> dict[str, Any]:
-    """A key whose row was removed: only its seal is known."""
+    """A key whose row was removed: only its seal is known; of a forgotten item not even the digest of its input."""
     absent = ("due_at", "input", "results", "error", "correlation_id", "created_at", "held_by", "work_id", "verified")
     return {
         "route": route,
@@ -220,9 +228,10 @@ def _sealed(route: str, known: KnownKey) -> dict[str, Any]:
         "list": known.list_id,
         "updated_at": iso(known.ended_at),
         "ended_at": iso(known.ended_at),
-        "input_digest": known.input_digest.hex(),
+        "input_digest": known.input_digest.hex() or None,
         "content_digest": None if known.content_digest is None else known.content_digest.hex(),
         "sealed": True,
+        "forgotten": known.forgotten,
         "chain": {"head": known.head.hex(), "verified": None, "broken_at": None},
         "history": [],
     }

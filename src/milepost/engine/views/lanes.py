@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.admission.controls import Controls, Hold, Limit, scope
+from milepost.core.admission.controls import Controls, Hold, Limit, lanes_above, scope
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.core.status import LIVE, Status
@@ -20,6 +21,8 @@ from milepost.ports.items import Query, QueryPage
 
 T = TypeVar("T")
 
+NEAR, NEAR_ENOUGH = 3, 0.5
+"""Most lanes that are named for one without items, and how similar they must be."""
 COUNTED = 1_000
 """Waiting items of a lane that are counted; above it, `more` is true."""
 
@@ -35,6 +38,32 @@ class PauseView(Struct, frozen=True):
     """When it ends by itself; None: when it is resumed."""
     drain: str | float | None = None
     """The rate for the items that have waited, when it ends."""
+    waiting: int | None = None
+    """How many items wait there, as the call that pauses counts them. None: they were not counted; a ledger on AWS has no index for it."""
+    near: list[str] = []
+    """If none waits in the lane: lanes with similar names that have items or are known otherwise."""
+
+
+class WaitingCount(Struct, frozen=True):
+    """How many items wait in a scope, and for a lane without any the known lanes of its stage with the most similar names."""
+
+    n: int
+    near: list[str]
+
+
+def count_waiting(ctx: Context, route: str, stage: str | None, lane: str | None) -> WaitingCount | None:
+    """The items of a route, a stage or a lane that have not ended and that no worker has; None: this ledger has no index for it."""
+    counts = ctx.ledger.lane_counts(route, ctx.clock.now())
+    if counts is None:
+        return None
+    n = sum(one.waiting for one in counts if stage in (None, one.stage) and lane in (None, one.lane))
+    if n or lane is None or stage is None:
+        return WaitingCount(n, [])
+    # Lanes of the stages before, too: their items may come here.
+    known = {one.lane for one in counts if one.lane} | {name for name in ctx.plan(route).by_name[stage].lanes if name}
+    if lane in known:
+        return WaitingCount(0, [])
+    return WaitingCount(0, get_close_matches(lane, sorted(known), NEAR, NEAR_ENOUGH))
 
 
 class LaneView(Struct, frozen=True):
@@ -72,14 +101,16 @@ def pauses(ctx: Context, route: str) -> list[PauseView]:
     return [pause_view(name, hold) for name, hold in in_route(ctx, route, HOLD, Hold)]
 
 
-def pause_view(name: str, hold: Hold) -> PauseView:
+def pause_view(name: str, hold: Hold, waiting: WaitingCount | None = None) -> PauseView:
     """The pause of this scope."""
-    return PauseView(name, hold.by, hold.reason, iso(hold.at), iso(hold.until), hold.drain)
+    view = PauseView(name, hold.by, hold.reason, iso(hold.at), iso(hold.until), hold.drain)
+    return view if waiting is None else replace(view, waiting=waiting.n, near=waiting.near)
 
 
 def pauses_over(holds: Mapping[str, T], route: str, stage: str, lane: str) -> list[tuple[str, T]]:
-    """The pauses that hold back the items of a lane, by scope: of its route, of its stage, its own."""
-    return [(name, holds[name]) for name in (scope(route), scope(route, stage), scope(route, stage, lane)) if name in holds]
+    """The pauses that hold back the items of a lane, by scope: of its route, of its stage, of the wider lane within which it lies, its own."""
+    names = [scope(route), scope(route, stage), *(scope(route, stage, one) for one in reversed(lanes_above(lane)))]
+    return [(name, holds[name]) for name in names if name in holds]
 
 
 def lane_views(ctx: Context, plan: Plan, stage: str, lanes: Iterable[str]) -> list[LaneView]:

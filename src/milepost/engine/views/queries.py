@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -66,10 +67,20 @@ def choose(
         stages=stages or None,
         lane=lane,
         group=group,
-        lists=None if list_ is None else _list_ids(ctx, route, list_),
+        lists=None if list_ is None else list_ids(ctx, route, list_),
         entered_before=before,
         with_content=with_content,
     )
+
+
+def filter_as_given(**conditions: Any) -> dict[str, Any]:
+    """The conditions of a filter by the names of `choose`, as they were given, in one form for every door: only those that are set, and
+    what may be given several times in order and once."""
+    return {
+        name: value if isinstance(value, str) else sorted(set(value))
+        for name, value in conditions.items()
+        if value not in (None, "", (), [])
+    }
 
 
 def cost_text(route: str, cost: ScanCost) -> str:
@@ -101,7 +112,7 @@ def statuses_of(words: Iterable[str]) -> frozenset[Status] | None:
     return frozenset(found) or None
 
 
-def _list_ids(ctx: Context, route: str, name: str) -> frozenset[str]:
+def list_ids(ctx: Context, route: str, name: str) -> frozenset[str]:
     """The list with that id, or all with that name."""
     records = lists(ctx, route)
     found = frozenset(record.id for record in records if record.id == name)

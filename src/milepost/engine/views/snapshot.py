@@ -14,6 +14,7 @@ from milepost.core.item import Item
 from milepost.core.status import FAILED, LIVE, TERMINAL, Status
 from milepost.engine.context import Context
 from milepost.engine.views.items import route_names, stage_names
+from milepost.engine.views.overdue_counts import OverdueCount, overdue_counts
 from milepost.ports.documents import HOLD
 from milepost.ports.feed import Count, Group
 from milepost.ports.items import Query
@@ -27,7 +28,7 @@ C = TypeVar("C", Count, Group)
 
 class StageView(Struct, frozen=True):
     """One stage: items by status, items past it, and percentiles of the time that unfinished items have been there (None: no items, or too
-    expensive to read). `overdue`: items past the stage's overdue mark, or more if `overdue_more`; None: the stage has no mark."""
+    expensive to read). `overdue`: items past the stage's overdue mark; None: the stage has no mark."""
 
     name: str
     counts: dict[Status, int]
@@ -36,8 +37,7 @@ class StageView(Struct, frozen=True):
     paused: bool = False
     p50_ms: int | None = None
     p95_ms: int | None = None
-    overdue: int | None = None
-    overdue_more: bool = False
+    overdue: OverdueCount | None = None
 
     def among(self, *statuses: Status) -> int:
         return sum(self.counts.get(status, 0) for status in statuses)
@@ -76,6 +76,12 @@ class Snapshot(Struct, frozen=True):
     @property
     def live(self) -> int:
         return self.total - self.ended
+
+    @property
+    def overdue(self) -> OverdueCount:
+        """Of all stages."""
+        marked = [stage.overdue for stage in self.stages if stage.overdue is not None]
+        return OverdueCount(sum(one.least for one in marked), sum(one.most for one in marked))
 
     @property
     def oldest_ms(self) -> int | None:
@@ -119,6 +125,7 @@ def _snapshot(
             hours = buckets.setdefault(count.stage, {})
             hours[count.hour] = hours.get(count.hour, 0) + count.n
     stages, past = [], 0
+    overdue = overdue_counts(ctx, route, counts, now)
 
     @cache
     def free() -> bool:
@@ -130,8 +137,7 @@ def _snapshot(
         past += here.get(Status.COMPLETED, 0)
         ages = _ages(ctx, route, name, buckets[name], now, free) if name in buckets else []
         p50, p95, oldest = (_percentile(ages, part) for part in (0.5, 0.95, 1.0))
-        late, more = _overdue(ctx, route, name, buckets.get(name, {}), now, free)
-        stages.append(StageView(name, here, past, oldest, f"{route}/{name}" in holds, p50, p95, late, more))
+        stages.append(StageView(name, here, past, oldest, f"{route}/{name}" in holds, p50, p95, overdue.get(name)))
         past += sum(n for status, n in here.items() if status is not Status.COMPLETED)
     stages.reverse()
     sums = {status: sum(stage.counts.get(status, 0) for stage in stages) for status in Status}
@@ -162,22 +168,6 @@ def _ages(ctx: Context, route: str, stage: str, hours: dict[int, int], now: int,
     if now - min(hours) * HOUR > NEAR:
         return [(max(0, now - (hour + 1) * HOUR), hours[hour]) for hour in sorted(hours, reverse=True)]
     return sorted((max(0, now - item.row.entered_at), 1) for item in _some(ctx, route, stage)) if free() else []
-
-
-def _overdue(ctx: Context, route: str, stage: str, hours: dict[int, int], now: int, free: Callable[[], bool]) -> tuple[int | None, bool]:
-    """Number of live items past the stage's overdue mark, and whether there may be more. From hourly counters; the hour of the mark is read
-    row by row if the items are few and reading is free."""
-    plan = ctx.plans.get(route)
-    mark = None if plan is None or stage not in plan.by_name else plan.by_name[stage].overdue_ms
-    if mark is None:
-        return None, False
-    latest = now - mark
-    late = sum(n for hour, n in hours.items() if (hour + 1) * HOUR - 1 <= latest)
-    if latest // HOUR not in hours:
-        return late, False
-    if sum(hours.values()) > LOOK or not free():
-        return late, True
-    return sum(item.row.entered_at <= latest for item in _some(ctx, route, stage)), False
 
 
 def _some(ctx: Context, route: str, stage: str) -> list[Item]:

@@ -13,6 +13,7 @@ from milepost.core.admission.breakers import BreakerState
 from milepost.core.admission.controls import Hold
 from milepost.core.change import Change
 from milepost.core.confirmations import was_refused
+from milepost.core.future import from_future
 from milepost.core.history import Line, line_sentence
 from milepost.core.item import Content, Item, Row
 from milepost.core.routes.route import Stage
@@ -207,6 +208,10 @@ def _by_status(row: Row, stage: Stage | None, watch: Watch) -> tuple[list[str], 
             f"If not confirmed, it is offered again {watch.when(look)}."
         ]
     waits = "Waiting for a remote worker." if stage is not None and stage.remote else "Waiting for a worker."
+    if from_future(row, now) and look > now:
+        return [waits], [
+            "It was dated in the future by a clock that was ahead; the next process that works on the ledger makes it due now."
+        ]
     if row.status in (Status.PENDING, Status.QUEUED) and look > now:
         # On ledgers with queues, the due time of a queued item is when its message is sent again.
         return [waits], [f"Its message is in the queue. If the message is lost, it is sent again {watch.when(look)} or soon after."]
@@ -280,6 +285,9 @@ def _possible_commands(row: Row, ctx: Context, stages: list[str]) -> list[str]:
 
 def _sealed(route: str, known: KnownKey, watch: Watch) -> Story:
     ended = "" if known.ended_at is None else f" {watch.when(known.ended_at)}"
+    if known.forgotten:
+        where = f"Ended {known.status}{ended}. Its content was removed by 'milepost forget'; this is from its seal."
+        return Story(route, known.key, where, next=["If this key is submitted again, it is recognised and not processed again."])
     where = f"Ended {known.status}{ended}. Its row has been pruned; this is from its seal."
     happens = ["If this key is submitted again, it is recognised and not processed again."]
     return Story(route, known.key, where, [f"The digest of its first input is {known.input_digest.hex()[:16]}…"], happens)

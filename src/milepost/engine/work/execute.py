@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Callable
 from types import TracebackType
 
 from msgspec import UNSET
 
 from milepost.core.item import Item
-from milepost.core.outcome import OUTCOMES, Done, Outcome, Reject, Retry, as_outcome, check_outcome, outcome_of_exception
+from milepost.core.outcome import OUTCOMES, Done, NotYet, Outcome, Reject, Retry, as_outcome, check_outcome, outcome_of_exception
 from milepost.core.routes.route import Stage
 from milepost.engine.work.bisection import halving
 from milepost.engine.work.call_limits import CallLimit
 from milepost.ports.observer import ABOUT
 from milepost.ports.runner import Job, JobResult
+
+log = logging.getLogger(__name__)
 
 Ticks = Callable[[], int]
 """Monotonic milliseconds, for response times."""
@@ -55,7 +58,7 @@ def run_plain(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
         try:
             answer: object = stage.handler(group)
         except BaseException as error:
-            answer = _as_retry(_raised(error))
+            answer = _answer_of_failed_call(_raised(error), len(group))
         try:
             group = search.send(answer)
         except StopIteration as end:
@@ -74,7 +77,7 @@ async def run_async(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
         if not todo:
             return results
     if stage.batch == 1:
-        with HandlerCall(stage) as call:
+        with HandlerCall(stage, 1) as call:
             call.answer = await stage.handler(todo[0])
         results.append(_result(todo[0], as_outcome(call.answer), ticks() - began))
         return results
@@ -92,7 +95,7 @@ async def run_async(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
         answer: object = []
         if left:
             calls += 1
-            with HandlerCall(stage) as call:
+            with HandlerCall(stage, len(left)) as call:
                 call.answer = await stage.handler(left)
             answer = call.answer
         if isinstance(answer, Retry) and answer.unknown:
@@ -109,11 +112,12 @@ async def run_async(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
 class HandlerCall(CallLimit):
     """One call of an async handler, within its stage's timeout. `answer` is the handler's, or the outcome of its exception or timeout."""
 
-    __slots__ = ("_stage", "answer")
+    __slots__ = ("_size", "_stage", "answer")
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, size: int) -> None:
         super().__init__(stage.timeout_ms)
         self._stage = stage
+        self._size = size
         self.answer: object = None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
@@ -126,7 +130,7 @@ class HandlerCall(CallLimit):
             return False
         else:
             outcome = _raised(error)
-            self.answer = _as_retry(outcome) if self._stage.batch > 1 else outcome
+            self.answer = _answer_of_failed_call(outcome, self._size) if self._stage.batch > 1 else outcome
         return True
 
 
@@ -136,11 +140,14 @@ def _called_off(error: BaseException) -> bool:
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
-def _raised(error: BaseException) -> Retry | Reject:
+def _raised(error: BaseException) -> Retry | Reject | NotYet:
     """The outcome of an exception, including `sys.exit()` and exceptions that cannot be printed: no handler can stop the worker."""
     kind = type(error).__name__
     try:
         outcome = outcome_of_exception(error)
+        if isinstance(outcome, NotYet):
+            log.warning("the call is repeated in %s s: %s", outcome.after, outcome.note)
+            return outcome
         if isinstance(error, Exception):
             return outcome
         return Retry(f"{kind}: {error}", category="EXCEPTION", details=outcome.details, traceback=outcome.traceback)
@@ -148,8 +155,11 @@ def _raised(error: BaseException) -> Retry | Reject:
         return Retry(f"the handler raised {kind}", category="EXCEPTION", details={"type": kind})
 
 
-def _as_retry(outcome: Retry | Reject) -> Retry:
-    """The exception of a batch call as a Retry. It cannot reject, because it does not say which item it is about."""
+def _answer_of_failed_call(outcome: Retry | Reject | NotYet, size: int) -> Retry | list[NotYet]:
+    """The answer of a batch call that raised. It cannot reject, because it does not say which item it is about. A shortage is about none of
+    them: it is the outcome of each, and the batch is not halved."""
+    if isinstance(outcome, NotYet):
+        return [outcome] * size
     if isinstance(outcome, Retry):
         return outcome
     return Retry(outcome.error, category=outcome.category, details=outcome.details, traceback=outcome.traceback)
@@ -195,6 +205,8 @@ def _probed(answer: object) -> Outcome | None:
 def _probe_failed(error: BaseException) -> Outcome:
     """The outcome of a probe that raised: a Retry, because it is still unknown whether the work was done."""
     failure = _raised(error)
+    if isinstance(failure, NotYet):
+        return failure
     after = failure.after if isinstance(failure, Retry) else None
     message = f"verify failed: {failure.error}"
     return Retry(message, after=after, category="VERIFY_FAILED", details=failure.details, unknown=True, traceback=failure.traceback)

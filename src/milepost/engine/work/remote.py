@@ -125,9 +125,12 @@ class Remote:
 
     def claim(self, request: RemoteClaimRequest) -> RemoteClaim:
         """Claim items for a worker, within pauses, rates, lanes and its limit. A fragile item is given only to a worker with nothing else in hand,
-        and alone."""
-        now, place = self._ctx.clock.now(), (request.plan.name, request.stage.name)
-        self._read_controls(now)
+        and alone. While the time is not known, none is given."""
+        if self._ctx.check_clock().doubt:
+            return RemoteClaim([], next_at=self._ctx.clock.now() + CONTROLS_MS)
+        place = (request.plan.name, request.stage.name)
+        self._read_controls(self._ctx.clock.now())
+        now = self._ctx.clock.now()
         with self._lock:
             claims, by_stage = self._claims_of(request.holder, request.plan, request.stage), self._by_worker[request.holder]
             for one in by_stage.values():
@@ -139,23 +142,23 @@ class Remote:
             if want <= 0 or any(item.row.losses >= FRAGILE for item in in_hand):
                 return RemoteClaim([])
             claims.asked += want
-        answer = ClaimResult([])
+        answer, until = ClaimResult([]), now
         try:
             if free and place in self._fragile:
-                answer = self._ask(request, claims, want, now, fragile=True)
+                answer, until = self._ask(request, claims, want, fragile=True)
             if not answer.items:
-                answer = self._ask(request, claims, want, now)
+                answer, until = self._ask(request, claims, want)
                 if not answer.items and answer.fragile and free:
-                    answer = self._ask(request, claims, want, now, fragile=True)
+                    answer, until = self._ask(request, claims, want, fragile=True)
         finally:
             with self._lock:
                 claims.asked -= want
-        return RemoteClaim(answer.items, now + request.lease_ms, answer.next_at, empty_handed=free)
+        return RemoteClaim(answer.items, until, answer.next_at, empty_handed=free)
 
     def extend(self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], lease_ms: int) -> list[int | None]:
         """New end of each lease; None if it is no longer valid."""
+        found = self._find(plan, stage, shown, self._ctx.clock.now())
         now = self._ctx.clock.now()
-        found = self._find(plan, stage, shown, now)
         until, items = now + lease_ms, list(found.values())
         rows, tickets = [item.row for item in items], [item.ticket for item in items]
         answers = self._ctx.ledger.extend(rows, until, now, tickets) if items else []
@@ -205,8 +208,10 @@ class Remote:
         [there] = self._ctx.ledger.get([ref[:2]])
         return isinstance(there, Item) and recorded(self._ctx, there.row, ref[2], outcome)
 
-    def _ask(self, request: RemoteClaimRequest, claims: RemoteStageClaims, want: int, now: int, *, fragile: bool = False) -> ClaimResult:
+    def _ask(self, request: RemoteClaimRequest, claims: RemoteStageClaims, want: int, *, fragile: bool = False) -> tuple[ClaimResult, int]:
+        """Claim, under a lease that counts from now; returns also the end of that lease."""
         plan, stage, ctx = request.plan, request.stage, self._ctx
+        now = ctx.clock.now()
         lease = Lease(ctx.chance.token(), request.holder, now + request.lease_ms)
         [answer] = ctx.ledger.claim([claims.ask(lease, want, fragile=fragile)], now, ctx.chance.jitter())
         if answer.outdated:
@@ -219,7 +224,7 @@ class Remote:
             claims.take(ctx, answer.items, answer.lost, answer.refused)
             claims.add_until(answer.items, lease.until)
             self._claims |= {(item.route, item.key, lease.token): claims for item in answer.items}
-        return answer
+        return answer, lease.until
 
     def _claims_of(self, holder: str, plan: Plan, stage: Stage) -> RemoteStageClaims:
         return self._by_worker.setdefault(holder, {}).setdefault((plan.name, stage.name), RemoteStageClaims(plan, stage))

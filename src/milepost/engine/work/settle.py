@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from milepost.core.claims import is_outcome_of, records
 from milepost.core.decide import decide, given_back, late, undecided
-from milepost.core.errors import LedgerError
+from milepost.core.errors import LedgerError, is_shortage
 from milepost.core.history import claim_digest
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry
@@ -80,6 +80,8 @@ def _write(ctx: Context, results: Sequence[JobResult], requests: Sequence[ClaimR
     except LedgerError:
         raise
     except Exception as error:
+        if is_shortage(error):
+            raise
         if len(results) > 1:
             log.exception("cannot write %d outcomes at once; each is now written alone", len(results))
             return [answer for result in results for answer in _write(ctx, [result])[0]], []

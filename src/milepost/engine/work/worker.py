@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from milepost.core.admission.breakers import BreakerRecord
 from milepost.core.admission.controls import Limit, is_held, scope
+from milepost.core.clocks import still_ahead
 from milepost.core.due import Lease
 from milepost.core.item import Item
 from milepost.core.outcome import Retry
@@ -68,6 +71,8 @@ class Worker:
         self._controls_at = 0
         self._draining_until: int | None = None
         self._grace_ms = GRACE_MS
+        self._sure_of_time = True
+        """Whether items may be claimed by this process's clock (see `ClockState.doubt`)."""
 
     @property
     def in_hand(self) -> int:
@@ -99,16 +104,18 @@ class Worker:
             self.turns += 1
 
     def _turn(self) -> float:
+        self._sure_of_time = not self.ctx.check_clock().doubt
         claimed = self._settle()
-        now = self.ctx.clock.now()
-        self._keep_leases(now)
+        clock = self.ctx.clock
+        # Each step may take long, so each asks for the time: a new lease must not begin when the turn began.
+        self._keep_leases(clock.now())
         if self._draining_until is not None:
-            self._give_up(now)
+            self._give_up(clock.now())
             return 0.02
-        self._read_controls(now)
-        if not claimed:
-            self._claim(now)
-        return self._rest(now)
+        self._read_controls(clock.now())
+        if self._sure_of_time and not claimed:
+            self._claim(clock.now())
+        return self._rest(clock.now())
 
     def _settle(self) -> bool:
         """Settle finished calls, and claim in the same write where the ledger can. Returns whether it has claimed."""
@@ -126,9 +133,15 @@ class Worker:
         return bool(claims)
 
     def _asking_with_a_settle(self) -> list[tuple[StageSlots, int]]:
-        """The stages that claim in the write that settles, and how many items each may claim. While there are fragile items, or the worker is
-        draining, nothing is claimed with a settle."""
-        if self._draining_until is not None or self._alone or self._fragile or "one step" in self.ctx.ledger.missing_capabilities:
+        """The stages that claim in the write that settles, and how many items each may claim. While there are fragile items, the worker is
+        draining or not sure of the time, nothing is claimed with a settle."""
+        if (
+            not self._sure_of_time
+            or self._draining_until is not None
+            or self._alone
+            or self._fragile
+            or "one step" in self.ctx.ledger.missing_capabilities
+        ):
             return []
         return rooms_after_a_settle(self.all_slots)
 
@@ -139,7 +152,7 @@ class Worker:
 
     def _keep_leases(self, now: int) -> None:
         """Extend all leases together, long before they expire. All have the same length."""
-        if _early(self._extend_at, now, self.lease_ms):
+        if still_ahead(self._extend_at, now, self.lease_ms):
             return
         self._extend_at = now + self.lease_ms // 3
         old = [item for slots in self.all_slots for item in slots.in_hand.values() if (item.row.claimed_at or 0) < now - self.lease_ms // 4]
@@ -148,7 +161,7 @@ class Worker:
 
     def _read_controls(self, now: int) -> None:
         """Read limits, pauses and breakers, and give back items that cannot start soon: because of them, or because the calls have become slow."""
-        if _early(self._controls_at, now, CONTROLS_MS):
+        if still_ahead(self._controls_at, now, CONTROLS_MS):
             return
         self._controls_at = now + CONTROLS_MS
         limits, holds = read_all(self.ctx.ledger, LIMIT, Limit), set(self.ctx.ledger.read(HOLD))
@@ -170,7 +183,7 @@ class Worker:
             self._alone = False
             self._fragile_at = now + FRAGILE_PAUSE_MS
             self._change_counter = -1
-        if self._fragile and not _early(self._fragile_at, now, LONGEST_FRAGILE_PAUSE_MS) and self._waits_for_fragile(now):
+        if self._fragile and not still_ahead(self._fragile_at, now, LONGEST_FRAGILE_PAUSE_MS) and self._waits_for_fragile(now):
             return
         change_counter = self.ctx.ledger.change_counter()
         changed = change_counter != self._change_counter
@@ -206,8 +219,8 @@ class Worker:
         self._take([slots for slots, _ in asking], answers, now)
 
     def _take(self, asked: list[StageSlots], answers: list[ClaimResult], now: int) -> None:
-        """Record the claimed items, and give them to the handler pools."""
-        for slots, answer in zip(asked, answers, strict=True):
+        """Record the claimed items, and give them to the handler pools. `now`: the time from which their leases count."""
+        for slots, answer in zip(asked, self._renewed(answers, now), strict=True):
             if answer.outdated:
                 self._stand_by(slots.plan.name)
                 slots.next_at = None
@@ -217,6 +230,19 @@ class Worker:
                 self._fragile.append(slots)
             self.taken += len(answer.items)
             slots.start(self.ctx, answer.items, answer.lost, answer.refused)
+
+    def _renewed(self, answers: list[ClaimResult], claimed_at: int) -> list[ClaimResult]:
+        """The claims with leases that last. A claim may have waited for the ledger for most of its lease: then the leases are extended before
+        any handler starts, and an item that another worker has taken meanwhile is not started."""
+        now = self.ctx.clock.now()
+        if now - claimed_at < self.lease_ms // 2 or not any(answer.items for answer in answers):
+            return answers
+        renewed = []
+        for answer in answers:
+            rows, tickets = [item.row for item in answer.items], [item.ticket for item in answer.items]
+            holds = self.ctx.ledger.extend(rows, now + self.lease_ms, now, tickets) if rows else []
+            renewed.append(replace(answer, items=[item for item, ours in zip(answer.items, holds, strict=True) if ours]))
+        return renewed
 
     def _stand_by(self, route: str) -> None:
         """The ledger has a newer version of the route: none of its items is claimed here any more. Logged once."""
@@ -232,7 +258,7 @@ class Worker:
 
     def _give_up(self, now: int) -> None:
         self._give_back_unstarted()
-        if self._draining_until is not None and not _early(self._draining_until, now, self._grace_ms):
+        if self._draining_until is not None and not still_ahead(self._draining_until, now, self._grace_ms):
             self._cut_off()
 
     def _give_back_unstarted(self) -> None:
@@ -264,8 +290,3 @@ def _shut_out(breakers: Mapping[str, BreakerRecord], item: Item) -> bool:
     """Whether the breaker of its lane has opened since the item was claimed. A probe still runs."""
     record = breakers.get(scope(item.route, item.stage, item.lane))
     return record is not None and record.probe_of(item.key) is None
-
-
-def _early(at: int, now: int, span: int) -> bool:
-    """Whether `at`, which was set at most `span` ahead, is in the future. A later time is from a clock that was since set back."""
-    return now < at <= now + span

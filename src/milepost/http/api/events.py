@@ -129,11 +129,13 @@ async def _stream(state: ServerState, call: Call, after: FeedPlace | None) -> As
             spoke = loop.time()
 
 
-async def followed(state: ServerState, call: Call, after: FeedPlace | None) -> AsyncGenerator[tuple[list[EncodedEvent], FeedPlace], None]:
+async def followed(
+    state: ServerState, call: Call, after: FeedPlace | None, heartbeat_s: float | None = None
+) -> AsyncGenerator[tuple[list[EncodedEvent], FeedPlace], None]:
     """The entries of `Feed.follow`, until the caller may not receive the stream any more, or the ledger cannot be read."""
     loop, checked = asyncio.get_running_loop(), asyncio.get_running_loop().time()
     try:
-        async with aclosing(state.feed.follow(after)) as following:
+        async with aclosing(state.feed.follow(after, heartbeat_s)) as following:
             async for found, place in following:
                 if call.caller == LOCAL or loop.time() - checked >= CHECK_S:
                     if not await _welcome(state, call):

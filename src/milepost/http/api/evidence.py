@@ -7,7 +7,8 @@ import re
 
 from starlette.responses import Response
 
-from milepost.engine.evidence import evidence_of
+from milepost.core.errors import LedgerDamaged
+from milepost.engine.evidence import records_of
 from milepost.engine.heads.evidence_lines import entries, first_line
 from milepost.evidence.files import write_file
 from milepost.http.protocol.endpoint import Answer, Call, attachment, endpoint
@@ -27,16 +28,20 @@ LONGEST_NAME = 80
 def evidence(state: ServerState, call: Call) -> Answer:
     """JSON Lines, as `milepost export ROUTE KEY --evidence` writes them; `milepost verify FILE` checks them without the ledger and without
     a network. The file is not signed: the signing key is available only on a machine with access to the ledger (`--sign`). For an item
-    whose row has left, the file holds the kept evidence, or the seal."""
+    whose row has left, the file holds the kept evidence, or the seal; earlier lives of the key follow it. If the kept evidence is lost, the
+    call fails."""
     from milepost import __version__
 
     plan, key = state.plan(call), call.path["key"]
-    found = evidence_of(state.ctx, plan.name, key)
-    if found is None:
+    records = records_of(state.ctx, plan.name, key)
+    if not records:
         raise problem_error("unknown-item", f"{plan.name} has no item {key!r}", field="key")
+    lost = next((found.lost for found in records if found.lost), "")
+    if lost:
+        raise LedgerDamaged(f"{plan.name}/{key}: {lost}")
     first = first_line(state.ctx, plan.name, __version__, {"keys": [key]})
     out = io.BytesIO()
-    write_file(out, first, entries(state.ctx, [found], None, []), None)
+    write_file(out, first, entries(state.ctx, records, None, []), None)
     return Answer(Response(out.getvalue(), media_type="text/plain", headers=attachment(file_name(plan.name, key))))
 
 

@@ -40,7 +40,11 @@ class Chosen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def choice(self, ctx: Context, route: str) -> Query:
         """The same as a query of the ledger: its fields are named as `choose` names the conditions."""
-        return choose(ctx, route, **{name: getattr(self, name) for name in Chosen.__struct_fields__})
+        return choose(ctx, route, **self.conditions())
+
+    def conditions(self) -> dict[str, Any]:
+        """The conditions by the names of `choose`."""
+        return {name: getattr(self, name) for name in Chosen.__struct_fields__}
 
 
 class ItemsQuery(Chosen, frozen=True, kw_only=True):
@@ -213,7 +217,9 @@ def all_status(state: ServerState, call: Call) -> Routes:
 
 
 class StageCounts(Struct, frozen=True):
-    """A stage: items by status, how many have passed it, and for how long the unfinished ones have been there."""
+    """A stage: items by status, how many have passed it, and for how long the unfinished ones have been there. `overdue`: items past its
+    overdue mark, at least; null: it has none. `overdue_most`: at most; another number than `overdue` only where the ledger counts by the
+    hour (AWS)."""
 
     stage: str
     statuses: dict[str, int]
@@ -223,6 +229,8 @@ class StageCounts(Struct, frozen=True):
     p95_s: float | None
     oldest_s: float | None
     paused: bool
+    overdue: int | None = None
+    overdue_most: int | None = None
 
 
 class Counts(Struct, frozen=True):
@@ -252,6 +260,8 @@ def counts(state: ServerState, call: Call) -> Counts:
             _seconds(stage.p95_ms),
             _seconds(stage.oldest_ms),
             stage.paused,
+            None if stage.overdue is None else stage.overdue.least,
+            None if stage.overdue is None else stage.overdue.most,
         )
         for stage in seen.stages
     ]

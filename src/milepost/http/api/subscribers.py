@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from milepost.core.errors import UsageError
-from milepost.engine.events.cursors import SubscriberView, forget_subscriber, live_cursors
+from milepost.engine.events.cursors import ParkedPage, SubscriberView, forget_subscriber, live_cursors, parked_page
 from milepost.engine.events.cursors import subscribers as all_subscribers
 from milepost.engine.events.parked_events import release as release_event
 from milepost.engine.events.replay import Replay, moment_ms
@@ -58,11 +58,29 @@ class Forgotten(Struct, frozen=True):
     forgotten: bool
 
 
+class ParkedQuery(Struct, frozen=True, kw_only=True):
+    after: Annotated[str, Meta(max_length=2000)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
 @endpoint("GET", SUBSCRIBERS, scope="read", summary="Subscribers, with their progress and errors")
 def subscribers(state: ServerState, call: Call) -> Subscribers:
     """As `milepost subscribers --json`. Parked items are shown only for routes that the caller sees. A caller who sees only some routes
     does not see a subscriber's cursor and its own `error`, because these concern the items of all routes."""
     return Subscribers(all_subscribers(state.ctx, call.caller.narrowed))
+
+
+@endpoint(
+    "GET",
+    f"{ONE}/parked",
+    scope="read",
+    query=ParkedQuery,
+    problems=("unknown-subscriber",),
+    summary="Parked items of a subscriber, by page",
+)
+def parked(state: ServerState, call: Call) -> ParkedPage:
+    """By route and key, of the routes that the caller sees. `next` of one page is `after` of the next."""
+    return parked_page(state.ctx, _known(state, call), call.query.after, call.query.limit, call.caller.narrowed)
 
 
 @endpoint(

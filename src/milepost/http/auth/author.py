@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from milepost.core.outcome import Outcome
-from milepost.core.values.json import canonical_json, check_depth
+from milepost.core.outcome import check_outcome as check_storable
 from milepost.http.protocol.endpoint import Call
 from milepost.http.protocol.problems import problem_error
 
@@ -26,9 +26,9 @@ def check_may_operate(call: Call, what: str) -> None:
 
 
 def check_outcome(outcome: Outcome, field: str = "outcome") -> None:
-    """Raise a problem if an outcome is nested too deeply to be stored."""
+    """Raise a problem if an outcome cannot be stored: it is nested too deeply, for example."""
     try:
-        check_depth(canonical_json(outcome))
+        check_storable(outcome)
     except (ValueError, RecursionError) as error:
         raise problem_error("wrong-value", f"the outcome cannot be stored: {error}", field=field) from None
 

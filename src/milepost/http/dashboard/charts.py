@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from operator import itemgetter
 
 from markupsafe import Markup, escape
@@ -22,8 +22,6 @@ from milepost.http.state.pace import HOURS, MINUTE, MINUTES, Ended, UnwatchedGap
 TALL, TOP, BOTTOM = 150, 18, 20
 SCALE = 40
 """Width of the numbers at the left."""
-AXIS = "UTC"
-"""Hours are in UTC, as the ledger counts them."""
 EDGE = 8.0
 """Within this share of the width from an edge, a label does not stand in the middle of its bar."""
 
@@ -143,39 +141,40 @@ class Chart(Struct, frozen=True):
     """Places of it are shaded, since items ended there at times that are not known."""
 
 
-def hours_chart(ended: Sequence[Ended], now: int) -> Chart:
+def hours_chart(ended: Sequence[Ended], now: int, zone: tzinfo = UTC) -> Chart:
+    """The ledger counts by hours of UTC; `zone` is that of the viewer, in which they are named."""
     data, rows = [], []
     for place, (done, failed) in enumerate(ended):
         ms = (now // HOUR - HOURS + 1 + place) * HOUR
-        hour = _utc(ms)
+        hour, end = _local(ms, zone), _local(ms + HOUR, zone)
         # A day by its name: "today" and "yesterday" may differ for the reader.
         label = f"{hour:%a %d}" if hour.hour == 0 else f"{hour:%H}" if hour.hour % 6 == 0 else ""
-        title = f"{hour:%a %d %b, %H}:00 to {(hour.hour + 1) % 24:02}:00 {AXIS}: {_said(done, failed)}"
+        title = f"{hour:%a %d %b, %H:%M} to {end:%H:%M} {hour:%Z}: {_said(done, failed)}"
         data.append(Bar(title, _parts(done, failed), label, mark=hour.hour == 0, minor=hour.hour % 12 != 0))
         if done or failed:
             rows.append((ms, done, failed, None))
-    return Chart(bars(data, f"Ended in the last two days, by hour: {_summed(ended)}", AXIS), rows[::-1])
+    return Chart(bars(data, f"Ended in the last two days, by hour: {_summed(ended)}", f"{_local(now, zone):%Z}"), rows[::-1])
 
 
-def minutes_chart(ended: Sequence[Ended | None], gaps: Sequence[UnwatchedGap], since: int, now: int) -> Chart:
+def minutes_chart(ended: Sequence[Ended | None], gaps: Sequence[UnwatchedGap], since: int, now: int, zone: tzinfo = UTC) -> Chart:
     """A minute without data has no bar. If items ended in such minutes, these are shaded, and the items are shown as one number."""
     first = (now // MINUTE - MINUTES + 1) * MINUTE
     data = []
     rows: list[tuple[int, int, int, int | None]] = [(gap.begin, gap.done, gap.failed, gap.end) for gap in gaps]
     for place, seen in enumerate(ended):
         ms = first + place * MINUTE
-        minute = _utc(ms)
+        minute = _local(ms, zone)
         gap = None if seen is not None and any(seen) else _gap(ms, gaps)
-        said = _unseen(gap) if seen is None or gap is not None else _said(*seen)
+        said = _unseen(gap, zone) if seen is None or gap is not None else _said(*seen)
         label = f"{minute:%H:%M}" if minute.minute % 15 == 0 else ""
-        data.append(Bar(f"{minute:%H:%M} {AXIS}: {said}", _parts(*(seen or (0, 0))), label, unknown=gap is not None))
+        data.append(Bar(f"{minute:%H:%M} {minute:%Z}: {said}", _parts(*(seen or (0, 0))), label, unknown=gap is not None))
         if seen is not None and any(seen):
             rows.append((ms, *seen, None))
     title = f"Ended in the last hour, by minute: {_summed([one for one in ended if one is not None])}"
     if gaps:
         title += f"; and {_said(sum(gap.done for gap in gaps), sum(gap.failed for gap in gaps))} without data by minute"
     rows.sort(key=itemgetter(0), reverse=True)
-    return Chart(bars(data, title, AXIS), rows, since if since > first else None, any(bar.unknown for bar in data))
+    return Chart(bars(data, title, f"{_local(now, zone):%Z}"), rows, since if since > first else None, any(bar.unknown for bar in data))
 
 
 def _gap(ms: int, gaps: Sequence[UnwatchedGap]) -> UnwatchedGap | None:
@@ -183,14 +182,14 @@ def _gap(ms: int, gaps: Sequence[UnwatchedGap]) -> UnwatchedGap | None:
     return next((gap for gap in gaps if gap.begin < ms + MINUTE and ms < gap.end), None)
 
 
-def _unseen(gap: UnwatchedGap | None) -> str:
+def _unseen(gap: UnwatchedGap | None, zone: tzinfo) -> str:
     if gap is None:
         return "no data by minute"
-    return f"no data by minute; {_said(gap.done, gap.failed)} from {_utc(gap.begin):%H:%M} to {_utc(gap.end):%H:%M}"
+    return f"no data by minute; {_said(gap.done, gap.failed)} from {_local(gap.begin, zone):%H:%M} to {_local(gap.end, zone):%H:%M}"
 
 
-def _utc(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
+def _local(ms: int, zone: tzinfo) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, zone)
 
 
 def _parts(done: int, failed: int) -> tuple[tuple[str, float], ...]:

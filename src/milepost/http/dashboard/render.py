@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import jinja2
 from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from milepost.core.values.durations import iso, short_span
+from milepost.core.errors import UsageError
+from milepost.core.values.durations import iso, short_span, zone_of
 from milepost.engine.auth import csrf_token
 from milepost.engine.views.items import route_names
 from milepost.http.auth.authenticator import COOKIE, LOCAL
@@ -22,6 +23,7 @@ from milepost.http.dashboard.static_files import VERSION
 from milepost.http.protocol.endpoint import Answer, Call, Caller
 from milepost.http.state.state import ServerState
 
+ZONE_COOKIE = "milepost-zone"
 KINDS = {
     "PENDING": "todo",
     "QUEUED": "todo",
@@ -71,6 +73,15 @@ def coded(text: str) -> Markup:
 _COMMAND = re.compile(r"`([^`\n]+)`")
 
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+
+
+def viewer_zone(call: Call) -> tzinfo:
+    """The time zone of the browser, which the script of every page puts into a cookie; UTC if it is missing or unknown."""
+    name = call.raw.cookies.get(ZONE_COOKIE)
+    try:
+        return UTC if name is None else zone_of(unquote(name), "the time zone")
+    except UsageError:
+        return UTC
 
 
 def page(state: ServerState, call: Call, template: str, **values: Any) -> Answer:

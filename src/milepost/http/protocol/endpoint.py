@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from milepost.core.values.field_faults import field_fault
-from milepost.core.values.json import DEEPEST, json_fault
+from milepost.core.values.json import DEEPEST, json_fault, name_given_twice
 from milepost.http.protocol.problems import Problem, problem_error
 
 if TYPE_CHECKING:
@@ -165,13 +165,17 @@ def _parameters(wanted: type[Struct]) -> dict[str, bool]:
 def read_body(data: bytes, wanted: Any) -> Any:
     """The body as the endpoint's own type; raises a problem that names the field."""
     try:
-        return msgspec.json.decode(data, type=wanted)
+        body = msgspec.json.decode(data, type=wanted)
     except msgspec.ValidationError as error:
         raise _wrong(error, "the body", wanted) from None
     except RecursionError:
         raise problem_error("malformed", "the body is nested too deeply to be read", expected=f"JSON of at most {DEEPEST} levels") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise problem_error("malformed", f"the body is not JSON: {json_fault(data, error)}", expected="JSON") from None
+    twice = name_given_twice(data)
+    if twice is not None:
+        raise problem_error("malformed", f"the body gives {twice!r} twice", field=twice, expected="each name once")
+    return body
 
 
 def read_fields(given: Mapping[str, str], wanted: type[Struct]) -> Any:

@@ -7,12 +7,14 @@ from typing import Any
 from msgspec import Struct
 
 from milepost.core.errors import (
+    ActConflict,
     ActRefused,
     CostlyQuery,
     LedgerBusy,
     LedgerError,
     MalformedInput,
     MilepostError,
+    NotAllowed,
     NotFound,
     RouteChanged,
     UsageError,
@@ -87,10 +89,12 @@ TITLES: dict[str, tuple[int, str]] = {
 _CODES: tuple[tuple[type[MilepostError], str], ...] = (
     (RouteChanged, "route-changed"),
     (ActRefused, "refused"),
+    (ActConflict, "conflict"),
     (LedgerBusy, "busy"),
     (LedgerError, "unavailable"),
     (CostlyQuery, "costly"),
     (NotFound, "not-found"),
+    (NotAllowed, "not-allowed"),
     (UsageError, "wrong-value"),
 )
 """Codes of Milepost's own errors: the first kind that an error is of counts."""

@@ -10,8 +10,22 @@ from milepost.application.declaration import ConfiguredApplication
 from milepost.core.errors import ConfigMistake
 from milepost.engine.context import Context
 from milepost.http import openapi
-from milepost.http.api import alerts, claims, confirmations, events, evidence, find, groups, health, items, lists, metrics, subscribers
-from milepost.http.api.operators import acts, breakers, controls, prune, quarantine
+from milepost.http.api import (
+    alerts,
+    claims,
+    confirmations,
+    events,
+    evidence,
+    find,
+    forecast,
+    groups,
+    health,
+    items,
+    lists,
+    metrics,
+    subscribers,
+)
+from milepost.http.api.operators import acts, breakers, controls, forget, prune, quarantine
 from milepost.http.dashboard import static_files
 from milepost.http.dashboard.pages import acts as acts_page
 from milepost.http.dashboard.pages import events as events_page
@@ -31,12 +45,14 @@ MODULES = (
     items,
     evidence,
     find,
+    forecast,
     groups,
     alerts,
     lists,
     confirmations,
     acts,
     prune,
+    forget,
     controls,
     breakers,
     claims,

@@ -75,9 +75,11 @@ class Feed:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._tell)
 
-    async def follow(self, after: FeedPlace | None) -> AsyncGenerator[tuple[list[EncodedEvent], FeedPlace], None]:
+    async def follow(
+        self, after: FeedPlace | None, heartbeat_s: float | None = None
+    ) -> AsyncGenerator[tuple[list[EncodedEvent], FeedPlace], None]:
         """Events after that place (None: new ones), without end; each time with the place after them. An empty list comes first, and
-        whenever there is nothing for a while, so that the listener knows that the server is alive, and its place."""
+        whenever there is nothing for a while (`heartbeat_s`), so that the listener knows that the server is alive, and its place."""
         await self._join()
         try:
             place = after or FeedPlace(self._end)
@@ -93,7 +95,7 @@ class Feed:
                     yield events, place
                 elif not moved:
                     try:
-                        await asyncio.wait_for(news.wait(), self.heartbeat_s)
+                        await asyncio.wait_for(news.wait(), heartbeat_s or self.heartbeat_s)
                     except TimeoutError:
                         yield [], place
         finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,7 @@ from milepost.http.auth.authenticator import Authenticator
 from milepost.http.protocol.endpoint import Call, Caller, Endpoint
 from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.event_stream import Feed
+from milepost.http.state.list_slots import ListSlots
 from milepost.http.state.pace import Samples
 from milepost.http.state.submit_batches import Submitting
 from milepost.http.state.waiting_workers import Waiting
@@ -37,6 +37,8 @@ KEEP_S = 1.0
 THREADS = 8
 LISTS = 4
 """Maximum lists that are accepted at the same time; each occupies a thread while it is being sent, so they have threads of their own."""
+LISTS_OF_ONE = 2
+"""How many of them may be those of one key or person."""
 
 ANY = "*"
 """The value of an attribute that binds a key to none of an application's items in particular."""
@@ -76,7 +78,7 @@ class ServerState:
         self.samples = Samples()
         self.ttl_cache = TtlCache(ticks)
         self.list_pool = ThreadPoolExecutor(LISTS, thread_name_prefix="http-list")
-        self.list_places = threading.BoundedSemaphore(LISTS)
+        self.list_slots = ListSlots(LISTS, LISTS_OF_ONE)
         self.act_pool = ThreadPoolExecutor(ACTS, thread_name_prefix="http-act")
         self.remote = Remote(ctx)
         self.waiting = Waiting(ctx, self.remote, self.pool)
@@ -100,18 +102,16 @@ class ServerState:
 
     async def caller(self, request: Request, endpoint: Endpoint) -> Caller:
         """The caller as this endpoint sees it; raises a problem if the call is not allowed at all. At an endpoint of Milepost's own it does not
-        see the routes of applications that bind its key to some of their items."""
-        caller, scope = await self.authenticator.recognise(request, endpoint), endpoint.scope
+        see the routes of applications whose own endpoints bind its key to some of their items, or to none."""
+        caller = await self.authenticator.recognise(request, endpoint)
         if endpoint.application:
             return caller
-        hidden: set[str] = set()
-        for one in self.applications:
-            name = one.application.bound_by
-            bound = None if name is None else caller.attributes.get(name)
-            if name is None or bound == ANY:
-                continue
-            if not (caller.may("admin") and bound is None if scope == "submit" else caller.may("operate") or bound is None):
-                hidden |= {route.name for route in one.routes}
+        hidden = {
+            route.name
+            for one in self.applications
+            if one.application.bound_by is not None and is_bound(caller, one.application.bound_by, endpoint.scope)
+            for route in one.routes
+        }
         seen = frozenset(self.ctx.plans) if caller.routes is None else caller.routes
         return caller if seen.isdisjoint(hidden) else replace(caller, routes=seen - hidden)
 
@@ -136,6 +136,17 @@ class ServerState:
         self.act_pool.shutdown(wait=True, cancel_futures=True)
         self.list_pool.shutdown(wait=True, cancel_futures=True)
         self.pool.shutdown(wait=True, cancel_futures=True)
+
+
+def is_bound(caller: Caller, attribute: str, scope: str | None) -> bool:
+    """Is a caller of this scope's endpoints bound to some items of an application, whose keys are bound by this attribute? A program's key
+    that submits and has no attribute is bound to no item at all; a key that cannot submit, such as a person's, is not bound by its absence."""
+    value = caller.attributes.get(attribute)
+    if value == ANY:
+        return False
+    if scope == "submit":
+        return value is not None or not caller.may("admin")
+    return not caller.may("operate") and (value is not None or caller.may("submit"))
 
 
 def stage_of(plan: Plan, name: str) -> Stage:

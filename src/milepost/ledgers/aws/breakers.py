@@ -16,6 +16,7 @@ from milepost.core.admission.breakers import (
     at_clock,
     breaker_after,
     ends_claim,
+    probe_order,
     room_for,
     transition,
     with_leases,
@@ -61,7 +62,7 @@ def take_probes(store: AwsStore, route: str, stage: Stage, lane: str, keys: Sequ
             return record
         record = _with_leases(store, route, record, now)
         room = room_for(record, breaker, now)
-        taken = list(keys if room is None else keys[:room])
+        taken = list(keys) if room is None else probe_order(record, stage, keys)[:room]
         return with_probes(record, breaker, taken, now, until) if taken else record
 
     _change(store, name, let_through)

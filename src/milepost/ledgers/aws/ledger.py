@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from milepost.core.change import Change
 from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
+from milepost.core.values.durations import span_ms
 from milepost.ledgers.aws import apply, intake, upkeep
 from milepost.ledgers.aws.claim.claim import MessageClaims
 from milepost.ledgers.aws.find import cost_of, find
 from milepost.ledgers.aws.foreign_rows.adoption import AwsForeignRows
+from milepost.ledgers.aws.forget import forget
 from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.refused_rows import item_or_refused
 from milepost.ledgers.aws.repair.lost_messages import LostMessages
 from milepost.ledgers.aws.repair.quarantine import AwsQuarantine
+from milepost.ledgers.aws.requests.answer_clock import AnswerClock
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.requests.queues import LONGEST_WAIT_S
 from milepost.ledgers.aws.retention import SEALED_FOR_MS, prune
@@ -34,12 +39,13 @@ from milepost.ports.blobs import Blobs
 from milepost.ports.documents import Document
 from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare
-from milepost.ports.retention import LeftFailures, PruneCriteria, Pruned
+from milepost.ports.retention import ForgetRequest, Forgotten, LeftFailures, PruneCriteria, Pruned
 from milepost.ports.runner import Chance, Clock, Service
 from milepost.ports.upkeep import BackupReport, Progress, ScanCost, TransferResult
 
 log = logging.getLogger(__name__)
 
+OPTIONS = ("endpoint", "blobs", "repair-within")
 FORM = "dynamodb://REGION/PREFIX, for a stand-in with ?endpoint=http://127.0.0.1:PORT"
 
 
@@ -50,6 +56,8 @@ class Address(Struct, frozen=True):
     prefix: str
     endpoint: str | None = None
     blobs: str | None = None
+    repair_within_ms: int | None = None
+    """Time in which the daily repair scan should end; None: the usual one."""
 
 
 PITR = (
@@ -67,7 +75,8 @@ class AwsLedger:
     def __init__(self, requests: Requests, prefix: str, blobs: Blobs, *, settings: StoreSettings | None = None, make: bool = False) -> None:
         settings = settings or StoreSettings()
         names = ResourceNames(prefix)
-        self.timing = Timing(settings.grace_ms, settings.offer_life_ms, settings.resend_delay_ms, SEALED_FOR_MS)
+        notice_ms = 2 * settings.fresh_ms
+        self.timing = Timing(settings.grace_ms, settings.offer_life_ms, settings.resend_delay_ms, SEALED_FOR_MS, notice_ms)
         self.url = f"dynamodb://{requests.region}/{prefix}" + (f"?endpoint={requests.endpoint}" if requests.endpoint else "")
         self.store = AwsStore(requests, names, blobs, settings)
         self.foreign_rows, self.quarantine = AwsForeignRows(self.store), AwsQuarantine(self.store)
@@ -87,6 +96,8 @@ class AwsLedger:
             if address.endpoint is None or not make:
                 upkeep.check_there(requests, address.prefix)
             settings = StoreSettings(long_poll_s=LONGEST_WAIT_S)
+            if address.repair_within_ms is not None:
+                settings = replace(settings, repair_within_ms=address.repair_within_ms)
             return cls(requests, address.prefix, blobs, settings=settings, make=address.endpoint is not None)
         except BaseException:
             requests.close()
@@ -176,6 +187,12 @@ class AwsLedger:
     def groups(self, route: str | None = None) -> list[Group]:
         return self.store.counters.groups(route)
 
+    def lane_counts(self, route: str, now: int, lists: Collection[str] = ()) -> None:
+        """None: rows would have to be read."""
+
+    def entered_by(self, route: str, stage: str, until: int) -> None:
+        """None: rows would have to be read."""
+
     def read(self, kind: str) -> dict[str, Document]:
         return self.store.control.read(kind)
 
@@ -224,6 +241,9 @@ class AwsLedger:
     def prune(self, asked: PruneCriteria) -> Pruned:
         return prune(self.store, asked)
 
+    def forget(self, asked: ForgetRequest) -> Forgotten:
+        return forget(self.store, asked)
+
     def sign_on(self, holder: str) -> None:
         """No-op: for a process on another machine, only an expired lease proves its death."""
 
@@ -237,6 +257,13 @@ class AwsLedger:
         return 0
 
     def idle_upkeep(self) -> None: ...
+
+    def clock(self) -> Clock:
+        """That of AWS's answers: the rows of one deployment are judged on many machines."""
+        requests = self.store.requests
+        key = {"kind": {"S": "clock"}, "name": {"S": "date"}}
+        ask = partial(requests.ask, "dynamodb", "get_item", TableName=self.store.names.control, Key=key)
+        return AnswerClock(requests.dates, requests.clock, ask)
 
     def services(self, plans: Mapping[str, Plan], clock: Clock, chance: Chance, holder: str) -> list[tuple[str, Service]]:
         for plan in plans.values():
@@ -260,6 +287,8 @@ def parse(url: str) -> Address:
     parts = urlsplit(url)
     query = parse_qs(parts.query)
     prefix = parts.path.strip("/")
-    if parts.scheme != "dynamodb" or not parts.netloc or not prefix or "/" in prefix or query.keys() - {"endpoint", "blobs"}:
+    if parts.scheme != "dynamodb" or not parts.netloc or not prefix or "/" in prefix or query.keys() - set(OPTIONS):
         raise ConfigMistake(f"the ledger {url!r} is not of the form {FORM}")
-    return Address(parts.netloc, prefix, *(query[name][0] if name in query else None for name in ("endpoint", "blobs")))
+    endpoint, blobs, within = (query[name][0] if name in query else None for name in OPTIONS)
+    within_ms = None if within is None else span_ms(within, f"repair-within of the ledger {url!r}")
+    return Address(parts.netloc, prefix, endpoint, blobs, within_ms)

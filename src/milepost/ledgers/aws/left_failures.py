@@ -51,7 +51,7 @@ class LeftNotes:
 
     def keys(self, route: str, prefix: str, after: str | None, limit: int) -> list[str]:
         """The noted keys with this prefix, in order."""
-        return self._control.names(LEFT + route, prefix, after, limit)
+        return self._control.page_of_names(LEFT + route, prefix, after, limit)
 
     # Seals from before there were notes -----------------------------------------------------------------------------------
     def complete(self, route: str) -> bool:

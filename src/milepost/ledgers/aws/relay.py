@@ -37,6 +37,7 @@ from milepost.ledgers.aws.retention import Sealing, seal_for, write_seals
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.stream import StreamRecord
 from milepost.ledgers.aws.tables.conditional_write import LONG_TRAIL, Update, places_of
+from milepost.ledgers.aws.tables.counters import RowChange
 from milepost.ledgers.aws.tables.item_rows import content_of, is_ours, links_of, row_of
 from milepost.ledgers.aws.tables.journal import JournalEntry, named, uncopied
 from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
@@ -60,8 +61,8 @@ class _ItemRecords(Struct):
     plan: Plan
     records: list[StreamRecord] = []
     entries: list[JournalEntry] = []
-    pairs: list[tuple[Row, Row]] = []
-    gone: list[Row] = []
+    changes: list[RowChange] = []
+    """Its changes, to be counted."""
     older: list[JournalEntry] = []
     """Lines missed by earlier records; the write that follows now removes them from the row."""
     restored: bool = False
@@ -72,12 +73,27 @@ class _ItemRecords(Struct):
         return self.records[-1]
 
     @property
+    def gone(self) -> list[Row]:
+        """Rows that have left the table."""
+        return [change.before for change in self.changes if change.after is None]
+
+    @property
     def ours(self) -> Image | None:
         """The row before another program overwrote it; None if it was not ours or was removed in between."""
         for record in reversed(self.records):
             if record.new is None or (record.old is not None and is_ours(record.old)):
                 return None if record.new is None else record.old
         return None
+
+
+class RelayedBatch(Struct):
+    """A batch whose consequences are carried out. Its changes are still to be counted, and then its blobs to be removed."""
+
+    ended: list[Row]
+    changes: list[RowChange]
+    """In the order of the records."""
+    blobs: list[tuple[str, str, Image]]
+    """Route, key and last image of rows that are gone and had blobs."""
 
 
 class StreamRelay:
@@ -89,7 +105,15 @@ class StreamRelay:
         self._jitter = jitter
 
     def handle(self, records: Sequence[StreamRecord], now: int) -> list[Row]:
-        """Copy lines to the journal, send offers, apply confirmations, adopt rows of other programs, seal ended items, count.
+        """Carry out a batch, and count it cell by cell; returns the ended rows. For a caller without a position in the stream of its own."""
+        batch = self.carry_out(records, now)
+        # Last, because a repeat of these is not always recognised; the repair scan corrects what a crash here leaves.
+        self._store.counters.add(batch.changes, _batch_name(records))
+        self.remove_blobs(batch)
+        return batch.ended
+
+    def carry_out(self, records: Sequence[StreamRecord], now: int) -> RelayedBatch:
+        """Copy lines to the journal, send offers, apply confirmations, adopt rows of other programs, seal ended items.
 
         Raises LedgerError for a problem with AWS, and RouteChanged when the ledger has a newer version of a route: then nothing of
         the batch counts as handled, and all of it is delivered again, here or to a newer process. A fault in one record puts that
@@ -105,24 +129,19 @@ class StreamRelay:
         places = dict(zip([entry.ref for entry in entries], self._store.journal.append(entries, again=again), strict=True))
         ended = self._carry_out(seen, places, now)
         self._cut_trails(seen)
-        # Last, because a repeat of these cannot be recognised; the repair scan corrects what a crash here leaves.
-        gone = [row for one in seen.values() for row in one.gone]
-        self._store.counters.add([pair for one in seen.values() for pair in one.pairs], gone)
+        order = {record.seq: nth for nth, record in enumerate(records)}
+        changes = sorted((change for one in seen.values() for change in one.changes), key=lambda change: order[change.seq])
+        return RelayedBatch(ended, changes, _lost_blobs(seen))
+
+    def remove_blobs(self, batch: RelayedBatch) -> None:
+        """Remove the blobs of rows that ended and left. Not before the batch is counted: a record that comes again is read with them."""
         try:
-            self._remove_blobs(seen)
+            for route, key, image in batch.blobs:
+                # The key may have been added again with the same content: then the blobs belong to the new row.
+                if key not in self._store.images(route, [key]):
+                    self._store.values.remove(image, *places_of(self._store.load_route(self._plans[route]), key))
         except LedgerError as error:
             log.error("cannot remove blobs of rows that are gone; they only take up space: %s", error)
-        return ended
-
-    def _remove_blobs(self, seen: dict[Ref, _ItemRecords]) -> None:
-        """Remove the blobs of rows that ended and left; those of an unfinished row are kept with its quarantine entry."""
-        for (route, key), one in seen.items():
-            left = [record.old for record in one.records if record.new is None and record.old is not None]
-            heavy = [image for image in left if has_blobs(image)] if all(row.terminal for row in one.gone) else []
-            # The key may have been added again with the same content: then the blobs belong to the new row.
-            if heavy and key not in self._store.images(route, [key]):
-                for image in heavy:
-                    self._store.values.remove(image, *places_of(one.layout, key))
 
     # Reading the records ------------------------------------------------------------------------------------------------
     def _by_item(self, records: Sequence[StreamRecord]) -> dict[Ref, _ItemRecords]:
@@ -171,9 +190,9 @@ class StreamRelay:
         if after is not None:
             # Only the rename of a stage moves a row without a line, and the rename counts it itself.
             if before.version != after.version or before.stage == after.stage:
-                one.pairs.append((before, after))
+                one.changes.append(RowChange(before, after, record.seq))
         elif record.new is None and old is not None:
-            one.gone.append(before)
+            one.changes.append(RowChange(before, None, record.seq))
             if not before.terminal:
                 self._quarantine(record, f"another program removed the row of an unfinished item ({before.status} at {before.stage!r})")
 
@@ -298,15 +317,32 @@ class StreamRelay:
         if stage is None or stage.external or row.look_at is None:
             return []
         wait_ms = row.look_at - now
-        if not one.pairs or wait_ms > self._store.settings.longest_delay_s * 1000 or not (row.status in LATER or row.later_than(now)):
+        first = next((change.before for change in one.changes if change.after is not None), None)
+        if first is None or wait_ms > self._store.settings.longest_delay_s * 1000 or not (row.status in LATER or row.later_than(now)):
             return []
-        return [message_for(self._store, item, stage, wait_ms)] if has_new_look(one.pairs[0][0], row) else []
+        return [message_for(self._store, item, stage, wait_ms)] if has_new_look(first, row) else []
 
     def _quarantine(self, record: StreamRecord, reason: str) -> None:
         """Put a record that cannot be handled into quarantine, with its images and the reason."""
         log.warning("quarantined a stream record of route %s: %s", record.route, reason)
         images = {name: image and plain({"M": image}) for name, image in (("keys", record.keys), ("old", record.old), ("new", record.new))}
         self._store.queues.set_aside("record", {"route": record.route, "name": record.name, "seq": record.seq, **images}, reason)
+
+
+def _lost_blobs(seen: Mapping[Ref, _ItemRecords]) -> list[tuple[str, str, Image]]:
+    """The last images of rows that ended and left, where they have blobs; those of an unfinished row are kept with its quarantine entry."""
+    return [
+        (route, key, record.old)
+        for (route, key), one in seen.items()
+        if all(row.terminal for row in one.gone)
+        for record in one.records
+        if record.new is None and record.old is not None and has_blobs(record.old)
+    ]
+
+
+def _batch_name(records: Sequence[StreamRecord]) -> str | None:
+    """The same for a batch that comes again."""
+    return f"{records[0].seq}-{records[-1].seq}" if records else None
 
 
 def _has_long_trail(image: Image | None) -> bool:

@@ -232,7 +232,7 @@ def _prune_row(store: AwsStore, layout: Layout, image: Image, asked: PruneCriter
         asked.keep([going])
     if status in FAILED:
         store.left.write(asked.route, [layout.key_of(image)])
-    return status if _delete(store, layout, layout.key_of(image), image) else None
+    return status if delete_row(store, layout, layout.key_of(image), image) else None
 
 
 def _may_go(store: AwsStore, layout: Layout, image: Image, asked: PruneCriteria) -> Status | None:
@@ -255,7 +255,7 @@ def _is_proved(going: Leaving) -> bool:
     return verify_chain(links, origin(row.route, row.key, row.input_digest, row.life), row.head) is None
 
 
-def _delete(store: AwsStore, layout: Layout, key: str, image: Image) -> bool:
+def delete_row(store: AwsStore, layout: Layout, key: str, image: Image) -> bool:
     """Delete the row if it is unchanged since the read. A missing row counts as deleted: this same write may have succeeded with its
     answer lost."""
     unchanged = expressions(

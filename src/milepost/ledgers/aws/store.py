@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from milepost.core.admission.controls import Limit
 from milepost.core.errors import LedgerMissing, LedgerReadOnly, RouteChanged
+from milepost.core.forgetting import forgotten_name
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.core.status import FAILED
@@ -18,19 +21,19 @@ from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.requests.queues import Queues
 from milepost.ledgers.aws.tables.counters import Counters
-from milepost.ledgers.aws.tables.documents import Control
+from milepost.ledgers.aws.tables.documents import LAYOUT, Control
 from milepost.ledgers.aws.tables.item_rows import correlation_of, is_ours, life_of, links_of, offered_by
 from milepost.ledgers.aws.tables.journal import Journal, item_name
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ledgers.aws.tables.seals import seal_of
 from milepost.ledgers.aws.tables.values import Values
 from milepost.ports.blobs import Blobs
-from milepost.ports.documents import HOLD, LIMIT, ROUTE, Document, read_as
+from milepost.ports.documents import FORGET, HOLD, LIMIT, ROUTE, SECRET, Document, read_as
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey
 from milepost.ports.retention import LeftFailures
 
-LAYOUT = "layout"
+log = logging.getLogger(__name__)
 
 
 class StoreSettings(Struct, frozen=True, kw_only=True):
@@ -49,6 +52,8 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
     grace_ms: int = 600_000
     offer_life_ms: int = 600_000
     """Time after an offer to a handler stage until the queue is checked for its message."""
+    repair_within_ms: int = 6 * 3_600_000
+    """Time in which the repair scan should have read a table."""
     external_life_ms: int = 14 * 86_400_000
     """Offer life in a partner's queue whose retention cannot be read."""
 
@@ -72,6 +77,10 @@ class AwsStore:
         """Position of the prune scan in each route's table."""
         self.unsealed: dict[tuple[str, str], float] = {}
         """Keys found without row and seal, and when they were looked up (see `intake`)."""
+        self._secret: bytes | None = None
+        """The secret of the names of forgotten keys."""
+        self._secret_read: float | None = None
+        """When it was looked for last."""
         self._layouts: dict[str, Layout] = {}
         self._read: dict[str, tuple[int, dict[str, Document]]] = {}
 
@@ -136,10 +145,10 @@ class AwsStore:
 
     # Cached control documents -----------------------------------------------------------------------------------------
     def documents(self, kind: str, now: int) -> dict[str, Document]:
-        """Documents of a kind, at most `fresh_ms` old."""
+        """Documents of a kind, at most `fresh_ms` old; of kinds with the route in their key, those of the routes loaded here."""
         at, found = self._read.get(kind, (None, {}))
         if at is None or not 0 <= now - at < self.settings.fresh_ms:
-            found = self.control.read(kind)
+            found = self.control.read(kind, self.plans)
             self._read[kind] = (now, found)
         return found
 
@@ -217,13 +226,32 @@ class AwsStore:
             yield from self.requests.scan(table, start, ConsistentRead=True)
 
     def seals(self, route: str, keys: Iterable[str]) -> dict[str, KnownKey]:
-        """Seals by key."""
+        """Seals by key. A key that was forgotten is found by the name that stands for it."""
         wanted = list(dict.fromkeys(keys))
         if not wanted:
             return {}
-        found = self.requests.batch_get(self.names.seen, [{"key": {"S": item_name(route, key)}} for key in wanted])
-        seals = [seal_of(image, route) for image in found]
-        return {seal.key: seal for seal in seals}
+        names = self._forgotten_names(route, wanted)
+        found = self.requests.batch_get(self.names.seen, [{"key": {"S": item_name(route, key)}} for key in (*wanted, *names)])
+        seals = {seal.key: seal for seal in (seal_of(image, route) for image in found)}
+        for name in seals.keys() & names.keys():
+            seal = seals.pop(name)
+            seals.setdefault(names[name], replace(seal, key=names[name]))
+        return seals
+
+    def _forgotten_names(self, route: str, keys: Sequence[str]) -> dict[str, str]:
+        """The keys by the names that stand for them if they were forgotten; empty if this ledger has forgotten none. The secret never
+        changes; that there is none is believed for `fresh_ms`, and nothing is forgotten before every process has looked again."""
+        read_at = self.requests.clock()
+        if self._secret is None and (self._secret_read is None or read_at - self._secret_read >= self.settings.fresh_ms / 1000):
+            self._secret_read = read_at
+            try:
+                document = self.control.get(FORGET, SECRET)
+            except LedgerReadOnly:
+                # A role from before `milepost forget`: deploy the stack again before it is used.
+                log.warning("this process may not read the secret of forgotten keys; it takes them for new ones")
+                document = None
+            self._secret = None if document is None else bytes.fromhex(document.value["secret"])
+        return {} if self._secret is None else {forgotten_name(self._secret, route, key): key for key in keys}
 
     def left_failures(self, route: str, prefix: str, after: str | None, limit: int) -> LeftFailures:
         """Seals of failed items whose rows have left, by their notes."""

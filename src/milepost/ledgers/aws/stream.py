@@ -2,14 +2,16 @@
 
 Records are row changes, in order per item, delivered at least once and kept for a day. Every shard has a control document (kind "shard",
 name "<route>/<shard id>") with its position, the process that holds it, and the lease's end. Every write of it is conditional on the
-version that the writer knows, so a process that has lost a shard cannot move its position.
+version that the writer knows, so a process that has lost a shard cannot move its position. The counts of the records up to a position are
+written with it, in one transaction: so a batch that two processes have read is counted once.
 """
 
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -18,9 +20,11 @@ from msgspec.structs import replace
 
 from milepost.core.errors import ConfigMistake, LedgerError, LedgerMissing
 from milepost.ledgers.aws.requests.client import AwsRefused, Requests
+from milepost.ledgers.aws.tables.counters import MOST_CELLS, Counters, CounterTally, RowChange
 from milepost.ledgers.aws.tables.documents import Control
 from milepost.ledgers.aws.tables.keys import Image
 from milepost.ports.documents import Document
+from milepost.ports.runner import Clock
 
 PAGE, BATCH = 1000, 100
 """Records of one request, and those that are handled together."""
@@ -122,9 +126,10 @@ class Shards:
         """Make the next `refresh` refresh at once."""
         self._refreshed_at = None
 
-    def keep(self, held: HeldShard, now: int, seq: str | None) -> bool:
-        """Renew the lease, with everything up to `seq` read. False: the shard is no longer ours and must not be read further."""
-        return self._put(held, replace(held.place, holder=self.holder, until=now + LEASE_MS, seq=seq))
+    def keep(self, held: HeldShard, now: int, seq: str | None, counts: Sequence[dict[str, Any]] = ()) -> bool:
+        """Renew the lease, with everything up to `seq` read and, in the same transaction, counted. False: nothing was written; the shard is
+        no longer ours and must not be read further."""
+        return self._put(held, replace(held.place, holder=self.holder, until=now + LEASE_MS, seq=seq), counts)
 
     def finish(self, held: HeldShard, now: int) -> None:
         """All its records are handled, and no more will come: its children may be read."""
@@ -143,8 +148,12 @@ class Shards:
     def _name(self, part: str) -> str:
         return f"{self.route}/{part}"
 
-    def _put(self, held: HeldShard, place: ShardPosition) -> bool:
-        if not self._write(held.shard, place, held.version):
+    def _put(self, held: HeldShard, place: ShardPosition, counts: Sequence[dict[str, Any]] = ()) -> bool:
+        if counts:
+            written = self._control.put_with(SHARD, self._name(held.shard), msgspec.to_builtins(place), held.version, counts) is not None
+        else:
+            written = self._write(held.shard, place, held.version)
+        if not written:
             self.held.pop(held.shard, None)
             self.refresh_soon()
             return False
@@ -314,8 +323,19 @@ class StreamRecord(Struct, frozen=True):
     it was not."""
 
 
-Handle = Callable[[list[StreamRecord]], str | None]
-"""Handles records of one shard in order. None: all handled; else the seq of the first one that must be read again."""
+class HandledBatch(Struct, frozen=True):
+    """What became of a batch of records."""
+
+    changes: Sequence[RowChange] = ()
+    """Changes to be counted with the position, in the order of the records."""
+    again: str | None = None
+    """The seq of the first record that must be read again; None: all are handled."""
+    counted: Callable[[], None] = lambda: None
+    """Called when the changes are counted and the position is written."""
+
+
+Handle = Callable[[list[StreamRecord]], HandledBatch | None]
+"""Handles records of one shard in order. None: all handled, and nothing is to be counted."""
 
 
 class Stream:
@@ -327,23 +347,25 @@ class Stream:
 
     def __init__(self, requests: Requests, control: Control, route: str, table: str, holder: str) -> None:
         self._requests, self._control = requests, control
+        self._counters = Counters(requests, control.names)
         self.shards = Shards(requests, control, route, table, holder)
         self.route = route
 
-    def poll(self, handle: Handle, now: int) -> int:
+    def poll(self, handle: Handle, clock: Clock) -> int:
         """Read one page of each held shard and pass it to `handle` in batches; returns how many records were handled.
 
         Each handled batch moves its shard's position. A failure in one shard leaves its position unchanged and does not stop the
-        others; the first such error is raised at the end. A result above 0 means that more records may be available now."""
+        others; the first such error is raised at the end. A result above 0 means that more records may be available now.
+        A page may take minutes, so the lease is renewed by the clock, not by the time at which the poll began."""
         errors: list[Exception] = []
         done = 0
         try:
-            self.shards.refresh(now)
+            self.shards.refresh(clock.now())
         except Exception as error:
             errors.append(error)
         for held in list(self.shards.held.values()):
             try:
-                done += self._read_on(held, handle, now)
+                done += self._read_on(held, handle, clock)
             except Exception as error:
                 errors.append(error)
                 if isinstance(error, LedgerMissing):
@@ -354,10 +376,10 @@ class Stream:
             raise errors[0]
         return done
 
-    def _read_on(self, held: HeldShard, handle: Handle, now: int) -> int:
-        if now >= held.place.until - LEASE_MS // 2 and not self.shards.keep(held, now, held.place.seq):
+    def _read_on(self, held: HeldShard, handle: Handle, clock: Clock) -> int:
+        if not self._has_time(held, clock):
             return 0
-        page = self._page(held, now)
+        page = self._page(held, clock)
         if page is None:
             return 0
         # Whatever ends this early, the next poll begins at the saved position.
@@ -366,22 +388,40 @@ class Stream:
         records = [_record(self.route, content, held.again and nth < BATCH) for nth, content in enumerate(page["Records"])]
         done = 0
         for start in range(0, len(records), BATCH):
-            batch = records[start : start + BATCH]
-            again = handle(batch)
-            good = len(batch) if again is None else [record.seq for record in batch].index(again)
-            done += good
             # No longer ours: the new poller reads from the last saved position, so read no further here.
-            if good and not self.shards.keep(held, now, batch[good - 1].seq):
+            if not self._has_time(held, clock):
                 return done
-            if again is not None:
+            batch = records[start : start + BATCH]
+            handled = handle(batch) or HandledBatch()
+            good = len(batch) if handled.again is None else [record.seq for record in batch].index(handled.again)
+            done += good
+            if good and not self._move(held, clock, batch[good - 1].seq, handled.changes):
+                return done
+            handled.counted()
+            if handled.again is not None:
                 return done
         held.again = held.again and not records
         held.iterator = page.get("NextShardIterator")
         if held.iterator is None:
-            self.shards.finish(held, now)
+            self.shards.finish(held, clock.now())
         return done
 
-    def _page(self, held: HeldShard, now: int) -> dict[str, Any] | None:
+    def _has_time(self, held: HeldShard, clock: Clock) -> bool:
+        """Whether at least half of the lease is left for the next step, after renewing it if need be. False: the shard is no longer ours."""
+        now = clock.now()
+        return now < held.place.until - LEASE_MS // 2 or self.shards.keep(held, now, held.place.seq)
+
+    def _move(self, held: HeldShard, clock: Clock, seq: str, changes: Sequence[RowChange]) -> bool:
+        """Move the position up to `seq`, and count these changes with it. False: the shard is no longer ours."""
+        if not changes:
+            return self.shards.keep(held, clock.now(), seq)
+        for last, tally in _portions(changes, seq):
+            if not self.shards.keep(held, clock.now(), last, self._counters.writes(tally)):
+                return False
+            self._counters.note_last(tally)
+        return True
+
+    def _page(self, held: HeldShard, clock: Clock) -> dict[str, Any] | None:
         """The next records; None if the shard is no longer ours. If the position is too old to be read, continues at the oldest record
         that exists."""
         trimmed = expired = False
@@ -400,8 +440,8 @@ class Stream:
                     continue
                 else:
                     raise
-            note_lost(self._control, self.route, [held.shard], now)
-            if not self.shards.keep(held, now, None):
+            note_lost(self._control, self.route, [held.shard], clock.now())
+            if not self.shards.keep(held, clock.now(), None):
                 return None
 
     def _iterator(self, held: HeldShard) -> str:
@@ -411,6 +451,22 @@ class Stream:
         answer = self._requests.call("dynamodbstreams", "get_shard_iterator", StreamArn=self.shards.arn, ShardId=held.shard, **place)
         iterator: str = answer["ShardIterator"]
         return iterator
+
+
+def _portions(changes: Sequence[RowChange], seq: str) -> Iterator[tuple[str, CounterTally]]:
+    """The changes of a batch in portions that fit into a transaction each, with the last record of each; the last portion ends at `seq`."""
+    whole = CounterTally.of(changes)
+    if whole.cells <= MOST_CELLS:
+        yield seq, whole
+        return
+    portion: list[RowChange] = []
+    for _, of_record in groupby(changes, key=lambda change: change.seq):
+        added = list(of_record)
+        if portion and CounterTally.of([*portion, *added]).cells > MOST_CELLS:
+            yield portion[-1].seq, CounterTally.of(portion)
+            portion = []
+        portion += added
+    yield seq, CounterTally.of(portion)
 
 
 def from_event(event: Mapping[str, Any], routes: Mapping[str, str]) -> list[StreamRecord]:

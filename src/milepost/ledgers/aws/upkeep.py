@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from milepost.core.admission.breakers import BreakerRecord
@@ -13,7 +14,7 @@ from milepost.core.errors import LedgerBusy, LedgerError, LedgerMissing, RouteCh
 from milepost.core.item import Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
-from milepost.ledgers.aws.claim.paused_lanes import HOLDING, held_partition, resume
+from milepost.ledgers.aws.claim.paused_lanes import HOLDING, HeldLanes, held_partition
 from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, ResourceNames, due_shard, iso
 from milepost.ledgers.aws.refused_rows import readable
 from milepost.ledgers.aws.relay import StreamRelay
@@ -21,17 +22,19 @@ from milepost.ledgers.aws.repair.repair import Repair
 from milepost.ledgers.aws.requests.client import Requests, expressions
 from milepost.ledgers.aws.retention import finish
 from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.stream import Stream, StreamRecord
+from milepost.ledgers.aws.stream import HandledBatch, Stream, StreamRecord
 from milepost.ledgers.aws.tables.conditional_write import Update, place_of
 from milepost.ledgers.aws.tables.journal import item_name
 from milepost.ledgers.aws.tables.keys import Image, Layout, due_query
 from milepost.ledgers.aws.tables.seals import seal_of
+from milepost.ports.clock import check
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_as
 from milepost.ports.items import KnownKey
 from milepost.ports.runner import Clock
 
 POLL_S, STAND_BY_S = 0.2, 5.0
-SWEEP_S = 60.0
+SWEEP_S, LOOK_S, TURN_S = 60.0, 2.0, 5.0
+"""How often held rows are offered, and how often it is checked whether a lane is open again; how long one turn offers rows."""
 SETTLED_MS = 600_000
 """Minimum uptime before a process starts the daily repair, so that short commands never do."""
 SAMPLE = 100
@@ -59,7 +62,7 @@ class StreamReader:
         done, trouble = 0, False
         for stream in self.streams.values():
             try:
-                done += stream.poll(self._handle, self._clock.now())
+                done += stream.poll(self._handle, self._clock)
             except (LedgerBusy, LedgerMissing, RouteChanged) as error:
                 # The records stay in that stream; the streams of the other routes are still read.
                 trouble = True
@@ -82,12 +85,13 @@ class StreamReader:
         for stream in self.streams.values():
             stream.shards.leave(now)
 
-    def _handle(self, records: list[StreamRecord]) -> None:
-        now = self._clock.now()
-        self._ended += self._relay.handle(records, now)
+    def _handle(self, records: list[StreamRecord]) -> HandledBatch:
+        batch = self._relay.carry_out(records, self._clock.now())
+        self._ended += batch.ended
         # Before the shard's checkpoint, since no reader sees these records again; if this process dies, the repair finds them.
         with suppress(LedgerError):
             self._finish()
+        return HandledBatch(batch.changes, counted=partial(self._relay.remove_blobs, batch))
 
     def _finish(self) -> None:
         if not self._ended:
@@ -102,31 +106,44 @@ class Sweeper:
     name = "sweeper"
 
     def __init__(self, store: AwsStore, plans: Mapping[str, Plan], clock: Clock, jitter: Callable[[], float]) -> None:
-        self._store, self._clock = store, clock
+        self._clock = clock
+        self._lanes = HeldLanes(store)
         self._repairs = [Repair(store, plan, jitter) for plan in plans.values()]
-        self._sweep_at = 0
+        self._sweep_at = self._repair_at = 0
         self._started_at = clock.now()
 
     def turn(self) -> float:
+        if check(self._clock).doubt:
+            return STAND_BY_S
         now = self._clock.now()
         try:
-            if now >= self._sweep_at or self._sweep_at > now + SWEEP_S * 1000:
-                resume(self._store, now)
-                self._sweep_at = now + round(SWEEP_S * 1000)
-            return self._repair(now)
+            if _is_over(self._sweep_at, now) or self._lanes.reopened(now):
+                ends = now + TURN_S * 1000
+                resumed = self._lanes.resume(self._clock, lambda: now <= self._clock.now() < ends)
+                self._sweep_at = self._clock.now() + (round(SWEEP_S * 1000) if resumed.ended else 0)
+            if _is_over(self._repair_at, self._clock.now()):
+                self._repair_at = self._repair()
         except (LedgerBusy, RouteChanged):
             return STAND_BY_S  # the work is still there at the next turn
+        next_at = min(self._sweep_at, self._repair_at)
+        return min(LOOK_S, max(0.0, (next_at - self._clock.now()) / 1000))
 
-    def _repair(self, now: int) -> float:
-        """Run one page of each repair that is due; returns seconds until the next."""
-        next_at = self._sweep_at
-        settled = now - self._started_at >= SETTLED_MS
+    def _repair(self) -> int:
+        """Run one page of each repair that is due; returns when to call again."""
+        next_at = self._clock.now() + round(SWEEP_S * 1000)
         for repair in self._repairs:
+            now = self._clock.now()
+            settled = now - self._started_at >= SETTLED_MS
             if (settled and repair.due(now)) or repair.urgent():
-                progress = repair.step(now)
+                progress = repair.step(self._clock)
                 if not progress.done and progress.next_at is not None:
                     next_at = min(next_at, progress.next_at)
-        return max(0.0, (next_at - now) / 1000)
+        return next_at
+
+
+def _is_over(at: int, now: int) -> bool:
+    """Whether a time has come. A time further ahead than it was set is from a clock that was since set back."""
+    return not now < at <= now + SWEEP_S * 1000
 
 
 def next_due(store: AwsStore, plans: Iterable[Plan]) -> int | None:

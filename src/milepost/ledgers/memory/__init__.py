@@ -5,7 +5,7 @@ Other ledgers are compared with it, so it shares no code with them but the value
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -18,15 +18,16 @@ from milepost.core.admission.controls import Controls
 from milepost.core.change import Change, holds
 from milepost.core.counters import HOUR
 from milepost.core.errors import LedgerError, RouteChanged
+from milepost.core.forecast import LaneCount
 from milepost.core.item import Content, Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.memory.claim import claim_one
-from milepost.ledgers.memory.state import MemoryQuarantine, MemoryRecord, State, encode, prune, rename_stage
+from milepost.ledgers.memory.state import MemoryQuarantine, MemoryRecord, State, encode, forget, prune, rename_stage
 from milepost.ports.documents import BREAKER, Document, read_as
 from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare
-from milepost.ports.retention import LeftFailures, PruneCriteria, Pruned
+from milepost.ports.retention import ForgetRequest, Forgotten, LeftFailures, PruneCriteria, Pruned
 from milepost.ports.runner import Service
 from milepost.ports.upkeep import BackupReport, Progress, TransferResult
 
@@ -176,6 +177,26 @@ class MemoryLedger:
                     sums[at] = sums.get(at, 0) + 1
             return [Count(*at, n) for at, n in sums.items()]
 
+    def lane_counts(self, route: str, now: int, lists: Collection[str] = ()) -> list[LaneCount]:
+        with self._lock:
+            rows = [
+                record.row
+                for ref, record in self._state.records.items()
+                if record.row.route == route
+                and ref not in self._state.aside
+                and (record.row.list_id in lists if lists else not record.row.terminal)
+            ]
+        lanes = sorted({(row.stage, row.lane) for row in rows})
+        return [_lane_count(stage, lane, [row for row in rows if (row.stage, row.lane) == (stage, lane)], now) for stage, lane in lanes]
+
+    def entered_by(self, route: str, stage: str, until: int) -> int:
+        with self._lock:
+            return sum(
+                (record.row.route, record.row.stage) == (route, stage) and not record.row.terminal and record.row.entered_at <= until
+                for ref, record in self._state.records.items()
+                if ref not in self._state.aside
+            )
+
     def groups(self, route: str | None = None) -> list[Group]:
         with self._lock:
             now: dict[tuple[str, str, str], int] = {}
@@ -280,6 +301,10 @@ class MemoryLedger:
         with self._lock:
             return prune(self._state, asked)
 
+    def forget(self, asked: ForgetRequest) -> Forgotten:
+        with self._lock:
+            return forget(self._state, asked)
+
     def sign_on(self, holder: str) -> None:
         with self._lock:
             self._state.holders[holder] = True
@@ -309,6 +334,9 @@ class MemoryLedger:
     def change_counter(self) -> int:
         return self._state.writes
 
+    def clock(self) -> None:
+        """None: there is one process."""
+
     def services(self, *_: Any) -> list[tuple[str, Service]]:
         """None: all consequences are part of the write."""
         return []
@@ -328,3 +356,22 @@ class MemoryLedger:
 
     def close(self) -> None:
         """No-op: there is nothing to close."""
+
+
+def _lane_count(stage: str, lane: str, rows: Sequence[Row], now: int) -> LaneCount:
+    """The numbers of these items of one lane."""
+    ours = [row for row in rows if not row.terminal and row.status is not Status.PROCESSING and not row.handed_over]
+    due = [row.due_at for row in ours if row.due_at is not None]
+    later = [at for at in due if at > now]
+    return LaneCount(
+        stage,
+        lane,
+        completed=sum(row.status is Status.COMPLETED for row in rows),
+        failed=sum(row.status in FAILED for row in rows),
+        cancelled=sum(row.status is Status.CANCELLED for row in rows),
+        claimed=sum(row.status is Status.PROCESSING for row in rows),
+        with_partner=sum(row.handed_over and not row.terminal and row.status is not Status.PROCESSING for row in rows),
+        ready=len(due) - len(later),
+        later=len(later),
+        next_at=min(later, default=None),
+    )

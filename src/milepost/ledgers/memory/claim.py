@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from milepost.core.admission.breakers import ask_again_at, room_for, with_probes
+from milepost.core.admission.breakers import PROBE_CANDIDATES, ask_again_at, probe_order, room_for, with_probes
 from milepost.core.admission.controls import scope
 from milepost.core.due import fragile, look
 from milepost.core.failures import unreadable
@@ -32,6 +32,8 @@ def claim_one(state: State, ask: ClaimRequest, now: int, jitter: float) -> Claim
         left = min(left, 1)
     room, lane_tokens = _room(state, ask, list(lanes), now)
     probing, closed_until = _limit_by_breakers(state, ask, room, now)
+    for lane in probing & lanes.keys():
+        lanes[lane] = _probe_candidates(state, ask, lane, lanes[lane])
     claimed: list[Item] = []
     taken = dict.fromkeys(lanes, 0)
     moved: list[MemoryRecord] = []
@@ -132,6 +134,13 @@ def _limit_by_breakers(state: State, ask: ClaimRequest, room: dict[str, float], 
         if at is not None:
             closed[lane] = at
     return probing, closed
+
+
+def _probe_candidates(state: State, ask: ClaimRequest, lane: str, records: list[MemoryRecord]) -> list[MemoryRecord]:
+    """The due items of a lane in the order in which its breaker lets them through as probes."""
+    by_key = {record.row.key: record for record in records[:PROBE_CANDIDATES]}
+    order = probe_order(state.breaker(scope(ask.plan.name, ask.stage, lane)), ask.plan.by_name[ask.stage], list(by_key))
+    return [*(by_key[key] for key in order), *records[PROBE_CANDIDATES:]]
 
 
 def _note_probe(state: State, ask: ClaimRequest, record: MemoryRecord, now: int) -> None:

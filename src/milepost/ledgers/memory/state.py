@@ -14,16 +14,17 @@ from msgspec.structs import replace
 from milepost.core.admission.breakers import BreakerRecord, at_clock, breaker_after, with_leases
 from milepost.core.admission.controls import Limit, is_held, scope
 from milepost.core.change import Change, keeps_lease
+from milepost.core.forgetting import REMOVED_TEXT, forgotten_name
 from milepost.core.item import Content, Item, Put, Row
 from milepost.core.routes.breaker import Breaker
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.core.values.durations import rate_per_second
-from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as
+from milepost.ports.documents import BREAKER, FORGET, HOLD, LIMIT, ROUTE, SECRET, read_as
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.foreign_rows import Adopted, QuarantineEntry
 from milepost.ports.items import KnownKey, Refused
-from milepost.ports.retention import Leaving, PruneCriteria, Pruned
+from milepost.ports.retention import ForgetRequest, Forgotten, Leaving, PruneCriteria, Pruned, emptied, not_ended
 
 Ref = tuple[str, str]
 encode = msgspec.json.encode
@@ -120,7 +121,18 @@ class State:
         self.numbers = self.seq = self.writes = 0
 
     def known(self, ref: Ref) -> KnownKey | None:
-        return KnownKey.of(self.records[ref].row) if ref in self.records else self.seals.get(ref)
+        if ref in self.records:
+            return KnownKey.of(self.records[ref].row)
+        return self.seals.get(ref) or self.forgotten(ref)
+
+    def forgotten(self, ref: Ref) -> KnownKey | None:
+        """The seal of this key, if its content was removed."""
+        secret = self.document(FORGET, SECRET)
+        if secret is None:
+            return None
+        route, key = ref
+        seal = self.seals.get((route, forgotten_name(bytes.fromhex(secret["secret"]), route, key)))
+        return None if seal is None else replace(seal, key=key)
 
     def refuses(self, change: Change, content: Any = None) -> Refused | None:
         """Refused if the write is larger than `largest`."""
@@ -267,9 +279,13 @@ def prune(state: State, asked: PruneCriteria) -> Pruned:
         and record.row.status in asked.statuses
         and record.row.entered_at < ended_before
     ]
-    if asked.keep is not None and ended:
-        asked.keep([Leaving(record.item(), list(record.lines)) for record in ended[:limit]])
-    for record in ended[:limit]:
+    leaving = ended[:limit]
+    if asked.keep is not None and leaving:
+        kept = {(record.row.route, record.row.key): record.row.head for record in leaving}
+        asked.keep([Leaving(record.item(), list(record.lines)) for record in leaving])
+        # What has changed meanwhile stays, and is kept anew the next time.
+        leaving = [state.records[ref] for ref, head in kept.items() if ref in state.records and state.records[ref].row.head == head]
+    for record in leaving:
         row = record.row
         state.seals[row.route, row.key] = KnownKey.of(row, sealed=True)
         state.departed.append(state.records.pop((row.route, row.key)))
@@ -294,9 +310,40 @@ def prune(state: State, asked: PruneCriteria) -> Pruned:
     for ref in old[:limit]:
         del state.seals[ref]
     state.writes += 1
-    left = Counter(record.row.status for record in ended[:limit])
+    left = Counter(record.row.status for record in leaving)
     more = max(len(ended), len(gone), len(old)) > limit
-    return Pruned(len(ended[:limit]), len(old[:limit]), more, len(gone[:limit]), dict(left))
+    return Pruned(len(leaving), len(old[:limit]), more, len(gone[:limit]), dict(left))
+
+
+def forget(state: State, asked: ForgetRequest) -> Forgotten:
+    """The row leaves at once; seal and lines of all lives get the name instead of the key, and lose their content."""
+    ref, new = (asked.route, asked.key), (asked.route, asked.name)
+    record = state.records.get(ref)
+    if record is not None and not record.row.terminal:
+        return Forgotten(refused=not_ended(record.row.status))
+    if asked.dry_run:
+        return Forgotten()
+    if record is not None:
+        state.seals[ref] = KnownKey.of(record.row, sealed=True)
+        state.departed.append(state.records.pop(ref))
+        state.aside.pop(ref, None)
+    seal = state.seals.pop(ref, None)
+    if seal is not None:
+        state.seals[new] = replace(seal, key=asked.name, input_digest=b"", content_digest=None, list_id=None)
+    departed = [gone for gone in state.departed if (gone.row.route, gone.row.key) == ref]
+    for gone in departed:
+        texts = [line.line.attempt.message for line in gone.lines if line.line.attempt is not None]
+        for seen in state.groups.values():
+            if seen.sample in [text[:300] for text in texts]:
+                seen.sample = REMOVED_TEXT
+        gone.row = replace(gone.row, key=asked.name, correlation_id="", note=None, error=None, list_id=None, kept={}, undecided=None)
+        gone.content = encode(Content())
+        gone.lines = emptied(gone.lines, asked.name)
+        for line in gone.lines:
+            state.lines[line.seq] = line
+            state.offered.pop(line.seq, None)
+    state.writes += 1
+    return Forgotten(lines=sum(len(gone.lines) for gone in departed))
 
 
 class MemoryQuarantine:

@@ -6,11 +6,14 @@ import logging
 import sqlite3
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
 from milepost.core.admission.breakers import (
     BreakerRecord,
     ask_again_at,
     at_clock,
     breaker_after,
+    probe_order,
     room_for,
     transition,
     with_leases,
@@ -23,16 +26,22 @@ from milepost.core.routes.breaker import Breaker
 from milepost.core.routes.route import Stage
 from milepost.core.status import Status
 from milepost.ledgers.sqlite import documents
-from milepost.ledgers.sqlite.rows.codec import CODES, decode, json_text
+from milepost.ledgers.sqlite.rows.codec import CODES, json_text
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as
 
 CONTROLS = "SELECT kind, name, value FROM document WHERE kind IN (?, ?, ?, ?)"
 LEASES = (
-    "SELECT i.key, coalesce(i.look_at, i.due_at) FROM json_each(?2) AS wanted CROSS JOIN item i ON i.key = wanted.value"
-    f" AND i.route = (SELECT id FROM route WHERE name = ?1) WHERE i.status = {CODES[Status.PROCESSING]}"
+    "SELECT i.key, coalesce(i.look_at, i.due_at) FROM json_each(:keys) AS wanted CROSS JOIN item i ON i.key = wanted.value"
+    f" AND i.route = (SELECT id FROM route WHERE name = :route) WHERE i.status = {CODES[Status.PROCESSING]}"
 )
 
 log = logging.getLogger(__name__)
+
+
+class VersionNumber(Struct):
+    """What is read here of a `RouteVersion`."""
+
+    version: int
 
 
 class Admission:
@@ -48,11 +57,11 @@ class Admission:
             if kind == HOLD:
                 holds.add(name)
             elif kind == LIMIT:
-                limits[name] = read_as(Limit, decode(value))
+                limits[name] = read_as(Limit, documents.decoded(kind, name, value))
             elif kind == BREAKER:
-                self._breakers[name] = read_as(BreakerRecord, decode(value))
+                self._breakers[name] = read_as(BreakerRecord, documents.decoded(kind, name, value))
             else:
-                self.versions[name] = decode(value)["version"]
+                self.versions[name] = read_as(VersionNumber, documents.decoded(kind, name, value)).version
         self.controls = Controls(holds, limits, self._breakers)
 
     def outdated(self, route: str, version: int) -> bool:
@@ -111,10 +120,14 @@ class Admission:
         present = at_clock(record, breaker, now)
         expired = [probe.key for probe in present.probes if probe.until <= now]
         if expired:
-            present = with_leases(present, dict(self._connection.execute(LEASES, (route, json_text(expired))).fetchall()))
+            present = with_leases(present, dict(self._connection.execute(LEASES, {"route": route, "keys": json_text(expired)}).fetchall()))
         if present is not record:
             self._write(name, present)
         return present
+
+    def probe_order(self, route: str, stage: Stage, lane: str, keys: Sequence[str]) -> list[str]:
+        """These items in the order in which the lane's breaker lets them through as probes."""
+        return probe_order(self._breakers.get(scope(route, stage.name, lane)), stage, keys)
 
     def note_probes(self, route: str, stage: Stage, lane: str, keys: Sequence[str], now: int, until: int) -> None:
         """Note that these items were claimed while the lane's breaker is half-open: they are its probes."""

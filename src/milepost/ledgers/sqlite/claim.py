@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from milepost.core.admission.breakers import PROBE_CANDIDATES
 from milepost.core.admission.lanes import share_out
 from milepost.core.change import Change
 from milepost.core.due import FRAGILE, fragile, look
@@ -27,11 +28,11 @@ from milepost.ports.items import ClaimRequest, ClaimResult, Refused
 MANY_LANES = 32
 PROCESSING = CODES[Status.PROCESSING]
 LOSSES = f"losses + (status = {PROCESSING})"
-DUE = live_rows(COLUMNS, "due_at <= ?2") + " ORDER BY due_at LIMIT ?3"
-SOUND = live_rows(COLUMNS, f"due_at <= ?2 AND {LOSSES} < {FRAGILE}") + " ORDER BY due_at LIMIT ?3"
-ONE_FRAGILE = live_rows(COLUMNS, f"due_at <= ?2 AND {LOSSES} >= {FRAGILE}") + " ORDER BY due_at LIMIT min(1, ?3)"
-ANY_DUE = live_rows("1", "due_at <= ?2") + " LIMIT 1"
-DUE_NEXT = live_rows("due_at", f"due_at > ?2 AND due_at < {LIMIT}") + " ORDER BY due_at LIMIT 1"
+DUE = live_rows(COLUMNS, "due_at <= :now") + " ORDER BY due_at LIMIT :limit"
+SOUND = live_rows(COLUMNS, f"due_at <= :now AND {LOSSES} < {FRAGILE}") + " ORDER BY due_at LIMIT :limit"
+ONE_FRAGILE = live_rows(COLUMNS, f"due_at <= :now AND {LOSSES} >= {FRAGILE}") + " ORDER BY due_at LIMIT min(1, :limit)"
+ANY_DUE = live_rows("1", "due_at <= :now") + " LIMIT 1"
+DUE_NEXT = live_rows("due_at", f"due_at > :now AND due_at < {LIMIT}") + " ORDER BY due_at LIMIT 1"
 DUE_FIRST = live_rows("due_at", f"due_at < {LIMIT}") + " ORDER BY due_at LIMIT 1"
 # Jumps from each place with live items to the next, so that lanes without live items cost nothing.
 LIVE_PLACES = (
@@ -72,7 +73,7 @@ def claim_one(
         live_places = [place for place in places if place in live]
     lanes = list(live_places)
     if len(places) > 1:
-        lanes = [place for place in lanes if tx.execute(ANY_DUE, (place, now)).fetchone()]
+        lanes = [place for place in lanes if tx.execute(ANY_DUE, {"place": place, "now": now}).fetchone()]
         # The lane that was served longest ago comes first, so that none starves another.
         lanes.sort(key=served.last)
     stage_claim = StageClaim(tx, admission, tally, ask, now, jitter)
@@ -143,15 +144,19 @@ class StageClaim:
         found: list[int] = []
         for place in places:
             _, opens_at = self.admission.breaker_room(self.ask.plan.name, self.stage, self.tx.names.by_id[place].lane, self.now)
-            found += [max(row[0], opens_at or 0) for row in self.tx.execute(DUE_NEXT, (place, self.now))]
+            found += [max(row[0], opens_at or 0) for row in self.tx.execute(DUE_NEXT, {"place": place, "now": self.now})]
         return found
 
     def _due(self, place: int) -> bool:
-        return self.tx.execute(ANY_DUE, (place, self.now)).fetchone() is not None
+        return self.tx.execute(ANY_DUE, {"place": place, "now": self.now}).fetchone() is not None
 
     def _claim(self, place: int, share: int, lane: str, *, probes: bool) -> int:
         ask, route = self.ask, self.ask.plan.name
-        rows, skipped, damaged = _due_rows(self.tx, place, self.now, share, ask.fragile)
+        chosen = probes and self.stage.party is not None
+        rows, skipped, damaged = _due_rows(self.tx, place, self.now, PROBE_CANDIDATES if chosen else share, ask.fragile)
+        if chosen:
+            by_key = {row.key: row for row in rows}
+            rows = [by_key[key] for key in self.admission.probe_order(route, self.stage, lane, list(by_key))[:share]]
         self.skipped_fragile = self.skipped_fragile or skipped
         if damaged:
             self._set_aside(damaged)
@@ -233,10 +238,11 @@ def _open(names: NameNumbers, admission: Admission, route: str, stage: str) -> l
 def _due_rows(tx: Transaction, place: int, now: int, limit: int, want_fragile: bool) -> tuple[list[Row], bool, list[tuple[int, Refused]]]:
     """Due rows of a place, whether fragile ones were skipped, and the unreadable ones by number. Only if fragile rows are due, a second,
     slower query is needed."""
-    rows, damaged = _readable(tx.execute(ONE_FRAGILE if want_fragile else DUE, (place, now, limit)).fetchall(), tx.names)
+    bound = {"place": place, "now": now, "limit": limit}
+    rows, damaged = _readable(tx.execute(ONE_FRAGILE if want_fragile else DUE, bound).fetchall(), tx.names)
     if want_fragile or not any(fragile(row) for row in rows):
         return rows, False, damaged
-    rows, more = _readable(tx.execute(SOUND, (place, now, limit)).fetchall(), tx.names)
+    rows, more = _readable(tx.execute(SOUND, bound).fetchall(), tx.names)
     return rows, True, [*damaged, *more]
 
 
@@ -257,5 +263,5 @@ def next_due(tx: Transaction, plans: Iterable[Plan]) -> int | None:
         for stage in plan.stages:
             for place in _open(tx.names, admission, plan.name, stage.name) if stage.ours else ():
                 opens_at = admission.controls.opens_at(plan.name, stage, tx.names.by_id[place].lane)
-                found += [max(row[0], opens_at) for row in tx.execute(DUE_FIRST, (place,))]
+                found += [max(row[0], opens_at) for row in tx.execute(DUE_FIRST, {"place": place})]
     return min(found, default=None)

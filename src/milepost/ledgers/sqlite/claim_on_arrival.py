@@ -16,7 +16,7 @@ from milepost.ledgers.sqlite.rows.due_rows import live_rows
 from milepost.ledgers.sqlite.rows.names import Transaction
 from milepost.ports.items import ClaimRequest, ClaimResult, Refused
 
-DUE_BEFORE = f"SELECT count(*) FROM ({live_rows('1', 'due_at <= ?2')} LIMIT ?3)"
+DUE_BEFORE = f"SELECT count(*) FROM ({live_rows('1', 'due_at <= :now')} LIMIT :limit)"
 
 
 class Arrivals:
@@ -42,7 +42,8 @@ class Arrivals:
             return
         due_before = 0
         for place, _ in lanes:
-            due_before = self._tx.execute(DUE_BEFORE, (place, self._now, ask.want)).fetchone()[0]
+            bound = {"place": place, "now": self._now, "limit": ask.want}
+            due_before = self._tx.execute(DUE_BEFORE, bound).fetchone()[0]
         self.room = max(0, ask.want - due_before)
 
     def take(self, change: Change) -> Change:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
+import msgspec
+
+from milepost.core.errors import RESTORE, LedgerDamaged
 from milepost.ledgers.sqlite.rows.codec import decode, encode
 from milepost.ports.documents import Document
 
@@ -15,12 +18,20 @@ no row has to stay for each removed one."""
 
 def read(connection: sqlite3.Connection, kind: str) -> dict[str, Document]:
     found = connection.execute("SELECT name, version, value FROM document WHERE kind = ? ORDER BY name", (kind,))
-    return {name: Document(decode(value), version) for name, version, value in found}
+    return {name: Document(decoded(kind, name, value), version) for name, version, value in found}
 
 
 def read_one(connection: sqlite3.Connection, kind: str, name: str) -> Document | None:
     row = connection.execute("SELECT value, version FROM document WHERE kind = ? AND name = ?", (kind, name)).fetchone()
-    return None if row is None else Document(decode(row[0]), row[1])
+    return None if row is None else Document(decoded(kind, name, row[0]), row[1])
+
+
+def decoded(kind: str, name: str, value: bytes) -> Any:
+    """The value of a document; LedgerDamaged names one that is not JSON."""
+    try:
+        return decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
+        raise LedgerDamaged(f"the control document {kind} {name!r} of the ledger is damaged: {error}; {RESTORE}") from error
 
 
 def write(connection: sqlite3.Connection, kind: str, name: str, value: Any, expect: int | None) -> bool:

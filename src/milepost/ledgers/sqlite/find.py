@@ -158,11 +158,14 @@ def _second_ranges(names: NameNumbers, query: Query, second: str, route: int) ->
 
 def _time_ranges(names: NameNumbers, query: Query, *indexes: Times) -> list[IndexRange]:
     """Live items, place by place and index by index, each in order of its time."""
-    return [
-        IndexRange((place, number), index.name, f"place = ? AND {index.condition}", (place,), (index.column, "id"), (-1, 0))
-        for place in _places(names, query)
-        for number, index in enumerate(indexes)
-    ]
+    ranges = []
+    for place in _places(names, query):
+        for number, index in enumerate(indexes):
+            first = -1 if query.due_after is None or index.column != "due_at" else query.due_after
+            ranges.append(
+                IndexRange((place, number), index.name, f"place = ? AND {index.condition}", (place,), (index.column, "id"), (first, 0))
+            )
+    return ranges
 
 
 def _clocks(query: Query) -> list[Times]:
@@ -208,6 +211,8 @@ def _conditions(query: Query) -> tuple[str, list[Any]]:
     where, values = "", []
     for condition, value in (
         ("due_at <= ?", query.due_before),
+        ("due_at > ?", query.due_after),
+        ("max(updated_at, ifnull(claimed_at, 0)) >= ?", query.dated_from),
         ("overdue_at <= ?", query.overdue_before),
         ("entered_at < ?", query.entered_before),
         ("updated_at < ?", query.changed_before),

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from milepost.core.change import Change
 from milepost.core.errors import LedgerError, RouteChanged
+from milepost.core.forecast import LaneCount
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
-from milepost.ledgers.sqlite import claim, documents, find, read, retention, upkeep
+from milepost.core.values.file_modes import PRIVATE, mode_text
+from milepost.ledgers.sqlite import claim, documents, find, lane_counts, read, retention, upkeep
 from milepost.ledgers.sqlite.admission import Admission
 from milepost.ledgers.sqlite.claim import Served, claim_one
 from milepost.ledgers.sqlite.claim_on_arrival import Arrivals
 from milepost.ledgers.sqlite.errors import ROW_REFUSED, free_bytes
 from milepost.ledgers.sqlite.file.liveness import Liveness
+from milepost.ledgers.sqlite.file.permissions import is_readable_by_all, mode_of, unwritable
 from milepost.ledgers.sqlite.file.store import SqliteFile
+from milepost.ledgers.sqlite.forget import forget
 from milepost.ledgers.sqlite.quarantine import SqliteQuarantine, count_quarantined
 from milepost.ledgers.sqlite.rows.changes import CounterDeltas, one_by_one, write_changes
 from milepost.ledgers.sqlite.rows.codec import COLUMNS, LOOK_AT, rows_of
@@ -41,11 +46,12 @@ from milepost.ports.items import (
     Timing,
     add_unknown,
 )
-from milepost.ports.retention import LeftFailures, PruneCriteria, Pruned
+from milepost.ports.retention import ForgetRequest, Forgotten, LeftFailures, PruneCriteria, Pruned
 from milepost.ports.runner import Service
 from milepost.ports.upkeep import BackupReport, Progress, TransferResult
 
 T = TypeVar("T")
+REBUILD = "stop all processes, then: sqlite3 FILE VACUUM"
 log = logging.getLogger(__name__)
 
 
@@ -57,25 +63,27 @@ class SqliteLedger:
     work_queues, row_expiry = False, False
     foreign_rows = None
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, mode: int | None = None) -> None:
         self.url = f"sqlite:///{path}"
         self.path = path
-        self._store = SqliteFile(path)
+        self._mode = mode
+        self._store = SqliteFile(path, PRIVATE if mode is None else mode)
+        self.file_mode: int = mode or mode_of(path) or PRIVATE
+        """The mode of new files beside the ledger file: as a setting says, else that of the ledger file."""
         self._names = NameNumbers()
         self._store.on_rollback = self._names.forget
-        self._reading = threading.local()
-        self._liveness = Liveness(path)
+        self._liveness = Liveness(path, self.file_mode)
         self._served = Served()
         self.quarantine = SqliteQuarantine(self._read, self._write)
 
     @classmethod
-    def open(cls, path: str) -> SqliteLedger:
-        """The ledger in this file; created if it does not exist."""
-        return cls(str(path))
+    def open(cls, path: str, mode: int | None = None) -> SqliteLedger:
+        """The ledger in this file; created if it does not exist, readable for its owner alone. `mode`: other permissions of new files."""
+        return cls(str(path), mode)
 
     def prepare(self, plan: Plan) -> Plan:
-        """The plan as it is: rows of all routes are in one place, and nothing is sent."""
-        return plan
+        """The plan in the epoch of this file. Rows of all routes are in one place, and nothing is sent."""
+        return plan.at_epoch(self._read(lambda tx: tx.names.epoch))
 
     # Items ------------------------------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
@@ -247,6 +255,12 @@ class SqliteLedger:
     def groups(self, route: str | None = None) -> list[Group]:
         return self._read(lambda tx: read.groups(tx, route))
 
+    def lane_counts(self, route: str, now: int, lists: Collection[str] = ()) -> list[LaneCount]:
+        return self._read(lambda tx: lane_counts.listed(tx, route, now, lists) if lists else lane_counts.live(tx, route, now))
+
+    def entered_by(self, route: str, stage: str, until: int) -> int:
+        return self._read(lambda tx: lane_counts.entered_by(tx, route, stage, until))
+
     def read(self, kind: str) -> dict[str, Document]:
         return self._read(lambda tx: documents.read(tx.connection, kind))
 
@@ -291,6 +305,18 @@ class SqliteLedger:
     def prune(self, asked: PruneCriteria) -> Pruned:
         return retention.prune(self._read, self._write, asked)
 
+    def forget(self, asked: ForgetRequest) -> Forgotten:
+        if asked.dry_run:
+            return self._read(lambda tx: forget(tx, asked))
+        with self._store.overwriting():
+            forgotten = self._write(lambda tx: forget(tx, asked))
+        if forgotten.refused:
+            return forgotten
+        remains = [f"backups of {self.path}", f"space in {self.path} that was freed before, until the file is rebuilt ({REBUILD})"]
+        if not self._store.empty_log():
+            remains.append(f"{self.path}-wal, until no other process reads an older state")
+        return replace(forgotten, remains=tuple(remains))
+
     def sign_on(self, holder: str) -> None:
         self._liveness.sign_on(holder)
 
@@ -304,6 +330,9 @@ class SqliteLedger:
     def change_counter(self) -> int:
         return self._store.change_counter()
 
+    def clock(self) -> None:
+        """None: all processes of a file run on this machine."""
+
     def services(self, *_: Any) -> list[tuple[str, Service]]:
         """None: all consequences are part of the write."""
         return []
@@ -311,7 +340,8 @@ class SqliteLedger:
     def backup(self, target: Path, overwrite: bool, on_progress: Progress) -> BackupReport:
         from milepost.ledgers.sqlite.file.backup import back_up
 
-        return back_up(self.path, target, overwrite=overwrite, on_progress=on_progress)
+        mode = PRIVATE if self._mode is None else self._mode
+        return back_up(self.path, target, overwrite=overwrite, on_progress=on_progress, mode=mode)
 
     def describe(self) -> dict[str, Any]:
         sizes = self._store.size()
@@ -329,6 +359,9 @@ class SqliteLedger:
             "bytes": sizes["file"],
             "log_bytes": sizes["log"],
             "free_bytes": free_bytes(self.path),
+            "mode": mode_text(mode_of(self.path) or 0),
+            "readable_by_all": is_readable_by_all(self.path),
+            "unwritable": unwritable(self.path),
             **facts,
             "problems": [],
         }
@@ -342,22 +375,18 @@ class SqliteLedger:
         self._store.close()
 
     def _read(self, run: Callable[[Transaction], T]) -> T:
-        names = getattr(self._reading, "names", None)
-        if names is None:
-            names = self._reading.names = NameNumbers()
-
-        def refreshed(connection: sqlite3.Connection) -> T:
+        def refreshed(tx: Transaction) -> T:
             # One transaction, so that names and rows match. A Ctrl-C may come at any place, and must not leave it open.
             try:
-                connection.execute("BEGIN")
-                names.refresh(connection)
-                return run(Transaction(connection, names))
+                tx.execute("BEGIN")
+                tx.names.refresh(tx.connection)
+                return run(tx)
             except BaseException:
-                names.forget()
+                tx.names.forget()
                 raise
             finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+                if tx.connection.in_transaction:
+                    tx.execute("ROLLBACK")
 
         return self._store.read(refreshed)
 

@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from milepost.core.forgetting import forgotten_name
 from milepost.core.item import Item, Row
 from milepost.core.routes.one_field import KeyDigests
 from milepost.core.status import FAILED, Status
+from milepost.ledgers.sqlite import documents
 from milepost.ledgers.sqlite.find import LAST
 from milepost.ledgers.sqlite.rows.codec import (
     CODES,
@@ -26,6 +29,7 @@ from milepost.ledgers.sqlite.rows.codec import (
 )
 from milepost.ledgers.sqlite.rows.names import NameNumbers, Transaction
 from milepost.ledgers.sqlite.rows.row_groups import DIGEST, digests_of
+from milepost.ports.documents import FORGET, SECRET
 from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import KnownKey, Refused, Same, compare
 from milepost.ports.retention import LeftFailures
@@ -40,17 +44,17 @@ KNOWN = (
     "SELECT json_each.key, status, input_digest, place, list_id, rest, life"
     " FROM json_each(?) CROSS JOIN item ON item.route = ? AND item.key = value"
 )
-# The keys whose row is not as most are, by their place: ?4 and ?5 are place and status of a usual row. With each one small number: place
+# The keys whose row is not as most are, by their place: `:place` and `:status` are those of a usual row. With each one small number: place
 # and status of its row; NULL: no row; -1: other content, or a row that must be read. All are one JSON text: while SQLite makes it, other
 # threads of the process run, and are not interrupted for each row.
 _RECOGNISED = (
     "SELECT json_group_array(json_array(json_each.key, CASE WHEN item.id IS NULL THEN NULL WHEN rest IS NULL AND {same}"
-    " AND status BETWEEN 0 AND 15 THEN (place << 4) | status ELSE -1 END)) FROM json_each(?2) LEFT JOIN item ON item.route = ?3 AND item.key = value"
-    " WHERE (rest IS NULL AND {same} AND place = ?4 AND status = ?5) IS NOT TRUE"
+    " AND status BETWEEN 0 AND 15 THEN (place << 4) | status ELSE -1 END)) FROM json_each(:keys) LEFT JOIN item ON item.route = :route AND item.key = value"
+    " WHERE (rest IS NULL AND {same} AND place = :place AND status = :status) IS NOT TRUE"
 )
 _read_codes = msgspec.json.Decoder(list[tuple[int, int | None]]).decode
-SAME_DIGEST = _RECOGNISED.format(same=f"input_digest = substr(?1, 1 + {DIGEST} * json_each.key, {DIGEST})")
-KEY_ALONE = _RECOGNISED.format(same="key_field = ?1")
+SAME_DIGEST = _RECOGNISED.format(same=f"input_digest = substr(:mark, 1 + {DIGEST} * json_each.key, {DIGEST})")
+KEY_ALONE = _RECOGNISED.format(same="key_field = :mark")
 USUAL = (
     "SELECT place, status FROM item WHERE route = ? AND key IN (?, ?, ?) AND typeof(place) = 'integer' AND typeof(status) = 'integer'"
     " AND status BETWEEN 0 AND 15 LIMIT 1"
@@ -73,8 +77,8 @@ def recognised(tx: Transaction, route: str, keys: Sequence[str], digests: Sequen
     if mark is None:
         return compare(known(tx, route, keys), digests)
     route_id = tx.names.routes.get(route)
-    same, place_and_status = _usual(tx, route_id, keys)
-    bound = (mark, json_text(keys), route_id, *place_and_status)
+    same, (usual_place, usual_status) = _usual(tx, route_id, keys)
+    bound = {"mark": mark, "keys": json_text(keys), "route": route_id, "place": usual_place, "status": usual_status}
     unlike = _read_codes(tx.execute(KEY_ALONE if alone else SAME_DIGEST, bound).fetchone()[0])
     stands = {code: None if code is None else _stand(code, tx.names) for code in {code for _, code in unlike}}
     found: list[KnownKey | Same | None] = [same] * len(keys)
@@ -128,8 +132,23 @@ def known(tx: Transaction, route: str, keys: Sequence[str]) -> list[KnownKey | N
 
 
 def seals(tx: Transaction, route: str, keys: Sequence[str]) -> dict[str, KnownKey]:
-    """Seals by key, including those of keys that have a row again."""
-    return {seal[0]: _seal(seal, tx.names) for seal in tx.execute(SEALS, (json_text(keys), tx.names.routes.get(route)))}
+    """Seals by key, including those of keys that have a row again. A key that was forgotten is found by the name that stands for it."""
+    names = _forgotten_names(tx.connection, route, keys)
+    asked = json_text([*keys, *names])
+    found = {seal[0]: _seal(seal, tx.names) for seal in tx.execute(SEALS, (asked, tx.names.routes.get(route)))}
+    for name in found.keys() & names.keys():
+        seal = found.pop(name)
+        found.setdefault(names[name], replace(seal, key=names[name]))
+    return found
+
+
+def _forgotten_names(connection: sqlite3.Connection, route: str, keys: Sequence[str]) -> dict[str, str]:
+    """The keys by the names that stand for them if they were forgotten; empty if this ledger has forgotten none."""
+    document = documents.read_one(connection, FORGET, SECRET)
+    if document is None:
+        return {}
+    secret = bytes.fromhex(document.value["secret"])
+    return {forgotten_name(secret, route, key): key for key in keys}
 
 
 def _seal(columns: Sequence[Any], names: NameNumbers) -> KnownKey:

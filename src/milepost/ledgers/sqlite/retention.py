@@ -38,7 +38,7 @@ def prune(read: TransactionRunner, write: TransactionRunner, asked: PruneCriteri
         asked.keep(going)
         # An unreadable item cannot be kept as evidence: it stays.
         heads = {one.item.row.handle: heads[one.item.row.handle] for one in going}
-    left = write(lambda tx: _remove_rows(tx, asked, heads)) if heads else {}
+    left = write(lambda tx: remove_rows(tx, asked, heads)) if heads else {}
     spent = read(lambda tx: _delivered_lines(tx, asked))
     if spent:
         write(lambda tx: _remove_lines(tx.connection, spent))
@@ -68,7 +68,7 @@ def _leaving(tx: Transaction, numbers: Sequence[int]) -> list[Leaving]:
     return [Leaving(item, history(tx, item.route, item.key)) for item in items]
 
 
-def _remove_rows(tx: Transaction, asked: PruneCriteria, heads: Mapping[int, bytes]) -> dict[Status, int]:
+def remove_rows(tx: Transaction, asked: PruneCriteria, heads: Mapping[int, bytes]) -> dict[Status, int]:
     """Turn these rows into seals if they are unchanged; returns how many, by status."""
     search = _search(asked.statuses, "i.status") + " AND i.id = ? AND i.head = ?"
     route_id = tx.names.routes.get(asked.route)

@@ -140,7 +140,7 @@ def _client(region: str, endpoint: str | None, timeout: float) -> Any:
         import boto3
         from botocore.config import Config
     except ImportError:
-        raise UsageError("SES needs boto3, which is not installed: pip install 'milepost[aws]'") from None
+        raise UsageError("SES needs boto3, which is not installed: pip install '/path/to/milepost[aws]'") from None
     connect = min(3.0, timeout / 2)
     config = Config(retries={"total_max_attempts": 1}, connect_timeout=connect, read_timeout=timeout - connect)
     return boto3.client("sesv2", region_name=region, endpoint_url=endpoint, config=config)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from email.utils import formatdate
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +15,8 @@ Answer = Callable[[str, str, dict[str, Any]], dict[str, Any]]
 """Answers a call of a service: the operation, as boto3 spells the method, and its parameters."""
 
 
-def make_client(service: str, region: str, url: str, answer: Answer, config: Any = None) -> Any:
-    """A boto3 client of the service. It sends nothing, retries nothing, and needs no credentials."""
+def make_client(service: str, region: str, url: str, answer: Answer, config: Any = None, clock: Callable[[], float] = time.time) -> Any:
+    """A boto3 client of the service. It sends nothing, retries nothing, and needs no credentials. Answers are dated by `clock`, in seconds."""
     from botocore.client import ClientMeta
     from botocore.config import Config
     from botocore.hooks import HierarchicalEmitter
@@ -29,6 +31,7 @@ def make_client(service: str, region: str, url: str, answer: Answer, config: Any
     client._exceptions_factory = template._exceptions_factory
     client._client_config = client.meta.config
     client._answer = answer
+    client._clock = clock
     return client
 
 
@@ -38,6 +41,7 @@ class _Calls:
     meta: Any
     exceptions: Any
     _answer: Answer
+    _clock: Callable[[], float]
 
     def _make_api_call(self, operation: str, params: dict[str, Any]) -> dict[str, Any]:
         model = self.meta.service_model
@@ -57,12 +61,14 @@ class _Calls:
             try:
                 parsed = self._answer(service, method, params)
                 status = 200
-                parsed["ResponseMetadata"] = {"HTTPStatusCode": 200, "RetryAttempts": 0, "HTTPHeaders": {}, "RequestId": "model"}
+                parsed["ResponseMetadata"] = {"HTTPStatusCode": 200, "RetryAttempts": 0, "RequestId": "model"}
             except AwsError as error:
                 parsed, status = error.answer, error.status
             except (Malformed, KeyError, TypeError, AttributeError):
                 self._refuse(operation_model, params)
                 raise
+            metadata = parsed.setdefault("ResponseMetadata", {"HTTPStatusCode": status})
+            metadata["HTTPHeaders"] = {"date": formatdate(self._clock(), usegmt=True)}
             http = SimpleNamespace(status_code=status)
         else:
             http, parsed = answered

@@ -53,7 +53,7 @@ class AwsModel:
         """A boto3 client of one of the services; other arguments of boto3 have no effect."""
         if service not in self._services:
             raise NotImplementedError(f"the model has no {service}; it has {', '.join(sorted(self._services))}")
-        return make_client(service, self.region, self.url, self._answer, config)
+        return make_client(service, self.region, self.url, self._answer, config, self.clock)
 
     def _answer(self, service: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
         act = getattr(self._services[service], operation, None)

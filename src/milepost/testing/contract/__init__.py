@@ -7,15 +7,15 @@
         def ledger(self):
             yield MyLedger()
 
-`another` (a second handle on the same ledger), `make_departed` (a holder that is proved dead), `damage` (an item that cannot be read)
-and `refused_size` (a row that is too large) are hooks to override.
+`another` (a second handle on the same ledger), `make_departed` (a holder that is proved dead), `damage` (an item that cannot be read),
+`refused_size` (a row that is too large) and `traces` (where the storage holds a text) are hooks to override.
 """
 
 from __future__ import annotations
 
 import pytest
 
-_PARTS = ("acts", "reads", "retention", "work", "world", "writes")
+_PARTS = ("acts", "forget", "reads", "retention", "work", "world", "writes")
 # Before the parts are imported, so that pytest shows the values of a failing assertion.
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
@@ -23,16 +23,19 @@ from milepost.testing.contract.acts.controls import ControlsContract  # noqa: E4
 from milepost.testing.contract.acts.partial_answers import PartialAnswersContract  # noqa: E402
 from milepost.testing.contract.acts.rename import RenameContract  # noqa: E402
 from milepost.testing.contract.acts.verbs import ActsContract  # noqa: E402
+from milepost.testing.contract.forget import ForgetContract  # noqa: E402
 from milepost.testing.contract.reads.chain import ChainContract  # noqa: E402
 from milepost.testing.contract.reads.counters import CountersContract  # noqa: E402
 from milepost.testing.contract.reads.feed import FeedContract  # noqa: E402
 from milepost.testing.contract.reads.find import FindContract  # noqa: E402
+from milepost.testing.contract.reads.lane_counts import LaneCountsContract  # noqa: E402
 from milepost.testing.contract.retention import RetentionContract  # noqa: E402
 from milepost.testing.contract.work.breakers import BreakersContract  # noqa: E402
 from milepost.testing.contract.work.claim import ClaimContract  # noqa: E402
 from milepost.testing.contract.work.claim_names import ClaimNamesContract  # noqa: E402
 from milepost.testing.contract.work.concurrency import ConcurrencyContract  # noqa: E402
 from milepost.testing.contract.work.fences import FencesContract  # noqa: E402
+from milepost.testing.contract.work.one_clock import OneClockContract  # noqa: E402
 from milepost.testing.contract.work.one_step import OneStepContract  # noqa: E402
 from milepost.testing.contract.world import World, sample_route  # noqa: E402
 from milepost.testing.contract.writes.changes import ChangesContract  # noqa: E402
@@ -47,6 +50,7 @@ class LedgerContract(
     ClaimContract,
     ClaimNamesContract,
     FencesContract,
+    OneClockContract,
     OneStepContract,
     ChangesContract,
     ActsContract,
@@ -57,8 +61,10 @@ class LedgerContract(
     DocumentsContract,
     FindContract,
     FeedContract,
+    LaneCountsContract,
     PartialAnswersContract,
     RetentionContract,
+    ForgetContract,
     LivesContract,
     RenameContract,
     RefusedRowsContract,

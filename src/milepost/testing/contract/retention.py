@@ -237,6 +237,27 @@ class RetentionContract(Promises):
         assert prune(world).items == 1
         world.audit()
 
+    def test_an_item_that_changes_after_it_was_kept_is_kept_again_before_it_leaves(self, world: World) -> None:
+        world.bring("p1", to="COMPLETED")
+        world.clock.advance("1h")
+        kept: list[Leaving] = []
+
+        def keep(leaving: Sequence[Leaving]) -> None:
+            if not kept:
+                row = world.row("p1")
+                assert world.apply(change(row, Reason.NOTED, world.now, row.status, {}, note="checked by hand")) is None
+            kept.extend(leaving)
+
+        prune(world, keep=keep)
+        world.clock.advance("1h")
+        prune(world, keep=keep)
+        assert world.ledger.get([("parcels", "p1")]) == [None]
+        assert [one.item.key for one in kept] == ["p1", "p1"]
+        assert kept[-1].lines[-1].line.note == "checked by hand"
+        (seal,) = world.ledger.peek("parcels", ["p1"])
+        assert seal is not None
+        assert seal.head == kept[-1].item.row.head
+
     def test_another_routes_items_are_not_touched(self, world: World) -> None:
         world.bring("p1", to="COMPLETED")
         world.clock.advance("1h")

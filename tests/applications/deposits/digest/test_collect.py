@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 import milepost as mp
 from milepost.applications.deposits.application import application
 from milepost.applications.deposits.controls import PAUSED_BY
-from milepost.applications.deposits.digest.collect import CURSOR, collect_digests, place_before, place_cursor
+from milepost.applications.deposits.digest.collect import CURSOR, collect_digests, place_cursor
 from milepost.applications.deposits.digest.mail import Digest, html_of, subject_of, text_of
+from milepost.applications.deposits.feed_places import place_before
 from milepost.applications.deposits.settings import DepositsApp, DepositsSettings, MailSettings
 from milepost.testing import VirtualClock
 from milepost.testing.aws_model import AwsModel

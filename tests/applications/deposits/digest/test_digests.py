@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.applications.deposits.conftest import MakeScene
@@ -13,8 +14,10 @@ from tests.subscribers.mail_server import MailServer, Received
 
 from milepost.applications.deposits.acts import mark_deposited, requeue
 from milepost.applications.deposits.application import digests_check
+from milepost.applications.deposits.commands import _mail_lines
 from milepost.applications.deposits.digest import collect
 from milepost.applications.deposits.digest.collect import CURSOR, collect_digests, collect_when_due
+from milepost.applications.deposits.digest.mail import recipients_of
 from milepost.applications.deposits.people.doi_view import files_of
 from milepost.applications.deposits.people.pages import _doi_page
 from milepost.applications.deposits.settings import AttemptSettings, MailSettings
@@ -118,7 +121,7 @@ def test_a_mail_that_cannot_be_sent_is_kept_and_sent_later(scene: DepositsScene,
     assert not mails.mails
     [finding] = digests_check(scene.app)
     assert finding.level == "warn"
-    assert "1 digest could not be mailed" in finding.what
+    assert "1 digest was not mailed yet, and will be tried again" in finding.what
     assert scene.ledger.act("resend", "deposits-digests", statuses=["RETRY_SCHEDULED"], by="ops", reason="the server is back").done == 1
     scene.ledger.run(until_idle=0)
     [mail] = mails.mails
@@ -220,3 +223,59 @@ def test_a_cell_of_the_table_is_never_a_formula(scene: DepositsScene, mails: Mai
     digest = Digest(id="d", to=(), owner="", deposited=(entry,), retries=(), manual=(), counts={})
     [row] = csv.DictReader(io.StringIO(csv_of(digest).decode("utf-8-sig")))
     assert row["title"].startswith("'=")
+
+
+REFUSED = "550 no such user"
+
+
+def owned_scene(make_scene: MakeScene, mails: MailServer, folder: str = "memory:") -> DepositsScene:
+    scene = make_scene(folder, mail=mail_settings(mails, owners={"10.1002": ("gone@example.org",)}))
+    scene.deliver("list.csv", "10.1002/a\n")
+    return scene
+
+
+def test_a_digest_whose_owner_is_refused_goes_to_everyone_else(
+    make_scene: MakeScene, crossref: CrossrefStandIn, publisher: PublisherStandIn, mails: MailServer
+) -> None:
+    crossref.everything = publisher.everything = True
+    scene = owned_scene(make_scene, mails)
+    mails.replies["RCPT"] = [REFUSED]
+    report = scene.round()
+    [mail] = mails.mails
+    assert mail.recipients == ["librarian@example.org"]
+    assert "This digest is for the owners of 10.1002 (gone@example.org), to whom it could not be mailed" in text_of(mail)
+    assert not report.unmailed
+    [row] = scene.ledger.items("deposits-digests")
+    view = scene.ledger.show("deposits-digests", row["key"])
+    assert view is not None
+    assert view["results"]["mail"]["refused"][0].startswith("the owners of 10.1002: ")
+
+
+def test_a_digest_that_was_refused_is_sent_to_the_corrected_address(
+    make_scene: MakeScene, crossref: CrossrefStandIn, publisher: PublisherStandIn, mails: MailServer, tmp_path: Path
+) -> None:
+    """The cure that doctor names, as it is written."""
+    crossref.everything = publisher.everything = True
+    ledger = f"sqlite:///{tmp_path}/owners.db"
+    scene = owned_scene(make_scene, mails, ledger)
+    mails.replies["RCPT"] = [REFUSED, REFUSED]
+    report = scene.round()
+    assert (report.unmailed, report.mails_refused, report.needs_people) == (1, 1, True)
+    [finding] = digests_check(scene.app)
+    assert finding.what.startswith("1 digest was refused, and not tried again: ")
+    assert finding.next == "correct [deposits.mail], then 'milepost retry deposits-digests --status failed --by YOU --reason corrected'"
+    assert "digests refused: 1; they are kept, and no run tries again by itself" in "\n".join(_mail_lines(scene.app, report))
+    corrected = make_scene(ledger, mail=mail_settings(mails, owners={"10.1002": ("right@example.org",)}))
+    assert corrected.ledger.act("retry", "deposits-digests", statuses=["failed"], by="ann", reason="corrected").done == 1
+    report = corrected.round()
+    assert (report.unmailed, report.needs_people) == (0, False)
+    [mail] = mails.mails
+    assert mail.recipients == ["right@example.org"]
+    assert "10.1002/a" in text_of(mail)
+
+
+def test_a_digest_of_an_owner_who_has_left_the_settings_goes_to_everyone_else(mails: MailServer) -> None:
+    settings = mail_settings(mails, owners={"10.1002": ("one@example.org",)})
+    assert recipients_of("10.1002", settings) == ("one@example.org",)
+    assert recipients_of("10.9", settings) == ("librarian@example.org",)
+    assert recipients_of("", settings) == ("librarian@example.org",)

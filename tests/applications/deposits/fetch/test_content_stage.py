@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import md5, sha256
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import milepost as mp
 from milepost.applications.deposits.fetch.content import TAIL, ContentStage, content_fault, content_url, end_fault
 from milepost.applications.deposits.files import FileStore, StoredFile
 from milepost.applications.deposits.standins.sources import PublisherStandIn, small_pdf
+from milepost.testing.http_standin import HttpStandIn, StandInAnswer, StandInRequest
 
 DOI = "10.1/x"
 
@@ -205,3 +206,60 @@ def test_the_last_mark_of_a_pdf_may_stand_before_a_few_bytes() -> None:
     assert end_fault(b"%%EOF" + bytes(TAIL - 5)) is None
     assert end_fault(b"startxref\n%%EO") is not None
     assert end_fault(b"") is not None
+
+
+TOKEN = "Wiley-TDM-Client-Token"
+
+
+def token_stage(make_scene: MakeScene, store: FileStore, content: str, value: str = "s3cret", **settings: object) -> ContentStage:
+    scene = make_scene(content=content, content_headers={TOKEN: "WILEY_TOKEN"}, **settings)
+    return ContentStage(scene.settings, store, {"WILEY_TOKEN": value} if value else {})
+
+
+def test_a_header_has_its_value_from_the_environment(make_scene: MakeScene, store: FileStore, publisher: PublisherStandIn) -> None:
+    seen: list[str | None] = []
+
+    def answer(request: StandInRequest) -> StandInAnswer:
+        seen.append(request.headers.get(TOKEN))
+        assert request.path.endswith("/10.1%2Fx") or request.path.endswith("/10.1/x")
+        return StandInAnswer(200, small_pdf(DOI), (), "application/pdf")
+
+    with HttpAnswers(answer) as server:
+        stage = token_stage(make_scene, store, f"{server.origin}/api/{{doi_encoded}}")
+        stage.ready()
+        assert isinstance(stage(item_of(DOI)), mp.Done)
+    assert seen == ["s3cret"]
+
+
+def test_a_header_does_not_go_to_another_host(make_scene: MakeScene, store: FileStore) -> None:
+    seen: list[str | None] = []
+
+    def other(request: StandInRequest) -> StandInAnswer:
+        seen.append(request.headers.get(TOKEN))
+        return StandInAnswer(200, small_pdf(DOI), (), "application/pdf")
+
+    with HttpAnswers(other) as elsewhere:
+        with HttpAnswers(lambda request: StandInAnswer(302, b"", (("Location", f"{elsewhere.origin}/x"),), "text/html")) as server:
+            stage = token_stage(make_scene, store, f"{server.origin}/{{doi}}", content_redirects=("127.0.0.1",))
+            assert isinstance(stage(item_of(DOI)), mp.Done)
+    assert seen == [None]
+
+
+def test_a_header_without_a_value_is_a_mistake_and_no_value_is_shown(make_scene: MakeScene, store: FileStore) -> None:
+    stage = token_stage(make_scene, store, "http://127.0.0.1:9/{doi}", value="")
+    with pytest.raises(mp.ConfigMistake, match="WILEY_TOKEN is not set: it holds the header Wiley-TDM-Client-Token"):
+        stage.ready()
+    outcome = token_stage(make_scene, store, "http://127.0.0.1:9/{doi}", value="two\nlines s3cret")(item_of(DOI))
+    assert "s3cret" not in str(outcome)
+    assert "s3cret" not in str(token_stage(make_scene, store, "http://127.0.0.1:9/{doi}")(item_of(DOI)))
+
+
+class HttpAnswers(HttpStandIn):
+    """A server that answers as a function says."""
+
+    def __init__(self, answers: Callable[[StandInRequest], StandInAnswer]) -> None:
+        super().__init__()
+        self._answers = answers
+
+    def answer(self, request: StandInRequest) -> StandInAnswer:
+        return self._answers(request)

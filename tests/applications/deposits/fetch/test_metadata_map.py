@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.applications.deposits.fetch.metadata import TABLE, MetadataField, map_record, missing_parts, table_of, title_of, to_json
+from milepost.applications.deposits.fetch.metadata import (
+    TABLE,
+    MetadataField,
+    map_record,
+    missing_parts,
+    plain_record,
+    plain_text,
+    table_of,
+    title_of,
+    to_json,
+)
 
 URL = "http://dx.doi.org/10.1/x"
 FULL: dict[str, Any] = {
@@ -146,3 +156,25 @@ def _texts(value: Any) -> list[str]:
         return [value]
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return [text for one in inner for text in _texts(one)]
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("On H<sub>2</sub>O &amp; <i>Pinus</i>", "On H2O & Pinus"),
+        ("G3&amp;#58; Genes|Genomes|Genetics", "G3: Genes|Genomes|Genetics"),
+        ("<jats:p>Foam is <jats:italic>wet</jats:italic>.</jats:p>", "Foam is wet."),
+        ('<mml:math xmlns:mml="http://www.w3.org/1998/Math/MathML"><mml:mi>x</mml:mi></mml:math>', "x"),
+        ("p < 0.05 and a<b", "p < 0.05 and a<b"),
+        ("1 &lt; 2", "1 < 2"),
+        ("plain", "plain"),
+    ],
+)
+def test_markup_is_stripped_to_its_text(text: str, plain: str) -> None:
+    assert plain_text(text) == plain
+
+
+def test_markup_is_kept_unless_the_settings_strip_it() -> None:
+    record = {"title": ["On <i>Pinus</i>"], "URL": "https://doi.org/10.1/a&amp;b", "author": [{"family": "O&apos;Neil", "given": "A"}]}
+    assert map_record(record)[0].value == "On <i>Pinus</i>"
+    assert [field.value for field in map_record(plain_record(record))] == ["On Pinus", "https://doi.org/10.1/a&amp;b", "O'Neil, A"]

@@ -45,7 +45,7 @@ def test_the_metadata_file_has_the_form_of_its_reader(
         "dc.relation.isversionof": [{"value": "http://dx.doi.org/10.1/x"}],
     }
     assert deposit.metadata.size == file.stat().st_size
-    dss = SubmitSettings(dss=DssSettings("q", "r", "DSpace@MIT", "wiley"), search="http://127.0.0.1:9", collection="1/2")
+    dss = SubmitSettings(dss=DssSettings("q", "r", "DSpace@MIT", "wiley", metadata="old"), search="http://127.0.0.1:9", collection="1/2")
     stage = MetadataStage(make_scene(submit=dss).settings, FileStore(str(tmp_path / "old")))
     old = stage(item_of("10.1/x"))
     assert isinstance(old, mp.Done)

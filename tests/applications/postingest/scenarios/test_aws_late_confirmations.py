@@ -175,7 +175,7 @@ def test_an_early_confirmation_on_a_failed_row_waits_for_the_item_and_costs_noth
 
 
 def lose(post: Postingest) -> None:
-    while post._stream.poll(lambda records: None, post.clock.now()):
+    while post._stream.poll(lambda records: None, post.clock):
         pass
 
 
@@ -183,7 +183,7 @@ def repaired(post: Postingest) -> dict[str, int]:
     """What a run of the repair mends, a day later."""
     post.clock.advance("1d")
     repair = Repair(post.store, post.plan, lambda: 0.0)
-    while not (progress := repair.step(post.clock.now())).done:
+    while not (progress := repair.step(post.clock)).done:
         assert progress.next_at is not None
         post.clock.advance(max(0, progress.next_at - post.clock.now()) / 1000 + 0.001)
     return progress.found.mended

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Route, expect
 from tests.http.dashboard.browser.dialogs import say_why
@@ -30,7 +31,7 @@ def test_many_are_retried_after_a_look_at_how_many(full: LiveServer, window: Ope
     dialog.get_by_role("button", name="Apply").click()
     expect(dialog).to_contain_text("A reason is needed.")
     say_why(page, "the scale was mended")
-    expect(dialog).to_contain_text("2 of 2 done.")
+    expect(dialog).to_contain_text("2 of 2 restarted.")
     act = dialog.get_by_role("link", name="See the act").get_attribute("href")
     dialog.get_by_role("button", name="Close").click()
     expect(page.get_by_text("No items match.")).to_be_visible()
@@ -57,6 +58,48 @@ def test_all_that_match_are_seen_to_be_chosen_and_let_go_and_nothing_moves(full:
     page.get_by_role("button", name="select none").click()
     expect(chosen).to_contain_text("0 selected")
     assert not any(box.is_checked() for box in page.get_by_role("checkbox").all())
+
+
+def test_ticked_rows_stay_ticked_and_in_place_while_new_ones_arrive(
+    full: LiveServer, window: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("milepost.http.dashboard.pages.items.SHOWN", 4)
+    page = window()
+    page.goto(f"{full.url}/items/parcels?status=failed")
+    page.get_by_role("checkbox", name="F-1").check()
+    page.get_by_role("checkbox", name="F-2").check()
+    rows, chosen = page.locator("tbody tr"), page.locator(".choice")
+    full.milepost.submit("parcels", *({"id": f"N-{number}", "weigh": "reject"} for number in range(12)))
+    full.work()
+    news = page.get_by_role("button", name=re.compile("new ↑"))
+    expect(news).to_have_text("4 new ↑")
+    expect(chosen).to_contain_text("2 selected")
+    assert [row.get_attribute("data-name") for row in rows.all()] == ["F-2", "F-1"]
+    news.click()
+    expect(rows).to_have_count(4)
+    expect(page.get_by_role("checkbox", name="F-1")).to_have_count(0)
+    expect(chosen).to_contain_text("2 (2 not on this page) selected")
+    page.get_by_role("checkbox", name="N-11").check()
+    page.get_by_role("button", name="Retry…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("3 of 3 would be done.")
+    say_why(page, "the scale was mended")
+    expect(dialog).to_contain_text("3 of 3")
+    dialog.get_by_role("button", name="Close").click()
+    expect(chosen).to_contain_text("0 selected")
+    retried = [key for key in ("F-1", "F-2", "N-11", "N-0") if history(full, key)[-1]["reason"] == "operator-retry"]
+    assert retried == ["F-1", "F-2", "N-11"]
+
+
+def test_a_ticked_row_that_no_longer_matches_stays_and_is_marked(full: LiveServer, window: Open) -> None:
+    page = window()
+    page.goto(f"{full.url}/items/parcels?status=failed")
+    page.get_by_role("checkbox", name="F-1").check()
+    full.call("POST", "/api/v1/routes/parcels/acts", {"verb": "retry", "keys": ["F-1"], "reason": "mended"})
+    expect(page.locator('tr[data-name="F-1"]')).to_have_class("unmatched")
+    expect(page.locator(".choice")).to_contain_text("1 selected")
+    page.get_by_role("checkbox", name="F-1").click()
+    expect(page.locator('tr[data-name="F-1"]')).to_have_count(0)
 
 
 def test_one_line_is_enough_for_all_filters_and_their_button(full: LiveServer, window: Open) -> None:
@@ -130,7 +173,7 @@ def test_an_act_on_the_whole_route_is_asked_about_twice(full: LiveServer, window
     assert full.call("GET", "/api/v1/routes/parcels/counts").body["cancelled"] == 0
     dialog.get_by_label("There is no filter").fill("parcels")
     say_why(page, "the depot has closed")
-    expect(dialog).to_contain_text("3 of 3 done.")
+    expect(dialog).to_contain_text("3 of 3 cancelled.")
     expect(dialog).not_to_contain_text("Type parcels")
     expect(dialog.get_by_label("Reason")).to_be_hidden()
     assert full.call("GET", "/api/v1/routes/parcels/counts").body["cancelled"] == 3

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
+import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Route, expect
 from tests.http.live_server import LiveServer
@@ -39,6 +41,7 @@ def test_ticks_and_open_details_outlive_a_change(live_server: LiveServer, window
     page.goto(f"{live_server.url}/items/parcels")
     page.get_by_role("checkbox", name="P-1").check()
     live_server.milepost.submit("parcels", {"id": "A-1"})
+    page.get_by_role("button", name="1 new ↑").click()
     expect(page.get_by_role("link", name="A-1", exact=True)).to_be_visible()
     assert page.get_by_role("checkbox", name="P-1").is_checked()
     assert not page.get_by_role("checkbox", name="A-1").is_checked()
@@ -70,6 +73,28 @@ def test_a_page_says_when_its_server_has_gone_and_goes_on_when_it_is_back(live_s
     page.unroute("**/items/parcels")
     live_server.milepost.submit("parcels", {"id": "P-4"})
     expect(page.get_by_role("link", name="P-4")).to_be_visible()
+    expect(told).to_be_empty()
+
+
+def test_a_page_says_that_its_server_hangs_within_15_seconds(
+    live_server: LiveServer, window: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("milepost.http.dashboard.pages.live.HEARTBEAT_S", 0.1)
+    page = window(trouble=True)
+    page.clock.install()
+    with page.expect_request("**/live"):
+        page.goto(f"{live_server.url}/items/parcels")
+    live_server.milepost.submit("parcels", {"id": "P-1"})
+    expect(page.get_by_role("link", name="P-1")).to_be_visible()
+    told, hangs = page.get_by_role("status"), threading.Event()
+    loop = live_server.opened.state.feed._loop
+    assert loop is not None
+    loop.call_soon_threadsafe(hangs.wait)
+    try:
+        page.clock.run_for(15_000)
+        expect(told).to_contain_text("The server does not answer; trying again. This is as of")
+    finally:
+        hangs.set()
     expect(told).to_be_empty()
 
 

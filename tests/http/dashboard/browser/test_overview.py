@@ -65,11 +65,11 @@ def test_what_is_paused_is_seen_and_resumed(full: LiveServer, window: Open) -> N
     page.goto(full.url)
     route = page.get_by_role("region", name="parcels")
     route.get_by_role("button", name="Pause weigh").click()
-    do(page, "the scale is being mended", "Paused.")
+    do(page, "the scale is being mended", "Paused. 0 items wait here.")
     expect(page.get_by_text("Paused by local: the scale is being mended")).to_be_visible()
     route.get_by_role("button", name="Pause the route parcels").click()
     do(page, "a day off", "Paused.")
-    expect(page.get_by_text("3 wait at this route, which is paused.")).to_be_visible()
+    expect(page.get_by_text("3 wait for the route, which is paused.")).to_be_visible()
     scopes = [hold["scope"] for hold in full.call("GET", "/api/v1/routes/parcels/holds").body["holds"]]
     assert scopes == ["parcels", "parcels/deliver/a/b", "parcels/weigh"]
     for name in ("Resume the lane a/b of deliver", "Resume the route parcels", "Resume weigh"):
@@ -85,7 +85,7 @@ def test_all_with_one_cause_are_retried_together(full: LiveServer, window: Open)
     page.goto(full.url)
     page.get_by_role("button", name="Retry all that failed with REJECTED at weigh").click()
     expect(page.get_by_role("dialog")).to_contain_text("2 of 2 would be done.")
-    do(page, "the scale was mended", "2 of 2 done.")
+    do(page, "the scale was mended", "2 of 2 restarted.")
     assert full.call("GET", "/api/v1/routes/parcels/counts").body["failed"] == 0
 
 
@@ -129,3 +129,9 @@ def test_everybody_can_read_it_with_all_that_it_can_hold(full: LiveServer, windo
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         found = Axe().run(page)
         assert found.violations_count == 0, found.generate_report()
+
+
+def test_charts_are_in_the_time_zone_of_the_browser(full: LiveServer, window: Open) -> None:
+    page = window(timezone_id="Asia/Kolkata")
+    page.goto(full.url)
+    expect(page.get_by_role("region", name="parcels").get_by_text("IST", exact=True).first).to_be_attached()

@@ -152,9 +152,9 @@ def test_an_act_that_was_cut_off_is_gone_on_with(full: LiveServer, window: Open)
     expect(page.get_by_text("It was for items with keys that begin with F-")).to_be_visible()
     page.get_by_role("button", name="Continue…").click()
     expect(page.get_by_role("dialog")).to_contain_text("About 2 items are left.")
-    expect(say_why(page, "once more")).to_contain_text("2 of 2 done.")
+    expect(say_why(page, "once more")).to_contain_text("2 of 2 restarted.")
     page.keyboard.press("Escape")
-    expect(page.get_by_text("2 done")).to_be_visible()
+    expect(page.get_by_text("2 restarted", exact=True)).to_be_visible()
     expect(page.get_by_text("not finished")).to_be_hidden()
     history = full.call("GET", "/api/v1/routes/parcels/items/F-1").body["history"]
     assert [line["act"] for line in history if line["reason"] == "operator-retry"] == ["cut"]

@@ -14,7 +14,7 @@ from milepost.core.outcome import Done, Retry
 from milepost.core.routes.backoff import Backoff
 from milepost.core.routes.breaker import Breaker
 from milepost.ledgers.aws.breakers import take_probes
-from milepost.ledgers.aws.claim.paused_lanes import resume
+from milepost.ledgers.aws.claim.paused_lanes import HeldLanes
 from milepost.ports.documents import BREAKER
 from milepost.testing.contract.world import LEASE, sample_route
 
@@ -68,13 +68,13 @@ def test_rows_of_a_closed_lane_stand_apart_until_it_is_open_again(scene: Scene) 
     assert scene.claim().items == []
     assert shards(scene, "n1", "n2", "n3") == [True] * 3
     assert depth(scene) == 0, "their messages are gone: nobody goes through them again and again"
-    assert resume(scene.store, scene.now) == 0
+    assert HeldLanes(scene.store).resume(scene.clock).rows == 0
     scene.clock.advance(30)
-    assert resume(scene.store, scene.now) == 1, "one probe is offered"
+    assert HeldLanes(scene.store).resume(scene.clock).rows == 1, "one probe is offered"
     [probe] = scene.claim().items
     assert scene.settle(probe, Done()) is None
     assert scene.breaker(LANE) is None
-    assert resume(scene.store, scene.now) == 2
+    assert HeldLanes(scene.store).resume(scene.clock).rows == 2
     assert len(scene.claim().items) == 2
     scene.follow()
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.ledgers.aws.repair.repair_scene import Scene, scene_at
+from tests.ledgers.aws.repair.repair_scene import DAY, Scene, scene_at
 
-from milepost.core.admission.controls import Hold
-from milepost.ledgers.aws.claim.paused_lanes import EMPTY_MS, HOLDING, resume
-from milepost.ports.documents import HOLD
+from milepost.core.admission.controls import Hold, Limit
+from milepost.ledgers.aws.claim import paused_lanes
+from milepost.ledgers.aws.claim.paused_lanes import EMPTY_MS, HOLDING, HeldLanes, Resumed
+from milepost.ledgers.aws.upkeep import Sweeper
+from milepost.ports.documents import HOLD, LIMIT
 
 LANES = ("air", "road", "sea")
 
@@ -42,21 +44,76 @@ def shards(scene: Scene, keys: list[str]) -> list[str]:
     return [image["dueShard"]["S"] for image in scene.store.images("parcels", keys).values()]
 
 
-def test_all_lanes_resume_at_the_set_pace(scene: Scene) -> None:
-    keys = put_apart(scene, 3)
-    paces, left = [], []
-    for _ in range(5):
-        paces.append(resume(scene.store, scene.now, most=2))
-        left.append(sum(shard.startswith("held#") for shard in shards(scene, keys)))
-    assert (paces, left) == ([2, 2, 2, 2, 1], [7, 5, 3, 1, 0])
+def held(scene: Scene, keys: list[str]) -> list[str]:
+    return [key for key in keys if scene.image(key)["dueShard"]["S"].startswith("held#")]
+
+
+def test_all_lanes_resume_in_one_run(scene: Scene) -> None:
+    keys = put_apart(scene, 40)
+    assert HeldLanes(scene.store).resume(scene.clock) == Resumed(len(keys))
+    assert held(scene, keys) == []
+
+
+def test_a_run_that_ends_early_is_continued_with_the_lanes_that_it_did_not_reach(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paused_lanes, "PORTION", 2)
+    keys, lanes = put_apart(scene, 3), HeldLanes(scene.store)
+
+    def one_portion() -> Resumed:
+        turns = iter([True, False])
+        return lanes.resume(scene.clock, lambda: next(turns))
+
+    first = [one_portion() for _ in LANES]
+    assert first == [Resumed(2, ended=False)] * 3
+    assert sorted(key[:-1] for key in held(scene, keys)) == sorted(LANES), "each lane had its portion"
+    assert lanes.resume(scene.clock) == Resumed(3)
     assert {item.key for _ in range(3) for item in scene.claim().items} == set(keys)
 
 
-def test_the_pace_is_shared_among_the_lanes(scene: Scene) -> None:
-    keys = put_apart(scene, 3)
-    assert resume(scene.store, scene.now, most=3) == 3
-    apart = [key for key in keys if scene.image(key)["dueShard"]["S"].startswith("held#")]
-    assert sorted(key[:-1] for key in apart) == sorted([*LANES, *LANES])
+def test_a_lane_with_a_rate_resumes_as_fast_as_its_rate_allows(scene: Scene) -> None:
+    keys = put_apart(scene, 10)
+    limit = Limit(rate="0.1/s", by="ops", reason="gently", at=scene.now)
+    scene.store.control.write(LIMIT, "parcels/weigh/air", msgspec.to_builtins(limit))
+    scene.store.forget(LIMIT)
+    lanes = HeldLanes(scene.store)
+    assert lanes.resume(scene.clock) == Resumed(26), "six of the limited lane, which are those of a minute"
+    assert lanes.resume(scene.clock) == Resumed(0)
+    assert len(held(scene, keys)) == 4
+    scene.clock.advance("1m")
+    assert lanes.resume(scene.clock) == Resumed(4)
+
+
+def test_a_lane_that_is_open_again_is_noticed(scene: Scene) -> None:
+    scene.add("a", lane="air")
+    scene.hold("parcels/weigh/air")
+    scene.follow()
+    assert scene.claim().items == []
+    lanes = HeldLanes(scene.store)
+    assert not lanes.reopened(scene.now)
+    scene.clock.advance("1d")
+    assert lanes.oldest(scene.now) == DAY, "rows of a paused lane have waited for so long"
+    scene.release("parcels/weigh/air")
+    scene.store.forget(HOLD)
+    assert lanes.reopened(scene.now)
+    assert lanes.resume(scene.clock) == Resumed(1)
+    assert not lanes.reopened(scene.now)
+    lanes.resume(scene.clock)
+    assert lanes.oldest(scene.now) == 0
+
+
+def test_milepost_up_offers_the_rows_of_a_lane_within_seconds_after_it_is_resumed(scene: Scene) -> None:
+    scene.add("a", lane="air")
+    scene.hold("parcels/weigh/air")
+    scene.follow()
+    assert scene.claim().items == []
+    sweeper = Sweeper(scene.store, {"parcels": scene.plan}, scene.clock, lambda: 0.0)
+    for _ in range(10):
+        scene.clock.advance(sweeper.turn() or 0.1)
+    assert held(scene, ["a"]) == ["a"]
+    scene.release("parcels/weigh/air")
+    at = scene.now
+    while held(scene, ["a"]):
+        scene.clock.advance(sweeper.turn() or 0.1)
+    assert scene.now - at <= 5_000
 
 
 def test_a_row_that_the_index_shows_late_is_resumed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,17 +126,18 @@ def test_a_row_that_the_index_shows_late_is_resumed(scene: Scene, monkeypatch: p
         return iter(()) if lagging and asked.startswith("held#") else query(table, **params)
 
     monkeypatch.setattr(scene.store.requests, "query", late)
-    assert [resume(scene.store, scene.now) for _ in range(3)] == [0, 0, 0]
+    assert [HeldLanes(scene.store).resume(scene.clock).rows for _ in range(3)] == [0, 0, 0]
     assert len(scene.store.control.read(HOLDING)) == len(LANES)
     lagging = False
-    assert resume(scene.store, scene.now + EMPTY_MS // 2) == len(keys)
+    scene.clock.advance(EMPTY_MS // 2000)
+    assert HeldLanes(scene.store).resume(scene.clock).rows == len(keys)
 
 
 def test_a_row_put_apart_after_its_lane_was_found_empty_keeps_the_record(scene: Scene) -> None:
     keys = put_apart(scene, 1)
-    assert resume(scene.store, scene.now) == len(keys)
+    assert HeldLanes(scene.store).resume(scene.clock).rows == len(keys)
     assert {item.key for item in scene.claim().items} == set(keys)
-    assert resume(scene.store, scene.now) == 0
+    assert HeldLanes(scene.store).resume(scene.clock).rows == 0
     assert all("emptyAt" in document.value for document in scene.store.control.read(HOLDING).values())
     scene.add("late", lane="air")
     scene.hold("parcels/weigh/air")
@@ -87,7 +145,7 @@ def test_a_row_put_apart_after_its_lane_was_found_empty_keeps_the_record(scene: 
     assert scene.claim().items == []
     scene.release("parcels/weigh/air")
     scene.clock.advance(EMPTY_MS // 1000)
-    assert resume(scene.store, scene.now) == 1
+    assert HeldLanes(scene.store).resume(scene.clock).rows == 1
     assert list(scene.store.control.read(HOLDING)) == ["parcels/weigh/air"]
 
 
@@ -101,9 +159,9 @@ def test_a_pause_with_an_end_lets_its_backlog_go_by_itself(scene: Scene) -> None
         assert scene.claim().items == []
     scene.clock.advance(3_599)
     scene.resend()
-    assert resume(scene.store, scene.now) == 0
+    assert HeldLanes(scene.store).resume(scene.clock).rows == 0
     scene.clock.advance(1)
     scene.resend()
     scene.store.forget(HOLD)
-    assert resume(scene.store, scene.now) == len(keys)
+    assert HeldLanes(scene.store).resume(scene.clock).rows == len(keys)
     assert {item.key for item in scene.claim().items} == set(keys)

@@ -7,12 +7,14 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.due import look
+from milepost.core.routes.route import Limits
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.resend import Resender
@@ -21,9 +23,10 @@ from milepost.ledgers.aws.claim.claim import FunctionMessages
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.offers import message_for
 from milepost.ledgers.aws.requests.client import Requests
+from milepost.ledgers.aws.requests.queues import SqsMessage
 from milepost.ledgers.aws.store import StoreSettings
 from milepost.testing.clock import SeededChance
-from milepost.testing.contract.world import LEASE, World
+from milepost.testing.contract.world import LEASE, World, sample_route
 
 PROMPT = StoreSettings(fresh_ms=0, longest_delay_s=0, resend_delay_ms=0, notice_ms=0)
 ROUNDS = int(os.environ.get("MILEPOST_TWIN_ROUNDS", "6"))
@@ -68,6 +71,31 @@ def test_the_newest_of_two_calls_survives(ledger: AwsLedger, monkeypatch: pytest
     assert world.apply(loss) is None
     assert world.row("p1").status is Status.QUEUED
     assert world.take("p1", holder="C").row.losses == 1
+
+
+@pytest.mark.parametrize("way", ["process", "function"])
+def test_a_message_that_is_received_twice_at_once_stays_while_its_item_cannot_be_claimed(ledger: AwsLedger, way: str) -> None:
+    route = sample_route(lanes={"crm": Limits(concurrency=1)})
+    world = World(ledger, route)
+    world.add("p1", lane="crm")
+    call(world, "p1")
+    queues = ledger.store.queues
+    url, receive = queues.url("parcels", "weigh"), queues.receive
+
+    def receive_twice(*args: Any, **options: Any) -> list[SqsMessage]:
+        return [message for message in receive(*args, **options) for _ in range(2)]
+
+    queues.receive = receive_twice  # type: ignore[method-assign]
+    if way == "process":
+        assert world.claim(held={"crm": 1}).items == [], "its lane is full"
+    else:
+        batch = queues.receive(url, 10, 60)
+        answered = FunctionMessages(ledger.store).answer(world.ask(held={"crm": 1}), batch, world.now, 0.0)
+        assert [message.id for message in answered.waiting] == [batch[0].id]
+        queues.release(answered.waiting)
+    assert sum(queues.depth(url)) == 1
+    queues.receive = receive  # type: ignore[method-assign]
+    assert [item.key for item in world.claim().items] == ["p1"]
 
 
 def answer_both(world: World, ledger: AwsLedger) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import boto3
 import msgspec
+from tests.ledgers.aws.synchronous_ledger import carry_out
 from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
@@ -32,13 +33,13 @@ from milepost.engine.events.deliver import EventRelay as Teller
 from milepost.engine.intake import submit
 from milepost.engine.resend import Resender
 from milepost.engine.work.settle import settle
-from milepost.ledgers.aws.claim.paused_lanes import resume
+from milepost.ledgers.aws.claim.paused_lanes import HeldLanes
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.retention import SEALED_FOR_MS, finish
+from milepost.ledgers.aws.retention import SEALED_FOR_MS
 from milepost.ledgers.aws.store import StoreSettings
-from milepost.ledgers.aws.stream import Stream, StreamRecord, clear_lost, lost_records
+from milepost.ledgers.aws.stream import HandledBatch, Stream, StreamRecord, clear_lost, lost_records
 from milepost.ledgers.aws.tables.counters import CounterTally
 from milepost.ports.items import ClaimRequest
 from milepost.ports.retention import PruneCriteria
@@ -216,7 +217,7 @@ class Process:
     def follow(self) -> None:
         self.ledger.prepare(self.plan)
         for _ in range(50):
-            if not self.stream.poll(self.handle, self.clock.now()):
+            if not self.stream.poll(self.handle, self.clock):
                 break
         else:
             raise AssertionError("the stream never comes to rest")
@@ -224,11 +225,8 @@ class Process:
         if lost is not None:
             clear_lost(self.ledger.store.control, ROUTE, lost.version)
 
-    def handle(self, records: list[StreamRecord]) -> None:
-        now = self.clock.now()
-        ended = self.relay.handle(records, now)
-        if ended:
-            finish(self.store, ended, now)
+    def handle(self, records: list[StreamRecord]) -> HandledBatch:
+        return carry_out(self.store, self.relay, records, self.clock.now())
 
     def work(self) -> None:
         """Claim, hold on for a little longer, do the work, settle; what is fragile is asked for alone."""
@@ -247,7 +245,7 @@ class Process:
 
     def resend(self) -> None:
         self.resender.run_once()
-        resume(self.store, self.clock.now())
+        HeldLanes(self.store).resume(self.clock)
 
     def tell(self) -> None:
         while self.author.run_once().waiting:

@@ -23,7 +23,7 @@ READS = {
 }
 """These change nothing, whatever becomes of their answer: each kind of fault meets all of them in one run."""
 WRITES = {
-    "dynamodb": ("PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem"),
+    "dynamodb": ("PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "TransactWriteItems"),
     "sqs": ("ReceiveMessage", "SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"),
 }
 READ_KINDS = sorted({kind for service, some in READS.items() for operation in some for kind in kinds(service, operation)})

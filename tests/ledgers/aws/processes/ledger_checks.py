@@ -20,6 +20,7 @@ from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.repair.repair import Repair
 from milepost.ports.feed import HistoryEntry
 from milepost.testing.audit import audit, every_item, problems
+from milepost.testing.clock import VirtualClock
 
 T = TypeVar("T")
 RAN_AGAIN = frozenset({Reason.LOST, Reason.RETRY, Reason.GIVEN_BACK})
@@ -54,12 +55,12 @@ def put_right(ctx: Context) -> None:
     """The daily repair, at once: what the dead have left undone, and the counters."""
     assert isinstance(ctx.ledger, AwsLedger)
     repair = Repair(ctx.ledger.store, ctx.plans[ROUTE], ctx.chance.jitter, pace=1e9)
-    now = ctx.clock.now()
+    clock = VirtualClock(ctx.clock.now())
     for _ in range(20):
-        progress = repair.step(now)
+        progress = repair.step(clock)
         if progress.done:
             return
-        now = max(now, progress.next_at or 0)
+        clock.advance_to(progress.next_at or 0)
     raise AssertionError(f"the repair does not come to an end: {progress}")
 
 

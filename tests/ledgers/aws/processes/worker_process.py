@@ -32,6 +32,7 @@ from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.store import AwsStore, StoreSettings
+from milepost.ledgers.aws.tables.documents import Control
 from milepost.ledgers.aws.tables.journal import Journal
 from milepost.runners.clock import SystemChance, SystemClock
 from milepost.station import Station
@@ -47,7 +48,7 @@ POINTS = {
     "lines": "lines are in the history, their block is not",
     "placed": "the block is there, nothing else has followed",
     "followed": "all has followed but the counters",
-    "counted": "a batch of records is done and the shard not moved on",
+    "counted": "a batch of records is counted and the shard moved on, and nothing else",
     "finishing": "the first of several ended rows has been finished",
     "told": "events are told, the cursor is not moved on",
 }
@@ -231,7 +232,7 @@ def arm(fault: Fault) -> None:
     around(Journal, "_place", before=lambda *_: True, point="lines")
     around(Journal, "_place", after=lambda *_: True, point="placed")
     around(StreamRelay, "_carry_out", after=lambda *_: True, point="followed")
-    around(StreamRelay, "handle", after=lambda *_: True, point="counted")
+    around(Control, "put_with", after=lambda *_: True, point="counted")
     finish = upkeep.finish
 
     def finish_one(store: AwsStore, ended: Sequence[Any], now: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.ledgers.aws.synchronous_ledger import PROMPT, Moment
+from tests.ledgers.aws.synchronous_ledger import PROMPT, Moment, carry_out
 from tests.ledgers.aws.table_scene import Process
 
 from milepost.blobs.memory import MemoryBlobs
@@ -16,7 +16,6 @@ from milepost.engine.resend import Resender
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.repair.repair import Progress, Repair
-from milepost.ledgers.aws.retention import finish
 from milepost.ledgers.aws.stream import Stream
 from milepost.ledgers.aws.tables.keys import Image
 from milepost.testing.clock import SeededChance
@@ -54,18 +53,14 @@ class Scene(World):
     def lose(self) -> int:
         """What the stream has to tell is read by nobody; how many records."""
         lost = 0
-        while done := self.stream.poll(lambda records: None, self.now):
+        while done := self.stream.poll(lambda records: None, self.clock):
             lost += done
         return lost
 
     def follow(self) -> None:
         """The stream is read to its end, and rows that have ended are finished."""
-
-        def handle(records: list[Any]) -> None:
-            finish(self.store, self.relay.handle(records, self.now), self.now)
-
         for _ in range(50):
-            if not self.stream.poll(handle, self.now):
+            if not self.stream.poll(lambda records: carry_out(self.store, self.relay, records, self.now), self.clock):
                 return
         raise AssertionError("the stream never comes to rest")
 
@@ -119,7 +114,7 @@ class Scene(World):
         """A whole run, each step when it is time."""
         repair = repair or self.repair()
         for _ in range(100):
-            progress = repair.step(self.now)
+            progress = repair.step(self.clock)
             assert progress.standing_by in (None, "waiting: the scan keeps to its pace")
             if progress.done:
                 return progress

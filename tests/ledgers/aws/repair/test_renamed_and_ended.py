@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.ledgers.aws.repair.repair_scene import Scene, scene_at
+from tests.ledgers.aws.synchronous_ledger import Moment
 from tests.ledgers.aws.table_scene import Died, Process
 
 from milepost.core.outcome import Reject
-from milepost.ledgers.aws.claim.paused_lanes import EMPTY_MS, resume
+from milepost.ledgers.aws.claim.paused_lanes import EMPTY_MS, HeldLanes
 from milepost.ledgers.aws.upkeep import StreamReader
 from milepost.ports.documents import CURSOR, HOLD, Cursor
 from milepost.testing.contract.world import sample_route
@@ -41,12 +42,12 @@ def test_rows_of_a_paused_lane_are_resumed_under_the_stages_new_name(scene: Scen
     renamed.stages[0] = replace(renamed.stages[0], name="scale")
     newer = Scene(endpoint, scene.prefix, renamed)
     try:
-        assert resume(newer.store, newer.now) == 0, "it is paused"
+        assert HeldLanes(newer.store).resume(newer.clock).rows == 0, "it is paused"
         newer.release(f"parcels/scale/{lane}")
-        assert resume(newer.store, newer.now) == 1
+        assert HeldLanes(newer.store).resume(newer.clock).rows == 1
         newer.take("a", "scale")
-        assert resume(newer.store, newer.now) == 0
-        assert resume(newer.store, newer.now + EMPTY_MS) == 0
+        assert HeldLanes(newer.store).resume(newer.clock).rows == 0
+        assert HeldLanes(newer.store).resume(Moment(newer.now + EMPTY_MS)).rows == 0
         assert newer.store.control.read("holding") == {}
     finally:
         newer.close()

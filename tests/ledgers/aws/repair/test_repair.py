@@ -6,18 +6,22 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 from tests.ledgers.aws.repair.repair_scene import DAY, Scene, scene_at
+from tests.ledgers.aws.synchronous_ledger import PROMPT, Moment
 from tests.ledgers.aws.table_scene import Died, Process
+from tests.standins import REGION
 
 from milepost.core.change import Change
-from milepost.core.errors import RouteChanged
+from milepost.core.errors import RouteChanged, UsageError
 from milepost.core.operators import cancel
 from milepost.core.outcome import Done, NotYet, Reject, Retry
 from milepost.core.routes.route import Route
 from milepost.core.status import Status
-from milepost.ledgers.aws.claim.paused_lanes import resume
+from milepost.ledgers.aws.claim.paused_lanes import HeldLanes
+from milepost.ledgers.aws.ledger import AwsLedger, parse
 from milepost.ledgers.aws.names import due_shard, iso, ms
-from milepost.ledgers.aws.repair.repair import Repair
+from milepost.ledgers.aws.repair.repair import PACE, Repair, ScanPace
 from milepost.ledgers.aws.tables.documents import kind_query
 
 
@@ -139,8 +143,10 @@ def test_a_line_lost_between_others_is_told_and_those_after_it_again(scene: Scen
     scene.settle(scene.take("a"), NotYet(note="belt stands still"))
     scene.follow()
     assert scene.versions_told("a") == [1, 3]
+    read = scene.aws.last_seq()
     assert scene.mended() == {"lines": 1, "counters": 2}
-    assert scene.versions_told("a") == [1, 3, 2, 3]
+    assert [line.line.version for line in scene.aws.feed(read, 100)] == [2, 3], "a subscriber that has read the third gets it again"
+    assert scene.versions_told("a") == [1, 2, 3], "a new one gets each once, in order"
     scene.whole()
 
 
@@ -241,9 +247,9 @@ def test_a_row_that_stands_apart_in_a_lane_that_nobody_resumes(scene: Scene) -> 
     assert scene.mended() == {}
     scene.release("parcels/weigh/north")
     scene.store.control.write("holding", "parcels/weigh/north", None)
-    assert resume(scene.store, scene.now) == 0
+    assert HeldLanes(scene.store).resume(scene.clock).rows == 0
     assert scene.mended() == {"held": 1}
-    assert resume(scene.store, scene.now) == 1
+    assert HeldLanes(scene.store).resume(scene.clock).rows == 1
     scene.follow()
     assert [item.key for item in scene.claim().items if item.key == "a"] == ["a"]
 
@@ -406,14 +412,14 @@ def test_what_changes_during_a_run_is_counted_once(scene: Scene) -> None:
     scene.follow()
     repair = scene.repair(page=4)
     for _ in range(3):
-        progress = repair.step(scene.now)
+        progress = repair.step(scene.clock)
         scene.clock.advance_to(progress.next_at or 0)
         for item in scene.claim(want=4).items:
             scene.settle(item, Done())
     scene.follow()
     while not progress.done:
         scene.clock.advance_to(progress.next_at or 0)
-        progress = repair.step(scene.now)
+        progress = repair.step(scene.clock)
     scene.follow()
     scene.audit()
     assert sum(scene.count("stamp").values()) == 12
@@ -435,7 +441,7 @@ def test_another_process_goes_on_where_one_died(scene: Scene) -> None:
     broken(scene, 50)
     dying = scene.open(Process(scene.endpoint))
     doomed = Repair(dying.store, scene.plan, lambda: 0.0, page=10)
-    first = doomed.step(scene.now)
+    first = doomed.step(scene.clock)
     assert (first.found.rows, first.done) == (10, False)
     scene.clock.advance_to(first.next_at or 0)
     # It dies in the middle of its second page: rows are mended, its place is not written.
@@ -443,11 +449,11 @@ def test_another_process_goes_on_where_one_died(scene: Scene) -> None:
     dying.store.requests.die_at("update_item")
     with pytest.raises(Died):
         for _ in range(5):
-            scene.clock.advance_to(doomed.step(scene.now).next_at or 0)
+            scene.clock.advance_to(doomed.step(scene.clock).next_at or 0)
 
     missing = sum("dueShard" not in scene.image(f"k{n:04d}") for n in range(50))
     other = scene.repair(page=10)
-    waits = other.step(scene.now)
+    waits = other.step(scene.clock)
     assert waits.standing_by == "another process is repairing it"
     scene.clock.advance_to(waits.next_at or 0)
     scene.clock.advance("1m")
@@ -460,26 +466,36 @@ def test_another_process_goes_on_where_one_died(scene: Scene) -> None:
 def test_two_never_run_at_once(scene: Scene) -> None:
     broken(scene, 30)
     one, other = scene.repair(page=10), scene.repair(page=10)
-    first = one.step(scene.now)
+    first = one.step(scene.clock)
     assert first.found.rows == 10
-    assert other.step(scene.now).standing_by == "another process is repairing it"
+    assert other.step(scene.clock).standing_by == "another process is repairing it"
     # Whoever was away for too long finds that its run has been taken over, and writes nothing down.
     scene.clock.advance_to((first.next_at or 0) + 60_000)
-    taken = other.step(scene.now)
+    taken = other.step(scene.clock)
     assert (taken.found.rows, taken.standing_by) == (20, None)
-    assert one.step(scene.now).standing_by == "another process is repairing it"
+    assert one.step(scene.clock).standing_by == "another process is repairing it"
     assert scene.run(other).found.rows == 30
     scene.whole()
+
+
+def test_a_page_that_takes_minutes_leaves_the_run_leased_to_its_process(scene: Scene) -> None:
+    broken(scene, 30)
+    one, other = scene.repair(page=10), scene.repair(page=10)
+    scene.process.at("scan", lambda: scene.clock.advance("3m"))
+    first = one.step(scene.clock)
+    assert first.next_at is not None
+    assert first.next_at >= scene.now, "the pace is kept from the end of the page"
+    assert other.step(scene.clock).standing_by == "another process is repairing it"
 
 
 def test_a_run_taken_over_during_a_page_is_not_moved_on_twice(scene: Scene) -> None:
     broken(scene, 30)
     one, other = scene.repair(page=10), Repair(scene.open(Process(scene.endpoint)).store, scene.plan, lambda: 0.0, page=10)
-    first = one.step(scene.now)
+    first = one.step(scene.clock)
     scene.clock.advance_to(first.next_at or 0)
     late = (first.next_at or 0) + 120_000
-    scene.process.at("scan", lambda: other.step(late))
-    assert one.step(scene.now).standing_by == "another process has taken over this run"
+    scene.process.at("scan", lambda: other.step(Moment(late)))
+    assert one.step(scene.clock).standing_by == "another process has taken over this run"
     scene.clock.advance_to(late)
     progress = scene.run(other)
     assert (progress.found.rows, progress.found.mended) == (30, {"indexed": 3})
@@ -526,7 +542,7 @@ def test_a_long_tally_is_kept_apart_and_goes_with_the_run(scene: Scene) -> None:
     by_the_hour(scene, 130)
     repair = scene.repair(page=50)
     held: list[int] = []
-    while not (progress := repair.step(scene.now)).done:
+    while not (progress := repair.step(scene.clock)).done:
         held.append(len(scene.blobs.held))
         scene.clock.advance_to(progress.next_at or 0)
     # What the counters were at the beginning, and from the last page on what the rows add up to.
@@ -539,10 +555,10 @@ def test_a_long_tally_is_kept_apart_and_goes_with_the_run(scene: Scene) -> None:
 def test_a_run_whose_tally_is_gone_begins_again(scene: Scene) -> None:
     by_the_hour(scene, 130)
     repair = scene.repair(page=130)
-    first = repair.step(scene.now)
+    first = repair.step(scene.clock)
     scene.blobs.held.clear()
     scene.clock.advance_to(first.next_at or 0)
-    again = repair.step(scene.now)
+    again = repair.step(scene.clock)
     assert (again.found.rows, again.done) == (0, False)
     assert scene.run(repair).found.rows == 130
     scene.whole()
@@ -552,21 +568,21 @@ def test_a_newer_version_of_the_route_is_left_to_those_who_know_it(scene: Scene)
     scene.put("a", input={"S": '{"id":"a"}'})
     scene.set_version(2)
     with pytest.raises(RouteChanged):
-        scene.repair().step(scene.now)
+        scene.repair().step(scene.clock)
     assert "version" not in scene.image("a")
 
 
 def test_it_keeps_its_pace(scene: Scene) -> None:
     broken(scene, 20)
     repair = scene.repair(page=10, pace=1.0)
-    first = repair.step(scene.now)
+    first = repair.step(scene.clock)
     assert first.next_at is not None
     assert first.next_at >= scene.now + 1000
-    early = repair.step(scene.now)
+    early = repair.step(scene.clock)
     assert (early.found.rows, early.next_at) == (10, first.next_at)
     assert early.standing_by is not None
     scene.clock.advance_to(first.next_at)
-    assert repair.step(scene.now).found.rows == 20
+    assert repair.step(scene.clock).found.rows == 20
 
 
 def test_when_it_is_due(scene: Scene) -> None:
@@ -574,7 +590,7 @@ def test_when_it_is_due(scene: Scene) -> None:
     scene.follow()
     repair = scene.repair()
     assert repair.due(scene.now)
-    repair.step(scene.now)
+    repair.step(scene.clock)
     assert scene.repair().due(scene.now)
     scene.run(repair)
     assert not repair.due(scene.now)
@@ -590,10 +606,56 @@ def test_records_lost_during_a_run_ask_for_another(scene: Scene) -> None:
     scene.follow()
     scene.store.control.write("gap", "parcels", {"shard-1": scene.now})
     repair = scene.repair()
-    repair.step(scene.now)
+    repair.step(scene.clock)
     scene.store.control.write("gap", "parcels", {"shard-1": scene.now, "shard-2": scene.now})
     scene.run(repair)
     assert repair.due(scene.now)
+
+
+def test_a_large_table_is_read_faster_so_that_the_scan_ends_in_time(scene: Scene) -> None:
+    """A store that should be repaired within 10 s; at one unit a second its 40 rows would take over 40 s."""
+    settings = replace(PROMPT, repair_within_ms=10_000)
+    store = AwsLedger(scene.process, scene.prefix, scene.blobs, settings=settings).store
+    store.load_route(scene.plan)
+    scene.add(*(f"k{n:02}" for n in range(40)))
+    scene.follow()
+    scene.clock.advance("1h")
+    repair, began = Repair(store, scene.plan, lambda: 0.0, pace=1.0, page=10), scene.now
+    while (progress := repair.step(scene.clock)).found.rows < 40:
+        scene.clock.advance_to(progress.next_at or 0)
+        scene.clock.advance("300ms")
+    assert scene.now - began <= 10_000
+    # The counters follow when the stream reader has had its time.
+    while not progress.done:
+        scene.clock.advance_to(progress.next_at or 0)
+        progress = repair.step(scene.clock)
+    assert progress.found.mended == {}
+
+
+@pytest.mark.parametrize(
+    ("rows", "hours", "page", "pause_ms"),
+    [
+        (0, 6, 200, 4_000),  # not known, or a table that has grown since: by its units
+        (1_000_000, 6, 200, 4_000),
+        (2_000_000, 6, 200, 2_160),
+        (14_000_000, 6, 649, 309),
+        (100_000_000, 6, 1000, 43),
+        (100_000_000, 0, 1000, 0),
+    ],
+)
+def test_the_pace_follows_the_size_of_the_table(rows: int, hours: int, page: int, pause_ms: int) -> None:
+    pace = ScanPace(rows, hours * 3_600_000)
+    assert (pace.page, pace.pause_ms(200, 400, PACE)) == (page, pause_ms)
+
+
+def test_the_time_for_the_repair_is_part_of_the_ledgers_address(scene: Scene) -> None:
+    address = f"dynamodb://{REGION}/{scene.prefix}?endpoint={scene.endpoint}&repair-within=12h"
+    opened = AwsLedger.open(parse(address), scene.blobs)
+    assert opened.store.settings.repair_within_ms == 12 * 3_600_000
+    opened.close()
+    assert scene.store.settings.repair_within_ms == 6 * 3_600_000
+    with pytest.raises(UsageError, match="repair-within of the ledger"):
+        parse(f"dynamodb://{REGION}/{scene.prefix}?repair-within=soon")
 
 
 @pytest.mark.slow
@@ -615,7 +677,7 @@ def test_several_pages_and_what_each_costs(scene: Scene) -> None:
     pages: list[Counter[tuple[str, str]]] = []
     while True:
         before = counts.copy()
-        progress = repair.step(scene.now)
+        progress = repair.step(scene.clock)
         pages.append(counts - before)
         if progress.done:
             break

@@ -294,7 +294,7 @@ except ConfigMistake as mistake:
     print(mistake)
 """
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert said == "the AWS ledger needs boto3: pip install 'milepost[aws]'\n"
+    assert said == "the AWS ledger needs boto3: pip install '/path/to/milepost[aws]'\n"
 
 
 # Batches -----------------------------------------------------------------------------------------------------------------

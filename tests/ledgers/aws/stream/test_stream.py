@@ -11,11 +11,23 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.ledgers.aws.stream.scripted_stream import Reader
+from tests.ledgers.aws.synchronous_ledger import Moment
 
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, LedgerMissing
 from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.stream import DAY_MS, LEASE_MS, LOOK_MS, SILENCE_MS, Stream, StreamRecord, clear_lost, from_event, lost_records
+from milepost.ledgers.aws.stream import (
+    DAY_MS,
+    LEASE_MS,
+    LOOK_MS,
+    SILENCE_MS,
+    HandledBatch,
+    Stream,
+    StreamRecord,
+    clear_lost,
+    from_event,
+    lost_records,
+)
 from milepost.ledgers.aws.tables.documents import Control
 from milepost.ports.documents import Document
 
@@ -52,7 +64,7 @@ class Poller:
         self.batches: list[int] = []
 
     def poll(self, now: int) -> int:
-        return self.stream.poll(self.take, now)
+        return self.stream.poll(self.take, Moment(now))
 
     def take(self, records: list[StreamRecord]) -> str | None:
         self.given += records
@@ -70,6 +82,10 @@ class Poller:
     @property
     def keys(self) -> list[str]:
         return [record.keys["key"]["S"] for record in self.given]
+
+
+def refuse(records: list[StreamRecord]) -> HandledBatch:
+    return HandledBatch(again=records[0].seq)
 
 
 def shard_documents(control: Control) -> dict[str, Any]:
@@ -130,18 +146,18 @@ def test_a_shard_goes_on_from_the_record_that_must_be_read_again(control: Contro
     poller = Poller(reader, control)
     refused = {"a0", "a120"}
 
-    def handle(records: list[StreamRecord]) -> str | None:
+    def handle(records: list[StreamRecord]) -> HandledBatch | None:
         for record in records:
             if record.keys["key"]["S"] in refused:
                 refused.remove(record.keys["key"]["S"])
-                return record.seq
+                return HandledBatch(again=record.seq)
             poller.given.append(record)
         return None
 
-    assert poller.stream.poll(handle, T0) == 150
+    assert poller.stream.poll(handle, Moment(T0)) == 150
     assert sorted({key[0] for key in poller.keys}) == ["b"], "the other shard was not held up"
-    assert poller.stream.poll(handle, T0 + 1) == 120
-    assert poller.stream.poll(handle, T0 + 2) == 30
+    assert poller.stream.poll(handle, Moment(T0 + 1)) == 120
+    assert poller.stream.poll(handle, Moment(T0 + 2)) == 30
     assert [key for key in poller.keys if key[0] == "a"] == [f"a{n}" for n in range(150)]
 
 
@@ -152,16 +168,16 @@ def test_an_error_of_the_handler_moves_nothing_on_and_is_raised_after_the_other_
         reader.write("s2", f"b{n}")
     poller = Poller(reader, control)
 
-    def handle(records: list[StreamRecord]) -> str | None:
+    def handle(records: list[StreamRecord]) -> HandledBatch | None:
         if any(record.keys["key"]["S"] == "a120" for record in records):
             raise RuntimeError("the queue is away")
         return poller.take(records)
 
     with pytest.raises(RuntimeError, match="the queue is away"):
-        poller.stream.poll(handle, T0)
+        poller.stream.poll(handle, Moment(T0))
     assert sorted(poller.keys) == sorted([f"a{n}" for n in range(100)] + [f"b{n}" for n in range(150)])
     with pytest.raises(RuntimeError, match="the queue is away"):
-        poller.stream.poll(handle, T0 + 1)
+        poller.stream.poll(handle, Moment(T0 + 1))
     assert poller.poll(T0 + 2) == 50
     assert poller.keys[-50:] == [f"a{n}" for n in range(100, 150)]
 
@@ -172,13 +188,13 @@ def test_an_interrupt_goes_straight_through_and_what_was_done_stays_done(control
         reader.write("s1", f"k{n}")
     poller = Poller(reader, control)
 
-    def handle(records: list[StreamRecord]) -> str | None:
+    def handle(records: list[StreamRecord]) -> HandledBatch | None:
         if poller.batches:
             raise KeyboardInterrupt
         return poller.take(records)
 
     with pytest.raises(KeyboardInterrupt):
-        poller.stream.poll(handle, T0)
+        poller.stream.poll(handle, Moment(T0))
     assert poller.poll(T0 + 1) == 50
     assert poller.keys == [f"k{n}" for n in range(150)]
 
@@ -187,7 +203,7 @@ def test_an_answer_that_names_no_record_of_the_batch_is_an_error(control: Contro
     reader = Reader("s1")
     reader.write("s1", "k")
     with pytest.raises(ValueError, match="not in list"):
-        Poller(reader, control).stream.poll(lambda records: "1", T0)
+        Poller(reader, control).stream.poll(lambda records: HandledBatch(again="1"), Moment(T0))
     assert "seq" not in shard_documents(control)["orders/s1"]
 
 
@@ -246,7 +262,7 @@ def test_children_wait_for_a_parent_that_another_poller_reads(control: Control) 
     reader = Reader("p")
     reader.write("p", "p")
     slow, quick = Poller(reader, control, "slow"), Poller(reader, control, "quick")
-    slow.stream.poll(lambda records: records[0].seq, T0)
+    slow.stream.poll(refuse, Moment(T0))
     reader.split("p", "c1", "c2")
     reader.write("c1", "c")
     quick.poll(T0 + 1)
@@ -294,12 +310,12 @@ def test_an_incomplete_list_is_no_gap_and_lets_no_child_go_first(control: Contro
     reader = Reader("p")
     reader.write("p", "first")
     poller, other = Poller(reader, control), Poller(reader, control, "b")
-    poller.stream.poll(lambda records: records[0].seq, T0)
+    poller.stream.poll(refuse, Moment(T0))
     reader.split("p", "c")
     reader.write("c", "second")
     reader.hidden = {"p"}
     other.poll(T0 + LOOK_MS)
-    poller.stream.poll(lambda records: records[0].seq, T0 + LOOK_MS)
+    poller.stream.poll(refuse, Moment(T0 + LOOK_MS))
     reader.hidden = set()
     poller.poll(T0 + 2 * LOOK_MS)
     poller.poll(T0 + 3 * LOOK_MS)
@@ -313,7 +329,7 @@ def test_a_shard_that_somebody_reads_is_not_called_lost_by_others(control: Contr
     poller, other = Poller(reader, control), Poller(reader, control, "b")
     for after in range(0, 3 * LEASE_MS, LOOK_MS):
         reader.hidden = set()
-        poller.stream.poll(lambda records: records[0].seq, T0 + after)
+        poller.stream.poll(refuse, Moment(T0 + after))
         reader.hidden = {"p"}
         other.poll(T0 + after)
     assert (poller.held, other.lost) == (["p"], None)
@@ -460,14 +476,14 @@ def test_a_shard_is_taken_over_when_its_lease_has_run_out(control: Control) -> N
     class Killed(BaseException):
         pass
 
-    def die(records: list[StreamRecord]) -> str | None:
+    def die(records: list[StreamRecord]) -> HandledBatch | None:
         dead.take(records)
         if len(dead.given) == 150:
             raise Killed
         return None
 
     with pytest.raises(Killed):
-        dead.stream.poll(die, T0)
+        dead.stream.poll(die, Moment(T0))
     assert heir.poll(T0 + LEASE_MS - 1) == 0
     assert heir.poll(T0 + LEASE_MS + LOOK_MS) == 50, "what had been given out but not been written down"
     assert heir.keys == [f"k{n}" for n in range(100, 150)]
@@ -498,12 +514,12 @@ def test_who_is_overtaken_while_handling_hands_out_no_more_and_writes_nothing(co
         reader.write("s1", f"k{n}")
     slow, heir = Poller(reader, control, "slow"), Poller(reader, control, "heir")
 
-    def overtaken(records: list[StreamRecord]) -> str | None:
+    def overtaken(records: list[StreamRecord]) -> HandledBatch | None:
         if slow.batches:
             heir.poll(T0 + LEASE_MS)
         return slow.take(records)
 
-    assert slow.stream.poll(overtaken, T0) == 200
+    assert slow.stream.poll(overtaken, Moment(T0)) == 200
     assert slow.batches == [100, 100], "the third batch stayed unread"
     assert heir.keys == [f"k{n}" for n in range(100, 250)]
     assert slow.poll(T0 + 1) == 0
@@ -610,19 +626,19 @@ def test_whatever_happens_every_record_is_given_and_no_item_goes_backwards(contr
     made = 1
     now = T0
 
-    def handle(records: list[StreamRecord]) -> str | None:
+    def handle(records: list[StreamRecord]) -> HandledBatch | None:
         for record in records:
             fate = chance.random()
             if fate < 0.02:
                 raise RuntimeError("failed")
             if fate < 0.05:
-                return record.seq
+                return HandledBatch(again=record.seq)
             told[record.keys["key"]["S"]].append(record.seq)
         return None
 
     def poll(poller: Poller) -> None:
         try:
-            poller.stream.poll(handle, now)
+            poller.stream.poll(handle, Moment(now))
         except RuntimeError:
             pass
 
@@ -674,7 +690,7 @@ def test_two_pollers_on_a_real_table_one_of_which_dies(control: Control, request
         for n in range(start, end):
             dynamodb.put_item(TableName="rows", Item={"key": {"S": f"k{n % 20}"}, "n": {"N": str(n)}})
 
-    def die(records: list[StreamRecord]) -> str | None:
+    def die(records: list[StreamRecord]) -> HandledBatch | None:
         unwritten.extend(records)
         raise KeyboardInterrupt
 
@@ -682,7 +698,7 @@ def test_two_pollers_on_a_real_table_one_of_which_dies(control: Control, request
     assert first.poll(T0) + second.poll(T0) == 120
     write(120, 200)
     with pytest.raises(KeyboardInterrupt):
-        first.stream.poll(die, T0 + 1000)
+        first.stream.poll(die, Moment(T0 + 1000))
     write(200, 300)
     assert second.poll(T0 + LEASE_MS - 1) == 0
     assert second.poll(T0 + LEASE_MS - 1 + LOOK_MS) == 180

@@ -17,7 +17,7 @@ from milepost.core.operators import cancel, move, retry, skip
 from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry
 from milepost.core.status import TERMINAL, Status
 from milepost.ledgers.aws.names import iso
-from milepost.ledgers.aws.tables.counters import Counters, CounterTally
+from milepost.ledgers.aws.tables.counters import Counters, CounterTally, RowChange
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.memory.state import MemoryRecord
 from milepost.ports.feed import Count, Group
@@ -39,8 +39,8 @@ def row(key: str = "p1", stage: str = "weigh", status: Status = Status.QUEUED, *
     return Row(key=key, stage=stage, status=status, head=b"", created_at=NOW, updated_at=NOW, correlation_id="c", input_digest=b"", **more)
 
 
-def new(*rows: Row) -> list[tuple[Row, Row]]:
-    return [(msgspec.structs.replace(each, version=0, error=None), each) for each in rows]
+def new(*rows: Row) -> list[RowChange]:
+    return [RowChange(msgspec.structs.replace(each, version=0, error=None), each) for each in rows]
 
 
 def failure(message: str = "busy", at: int = NOW, group: str = "g1") -> Failure:
@@ -57,12 +57,12 @@ class Watched:
 
     def __init__(self) -> None:
         self.ledger = MemoryLedger()
-        self.changes: list[tuple[Row, Row]] = []
+        self.changes: list[RowChange] = []
         write = self.ledger._state.write
 
         def watched(record: MemoryRecord, change: Change) -> None:
             write(record, change)
-            self.changes.append((copied(change.before), copied(change.after)))
+            self.changes.append(RowChange(copied(change.before), copied(change.after)))
 
         self.ledger._state.write = watched  # type: ignore[method-assign]
 
@@ -137,7 +137,7 @@ def test_they_say_what_a_count_afresh_says(counters: Counters, seed: int) -> Non
     watched.ledger.prune(PruneCriteria("parcels", TERMINAL, parcels.now + 1, None, DeliveredLines(watched.ledger.last_seq()), 1000))
     pruned = [row for key, row in before.items() if key not in watched.rows("parcels")]
     assert pruned
-    counters.add([], pruned)
+    counters.add([RowChange(row, None) for row in pruned])
     agree(counters, watched.ledger)
 
 
@@ -146,34 +146,34 @@ def test_an_error_replaced_by_its_like_is_one_more_and_the_same_item(counters: C
     first = row(error=failure("scale 1 is busy"), total_attempts=1)
     second = row(error=failure("scale 2 is busy", NOW + 5), total_attempts=2)
     counters.add(new(first))
-    counters.add([(first, second)])
+    counters.add([RowChange(first, second)])
     assert counters.groups("parcels") == [Group("parcels", "weigh", "g1", "ERROR", "scale 1 is busy", 1, 2, NOW, NOW + 5)]
 
 
 def test_an_error_that_stays_while_the_row_changes_is_not_counted_again(counters: Counters) -> None:
     failed = row(error=failure(), total_attempts=1, status=Status.RETRY_SCHEDULED)
     counters.add(new(failed))
-    counters.add([(failed, copied(msgspec.structs.replace(failed, status=Status.PROCESSING)))])
+    counters.add([RowChange(failed, copied(msgspec.structs.replace(failed, status=Status.PROCESSING)))])
     assert [(group.now, group.total) for group in counters.groups("parcels")] == [(1, 1)]
 
 
 def test_the_same_error_of_a_new_try_in_the_same_moment_is_counted(counters: Counters) -> None:
     failed = row(error=failure(), total_attempts=1)
-    counters.add([*new(failed), (failed, msgspec.structs.replace(copied(failed), total_attempts=2))])
+    counters.add([*new(failed), RowChange(failed, msgspec.structs.replace(copied(failed), total_attempts=2))])
     assert [(group.now, group.total) for group in counters.groups("parcels")] == [(1, 2)]
 
 
 def test_an_error_that_is_cleared_stays_in_the_groups_past(counters: Counters) -> None:
     failed = row(error=failure())
     counters.add(new(failed))
-    counters.add([(failed, row(status=Status.COMPLETED))])
+    counters.add([RowChange(failed, row(status=Status.COMPLETED))])
     assert counters.groups("parcels") == [Group("parcels", "weigh", "g1", "ERROR", "busy", 0, 1, NOW, NOW)]
 
 
 def test_an_item_that_is_moved_takes_its_error_along(counters: Counters) -> None:
     failed = row(error=failure())
     counters.add(new(failed))
-    counters.add([(failed, copied(msgspec.structs.replace(failed, stage="stamp")))])
+    counters.add([RowChange(failed, copied(msgspec.structs.replace(failed, stage="stamp")))])
     found = {(group.stage, group.now, group.total) for group in counters.groups("parcels")}
     assert found == {("weigh", 0, 1), ("stamp", 1, 0)}
 
@@ -195,12 +195,12 @@ def test_a_batch_is_one_write_for_each_cell_that_it_changes(counters: Counters, 
     counters.add(new(*before))
     process.measure = True
     process.counts.clear()
-    changes = [(each, msgspec.structs.replace(each, status=Status.PROCESSING)) for each in before]
+    changes = [RowChange(each, msgspec.structs.replace(each, status=Status.PROCESSING)) for each in before]
     counters.add(changes)
     assert process.counts == {("dynamodb", "update_item"): 2}
     assert writes(process) == 2
     assert counted(counters) == {("weigh", "PROCESSING", HERE): 100}
-    counters.add([(after, before) for before, after in changes] + changes)
+    counters.add([RowChange(change.after, change.before) for change in changes if change.after is not None] + changes)
     assert process.counts["dynamodb", "update_item"] == 2, "what cancels out is not written"
 
 
@@ -272,7 +272,7 @@ def test_a_repair_sets_every_wrong_cell_right(scene: Scene, counters: Counters) 
 def test_a_repair_takes_empty_cells_away(scene: Scene, counters: Counters) -> None:
     first = row()
     counters.add(new(first))
-    counters.add([(first, row(status=Status.PROCESSING))])
+    counters.add([RowChange(first, row(status=Status.PROCESSING))])
     assert counters.replace("parcels", truth(row(status=Status.PROCESSING)), NOW) == 0
     cells = [cell["name"]["S"] for cell in scene.rows(scene.names.control) if cell["kind"]["S"] == "count#parcels"]
     assert cells == [f"weigh#PROCESSING#{HERE}"]

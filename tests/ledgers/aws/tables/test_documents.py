@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.ledgers.aws.table_scene import Died, Process, Scene, writes
 
-from milepost.ledgers.aws.tables.documents import Control
-from milepost.ports.documents import Document
+from milepost.ledgers.aws.tables.documents import LAYOUT, Control
+from milepost.ports.documents import BREAKER, Document
 
 
 @pytest.fixture
@@ -179,3 +179,50 @@ def test_what_it_costs(control: Control, process: Process) -> None:
     process.counts.clear()
     control.read("hold")
     assert sum(process.counts.values()) == 1
+
+
+# Kinds with the route in their key ------------------------------------------------------------------------------------------
+LANE = "parcels/weigh/north"
+
+
+def put_old(scene: Scene, value: str, version: int) -> None:
+    """A document as version 0.1.0 wrote it: its kind alone is the partition key."""
+    image = {"kind": {"S": BREAKER}, "name": {"S": LANE}, "value": {"S": f'"{value}"'}, "token": {"S": "t"}, "version": {"N": str(version)}}
+    scene.process().call("dynamodb", "put_item", TableName=scene.names.control, Item=image)
+
+
+def kinds(scene: Scene) -> list[str]:
+    return sorted(row["kind"]["S"] for row in scene.rows(scene.names.control) if row["name"]["S"] == LANE)
+
+
+def test_a_breaker_has_its_route_in_its_partition_key(scene: Scene, control: Control) -> None:
+    control.write(LAYOUT, "parcels", {})
+    assert control.write(BREAKER, LANE, "open", expect=0)
+    assert kinds(scene) == ["breaker#parcels"]
+    assert [document.value for document in (control.read(BREAKER)[LANE], control.read(BREAKER, ["parcels"])[LANE])] == ["open"] * 2
+    assert control.read(BREAKER, ["letters"]) == {}
+    assert control.write(BREAKER, LANE, None, expect=control.read(BREAKER)[LANE].version)
+    assert (kinds(scene), control.get(BREAKER, LANE)) == ([], None)
+
+
+def test_a_breaker_of_an_older_version_is_read_until_it_is_written(scene: Scene, control: Control) -> None:
+    control.write(LAYOUT, "parcels", {})
+    put_old(scene, "open", 7)
+    assert control.get(BREAKER, LANE) == control.read(BREAKER)[LANE] == Document("open", 7)
+    assert not control.write(BREAKER, LANE, "half-open", expect=6)
+    assert control.write(BREAKER, LANE, "half-open", expect=7)
+    assert not control.write(BREAKER, LANE, "half-open", expect=7)
+    assert control.get(BREAKER, LANE) == control.read(BREAKER)[LANE] == Document("half-open", 8)
+    assert control.write(BREAKER, LANE, None, expect=8)
+    assert (control.get(BREAKER, LANE), control.read(BREAKER)) == (None, {}), "the old one does not come back"
+    assert control.write(BREAKER, LANE, "open", expect=0)
+    assert control.read(BREAKER)[LANE].value == "open"
+
+
+def test_a_breaker_of_an_older_version_can_be_removed_at_once(scene: Scene, control: Control) -> None:
+    control.write(LAYOUT, "parcels", {})
+    put_old(scene, "open", 7)
+    assert not control.write(BREAKER, LANE, None, expect=6)
+    assert control.write(BREAKER, LANE, None, expect=7)
+    assert (control.get(BREAKER, LANE), control.read(BREAKER)) == (None, {})
+    assert not control.write(BREAKER, LANE, None, expect=7)

@@ -184,11 +184,34 @@ def test_what_has_a_place_is_not_given_another(scene: Scene, journal: Journal) -
     assert [(line.seq, line.key) for line in journal.feed(0, 10)] == [(1, "p000"), (2, "p001"), (3, "p002"), (4, "p003"), (5, "p001")]
 
 
-def test_without_looking_a_line_is_told_twice_and_never_lost(journal: Journal) -> None:
+def test_a_line_that_is_placed_twice_is_read_at_its_newest_place(journal: Journal) -> None:
+    journal.append([entry("p1"), entry("p2")])
+    before = journal.feed(0, 1)
+    assert journal.append([entry("p1")]) == [3]
+    assert (keys(before), keys(journal.feed(0, 10)), keys(journal.feed(before[-1].seq, 10))) == (["p1"], ["p2", "p1"], ["p2", "p1"])
+    assert [line.seq for line in journal.history("parcels", "p1")] == [3]
+
+
+def test_a_repeat_at_the_newest_place_is_read_so_that_a_reader_comes_to_the_end(scene: Scene, process: Process, journal: Journal) -> None:
+    """Two readers write the same line; the row of the first one is written last, and its place is the earlier one."""
+    first, second = JournalBatch("first", [entry("p1")], 0), JournalBatch("second", [entry("p1")], 0)
+    images = images_of(second, scene.values) + images_of(first, scene.values)
+    assert [journal._place(first), journal._place(second)] == [1, 2]
+    for image in images:
+        process.batch_write(scene.names.history, [image])
+    assert [line.seq for line in journal.feed(0, 10)] == [1, 2]
+    assert journal.append([entry("p2")]) == [3]
+    assert [line.seq for line in journal.feed(0, 10)] == [1, 3]
+
+
+def test_a_line_whose_last_writer_died_before_its_block_is_read_at_its_first_place(
+    scene: Scene, process: Process, journal: Journal
+) -> None:
     journal.append([entry("p1")])
-    assert journal.append([entry("p1")]) == [2]
-    assert keys(journal.feed(0, 10)) == ["p1", "p1"]
-    assert [line.seq for line in journal.history("parcels", "p1")] == [2]
+    process.die_at("put_item")
+    with pytest.raises(Died):
+        journal_of(scene, process).append([entry("p1")])
+    assert [line.seq for line in journal.feed(0, 10)] == [1]
 
 
 # Dying ------------------------------------------------------------------------------------------------------------------

@@ -16,12 +16,14 @@ import pytest
 
 import milepost as mp
 from milepost.core.errors import LedgerBusy, LedgerDamaged, LedgerError, LedgerForeign, UsageError
+from milepost.engine.evidence import evidence_of
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ledgers.sqlite.file import backup
 from milepost.ledgers.sqlite.file.backup import back_up, examine, restore
 from milepost.ledgers.sqlite.file.store import blobs_folder
 from milepost.ports.items import Query
 from milepost.ports.ledger import MISSING_CAPABILITIES
+from milepost.subscribers import CallSubscriber
 
 KEYS = [f"L-{number}" for number in range(300)]
 
@@ -155,6 +157,21 @@ def test_a_backup_that_breaks_off_leaves_nothing_and_keeps_the_old_one(url: str,
     assert {name for name in names(tmp_path) if "unfinished" in name} == set()
     assert before - names(tmp_path) <= {"m.db-wal", "m.db-shm"}
     assert examine(tmp_path / "copy.db").items == 300
+
+
+def test_a_backup_leaves_out_no_blobs_of_a_folder_that_cannot_be_read(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scan = os.scandir
+
+    def unreadable(path: str | os.PathLike[str]) -> Any:
+        if Path(path).name == "evidence":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    with mp.open(url, [letters()]) as post:
+        monkeypatch.setattr(os, "scandir", unreadable)
+        with pytest.raises(LedgerError, match="Permission denied"):
+            post.backup(tmp_path / "copy.db")
+    assert not (tmp_path / "copy.db").exists()
 
 
 def test_restore_brings_everything_back_and_sets_the_old_ledger_aside(url: str, tmp_path: Path) -> None:
@@ -308,3 +325,58 @@ def test_what_cannot_be_backed_up_says_so_and_what_to_do() -> None:
     assert "point-in-time recovery" in MISSING_CAPABILITIES["backup"]
     with pytest.raises(UsageError, match="point-in-time recovery"):
         mp.restore("copy.db", "dynamodb://eu-west-2/try")
+
+
+def course_of_events(url: str, handler: Any) -> tuple[dict[str, dict[str, Any]], dict[str, Any], list[str]]:
+    """Work on the ledger to the end: the events that a subscriber received by their ids, the item's story, and the ids in its evidence."""
+    received: dict[str, dict[str, Any]] = {}
+    route = mp.Route("letters", key="id")
+    route.stage("write")(handler)
+    route.stage("post")(lambda item: mp.Done())
+    with mp.open(url, [route], subscribers=[CallSubscriber(lambda event: received.update({event["id"]: event}), name="reader")]) as ledger:
+        ledger.submit("letters", {"id": "late"})
+        ledger.run(until_idle=0)
+        found = evidence_of(ledger.context, "letters", "early")
+        assert found is not None
+        return received, ledger.show("letters", "early"), found.record["events"]
+
+
+def test_event_ids_after_a_restore_differ_from_those_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, copy = f"sqlite:///{tmp_path}/m.db", tmp_path / "copy.db"
+    route = mp.Route("letters", key="id")
+    route.stage("write")(lambda item: mp.Done())
+    route.stage("post")(lambda item: mp.Done())
+    with mp.open(url, [route]) as ledger:
+        ledger.submit("letters", {"id": "early"})
+        ledger.backup(copy)
+    courses = [course_of_events(url, lambda item: mp.Done({"ink": "blue"}))]
+    for at, ink in ((1_800_003_600, "black"), (1_800_007_200, "red")):
+        monkeypatch.setattr("milepost.ledgers.sqlite.file.backup.time.time", lambda at=at: at)
+        restore(copy, str(path_of(url)), overwrite=True, on_progress=quiet)
+        courses.append(course_of_events(url, lambda item, ink=ink: mp.Done({"ink": ink})))
+    monkeypatch.undo()
+    early = [[received_id for received_id in received if received_id.startswith("letters/early/")] for received, _, _ in courses]
+    assert early == [
+        ["letters/early/1/accepted", "letters/early/2/advanced", "letters/early/3/completed"],
+        ["letters/early/1/accepted", "letters/early/2/advanced/e1800003600", "letters/early/3/completed/e1800003600"],
+        ["letters/early/1/accepted", "letters/early/2/advanced/e1800007200", "letters/early/3/completed/e1800007200"],
+    ], "what was written before the backup keeps its id"
+    late = [{received_id for received_id in received if received_id.startswith("letters/late/")} for received, _, _ in courses]
+    assert not late[0] & late[1]
+    assert not late[1] & late[2]
+    for received, story, in_evidence in courses:
+        assert story["verified"]
+        assert set(in_evidence) == {received_id for received_id in received if received_id.startswith("letters/early/")}
+
+
+def test_each_restore_has_a_later_epoch_even_if_the_clock_was_set_back(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    latest, epochs = copy_of(url, tmp_path), []
+    for at in (1_800_000_000, 1_700_000_000):
+        monkeypatch.setattr("milepost.ledgers.sqlite.file.backup.time.time", lambda at=at: at)
+        restore(latest, str(path_of(url)), overwrite=True, on_progress=quiet)
+        monkeypatch.undo()
+        latest = tmp_path / f"copy-{at}.db"
+        with mp.open(url, [letters()]) as ledger:
+            epochs.append(ledger.context.plans["letters"].epoch)
+            ledger.backup(latest)
+    assert epochs == [1_800_000_000, 1_800_000_001]

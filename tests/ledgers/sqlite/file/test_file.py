@@ -74,12 +74,12 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     assert path.read_text().startswith("dear diary")
 
 
-def test_a_newer_schema_is_refused_and_says_to_upgrade(tmp_path: Path) -> None:
+def test_a_newer_schema_is_refused_and_names_the_cure(tmp_path: Path) -> None:
     path = filled(tmp_path / "m.db")
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA user_version = {schema.newest() + 1}")
     connection.close()
-    with pytest.raises(LedgerTooNew, match=r"later Milepost.*upgrade"):
+    with pytest.raises(LedgerTooNew, match=r"later Milepost.*open it with that version"):
         SqliteLedger.open(str(path))
 
 

@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import pytest
 
+from milepost.core.errors import LedgerBusy
 from milepost.ledgers.sqlite import SqliteLedger
-from milepost.ledgers.sqlite.file.store import CommitPart, SqliteFile
-from milepost.ledgers.sqlite.rows.names import NameNumbers, Place
+from milepost.ledgers.sqlite.file.store import GROUP, CommitPart, SqliteFile
+from milepost.ledgers.sqlite.rows.names import NameNumbers, Place, Transaction
 
 
 class InterruptedConnection:
@@ -95,11 +96,13 @@ def test_an_interrupt_in_the_work_of_another_writer_is_not_its_error(ledger: Sql
 
 def test_a_read_that_is_interrupted_leaves_no_transaction_open(ledger: SqliteLedger) -> None:
     assert ledger.last_seq() == 0
-    store, reader = ledger._store, ledger._store._local.reader
-    store._local.reader = InterruptedConnection(reader, "BEGIN")
+    readers = ledger._store._readers
+    reader = readers.take()
+    connection = reader.connection
+    readers.give_back(Transaction(cast(sqlite3.Connection, InterruptedConnection(connection, "BEGIN")), reader.names))
     with pytest.raises(KeyboardInterrupt):
         ledger.last_seq()
-    assert not reader.in_transaction
+    assert not connection.in_transaction
     assert ledger.last_seq() == 0
 
 
@@ -117,3 +120,46 @@ def test_names_that_an_interrupted_read_has_seen_in_part_are_read_again(ledger: 
         with pytest.raises(KeyboardInterrupt):
             ledger.last_seq()
     assert ledger._read(lambda tx: tx.names.lanes) == {("parcels", "weigh"): [(1, ""), (2, "express")]}
+
+
+@pytest.mark.parametrize("waiting", [7, 2 * GROUP])
+def test_while_another_process_writes_all_waiting_parts_get_their_error_after_one_wait(
+    ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch, waiting: int
+) -> None:
+    store, waits = ledger._store, list[object]()
+
+    def wait(_: SqliteFile, attempt: Callable[[], object], *limits: float) -> object:
+        waits.append(attempt)
+        return attempt()
+
+    monkeypatch.setattr(SqliteFile, "_retry_while_locked", wait)
+    others: list[CommitPart[str]] = [CommitPart(add(f"other {number}")) for number in range(waiting)]
+    store._queue += others
+    writer = sqlite3.connect(ledger.path, isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    with pytest.raises(LedgerBusy, match="other processes have locked the ledger for too long"):
+        store.write(add("own"))
+    writer.execute("ROLLBACK")
+    writer.close()
+    assert len(waits) == 1
+    assert all(part.done and isinstance(part.error, LedgerBusy) for part in others)
+    assert len({id(part.error) for part in others}) == waiting, "each thread raises an error of its own"
+    assert store.write(add("next")) == "next"
+    assert set(ledger.read("t")) == {"next"}
+
+
+def test_a_log_that_a_reader_has_made_grow_shrinks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("milepost.ledgers.sqlite.file.store.LOG_LIMIT", 200_000)
+    ledger = SqliteLedger.open(str(tmp_path / "m.db"))
+    reader = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM document").fetchone()
+    for number in range(20):
+        ledger.write("t", f"{number}", "x" * 100_000)
+    log = tmp_path / "m.db-wal"
+    assert log.stat().st_size > 2_000_000
+    reader.close()
+    ledger.idle_upkeep()
+    ledger.write("t", "next", 1)
+    assert log.stat().st_size <= 200_000
+    ledger.close()

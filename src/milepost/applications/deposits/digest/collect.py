@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
 import milepost as mp
+from milepost.applications.deposits.common_cause import common_cause
 from milepost.applications.deposits.controls import PartnerWait, partner_waits
-from milepost.applications.deposits.digest.mail import Digest, digests_of, entry_of, first_note, latest_lines, mail_of
+from milepost.applications.deposits.digest.file_news import mark_mailed, pending_news
+from milepost.applications.deposits.digest.mail import (
+    Digest,
+    DigestEntry,
+    digests_of,
+    entry_of,
+    first_note,
+    latest_lines,
+    mail_of,
+    recipients_of,
+    twins_entry,
+)
+from milepost.applications.deposits.feed_places import place_at
 from milepost.applications.deposits.runs import interruption_text, mark_reported, unreported
-from milepost.applications.deposits.settings import DepositsApp, DepositsSettings
+from milepost.applications.deposits.settings import DepositsApp, DepositsSettings, MailSettings
 from milepost.applications.deposits.status_names import word_counts
-from milepost.subscribers.email import MailNotSent, MailRefused, mail_transport
+from milepost.applications.deposits.twins import twins_note, twins_of
+from milepost.subscribers.email import MailNotSent, MailRefused, MailTransport, mail_transport
 
 CURSOR = "digest"
 """Name of the document that says up to which history line people have been informed."""
 PORTION = 1_000
+MOST_UNMAILED = 1_000
 COLLECTIONS = 10
 """Most collections of one call: the later ones follow those that other processes had recorded and not finished."""
 BY = "deposits digest"
@@ -39,7 +54,20 @@ def collect_digests(app: DepositsApp) -> list[str]:
         keys += found
         if not recorded_before:
             break
-    return keys
+    return keys + _mail_files(app)
+
+
+def _mail_files(app: DepositsApp) -> list[str]:
+    """Submit a mail for news about files that no other digest has taken: there is no history line about them. Its key."""
+    files = pending_news(app)
+    if not files:
+        return []
+    assert app.settings.mail is not None
+    id = f"files-{app.time():.0f}"
+    [digest] = digests_of([], f"{app.settings.route}-{id}", app.settings.mail.to, {}, word_counts(app), files=files)
+    _submit(app, {"id": id, "upto": 0, "digest": msgspec.to_builtins(digest)})
+    mark_mailed(app, files)
+    return [id]
 
 
 class DigestCursor(msgspec.Struct, frozen=True):
@@ -61,37 +89,13 @@ def place_cursor(app: DepositsApp) -> DigestCursor:
     document = app.documents.get(CURSOR)
     if document is None:
         since = app.now() - timedelta(milliseconds=mp.span_ms(app.settings.mail.first, "[deposits.mail] first"))
-        after = place_before(since, lambda place: next((entry.public() for entry in app.feed(place, 1)), None))
+        after = place_at(app, since)
         # False: another process has set it.
         begins = since.isoformat()
         app.documents.put(CURSOR, {"after": after, "at": begins, "since": begins if after else None}, expect=0)
         document = app.documents.get(CURSOR)
         assert document is not None
     return msgspec.convert({**document.value, "version": document.version}, DigestCursor)
-
-
-def place_before(since: datetime, line_after: Callable[[int], Mapping[str, Any] | None]) -> int:
-    """The place of the last history line that is older than `since`; 0 if none is. `line_after` gives the line after a place. Few lines are
-    read, however long the history is: those of a binary search."""
-
-    def older(line: Mapping[str, Any] | None) -> bool:
-        return line is not None and datetime.fromisoformat(line["at"]) < since
-
-    first = line_after(0)
-    if first is None or not older(first):
-        return 0
-    last_older, end, step = int(first["seq"]), int(first["seq"]), 1
-    while (line := line_after(end)) is not None and older(line):
-        last_older, step = int(line["seq"]), 2 * step
-        end = last_older + step
-    while end - last_older > 1:
-        middle = (last_older + end) // 2
-        line = line_after(middle)
-        if line is not None and older(line):
-            last_older = int(line["seq"])
-        else:
-            end = middle
-    return last_older
 
 
 def _collect(app: DepositsApp, cursor: DigestCursor) -> tuple[list[str], bool]:
@@ -116,6 +120,9 @@ def _collect(app: DepositsApp, cursor: DigestCursor) -> tuple[list[str], bool]:
         if others:
             _submit(app, *others)
         keys = [f"{after}", *(other["id"] for other in others)]
+        mark_mailed(
+            app, (one for digest in (begun["input"]["digest"], *begun["input"].get("others", ())) for one in digest.get("files", ()))
+        )
         mark_reported(app, begun["input"].get("runs", ()))
     if upto > after:
         # False: another process has moved it, by the same recorded mails.
@@ -149,18 +156,28 @@ def _collected(app: DepositsApp, cursor: DigestCursor, waits: list[PartnerWait])
             yield from (entry.public() for entry in portion if since is None or entry.line.at >= since.timestamp() * 1000)
 
     last = latest_lines(lines(), settings.route)
-    rounds = settings.mode == "rounds"
-    entries = [entry for key, line in last.items() if (entry := entry_of(line, app.show(settings.route, key), rounds=rounds)) is not None]
+    entries = [entry for line in last.values() if (entry := _entry(app, line)) is not None]
     counts = word_counts(app)
     interrupted = unreported(app)
-    notes = [f"{one.text}." for one in waits]
+    # A mail about files alone has a key of its own: see _mail_files.
+    files = pending_news(app) if upto > after else ()
+    cause = common_cause(app, after)
+    notes = [] if cause is None else [f"{cause.text}."]
+    notes += [f"{one.text}." for one in waits]
     # A wait has a line in the history. Without a line there is no mail: its key follows from the place in the history.
     news = upto > after and any(one.name not in cursor.waits for one in waits)
     if since is not None:
         notes.append(first_note(since))
     notes += [f"{interruption_text(run)} This digest names what it left unreported." for run in interrupted]
-    found = digests_of(entries, f"{settings.route}-{after}", settings.mail.to, settings.mail.owners, counts, notes, news=news)
+    found = digests_of(entries, f"{settings.route}-{after}", settings.mail.to, settings.mail.owners, counts, notes, news=news, files=files)
     return upto, [run.id for run in interrupted], found
+
+
+def _entry(app: DepositsApp, line: dict[str, Any]) -> DigestEntry | None:
+    view = app.show(app.settings.route, line["key"])
+    if twins_note(line):
+        return twins_entry(line, view, twins_of(app, line["key"]))
+    return entry_of(line, view, rounds=app.settings.mode == "rounds")
 
 
 def _submit(app: DepositsApp, *mails: dict[str, Any]) -> None:
@@ -177,11 +194,38 @@ def unmailed_keys(app: DepositsApp) -> set[str]:
     return {row["key"] for row in app.items(app.settings.digests_route, statuses=["failed", "live"], limit=1_000)}
 
 
-def undelivered(app: DepositsApp) -> list[dict[str, Any]]:
-    """Mails that could not be sent so far, or were refused for good."""
+class UnmailedDigests(msgspec.Struct, frozen=True):
+    """Mails that could not be sent. The next run sends those that `wait`; of those that were `refused` for good, or tried too often, none is
+    tried until a person asks for it."""
+
+    wait: int = 0
+    wait_error: str = ""
+    refused: int = 0
+    refused_error: str = ""
+
+    @property
+    def count(self) -> int:
+        return self.wait + self.refused
+
+
+def unmailed(app: DepositsApp) -> UnmailedDigests:
+    """The mails that could not be sent, with the error of one of each kind."""
     if app.settings.mail is None:
-        return []
-    return app.items(app.settings.digests_route, statuses=["failed", mp.Status.RETRY_SCHEDULED], limit=100)
+        return UnmailedDigests()
+    route = app.settings.digests_route
+    wait = app.items(route, statuses=[mp.Status.RETRY_SCHEDULED], limit=MOST_UNMAILED)
+    refused = app.items(route, statuses=["failed"], limit=MOST_UNMAILED)
+    return UnmailedDigests(len(wait), _first_error(wait), len(refused), _first_error(refused))
+
+
+def send_again_command(settings: DepositsSettings) -> str:
+    """The command that sends refused digests again."""
+    return f"milepost retry {settings.digests_route} --status failed --by YOU --reason corrected"
+
+
+def _first_error(rows: list[dict[str, Any]]) -> str:
+    errors = [(row["error"] or {}).get("message", "no error is recorded") for row in rows[:1]]
+    return errors[0] if errors else ""
 
 
 # The route of mails ---------------------------------------------------------------------------------------------------
@@ -197,12 +241,27 @@ def digests_route(settings: DepositsSettings) -> mp.Route:
         digest = msgspec.convert(item.input["digest"], Digest)
         try:
             transport = mail_transport(mail.smtp or f"ses://{mail.ses}", password_env=mail.password_env)
-            receipt = transport.send(mail_of(digest, mail.sender, mail.dashboard))
+            return _sent(digest, mail, transport)
         except MailRefused as error:
             return mp.Reject(str(error), category="MAIL_REFUSED")
         except MailNotSent as error:
             return mp.Retry(str(error), category="MAIL_NOT_SENT")
-        refused = [f"{one.address}: {one.text}" for one in receipt.refused]
-        return mp.Done({"accepted": list(receipt.accepted), "refused": refused})
 
     return route
+
+
+def _sent(digest: Digest, mail: MailSettings, transport: MailTransport) -> mp.Outcome:
+    """Send a digest to the addresses that the settings have now; where those of an owner are refused, to everyone in `to`."""
+    to = recipients_of(digest.owner, mail)
+    refused: list[str] = []
+    try:
+        receipt = transport.send(mail_of(digest, to, mail.sender, mail.dashboard))
+    except MailRefused as error:
+        if to == mail.to:
+            raise
+        refused.append(f"the owners of {digest.owner}: {error}")
+        note = f"This digest is for the owners of {digest.owner} ({', '.join(to)}), to whom it could not be mailed: {error}."
+        passed_on = msgspec.structs.replace(digest, notes=(note, *digest.notes))
+        receipt = transport.send(mail_of(passed_on, mail.to, mail.sender, mail.dashboard))
+    refused += [f"{one.address}: {one.text}" for one in receipt.refused]
+    return mp.Done({"accepted": list(receipt.accepted), "refused": refused})

@@ -7,16 +7,18 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from html import escape
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from milepost.applications.deposits.acts import may_be_deposited
 from milepost.applications.deposits.doi import doi_url
-from milepost.applications.deposits.dspace.errors import CollectionUnknown, DSpaceLoginFailed, DSpaceUnavailable
+from milepost.applications.deposits.dspace.errors import CollectionUnknown, DSpaceForbidden, DSpaceLoginFailed, DSpaceUnavailable
+from milepost.applications.deposits.settings import MailSettings
 from milepost.applications.deposits.status_names import (
     CONTENT,
     FAILED,
+    IMPORTED,
     METADATA,
     NOTES,
     RETRIES,
@@ -26,6 +28,7 @@ from milepost.applications.deposits.status_names import (
     result_in,
     word_of,
 )
+from milepost.applications.deposits.twins import Twins, twins_note
 from milepost.subscribers.email import Mail, MailAttachment
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -54,11 +57,14 @@ _ADVICE = {
 _SUBMIT = "Deposit it by hand."
 _MENDED = {
     DSpaceLoginFailed.category: "When the user and password that Milepost has for DSpace are right",
+    DSpaceForbidden.category: "When the user that Milepost has for DSpace has the right",
     CollectionUnknown.category: "When the collection in Milepost's settings is right",
     DSpaceUnavailable.category: "When DSpace answers again",
 }
 """Errors at the submit stage that are no fault of the DOI, and what has to be mended."""
 _SEARCH_INSTEAD = "To deposit it by hand instead, search DSpace for the DOI first: a try may have succeeded."
+TWINS_CATEGORY = "TWINS"
+TWINS_ADVICE = "Delete the wrong item in DSpace; or note which one is right, and both stay: enter its handle as that of a deposit by hand."
 _SEARCH_FIRST = "Search DSpace for the DOI first: the last try may have succeeded. Deposit it by hand only if it is not there."
 
 
@@ -75,12 +81,18 @@ class DigestEntry(msgspec.Struct, frozen=True):
     handle: str | None = None
     title: str = ""
     advice: str = ""
+    kind: Literal["", "present", "twins"] = ""
+    """"present": DSpace had it already; "twins": DSpace has two items of it."""
 
 
-def latest_lines(lines: Iterable[Mapping[str, Any]], route: str) -> dict[str, Mapping[str, Any]]:
-    """The last history line of each DOI of the route that says something new to people: deposited, failed, or will be retried."""
-    found: dict[str, Mapping[str, Any]] = {}
+def latest_lines(lines: Iterable[dict[str, Any]], route: str) -> dict[str, dict[str, Any]]:
+    """The last history line of each DOI of the route that says something new to people: deposited, failed, will be retried, or has two
+    items in DSpace."""
+    found: dict[str, dict[str, Any]] = {}
     for line in lines:
+        if line["route"] == route and twins_note(line):
+            found.pop(line["key"], None)
+            found[line["key"]] = line
         if line["route"] != route or line["reason"] in NOTES:
             continue
         found.pop(line["key"], None)
@@ -91,13 +103,16 @@ def latest_lines(lines: Iterable[Mapping[str, Any]], route: str) -> dict[str, Ma
 
 def entry_of(line: Mapping[str, Any], view: Mapping[str, Any] | None, *, rounds: bool) -> DigestEntry | None:
     """The entry of a DOI whose last line is `line`; `view` is the item as `show` gives it, None if its row has left. None: the DOI has moved
-    on since, and a later digest names it."""
+    on since, and a later digest names it, or another system has deposited it, which is no news."""
     doi, word = line["key"], word_of(line["status"])
     if view is not None and word_of(view["status"]) != word:
         return None
     title = str(result_in(view, METADATA).get("title") or "")
+    if word == SUCCESS and result_in(view, SUBMIT).get("via") == IMPORTED:
+        return None
     if word == SUCCESS:
-        return DigestEntry(doi, word, handle=handle_in(view), title=title)
+        present = present_text(view)
+        return DigestEntry(doi, word, handle=handle_in(view), title=title, error=present, kind="present" if present else "")
     error = (view or {}).get("error") or {"category": line.get("error_category", ""), "message": error_text(line)}
     stage = line["stage"]
     entry = DigestEntry(
@@ -110,6 +125,8 @@ def entry_of(line: Mapping[str, Any], view: Mapping[str, Any] | None, *, rounds:
 
 def advice_of(error: dict[str, Any] | None, stage: str) -> str:
     """The advice to a person about a DOI that failed at this stage with this error."""
+    if (error or {}).get("category") == TWINS_CATEGORY:
+        return TWINS_ADVICE
     search_first = may_be_deposited(error, stage)
     mended = _MENDED.get((error or {}).get("category", "")) if stage == SUBMIT else None
     if mended is not None:
@@ -123,11 +140,38 @@ def error_text(line: Mapping[str, Any]) -> str:
     return str(details.get("message") or "") if isinstance(details, Mapping) else ""
 
 
+def twins_entry(line: Mapping[str, Any], view: Mapping[str, Any] | None, recorded: Twins | None) -> DigestEntry | None:
+    """The entry of a DOI whose line says that it has two items; None: a person has settled that since."""
+    if recorded is None:
+        return None
+    title = str(result_in(view, METADATA).get("title") or "")
+    return DigestEntry(line["key"], SUCCESS, error=recorded.text, handle=handle_in(view), title=title, advice=TWINS_ADVICE, kind="twins")
+
+
+def present_text(view: Mapping[str, Any] | None) -> str:
+    """Says with which file DSpace had a DOI already; empty: Milepost has deposited it, be it with a try whose answer was lost."""
+    result = result_in(view, SUBMIT)
+    if result.get("found") is not True:
+        return ""
+    others, same = result.get("others") or [], result.get("same_file")
+    if same and not others and (view or {}).get("total_attempts"):
+        return ""
+    names = ", ".join(str(file.get("name")) for file in result.get("files") or ()) or "no file"
+    compared = {
+        True: "It has the publisher's PDF",
+        False: f"It has another file than the publisher's PDF: {names}",
+        None: f"It has {names}",
+    }
+    further = f"; further items of this DOI: {', '.join(map(str, others))}" if others else ""
+    return f"{compared[same if isinstance(same, bool) else None]}{further}"
+
+
 class Digest(msgspec.Struct, frozen=True):
     """Content of a mail: the DOIs by their result, and the number of all DOIs by status name."""
 
     id: str
     to: tuple[str, ...]
+    """The addresses when it was collected. It goes to those that the settings have when it is sent: see `recipients_of`."""
     owner: str
     """The DOI prefix whose owners get it; empty: everything that has no owner of its own."""
     deposited: tuple[DigestEntry, ...]
@@ -136,11 +180,17 @@ class Digest(msgspec.Struct, frozen=True):
     counts: dict[str, int]
     notes: tuple[str, ...] = ()
     """Sentences about the digest itself and about all DOIs: where it begins, runs that were interrupted, partners that ask us to slow down."""
+    twins: tuple[DigestEntry, ...] = ()
+    """DOIs that have two items in DSpace."""
+    present: tuple[DigestEntry, ...] = ()
+    """DOIs that DSpace had already, with which file."""
+    files: tuple[str, ...] = ()
+    """Sentences about files that were refused or ignored, and about malformed lines."""
 
     @property
     def empty(self) -> bool:
-        """Does it name no DOI?"""
-        return not (self.deposited or self.retries or self.manual)
+        """Does it name no DOI and no file?"""
+        return not (self.files or self.deposited or self.retries or self.manual or self.twins or self.present)
 
 
 def first_note(since: datetime) -> str:
@@ -160,10 +210,11 @@ def digests_of(
     notes: Iterable[str] = (),
     *,
     news: bool = False,
+    files: tuple[str, ...] = (),
 ) -> list[Digest]:
     """One digest for each owner of a DOI prefix (the longest prefix wins) and one for all other DOIs. None is empty, except with `news`: then
-    the notes are a digest by themselves."""
-    by_owner: dict[str, list[DigestEntry]] = {"": []} if news else {}
+    the notes are a digest by themselves. `files` are for the one without an owner."""
+    by_owner: dict[str, list[DigestEntry]] = {"": []} if news or files else {}
     said = tuple(notes)
     prefixes = sorted(owners, key=len, reverse=True)
     for entry in entries:
@@ -177,11 +228,14 @@ def digests_of(
                 id=f"{id}{'-' if owner else ''}{owner}",
                 to=owners.get(owner, to),
                 owner=owner,
-                deposited=tuple(one for one in own if one.word == SUCCESS),
+                deposited=tuple(one for one in own if one.word == SUCCESS and not one.kind),
+                twins=tuple(one for one in own if one.kind == "twins"),
+                present=tuple(one for one in own if one.kind == "present"),
                 retries=tuple(one for one in own if one.word == RETRIES),
                 manual=tuple(one for one in own if one.word == FAILED),
                 counts=dict(counts),
                 notes=said,
+                files=() if owner else files,
             )
         )
     return [digest for digest in found if not digest.empty or (news and not digest.owner)]
@@ -196,13 +250,18 @@ _COMMAND = "milepost deposits deposited DOI --handle HANDLE --by YOU --reason 'â
 _MUTED, _RED, _GREEN, _AMBER = "#5b6470", "#b42318", "#1e7a3c", "#9a6700"
 
 
-def mail_of(digest: Digest, sender: str, dashboard: str = "") -> Mail:
-    """The mail of a digest. It links to the page of manual deposits where the URL of the dashboard is known."""
+def recipients_of(owner: str, mail: MailSettings) -> tuple[str, ...]:
+    """The addresses of a digest as the settings have them now; those of `to` for an owner that has none any more."""
+    return mail.owners.get(owner) or mail.to
+
+
+def mail_of(digest: Digest, to: Sequence[str], sender: str, dashboard: str = "") -> Mail:
+    """The mail of a digest to these addresses. It links to the page of manual deposits where the URL of the dashboard is known."""
     page = f"{dashboard.rstrip('/')}/deposits/worklist" if dashboard else ""
     return Mail(
         id=digest.id,
         sender=sender,
-        to=digest.to,
+        to=tuple(to),
         subject=subject_of(digest),
         text=text_of(digest, page),
         html=html_of(digest, page),
@@ -215,10 +274,16 @@ def subject_of(digest: Digest) -> str:
     parts = []
     if digest.manual:
         parts.append(f"{len(digest.manual):,} {'needs' if len(digest.manual) == 1 else 'need'} a manual deposit")
+    if digest.twins:
+        parts.append(f"{len(digest.twins):,} {'has' if len(digest.twins) == 1 else 'have'} two items in DSpace")
     if digest.retries:
         parts.append(f"{len(digest.retries):,} will be retried")
     if digest.deposited:
         parts.append(f"{len(digest.deposited):,} deposited")
+    if digest.present:
+        parts.append(f"{len(digest.present):,} {'was' if len(digest.present) == 1 else 'were'} in DSpace already")
+    if digest.files:
+        parts.append(f"{len(digest.files):,} {'file needs' if len(digest.files) == 1 else 'files need'} attention")
     parts = parts or [note.partition(";")[0] for note in digest.notes[:1]]
     return f"Deposits{f' {digest.owner}' if digest.owner else ''}: {', '.join(parts)}"
 
@@ -226,17 +291,25 @@ def subject_of(digest: Digest) -> str:
 def text_of(digest: Digest, page: str = "") -> str:
     """For programs that show text. `page` is the URL of the manual deposits, if it is known."""
     parts = [subject_of(digest), *digest.notes]
+    if digest.files:
+        parts.append("\n".join(["FILES", *(f"  {sentence}" for sentence in digest.files)]))
     if digest.manual:
         lines = []
         for entry in digest.manual[:SHOWN]:
             lines += [f"  {entry.doi}", f"    {_failed(entry)}", f"    {entry.advice}"]
         parts.append("\n".join(["NEEDS A MANUAL DEPOSIT", *lines, *_more(digest.manual)]))
+    if digest.twins:
+        lines = [f"  {entry.doi}\n    {entry.error}\n    {entry.advice}" for entry in digest.twins[:SHOWN]]
+        parts.append("\n".join(["TWO ITEMS IN DSPACE", *lines, *_more(digest.twins)]))
     if digest.retries:
         lines = [f"  {entry.doi}\n    {_failed(entry)}; next try {_when(entry)}" for entry in digest.retries[:SHOWN]]
         parts.append("\n".join(["WILL BE RETRIED", *lines, *_more(digest.retries)]))
     if digest.deposited:
         lines = [f"  {entry.doi}  {_link(entry.handle) or 'no handle yet: DSpace reviews it'}" for entry in digest.deposited[:SHOWN]]
         parts.append("\n".join(["DEPOSITED", *lines, *_more(digest.deposited)]))
+    if digest.present:
+        lines = [f"  {entry.doi}  {_link(entry.handle) or ''}\n    {entry.error}" for entry in digest.present[:SHOWN]]
+        parts.append("\n".join(["WERE IN DSPACE ALREADY", *lines, *_more(digest.present)]))
     parts.append("\n".join(["ALL DOIS", *(f"  {word}: {count:,}" for word, count in digest.counts.items())]))
     parts.append("The attached CSV has every DOI of this digest.")
     if digest.manual:
@@ -249,9 +322,15 @@ def html_of(digest: Digest, page: str = "") -> str:
     known."""
     sections = [
         _section("Needs a manual deposit", _RED, digest.manual, lambda entry: f"{escape(_failed(entry))}<br><b>{escape(entry.advice)}</b>"),
+        _section("Two items in DSpace", _RED, digest.twins, lambda entry: f"{escape(entry.error)}<br><b>{escape(entry.advice)}</b>"),
         _section("Will be retried", _AMBER, digest.retries, lambda entry: f"{escape(_failed(entry))}<br>Next try {escape(_when(entry))}"),
         _section("Deposited", _GREEN, digest.deposited, _deposited_html),
+        _section("Were in DSpace already", _AMBER, digest.present, lambda entry: f"{_deposited_html(entry)}<br>{escape(entry.error)}"),
     ]
+    if digest.files:
+        sections.insert(
+            0, f'<h2 style="font-size:16px;margin:24px 0 8px;color:{_RED}">Files ({len(digest.files):,})</h2>' + _paragraphs(digest.files)
+        )
     notes = "".join(f'<p style="margin:0 0 12px;color:{_MUTED};word-break:break-word">{escape(one)}</p>' for one in digest.notes)
     link = f'<a href="{escape(page)}">{_PAGE}</a>' if page else _PAGE
     command = f'<code style="word-break:break-word">{escape(_COMMAND)}</code>'
@@ -275,7 +354,7 @@ def html_of(digest: Digest, page: str = "") -> str:
 
 def csv_of(digest: Digest) -> bytes:
     """Every DOI of the digest, as a table that spreadsheet programs open."""
-    entries = (*digest.manual, *digest.retries, *digest.deposited)
+    entries = (*digest.manual, *digest.twins, *digest.retries, *digest.deposited, *digest.present)
     return csv_table(
         COLUMNS,
         [(one.doi, one.word, one.handle, one.title, one.stage, one.attempts or "", one.error, one.advice) for one in entries],
@@ -294,6 +373,10 @@ def _section(title: str, colour: str, entries: tuple[DigestEntry, ...], body: Ca
     )
     more = "".join(f'<p style="margin:0;color:{_MUTED}">{escape(line.strip())}</p>' for line in _more(entries))
     return f'<h2 style="font-size:16px;margin:24px 0 8px;color:{colour}">{title} ({len(entries):,})</h2>{shown}{more}'
+
+
+def _paragraphs(sentences: Iterable[str]) -> str:
+    return "".join(f'<p style="margin:0 0 12px;word-break:break-word">{escape(one)}</p>' for one in sentences)
 
 
 def _deposited_html(entry: DigestEntry) -> str:

@@ -15,14 +15,14 @@ from milepost import net
 from milepost.applications.deposits.doi import doi_or_none, doi_url
 from milepost.applications.deposits.dspace.errors import CollectionUnknown, DSpaceRefused, DSpaceUnavailable, DSpaceUnreadable
 from milepost.applications.deposits.dspace.session import DSpaceSession, LoginGuard
-from milepost.applications.deposits.settings import DepositsSettings
+from milepost.applications.deposits.settings import DepositsSettings, SubmitSettings
 
 ORIGINAL = "ORIGINAL"
 """The bundle of an item's own files."""
 PAGE = 100
 MOST_PAGES = 20
-FIELDS = ("dc.identifier.doi", "dc.relation.isversionof", "dc.identifier.uri")
-"""Metadata fields that may hold an article's DOI."""
+MOST_WORDS = 200
+"""Words of a metadata value that are looked at: a citation is short."""
 DOI_FIELD = "dc.relation.isversionof"
 """Where a DOI is put if the metadata does not name it: a deposit that cannot be found again could be made twice."""
 FORMS = ("{}", "https://doi.org/{}", "http://dx.doi.org/{}")
@@ -43,6 +43,17 @@ class DSpaceItem:
     withdrawn: bool
     metadata: dict[str, Any] = field(default_factory=dict, repr=False)
 
+    @property
+    def name(self) -> str:
+        """Its handle; one without a handle is named by its UUID."""
+        return self.handle or self.uuid
+
+    def values(self, name: str) -> list[str]:
+        """The texts of one metadata field."""
+        entries = self.metadata.get(name)
+        texts = [entry.get("value") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+        return [text for text in texts if isinstance(text, str)]
+
 
 @dataclass(frozen=True)
 class DSpaceBitstream:
@@ -58,9 +69,12 @@ class DSpaceBitstream:
 class DSpace:
     """The calls that a deposit makes, on a session."""
 
-    def __init__(self, session: DSpaceSession, *, administrator: bool = True) -> None:
+    def __init__(
+        self, session: DSpaceSession, doi_fields: Sequence[str] = SubmitSettings().doi_fields, *, administrator: bool = True
+    ) -> None:
         self.session = session
-        self._administrator = administrator
+        self.doi_fields = doi_fields
+        self.administrator = administrator
         """Searches see private and withdrawn items too; it needs a login with that right."""
         self._collections: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -79,11 +93,7 @@ class DSpace:
         if found.status in (404, 501):
             raise CollectionUnknown(f"DSpace knows no collection {handle!r}; check [deposits.submit] collection", http_status=found.status)
         if found.status == 302:
-            # Only the path of the redirect counts: behind a proxy its host and scheme are often wrong.
-            place = urlsplit(found.headers.get("Location") or "").path
-            kind, _, uuid = place.rpartition("/core/")[2].partition("/")
-            if not _UUID.fullmatch(uuid):
-                raise DSpaceUnreadable(f"DSpace's answer for handle {handle!r} leads to no object", http_status=302)
+            kind, uuid = _redirected(found, handle)
             found = self.session.get(f"/core/{quote(kind)}/{uuid}")
         content = _object(found, "an object")
         if content.get("type") != "collection":
@@ -161,26 +171,60 @@ class DSpace:
 
     # Search -----------------------------------------------------------------------------------------------------------------
     def find(self, doi: str) -> list[DSpaceItem]:
-        """The items whose metadata has exactly this DOI, as far as the index knows: it may be up to a minute behind. Raises DSpaceError
-        where the search fails; that never means that there is none."""
-        query = {"query": query_for(doi), "dsoType": "item", "size": str(PAGE)}
-        if self._administrator:
-            query["configuration"] = "administrativeView"
+        """The items whose metadata has exactly this DOI, as far as the index knows: it may be behind, or lack items while it is rebuilt (see
+        `ItemSearch`). Raises DSpaceError where the search fails; that never means that there is none."""
+        return self.having(self.search(query_for(doi, self.doi_fields)), doi)
+
+    def having(self, items: Sequence[DSpaceItem], doi: str) -> list[DSpaceItem]:
+        """Those of the items whose metadata has exactly this DOI."""
+        return [item for item in items if has_doi(item.metadata, doi, self.doi_fields)]
+
+    def search(self, query: str) -> list[DSpaceItem]:
+        """All items that the index has for a query of Solr's. Raises DSpaceError where the search fails."""
+        parameters = {"query": query, "dsoType": "item", "size": str(PAGE)}
+        if self.administrator:
+            parameters["configuration"] = "administrativeView"
         found: dict[str, DSpaceItem] = {}
         for page in range(MOST_PAGES):
-            content = _object(self.session.get("/discover/search/objects", {**query, "page": str(page)}), "a search result")
+            content = _object(self.session.get("/discover/search/objects", {**parameters, "page": str(page)}), "a search result")
             result = _path(content, "_embedded", "searchResult")
             if not isinstance(result, dict):
                 raise DSpaceUnreadable("DSpace's answer to a search has no searchResult")
             objects = _path(result, "_embedded", "objects")
-            for one in objects if isinstance(objects, list) else ():
-                item = _path(one, "_embedded", "indexableObject")
-                if isinstance(item, dict) and has_doi(item.get("metadata"), doi):
-                    known = _item(item)
-                    found[known.uuid] = known
+            for entry in objects if isinstance(objects, list) else ():
+                content = _path(entry, "_embedded", "indexableObject")
+                if isinstance(content, dict):
+                    item = _item(content)
+                    found[item.uuid] = item
             if not _more(result, page):
                 return list(found.values())
-        raise DSpaceUnavailable(f"a search for {doi} has more than {MOST_PAGES * PAGE:,} hits; whether DSpace has the item is unknown")
+        raise DSpaceUnavailable(
+            f"the search {query[:100]} has more than {MOST_PAGES * PAGE:,} hits; whether DSpace has the item is unknown"
+        )
+
+    # Reads that need no index -----------------------------------------------------------------------------------------------
+    def item(self, uuid: str) -> DSpaceItem | None:
+        """The item with this UUID; None if DSpace has none, or gives it only to others."""
+        answer = self.session.get(f"/core/items/{quote(uuid)}", allowed=(200, 401, 403, 404))
+        return _item(_object(answer, "an item")) if answer.status == 200 else None
+
+    def item_of(self, handle: str) -> DSpaceItem | None:
+        """The item with this handle; None if DSpace has none, or gives it only to others."""
+        answer = self.session.get("/pid/find", {"id": handle}, allowed=(200, 302, 401, 403, 404, 501))
+        if answer.status == 302:
+            kind, uuid = _redirected(answer, handle)
+            return self.item(uuid) if kind == "items" else None
+        return _item(_object(answer, "an item")) if answer.status == 200 else None
+
+    def first_items(self) -> tuple[list[DSpaceItem], bool] | None:
+        """Some items of the repository, and whether they are all that it has. None: DSpace gives this list only to administrators."""
+        answer = self.session.get("/core/items", {"size": str(PAGE), "page": "0"}, allowed=(200, 401, 403, 404, 405))
+        if answer.status != 200:
+            return None
+        content = _object(answer, "a list of items")
+        entries = _path(content, "_embedded", "items")
+        items = [_item(entry) for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+        return items, isinstance(_path(content, "page", "totalPages"), int) and not _more(content, 0)
 
     def _pages(self, path: str, name: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -208,14 +252,17 @@ def open_dspace(
     user, password = environment.get(submit.user_env), environment.get(submit.password_env)
     limit = {} if timeout is None else {"timeout": timeout}
     session = DSpaceSession(url, user or None, password, allow_cidrs=settings.allow_cidrs, now=now, guard=guard, **limit)
-    return DSpace(session, administrator=bool(user))
+    return DSpace(session, submit.doi_fields, administrator=bool(user))
 
 
-def query_for(doi: str) -> str:
-    """The Solr query for a DOI in all of its usual forms, also percent-encoded: to the index an encoded character is part of a word."""
+def query_for(doi: str, fields: Sequence[str], *, encoded: bool = True) -> str:
+    """The Solr query for a DOI in these fields, in all of its usual forms, percent-encoded ones too: to the index an encoded character is part
+    of a word."""
     texts = [form.format(doi) for form in FORMS]
-    texts += [text for text in dict.fromkeys((doi_url(doi), quote(doi, safe="/"))) if text not in texts and "%" in text]
-    return " OR ".join(f"{field}:{quoted(text)}" for field in FIELDS for text in texts)
+    if encoded:
+        whole = quote(doi, safe="")
+        texts += [doi_url(doi), quote(doi, safe="/"), whole, f"https://doi.org/{whole}"]
+    return " OR ".join(f"{field}:{quoted(text)}" for field in fields for text in dict.fromkeys(texts))
 
 
 def quoted(text: str) -> str:
@@ -224,11 +271,11 @@ def quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def has_doi(metadata: Any, doi: str) -> bool:
+def has_doi(metadata: Any, doi: str, fields: Sequence[str]) -> bool:
     """Is this the metadata of an item with exactly this DOI? The index is tokenised: a search for 10.1/abc also finds 10.1/abc.1."""
     if not isinstance(metadata, dict):
         return False
-    for name in FIELDS:
+    for name in fields:
         entries = metadata.get(name)
         for entry in entries if isinstance(entries, list) else ():
             value = entry.get("value") if isinstance(entry, dict) else None
@@ -237,17 +284,28 @@ def has_doi(metadata: Any, doi: str) -> bool:
     return False
 
 
-def findable(metadata: Metadata, doi: str) -> Metadata:
+def findable(metadata: Metadata, doi: str, fields: Sequence[str]) -> Metadata:
     """The metadata with the DOI in one of the fields that a search looks at."""
-    if has_doi(metadata, doi):
+    if has_doi(metadata, doi, fields):
         return metadata
-    return {**metadata, DOI_FIELD: [*metadata.get(DOI_FIELD, ()), {"value": doi_url(doi)}]}
+    name = field_for_doi(fields)
+    return {**metadata, name: [*metadata.get(name, ()), {"value": doi_url(doi)}]}
 
 
-def _readings(value: str) -> tuple[str | None, str | None]:
-    """The DOI that a metadata value names. Some programs write '#', '?' and '%' of a DOI into a URL as they are: both readings count, since
-    an item that is overlooked would be made again."""
-    return doi_or_none(value), doi_or_none(_RESOLVER.sub("", value.strip(), count=1))
+def field_for_doi(fields: Sequence[str]) -> str:
+    """The field into which a DOI is put that the metadata does not name."""
+    return DOI_FIELD if DOI_FIELD in fields else fields[0]
+
+
+def _readings(value: str) -> set[str | None]:
+    """The DOIs that a metadata value names, one of its words too, as in a citation. Some programs write '#', '?' and '%' of a DOI into a URL as
+    they are: both readings count, since an item that is overlooked would be made again."""
+    words = value.split(maxsplit=MOST_WORDS)[:MOST_WORDS]
+    return {
+        doi_or_none(value),
+        doi_or_none(_RESOLVER.sub("", value.strip(), count=1)),
+        *(map(doi_or_none, words) if len(words) > 1 else ()),
+    }
 
 
 def _more(content: dict[str, Any], page: int) -> bool:
@@ -273,6 +331,15 @@ def _path(content: Any, *names: str) -> Any:
     for name in names:
         content = content.get(name) if isinstance(content, dict) else None
     return content
+
+
+def _redirected(answer: net.Response, handle: str) -> tuple[str, str]:
+    """The kind and UUID of the object to which a redirect leads. Only its path counts: behind a proxy its host and scheme are often wrong."""
+    place = urlsplit(answer.headers.get("Location") or "").path
+    kind, _, uuid = place.rpartition("/core/")[2].partition("/")
+    if not _UUID.fullmatch(uuid):
+        raise DSpaceUnreadable(f"DSpace's answer for handle {handle!r} leads to no object", http_status=302)
+    return kind, uuid
 
 
 def _uuid(content: Mapping[str, Any], *, unknown: bool = False) -> str:

@@ -45,7 +45,7 @@ class DSpaceLoginFailed(DSpaceError):
 
 
 class DSpaceForbidden(DSpaceError):
-    """The user lacks the right to do it. A write is refused for good."""
+    """The user lacks the right to do it. A person must grant it. It is not the item's fault, and counts no try."""
 
     category = "DSPACE_FORBIDDEN"
 
@@ -60,6 +60,13 @@ class CollectionUnknown(DSpaceError):
     """DSpace knows no collection with the handle that the settings name. A person must correct it. It is not the item's fault."""
 
     category = "NO_COLLECTION"
+
+
+class IndexUnusable(DSpaceError):
+    """A search does not find an item that DSpace has: its index is being rebuilt, or is damaged, and an empty answer says nothing. It is not
+    the item's fault."""
+
+    category = "DSPACE_INDEX"
 
 
 class ChecksumMismatch(DSpaceError):

@@ -20,11 +20,25 @@ LOOK_EVERY_S = 6 * 3600.0
 
 class SubmissionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Times in seconds since 1970. `absent_since`: the first search after the last submission that did not find the item. `answered`: the
-    partner has answered the last submission, with an error after which the item may be there nevertheless."""
+    partner has answered the last submission, at `answered_at`, with an error after which the item may be there nevertheless."""
 
     sent_at: float | None = None
     absent_since: float | None = None
     answered: bool = False
+    answered_at: float | None = None
+
+
+class SubmissionAnswer(msgspec.Struct, frozen=True):
+    """When the answered submission was sent, and when it was answered; None: that was not noted."""
+
+    sent_at: float
+    at: float | None = None
+
+
+def _read_answer(content: bytes) -> SubmissionAnswer:
+    """The note of an answer. The first ones had the time of the submission alone."""
+    answer = msgspec.json.decode(content, type=SubmissionAnswer | float)
+    return answer if isinstance(answer, SubmissionAnswer) else SubmissionAnswer(answer)
 
 
 class NextStep(msgspec.Struct, frozen=True):
@@ -39,10 +53,13 @@ class NextStep(msgspec.Struct, frozen=True):
 def next_step(record: SubmissionRecord, now: float, *, apart_s: float, readable_s: float | None = None) -> NextStep:
     """The next step after a search that did not find the item.
 
-    One search proves nothing: the index is behind, and the partner may be slow. It must be absent twice, `apart_s` apart. `readable_s`:
+    One search proves nothing: the index is behind, and the partner may be slow. It must be absent twice, `apart_s` apart, or once, so long
+    after the partner's answer: it makes nothing after that. `readable_s`:
     the partner reads submissions from a queue that keeps them for so long; until then it may still carry out the last one, and a second
     message could make a second item.
     """
+    if record.answered_at is not None and record.answered_at + apart_s <= now:
+        return NextStep("again", record)
     if record.absent_since is None or record.absent_since > now:
         return NextStep("wait", msgspec.structs.replace(record, absent_since=now), apart_s, "not in DSpace; a second search follows")
     left = record.absent_since + apart_s - now
@@ -71,19 +88,20 @@ class SubmissionRecords:
         if record.sent_at is None or record.answered:
             return record
         answer = self._files.find(doi, ANSWER)
-        if answer is None or msgspec.json.decode(answer, type=float) != record.sent_at:
+        answered = None if answer is None else _read_answer(answer)
+        if answered is None or answered.sent_at != record.sent_at:
             return record
         # Searches before the answer prove nothing: the partner may have made the item since.
-        return SubmissionRecord(record.sent_at, answered=True)
+        return SubmissionRecord(record.sent_at, answered=True, answered_at=answered.at)
 
     def put(self, doi: str, record: SubmissionRecord) -> None:
         """Write the record of a DOI. It is durable when this returns."""
         self._files.write(doi, SUFFIX, [msgspec.json.encode(record)])
 
-    def put_answer(self, doi: str, sent_at: float) -> None:
-        """Note that the partner has answered the submission of this time. The note has a file of its own, so that it never replaces the
+    def put_answer(self, doi: str, sent_at: float, at: float) -> None:
+        """Note that the partner has answered the submission of `sent_at`, and when. The note has a file of its own, so that it never replaces the
         record of a submission that follows at the same moment, and says nothing about that one."""
-        self._files.write(doi, ANSWER, [msgspec.json.encode(sent_at)])
+        self._files.write(doi, ANSWER, [msgspec.json.encode(SubmissionAnswer(sent_at, at))])
 
     def remove(self, doi: str, *, answers: bool = True) -> None:
         """Remove the record of a DOI whose submission has ended. `answers`: an answer may have been noted, too."""

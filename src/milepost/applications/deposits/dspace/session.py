@@ -225,8 +225,9 @@ class DSpaceSession:
         if status == 403 and refuses_token(answer):
             # Twice in a row: other clients of this session were given tokens meanwhile. It says nothing about a right.
             return DSpaceUnavailable(text, http_status=status)
-        if status == 403:
-            return DSpaceForbidden(text, http_status=status, permanent=method != "GET")
+        if status == 403 and said:
+            user = self._user or "Milepost, which has no login here,"
+            return DSpaceForbidden(f"{text}: give {user} the right to do this in DSpace", http_status=status)
         if answer.not_now:
             # A proxy may answer 502 or 504 while DSpace still works on the request.
             unknown = method != "GET" and status >= 500

@@ -238,6 +238,15 @@ class DSpaceStandIn(HttpStandIn):
         self.items[item.uuid] = item
         return item
 
+    def _list_items(self, request: StandInRequest) -> StandInAnswer:
+        """All items, for administrators; the index plays no part in it."""
+        if not self._logged_in(request):
+            return _problem(401, "Authentication is required", request.path)
+        size, page = int(request.query.get("size", "20")), int(request.query.get("page", "0"))
+        items = [item.view() for item in self.items.values() if not item.withdrawn]
+        facts = {"number": page, "size": size, "totalElements": len(items), "totalPages": -(-len(items) // size)}
+        return StandInAnswer(200, {"_embedded": {"items": items[page * size : (page + 1) * size]}, "page": facts})
+
     def _get_item(self, request: StandInRequest, uuid: str) -> StandInAnswer:
         item = self.items.get(uuid)
         return _problem(404, "no such item", request.path) if item is None else StandInAnswer(200, item.view())
@@ -328,6 +337,7 @@ _ROUTES: list[tuple[str, str, Callable[..., StandInAnswer]]] = [
     ("GET", "/pid/find", DSpaceStandIn._find_handle),
     ("GET", f"/core/collections/{_UUID}", DSpaceStandIn._get_collection),
     ("POST", "/core/items", DSpaceStandIn._create),
+    ("GET", "/core/items", DSpaceStandIn._list_items),
     ("GET", f"/core/items/{_UUID}", DSpaceStandIn._get_item),
     ("PATCH", f"/core/items/{_UUID}", DSpaceStandIn._patch),
     ("DELETE", f"/core/items/{_UUID}", DSpaceStandIn._delete),

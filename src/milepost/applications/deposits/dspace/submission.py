@@ -9,24 +9,33 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import milepost as mp
 from milepost.applications.deposits.controls import LedgerControls
 from milepost.applications.deposits.dspace.api import DSpace, DSpaceBitstream, DSpaceItem, Metadata, findable, open_dspace
 from milepost.applications.deposits.dspace.errors import ChecksumMismatch, ClaimLost, DSpaceError, failed
 from milepost.applications.deposits.dspace.login import LoginHold
-from milepost.applications.deposits.dspace.record import SubmissionRecords, next_step
+from milepost.applications.deposits.dspace.record import SubmissionRecord, SubmissionRecords, next_step
+from milepost.applications.deposits.dspace.search import ItemSearch
 from milepost.applications.deposits.files import Deposit, FileStore, StoredFile, StoreFault
+from milepost.applications.deposits.metadata_form import in_form
 from milepost.applications.deposits.settings import DepositsSettings, check_settings
 
 LEAST_S = 2.0
 """Seconds of its lease that a worker must have left when it begins to change DSpace."""
-APART_S = 120.0
-"""Between the two searches that must not find an item before it is made again: more than DSpace's index is behind."""
+LOST_S = 120.0
+"""Seconds until a DOI is looked at again whose claim was lost."""
 ADDED_BY_DSPACE = frozenset({"dc.date.accessioned", "dc.date.available", "dc.description.provenance", "dc.identifier.uri"})
 
 log = logging.getLogger(__name__)
+
+
+class Present(NamedTuple):
+    """An item that DSpace has before its DOI is fetched: the output of the submit stage, and its title."""
+
+    output: dict[str, Any]
+    title: str
 
 
 # Items that DSpace has already ----------------------------------------------------------------------------------------
@@ -36,29 +45,41 @@ def judge(dspace: DSpace, deposit: Deposit, items: Sequence[DSpaceItem]) -> mp.O
     for item in public:
         files = dspace.files(item.uuid)
         if files:
-            others = [one.handle or one.uuid for one in public if one is not item]
+            others = [one.name for one in public if one is not item]
             same = any(same_file(file, deposit.content) for file in files)
             return mp.Done({**deposited(item, files), "found": True, "same_file": same, "others": others})
     if public:
         return mp.Reject(
-            f"DSpace has the item {_name(public[0])} of this DOI without a file; add the PDF there, then mark the DOI as deposited",
+            f"DSpace has the item {public[0].name} of this DOI without a file; add the PDF there, then mark the DOI as deposited",
             category="INCOMPLETE_ITEM",
             details={"handle": public[0].handle, "uuid": public[0].uuid},
         )
     withdrawn = next((one for one in items if one.withdrawn), None)
     if withdrawn is not None:
         return mp.Reject(
-            f"DSpace has withdrawn the item {_name(withdrawn)} of this DOI; reinstate it there and mark the DOI as deposited, or abandon it",
+            f"DSpace has withdrawn the item {withdrawn.name} of this DOI; reinstate it there and mark the DOI as deposited, or abandon it",
             category="WITHDRAWN",
             details={"handle": withdrawn.handle, "uuid": withdrawn.uuid},
         )
     return None
 
 
+def present_item(dspace: DSpace, doi: str) -> Present | None:
+    """The item that readers find in DSpace with a file; None: there is none, or the index does not show it. No PDF is compared."""
+    public = [item for item in dspace.find(doi) if item.discoverable and not item.withdrawn]
+    for item in public:
+        files = dspace.files(item.uuid)
+        if files:
+            others = [other.name for other in public if other is not item]
+            output = {**deposited(item, files), "found": True, "same_file": None, "others": others}
+            return Present(output, next(iter(item.values("dc.title")), ""))
+    return None
+
+
 def hidden(item: DSpaceItem) -> mp.Reject:
     """The outcome for an item that is hidden from searches and that is not ours to change."""
     return mp.Reject(
-        f"DSpace has the item {_name(item)} of this DOI, which is hidden from searches; publish it there and mark the DOI as deposited, or"
+        f"DSpace has the item {item.name} of this DOI, which is hidden from searches; publish it there and mark the DOI as deposited, or"
         " delete it and requeue the DOI",
         category="HIDDEN_ITEM",
         details={"handle": item.handle, "uuid": item.uuid},
@@ -79,10 +100,6 @@ def is_half_made(item: DSpaceItem, files: Sequence[DSpaceBitstream], metadata: M
 
 def _values(entries: Any) -> list[str]:
     return sorted(str(entry.get("value")) for entry in entries if isinstance(entry, dict)) if isinstance(entries, list) else []
-
-
-def _name(item: DSpaceItem) -> str:
-    return item.handle or item.uuid
 
 
 def deposited(item: DSpaceItem, files: list[DSpaceBitstream]) -> dict[str, Any]:
@@ -131,7 +148,6 @@ class DSpaceSubmission:
         *,
         environment: Mapping[str, str] | None = None,
         now: Callable[[], float] = time.time,
-        apart_s: float = APART_S,
         timeout: float | None = None,
         sleep: Callable[[float], Any] = time.sleep,
     ) -> None:
@@ -139,7 +155,8 @@ class DSpaceSubmission:
         self._controls = controls or LedgerControls(settings)
         self._sleep = sleep
         self._environment = os.environ if environment is None else environment
-        self._now, self._apart_s = now, apart_s
+        self._now = now
+        self._apart_s = mp.span_ms(settings.submit.apart, "[deposits.submit] apart") / 1000
         self._timeout = timeout
         self._records = SubmissionRecords(files)
 
@@ -150,14 +167,38 @@ class DSpaceSubmission:
         url = self._settings.submit.dspace or ""
         return open_dspace(self._settings, self._environment, url, now=self._now, timeout=self._timeout, guard=guard)
 
+    @cached_property
+    def _search(self) -> ItemSearch:
+        return ItemSearch(self.dspace, self._settings, self._controls, apart_s=self._apart_s, now=self._now)
+
     def ready(self) -> None:
         """Raises mp.ConfigMistake if a setting or a secret is missing."""
         check_settings(self._settings, self._environment)
 
+    def present(self, doi: str) -> Present | None:
+        """The item that DSpace has of a DOI, before anything is fetched."""
+        return present_item(self.dspace, doi)
+
     def submit(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
-        """Deposit once, unless DSpace has the item."""
+        """Deposit once, unless DSpace has the item. After an error that leaves it open whether DSpace has made the item, the first of the two
+        searches follows at once."""
         with self._claimed(item):
-            return attempted(lambda: self._found(deposit) or self._make(deposit, item))
+            outcome = attempted(lambda: self._found(deposit) or self._make(deposit, item))
+            if isinstance(outcome, mp.Retry) and outcome.unknown:
+                return self._first_search(deposit, item) or outcome
+            return outcome
+
+    def _first_search(self, deposit: Deposit, item: mp.Item) -> mp.Outcome | None:
+        """Done if DSpace shows the item already. None: it does not, which is on record then, or it does not answer."""
+        try:
+            found = self._found(deposit)
+            if found is None:
+                check_claim(self._controls, item)
+                self._records.put(deposit.doi, SubmissionRecord(absent_since=self._now()))
+        except (DSpaceError, ClaimLost, OSError) as error:
+            log.warning("%s: DSpace could not be searched after the failed try, and the next one does: %s", deposit.doi, error)
+            return None
+        return found if isinstance(found, mp.Done) else None
 
     def verify(self, deposit: Deposit, item: mp.Item) -> mp.Outcome | None:
         """Done with the item that DSpace has; None when it is certain that DSpace has none."""
@@ -181,7 +222,7 @@ class DSpaceSubmission:
 
     def _found(self, deposit: Deposit) -> mp.Outcome | None:
         """The outcome for an item that DSpace has already; our own half-made one is completed first."""
-        items = self.dspace.find(deposit.doi)
+        items = self._search.items(deposit.doi)
         outcome = judge(self.dspace, deposit, items)
         if outcome is not None or not items:
             return outcome
@@ -190,7 +231,7 @@ class DSpaceSubmission:
         return hidden(items[0]) if ours is None else self._complete(deposit, ours)
 
     def _metadata(self, deposit: Deposit) -> Metadata:
-        return findable(self._files.read_json(deposit.metadata), deposit.doi)
+        return findable(in_form(self._files.read_json(deposit.metadata), "dspace8"), deposit.doi, self._settings.submit.doi_fields)
 
     def _make(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
         collection, metadata = self.dspace.collection(self._settings.submit.collection), self._metadata(deposit)
@@ -277,7 +318,7 @@ def attempted(act: Callable[[], mp.Outcome]) -> mp.Outcome:
         raise
     except ClaimLost as lost:
         # Where the claim is another worker's, the ledger refuses this outcome, and notes it in the history.
-        return mp.NotYet(after=APART_S, unknown=True, note=str(lost))
+        return mp.NotYet(after=LOST_S, unknown=True, note=str(lost))
     except DSpaceError as error:
         return failed(str(error), error, left=error.unknown)
     except OSError as error:

@@ -8,30 +8,40 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
 
 import milepost as mp
+from milepost.applications.deposits.controls import LedgerControls
 from milepost.applications.deposits.doi import DoiMistake, normalise
+from milepost.applications.deposits.dspace.api import DSpace, open_dspace
+from milepost.applications.deposits.dspace.errors import HELD_S
+from milepost.applications.deposits.dspace.login import LoginHold
 from milepost.applications.deposits.dspace.record import SubmissionRecords
+from milepost.applications.deposits.dspace.submission import deposited, same_file
 from milepost.applications.deposits.dss.submission import open_sqs, queue_url
-from milepost.applications.deposits.files import FileStore
+from milepost.applications.deposits.files import NO_CHECKSUM, FileStore, StoredFile
 from milepost.applications.deposits.settings import DepositsApp, DssSettings
-from milepost.applications.deposits.status_names import SUBMIT
+from milepost.applications.deposits.status_names import CONTENT, SUBMIT, result_in
 
 UNCERTAIN_AFTER = "15m"
 """Delay before the next try where the service may have left an item behind: DSpace's index must know it by then."""
+NO_COLLECTION_S = 6 * 3600.0
+"""Pause after the service did not find the collection, unless a person ends it earlier."""
 TEXT_LIMIT = 1_500
 TRACE_LIMIT = 4_000
 _MD5 = re.compile(r"[0-9a-fA-F]{32}")
 
+_NO_COLLECTION = "did not find any dspace objects"
 _NOTHING_MADE = (
     "collection_handle is required",
-    "did not find any dspace objects",
+    _NO_COLLECTION,
     "failed to load metadata from",
     "operation not recognized",
 )
@@ -57,6 +67,11 @@ class FailedResult:
     dspace_response: str | None = None
     at: str | None = None
     traceback: str | None = None
+
+    @property
+    def no_collection(self) -> bool:
+        """Did the service not find the collection in DSpace? That is no fault of the DOI."""
+        return not self.rejected and _NO_COLLECTION in self.error.lower()
 
     @property
     def certain(self) -> bool:
@@ -149,6 +164,8 @@ def outcome_of(result: DepositedResult | FailedResult) -> mp.Outcome:
         return mp.Done(result.output)
     known = {"dspace_response": result.dspace_response, "at": result.at}
     details = {name: value for name, value in known.items() if value is not None} or None
+    if result.no_collection:
+        return mp.NotYet(after=HELD_S, note=no_collection_text(result))
     if result.rejected:
         return mp.Retry(f"the submission service refused the message: {result.error}", category="DSS_REJECTED", details=details)
     return mp.Retry(
@@ -159,6 +176,10 @@ def outcome_of(result: DepositedResult | FailedResult) -> mp.Outcome:
         traceback=result.traceback,
         unknown=not result.certain,
     )
+
+
+def no_collection_text(result: FailedResult) -> str:
+    return f"the submission service does not find the collection ({result.error}); check [deposits.submit] collection"
 
 
 def _attribute(attributes: Any, name: str) -> str | None:
@@ -197,6 +218,8 @@ MOST_SET_ASIDE = 500
 """With more than this, messages that cannot be used stay in the queue: someone has to look first."""
 LONGEST_BODY = 50_000
 BY = "submission service"
+CHECKED = "dss, checked in DSpace"
+"""`via` of a deposit whose files were looked up in DSpace, since the result did not name them."""
 
 Became = Literal["deposited", "failed", "noted", "set_aside", "left"]
 log = logging.getLogger(__name__)
@@ -220,7 +243,7 @@ class ResultsTally(msgspec.Struct):
 class ResultListener:
     """Reads the results queue and applies what it finds. Any number of them may run at once."""
 
-    def __init__(self, app: DepositsApp, sqs: Any = None) -> None:
+    def __init__(self, app: DepositsApp, sqs: Any = None, dspace: DSpace | None = None) -> None:
         dss = app.settings.submit.dss
         if dss is None:
             raise mp.UsageError("deposits go to DSpace itself: there is no submission service whose results could be read")
@@ -229,6 +252,17 @@ class ResultListener:
         self._route = app.settings.route
         self._sqs = open_sqs() if sqs is None else sqs
         self._records = SubmissionRecords(FileStore(app.settings.files))
+        self._controls = LedgerControls(app.settings)
+        self._controls.open(app)
+        self._given_dspace = dspace
+
+    @cached_property
+    def _dspace(self) -> DSpace:
+        """The server that is asked for an item's files where a result does not name them."""
+        guard = LoginHold(self._app.settings, self._controls)
+        return self._given_dspace or open_dspace(
+            self._app.settings, os.environ, self._app.settings.submit.search or "", now=self._app.time, guard=guard
+        )
 
     def turn(self, most: int = MOST) -> ResultsTally:
         """Apply the results that are there, at most so many."""
@@ -302,13 +336,15 @@ class ResultListener:
             log.info("an error result of an earlier message changes nothing", extra={"doi": result.doi, "error": result.error})
             return "noted"
         outcome = outcome_of(result)
+        if isinstance(result, FailedResult) and result.no_collection:
+            self._controls.pause(SUBMIT, NO_COLLECTION_S, no_collection_text(result))
         try:
             if isinstance(answer, mp.ActRefused):
                 raise answer
             row = answer or self._app.confirm(self._route, result.doi, SUBMIT, outcome=outcome, by=BY, awaited=True)
         except mp.ActRefused as refusal:
             if refusal.kind == "confirms-nothing" and isinstance(outcome, mp.Done):
-                return self._mismatch(result.doi, outcome, str(refusal))
+                return self._checked(result.doi, outcome, str(refusal))
             if refusal.kind == "gone":
                 return self._set_aside(message, f"there is no such deposit: {refusal}")
             if refusal.kind == "ended":
@@ -332,15 +368,31 @@ class ResultListener:
         if record.sent_at is not None and written_at and written_at < record.sent_at:
             return False
         if record.sent_at is not None and not record.answered:
-            self._records.put_answer(result.doi, record.sent_at)
+            now = self._app.time()
+            self._records.put_answer(result.doi, record.sent_at, min(written_at or now, now))
         return True
+
+    def _checked(self, doi: str, outcome: mp.Done, why: str) -> Became:
+        """A success that names no checksum of our PDF is checked in DSpace itself. It stays in the queue while DSpace does not answer."""
+        if NO_CHECKSUM not in why:
+            return self._mismatch(doi, outcome, why)
+        view = self._app.show(self._route, doi)
+        sent = msgspec.convert(result_in(view, CONTENT).get("file"), StoredFile)
+        handle = outcome.output["handle"]
+        item = None if handle is None else self._dspace.item_of(handle)
+        files = [] if item is None else self._dspace.files(item.uuid)
+        if item is None or not any(same_file(file, sent) for file in files):
+            return self._mismatch(doi, outcome, "DSpace does not show the PDF that was sent in it")
+        self._app.confirm(self._route, doi, SUBMIT, {**deposited(item, files), "via": CHECKED}, by=BY, awaited=True)
+        self._records.remove(doi)
+        return "deposited"
 
     def _mismatch(self, doi: str, outcome: mp.Done, why: str) -> Became:
         """DSpace has the item with another file than was sent: people have to look, since another try would make a second item."""
         details = {"handle": outcome.output["handle"], "files": outcome.output["files"]}
         rejected = mp.Reject(
-            f"DSpace has the item {details['handle']}, but with another file than was sent ({why}); correct it there, then mark the DOI as"
-            " deposited",
+            f"DSpace has the item {details['handle'] or 'without a handle'}, but not with the file that was sent ({why}); correct it there, then mark"
+            " the DOI as deposited",
             category="CHECKSUM_MISMATCH",
             details=details,
         )

@@ -9,13 +9,26 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 import milepost as mp
 from milepost.applications.deposits.controls import CONFIGURATION, LedgerControls, operators_fault
 from milepost.applications.deposits.dspace.api import DSpace, open_dspace
 from milepost.applications.deposits.dspace.login import LoginHold
 from milepost.applications.deposits.dspace.record import SubmissionRecord, SubmissionRecords, next_step
-from milepost.applications.deposits.dspace.submission import attempted, check_claim, deposited, hidden, judge, same_file
+from milepost.applications.deposits.dspace.search import ItemSearch
+from milepost.applications.deposits.dspace.submission import (
+    Present,
+    attempted,
+    check_claim,
+    deposited,
+    hidden,
+    judge,
+    present_item,
+    same_file,
+)
 from milepost.applications.deposits.files import Deposit, FileStore
+from milepost.applications.deposits.metadata_form import in_form
 from milepost.applications.deposits.settings import DepositsSettings, DssSettings, check_settings
 
 
@@ -80,6 +93,10 @@ class DssSubmission:
         return open_dspace(self._settings, self._environment, self._settings.submit.search or "", now=self._now, guard=guard)
 
     @cached_property
+    def _search(self) -> ItemSearch:
+        return ItemSearch(self.dspace, self._settings, self._controls, apart_s=self._apart_s, now=self._now)
+
+    @cached_property
     def sqs(self) -> Any:
         return open_sqs() if self._given_sqs is None else self._given_sqs
 
@@ -97,6 +114,10 @@ class DssSubmission:
         """Raises mp.ConfigMistake if a setting, a secret or boto3 is missing."""
         check_settings(self._settings, self._environment)
         _ = self.sqs
+
+    def present(self, doi: str) -> Present | None:
+        """The item that DSpace has of a DOI, before anything is fetched."""
+        return present_item(self.dspace, doi)
 
     def submit(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
         """Send one message, unless DSpace has the item; the deposit is then handed over."""
@@ -121,7 +142,7 @@ class DssSubmission:
         return mp.NotYet(after=step.after_s, unknown=True, note=step.why)
 
     def _found(self, deposit: Deposit) -> mp.Outcome | None:
-        items = self.dspace.find(deposit.doi)
+        items = self._search.items(deposit.doi)
         outcome = judge(self.dspace, deposit, items)
         if outcome is not None or not items:
             return outcome
@@ -130,7 +151,15 @@ class DssSubmission:
             return mp.Done({**deposited(items[0], files), "found": True, "same_file": True, "others": []})
         return hidden(items[0])
 
+    def _check_form(self, deposit: Deposit) -> None:
+        """Write the metadata file again if it has another form than the settings ask for: they may have been corrected since."""
+        content = self._files.read_json(deposit.metadata)
+        wanted = in_form(content, self._dss.form)
+        if wanted != content:
+            self._files.write(deposit.doi, ".json", [msgspec.json.encode(wanted)])
+
     def _send(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
+        self._check_form(deposit)
         message = submit_message(deposit, self._dss, self._settings.submit.collection)
         sent_at = self._now()
         try:
@@ -174,7 +203,7 @@ def open_sqs() -> Any:
         from botocore.config import Config
         from botocore.exceptions import NoRegionError
     except ImportError:
-        raise mp.ConfigMistake("the submission service needs boto3, which is not installed: pip install 'milepost[aws]'") from None
+        raise mp.ConfigMistake("the submission service needs boto3, which is not installed: pip install '/path/to/milepost[aws]'") from None
     # A message that is sent twice can make two items: boto3 must not send again by itself.
     config = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=30)
     try:

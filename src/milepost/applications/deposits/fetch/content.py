@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from os import SEEK_END
 from tempfile import TemporaryFile
@@ -29,8 +30,9 @@ TAIL = 2048
 class ContentStage:
     """Handler of the content stage. Every failure of the publisher is a counted try: it may provide the PDF later."""
 
-    def __init__(self, settings: DepositsSettings, files: FileStore) -> None:
+    def __init__(self, settings: DepositsSettings, files: FileStore, environment: Mapping[str, str] | None = None) -> None:
         self._settings, self._files = settings, files
+        self._environment = os.environ if environment is None else environment
         self._redirects = net.Redirects(settings.content_redirects)
 
     @cached_property
@@ -38,14 +40,25 @@ class ContentStage:
         return net.Client(allow_cidrs=self._settings.allow_cidrs, timeouts=TIMEOUTS, largest=self._settings.content_largest)
 
     def ready(self) -> None:
-        """Raises mp.ConfigMistake before any item is claimed, if a setting is missing."""
+        """Raises mp.ConfigMistake before any item is claimed, if a setting or the value of a header is missing."""
         check_settings(self._settings)
+        self._own_headers()
+
+    def _own_headers(self) -> dict[str, str]:
+        """The headers that the settings name, with their secret values."""
+        headers: dict[str, str] = {}
+        for header, variable in self._settings.content_headers.items():
+            value = self._environment.get(variable)
+            if not value:
+                raise mp.ConfigMistake(f"the environment variable {variable} is not set: it holds the header {header} for the publisher")
+            headers[header] = value
+        return headers
 
     def __call__(self, item: mp.Item) -> mp.Outcome:
         return waits_for_store(self._files, lambda: self._fetched(item))
 
     def _fetched(self, item: mp.Item) -> mp.Outcome:
-        headers = {"Accept": "application/pdf", "User-Agent": self._settings.user_agent}
+        headers = {"Accept": "application/pdf", "User-Agent": self._settings.user_agent, **self._own_headers()}
         with TemporaryFile(prefix="milepost-") as file:
             try:
                 url = content_url(self._settings.content, item.key)

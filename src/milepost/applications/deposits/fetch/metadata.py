@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from html import unescape
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
@@ -15,7 +16,7 @@ import msgspec
 import milepost as mp
 from milepost import net
 from milepost.applications.deposits.doi import doi_or_none, doi_url
-from milepost.applications.deposits.dspace.api import DOI_FIELD, has_doi
+from milepost.applications.deposits.dspace.api import field_for_doi, has_doi
 from milepost.applications.deposits.files import FileStore, waits_for_store
 from milepost.applications.deposits.settings import DepositsSettings, check_settings
 
@@ -58,7 +59,8 @@ class MetadataStage:
                 f"insufficient metadata for {item.key}: Crossref's record has no {' and no '.join(missing)}", category="METADATA"
             )
         # Every program that makes an item of this file names the DOI in it: a deposit that cannot be found again could be made twice.
-        fields = with_doi(map_record(record, self._table), item.key)
+        record = plain_record(record) if self._settings.markup == "strip" else record
+        fields = with_doi(map_record(record, self._table), item.key, self._settings.submit.doi_fields)
         file = self._files.write(item.key, ".json", [msgspec.json.encode(to_json(fields, self._settings.metadata_form))])
         return mp.Done({"file": msgspec.to_builtins(file), "title": title_of(record)})
 
@@ -89,10 +91,10 @@ def work_url(settings: DepositsSettings, doi: str) -> str:
     return f"{settings.crossref.rstrip('/')}/works/{quote(doi, safe='')}?{urlencode({'mailto': settings.mailto})}"
 
 
-def with_doi(fields: list[MetadataField], doi: str) -> list[MetadataField]:
+def with_doi(fields: list[MetadataField], doi: str, doi_fields: Sequence[str]) -> list[MetadataField]:
     """The fields; with one more for the DOI, where none of those that a search looks at names it."""
-    named = has_doi(to_json(fields, "dspace8"), doi)
-    return fields if named else [*fields, MetadataField(DOI_FIELD, doi_url(doi))]
+    named = has_doi(to_json(fields, "dspace8"), doi, doi_fields)
+    return fields if named else [*fields, MetadataField(field_for_doi(doi_fields), doi_url(doi))]
 
 
 def record_in(response: net.Response, doi: str) -> dict[str, Any] | mp.Retry:
@@ -135,6 +137,9 @@ TABLE: Mapping[str, str] = {
 REQUIRED = ("title", "URL")
 """Crossref keys without which a record is not deposited."""
 
+ENTITIES_DEEP = 2
+"""How often a text is unescaped."""
+_TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9]*(?::[A-Za-z][A-Za-z0-9]*)?(?:\s[^<>]*)?/?>")
 _BLANK = re.compile(r"[\s\x00-\x1f\x7f]+")
 _RANGES = ((1, 9999), (1, 12), (1, 31))
 
@@ -152,6 +157,26 @@ def table_of(changes: Mapping[str, str]) -> dict[str, str]:
 def map_record(record: Mapping[str, Any], table: Mapping[str, str] = TABLE) -> list[MetadataField]:
     """The metadata of a record, in the order of its own keys. A value that is missing, null or empty makes no field."""
     return [MetadataField(table[key], value) for key, content in record.items() if key in table for value in values_of(key, content)]
+
+
+def plain_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with texts without markup: tags are left out, and entities are the characters that they stand for. Addresses stay."""
+    return {key: content if key == "URL" else _plain(content) for key, content in record.items()}
+
+
+def _plain(content: Any) -> Any:
+    if isinstance(content, str):
+        return plain_text(content)
+    if isinstance(content, list):
+        return [_plain(part) for part in content]
+    return {key: _plain(part) for key, part in content.items()} if isinstance(content, Mapping) else content
+
+
+def plain_text(text: str) -> str:
+    """A text without tags and entities, which some records have twice: "G3&amp;#58; Genes" is "G3: Genes". "a < b" stays."""
+    for _ in range(ENTITIES_DEEP):
+        text = unescape(_TAG.sub("", text))
+    return _TAG.sub("", text)
 
 
 def missing_parts(record: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ import msgspec
 from milepost.applications.deposits.digest.mail import error_text
 from milepost.applications.deposits.files import StoredFile
 from milepost.applications.deposits.people.worklist import CLAIM, claim_note
-from milepost.applications.deposits.status_names import CONTENT, METADATA, SUBMIT, result_in
+from milepost.applications.deposits.status_names import CONTENT, METADATA, PRESENT, SUBMIT, result_in
 
 _STARTED = {
     METADATA: "Fetching its metadata from Crossref",
@@ -21,6 +21,7 @@ _STARTED = {
 }
 _FAILED = {METADATA: "Metadata could not be fetched", CONTENT: "The PDF could not be fetched", SUBMIT: "The submission failed"}
 _DONE = {METADATA: "Metadata fetched from Crossref", CONTENT: "PDF fetched from the publisher", SUBMIT: "Deposited in DSpace"}
+_PRESENT = {METADATA: "Found in DSpace before anything was fetched", CONTENT: "No PDF was fetched"}
 _WHAT = {
     "accepted": "Taken in",
     "completed": _DONE[SUBMIT],
@@ -82,16 +83,18 @@ class DepositLinks(msgspec.Struct, frozen=True):
 def moments_of(view: Mapping[str, Any]) -> list[DoiMoment]:
     """The entries of a DOI's history for its page, the first one first; `view` is as `show` gives it."""
     lines = [line for line in view.get("history") or () if line["reason"] not in _QUIET]
-    return [_moment(line) for line in lines]
+    present = bool(result_in(view, METADATA).get(PRESENT))
+    return [_moment(line, present) for line in lines]
 
 
-def _moment(line: Mapping[str, Any]) -> DoiMoment:
+def _moment(line: Mapping[str, Any], present: bool) -> DoiMoment:
+    """The entry of a line; `present`: DSpace had the DOI before anything was fetched."""
     reason, stage = line["reason"], line["stage"]
     # A worker's name says nothing to a librarian.
     by = "" if line.get("claimed_at") else line.get("by") or ""
     what = _WHAT.get(reason, reason)
     if reason == "advanced":
-        what = _DONE.get(stage, what)
+        what = _PRESENT.get(stage, what) if present else _DONE.get(stage, what)
     elif reason == "noted":
         what = _noted(line)
     elif reason == "not-yet" and isinstance(line.get("note"), str):

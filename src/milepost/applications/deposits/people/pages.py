@@ -12,7 +12,7 @@ import milepost as mp
 from milepost.applications.deposits.acts import FAILED, abandon, keys_of, mark_deposited, may_be_deposited, requeue
 from milepost.applications.deposits.application import application
 from milepost.applications.deposits.controls import partner_waits
-from milepost.applications.deposits.digest.mail import Digest, advice_of, subject_of
+from milepost.applications.deposits.digest.mail import TWINS_ADVICE, Digest, advice_of, recipients_of, subject_of
 from milepost.applications.deposits.doi import DoiMistake, normalise
 from milepost.applications.deposits.files import FileStore
 from milepost.applications.deposits.people.doi_view import doing, fields_of, files_of, links_of, moments_of
@@ -32,6 +32,7 @@ from milepost.applications.deposits.runs import RunRecord, runs
 from milepost.applications.deposits.settings import DepositsApp
 from milepost.applications.deposits.status_names import FAILED as NEEDS_PEOPLE
 from milepost.applications.deposits.status_names import METADATA, handle_in, result_in, word_counts, word_of
+from milepost.applications.deposits.twins import twins, twins_of
 
 HOME = "/deposits"
 SHOWN_RUNS, SHOWN_DIGESTS, SHOWN_WORK = 30, 30, 25
@@ -88,7 +89,7 @@ def home(app: DepositsApp, call: mp.Call) -> mp.Page:
         "deposits.html",
         {
             "counts": [(word, count, COLOURS.get(word, "")) for word, count in counts.items()],
-            "manual": counts[NEEDS_PEOPLE],
+            "manual": counts[NEEDS_PEOPLE] + len(twins(app)),
             "waits": partner_waits(app),
             "runs": runs(app)[:SHOWN_RUNS],
             "rounds": app.settings.mode == "rounds",
@@ -115,8 +116,10 @@ def digest(app: DepositsApp, call: mp.Call) -> mp.Page:
     content = msgspec.convert(view["input"]["digest"], Digest)
     sections = [
         ("Needs a manual deposit", "manual", content.manual),
+        ("Two items in DSpace", "twins", content.twins),
         ("Will be retried", "retries", content.retries),
         ("Deposited", "deposited", content.deposited),
+        ("Were in DSpace already", "present", content.present),
     ]
     return mp.Page(
         "digest.html",
@@ -127,7 +130,11 @@ def digest(app: DepositsApp, call: mp.Call) -> mp.Page:
             "content": content,
             "sections": [section for section in sections if section[2]],
             "mailed": _mailed(view),
-            "links": {entry.doi: links_of(entry.doi, entry.handle, app.settings.submit.site).item for entry in content.deposited},
+            "to": () if app.settings.mail is None else recipients_of(content.owner, app.settings.mail),
+            "links": {
+                entry.doi: links_of(entry.doi, entry.handle, app.settings.submit.site).item
+                for entry in (*content.deposited, *content.present)
+            },
         },
     )
 
@@ -235,6 +242,7 @@ def _doi_page(app: DepositsApp, doi: str, problem: str = "", typed: dict[str, An
         raise mp.NotFound(f"{key} is not known here; take it in with a list first")
     handle, status, failed = handle_in(view), view["status"], view["status"] in FAILED and not view["sealed"]
     word = word_of(status)
+    two = twins_of(app, key)
     return mp.Page(
         "doi.html",
         {
@@ -253,8 +261,10 @@ def _doi_page(app: DepositsApp, doi: str, problem: str = "", typed: dict[str, An
             "moments": moments_of(view),
             "advice": advice_of(view["error"], view["stage"]) if failed else "",
             "search_first": failed and may_be_deposited(view["error"], view["stage"]),
-            "claim": claim_in(view) if failed else None,
-            "may_deposit": status != "COMPLETED" and not view["sealed"],
+            "claim": claim_in(view) if failed or two is not None else None,
+            "twins": "" if two is None else two.text,
+            "twins_advice": TWINS_ADVICE,
+            "may_deposit": (status != "COMPLETED" or two is not None) and not view["sealed"],
             "may_requeue": (failed or status == "CANCELLED") and not view["sealed"],
             "may_abandon": status not in ("COMPLETED", "CANCELLED") and not view["sealed"],
             "failed": failed,

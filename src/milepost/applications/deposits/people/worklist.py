@@ -1,4 +1,5 @@
-"""Worklist of manual deposits: the DOIs that failed after too many attempts, page by page, with last error, advice and claim.
+"""Worklist of manual deposits: the DOIs that failed after too many attempts, and those with two items in DSpace, page by page, with last
+error, advice and claim.
 
 A claim says "I do this one"; two people never both hold one. It is a signed line in the DOI's history, added on the condition that the DOI has
 had no other line since it was read. It belongs to one failure of the DOI: when the DOI is deposited, abandoned or requeued, the claim is over,
@@ -14,10 +15,11 @@ import msgspec
 
 import milepost as mp
 from milepost.applications.deposits.acts import FAILED, keys_of, may_be_deposited
-from milepost.applications.deposits.digest.mail import advice_of, csv_table
+from milepost.applications.deposits.digest.mail import TWINS_CATEGORY, advice_of, csv_table
 from milepost.applications.deposits.doi import doi_or_none
 from milepost.applications.deposits.settings import DepositsApp
 from milepost.applications.deposits.status_names import METADATA, NOTES, result_in, word_of
+from milepost.applications.deposits.twins import Twins, twins, twins_of
 
 LONGEST_NAME = 100
 TRIES = 5
@@ -96,7 +98,7 @@ def _failed_doi(app: DepositsApp, doi: str) -> dict[str, Any]:
     view = app.show(app.settings.route, key)
     if view is None:
         raise mp.ActRefused(f"{key} is not known here; take it in with a list first", "gone")
-    if view["status"] not in FAILED:
+    if view["status"] not in FAILED and twins_of(app, key) is None:
         raise mp.ActRefused(f"{key} needs no manual deposit: its status is {word_of(view['status'])}")
     if "version" not in view:
         raise mp.ActRefused(f"{key} has no row that can be written to: it was pruned, or is damaged", "gone")
@@ -131,6 +133,7 @@ class ManualDeposit(msgspec.Struct, frozen=True):
     title: str
     """Empty where its metadata could not be fetched."""
     stage: str
+    """Where it failed; empty: it is deposited, and DSpace has two items of it."""
     attempts: int
     error: str
     failed_at: str
@@ -204,8 +207,15 @@ def worklist_csv(found: Iterable[ManualDeposit]) -> bytes:
 
 def _failed_rows(app: DepositsApp) -> list[dict[str, Any]]:
     rows = app.items(app.settings.route, statuses=FAILED, limit=READ)
+    rows += [_twins_row(doi, recorded) for doi, recorded in twins(app).items()]
     rows.sort(key=_place, reverse=True)
     return rows
+
+
+def _twins_row(doi: str, recorded: Twins) -> dict[str, Any]:
+    """The row of a DOI that has two items, as that of a failed one."""
+    error = {"category": TWINS_CATEGORY, "message": recorded.text}
+    return {"key": doi, "stage": "", "attempts": 0, "error": error, "ended_at": recorded.at}
 
 
 def _searched(rows: list[dict[str, Any]], search: str) -> list[dict[str, Any]]:

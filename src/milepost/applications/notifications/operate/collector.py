@@ -100,8 +100,8 @@ class FigureCollector:
             entries = app.feed(figures.seq, PAGE)
             if not entries:
                 break
-            targets = {parties_of(entry.key)[1] for entry in entries if entry.route == app.settings.route}
-            figures = count(figures, entries, app.settings.route, {url: _lane(app, url) for url in targets}, starts)
+            parties = {parties_of(entry.key) for entry in entries if entry.route == app.settings.route}
+            figures = count(figures, entries, app.settings.route, {one: _lane(app, *one) for one in parties}, starts)
             total += len(entries)
             if len(entries) < PAGE:
                 break
@@ -143,8 +143,8 @@ def _tallied(app: App, malformed: Counter[str]) -> bool:
     return app.tallies.put(MALFORMED, tally, expect=0 if held is None else held.version)
 
 
-def _lane(app: App, url: str) -> str:
+def _lane(app: App, sender: str, url: str) -> str:
     try:
-        return str(app.state.destinations.lane_of(url))
+        return str(app.state.destinations.lane_of(url, sender))
     except mp.MilepostError:
         return "(invalid)"

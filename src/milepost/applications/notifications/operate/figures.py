@@ -157,8 +157,10 @@ def read_figures(value: Any) -> Figures:
     return Figures() if value is None else msgspec.convert(value, Figures)
 
 
-def count(figures: Figures, entries: Iterable[mp.HistoryEntry], route: str, lanes: Mapping[str, str], starts: Starts) -> Figures:
-    """The figures after these lines of the feed. `lanes` has the destination of each target URL."""
+def count(
+    figures: Figures, entries: Iterable[mp.HistoryEntry], route: str, lanes: Mapping[tuple[str, str], str], starts: Starts
+) -> Figures:
+    """The figures after these lines of the feed. `lanes` has the lane of each sender's messages to each target URL."""
     figures = msgspec.convert(msgspec.to_builtins(figures), Figures)
     for entry in entries:
         figures.seq = entry.seq
@@ -196,10 +198,10 @@ def tries_since(figures: DestinationFigures, now_ms: int) -> TryFigures:
     return TryFigures(succeeded, failed, succeeded / (succeeded + failed) if succeeded + failed else None, p50_s, p95_s)
 
 
-def _count_line(figures: Figures, entry: mp.HistoryEntry, lanes: Mapping[str, str], starts: Starts) -> None:
+def _count_line(figures: Figures, entry: mp.HistoryEntry, lanes: Mapping[tuple[str, str], str], starts: Starts) -> None:
     key, line = entry.key, entry.line
-    name, target = parties_of(key)
-    sender, destination = figures.sender(name), figures.destination(lanes.get(target, OTHER))
+    parties = parties_of(key)
+    sender, destination = figures.sender(parties[0]), figures.destination(lanes.get(parties, OTHER))
     if line.reason is mp.Reason.ACCEPTED:
         sender.accepted += 1
         destination.accepted += 1

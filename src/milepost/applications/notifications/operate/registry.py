@@ -22,7 +22,16 @@ from msgspec.structs import replace
 
 import milepost as mp
 from milepost import net
-from milepost.applications.notifications.destinations import PAUSED_BY, STAGE, Destination, pauses_removed, resume_command
+from milepost.applications.notifications.destinations import (
+    PAUSED_BY,
+    STAGE,
+    Destination,
+    is_registered_name,
+    paused_at,
+    pauses_removed,
+    resume_command,
+    url_pause,
+)
 from milepost.applications.notifications.operate.collector import figures_of
 from milepost.applications.notifications.operate.figures import DestinationFigures, Figures, TryFigures, parties_of, tries_since
 from milepost.applications.notifications.settings import App, DestinationSettings
@@ -36,6 +45,8 @@ RELEASED = "released/"
 NO_REASON = "(no reason was given)"
 IN_SHELL = "in this shell, which says nothing of 'milepost up'"
 """Words of a command before a secret that it does not find."""
+MOST_LOOKED_AT = 1_000
+"""Messages that are looked at at once when the pause of their URL ends; the others follow within minutes."""
 REFRESH = "5s"
 """How soon every process knows of a destination that was added or removed."""
 
@@ -78,6 +89,33 @@ def keep_fresh(app: App, *, afresh: bool = False) -> None:
             if registry.read_at is None:
                 raise
             log.exception("the destinations could not be read again; those of the last time are used")
+
+
+def read_url_pauses(app: App, fresh_s: float = 0.0) -> None:
+    """Read the pauses of URLs into this process, unless that was done so lately. Raises the ledger's error if that fails."""
+    registry = app.state.destinations
+    if registry.pauses_read_at is not None and time.monotonic() - registry.pauses_read_at < fresh_s:
+        return
+    registry.paused_urls = {
+        pause.scope: 0 if pause.since is None else round(datetime.fromisoformat(pause.since).timestamp() * 1000)
+        for pause in url_pauses(app)
+    }
+    registry.pauses_read_at = time.monotonic()
+
+
+def url_pauses(app: App) -> list[mp.PauseView]:
+    """The pauses of URLs, each with its own name as `scope`."""
+    above = f"{app.settings.route}/{STAGE}/"
+    found = [replace(pause, scope=pause.scope.removeprefix(above)) for pause in app.pauses(app.settings.route)]
+    return [pause for pause in found if paused_at(pause.scope) is not None]
+
+
+def lanes_of(app: App, sender: str, url: str) -> list[str]:
+    """The lane of a sender's messages to this URL, and the name of the pause of the URL if there is one. Raises net.InvalidRequest if the URL
+    is none."""
+    lane = app.state.destinations.lane_of(url, sender)
+    pause = url_pause(lane.rpartition("@")[2], sender, url)
+    return [lane, *(one.scope for one in url_pauses(app) if one.scope == pause)]
 
 
 def put_destination(app: App, name: str, settings: Mapping[str, Any], *, by: str, reason: str = "") -> Destination:
@@ -167,7 +205,23 @@ def before_resume(app: App, pause: mp.PauseView, by: str) -> None:
     refresh(app)
     if pauses_removed(pause, lane) and app.state.destinations.gone(lane):
         release(app, lane)
+    if paused_at(lane) is not None:
+        app.state.destinations.paused_urls.pop(lane, None)
+        _look_again(app, lane, by)
     note_end(app, lane, by)
+
+
+def _look_again(app: App, pause: str, by: str) -> None:
+    """Have the messages looked at at once that wait for the end of this pause of a URL. On AWS no index serves the search: each is looked at
+    again within minutes."""
+    route, at = app.settings.route, paused_at(pause) or ""
+    try:
+        waiting = app.items(route, statuses=["WAITING"], stages=[STAGE], limit=MOST_LOOKED_AT, scan=False)
+    except mp.CostlyQuery:
+        return
+    keys = [str(one["key"]) for one in waiting if url_pause(at, *parties_of(str(one["key"]))) == pause]
+    if keys:
+        app.act("resend", route, keys=keys, by=by, reason="the pause of its URL has ended")
 
 
 def destination_views(app: App, names: list[str] | None = None, *, in_shell: bool = False) -> list[dict[str, Any]]:
@@ -179,10 +233,20 @@ def destination_views(app: App, names: list[str] | None = None, *, in_shell: boo
     lanes = {one.lane: one for one in app.lanes(app.settings.route, STAGE, wanted)}
     now, had = app.now(), outages(app)
     chosen = [*wanted, *(lane for lane in lanes if lane not in wanted)] if names is None else wanted
-    return [_view(app, name, lanes[name], figures, now, had.get(name), in_shell) for name in chosen]
+    paused = url_pauses(app)
+    return [_view(app, name, lanes[name], figures, now, had.get(name), in_shell, paused) for name in chosen]
 
 
-def _view(app: App, name: str, lane: mp.LaneView, figures: Figures, now: datetime, outage: Outage | None, in_shell: bool) -> dict[str, Any]:
+def _view(
+    app: App,
+    name: str,
+    lane: mp.LaneView,
+    figures: Figures,
+    now: datetime,
+    outage: Outage | None,
+    in_shell: bool,
+    paused: list[mp.PauseView],
+) -> dict[str, Any]:
     registry = app.state.destinations
     found = registry.all.get(name)
     counted = figures.destinations.get(name, DestinationFigures())
@@ -196,11 +260,13 @@ def _view(app: App, name: str, lane: mp.LaneView, figures: Figures, now: datetim
         "state": state_of(lane, tries, None if in_shell else fault),
         "fault": f"{IN_SHELL}: {fault}" if in_shell and fault is not None else fault,
         "paused": None if lane.paused is None else msgspec.to_builtins(lane.paused),
+        "paused_urls": [msgspec.to_builtins(one) for one in paused if paused_at(one.scope) == name.rpartition("@")[2]],
         "left_pause": left_pause(app, name, lane.paused),
         "ended_outage": None if lane.paused is not None else ended_outage(outage, now),
         "breaker": None if lane.breaker is None else msgspec.to_builtins(lane.breaker),
         "rate_per_second": lane.rate,
         "concurrency": lane.concurrency,
+        "former_limit": _former_limit(registry.unregistered.limits, lane),
         "draining": lane.draining,
         "waiting": counted.not_ended if lane.waiting is None else lane.waiting,
         "waiting_more": lane.more,
@@ -212,6 +278,14 @@ def _view(app: App, name: str, lane: mp.LaneView, figures: Figures, now: datetim
         "last_failure": counted.last_failure,
         "last_error": counted.last_error or None,
     }
+
+
+def _former_limit(usual: mp.Limits, lane: mp.LaneView) -> bool:
+    """Does this lane of all senders at an unregistered HOST:PORT have a limit? Its messages are from an earlier version, and it does not hold
+    for later ones."""
+    of_all_senders = ":" in lane.lane and "@" not in lane.lane and paused_at(lane.lane) is None
+    rate = None if usual.rate is None else mp.CallRate.of(usual.rate, "rate").per_second
+    return of_all_senders and not lane.draining and (lane.rate, lane.concurrency) != (rate, usual.concurrency)
 
 
 def state_of(lane: mp.LaneView, tries: TryFigures, fault: str | None) -> str:
@@ -235,20 +309,21 @@ def release(app: App, name: str) -> None:
 
 
 def is_known(app: App, name: str) -> bool:
-    """Is this a destination, an unregistered target (HOST:PORT), or a destination that is gone and whose messages wait, or have been
-    released?"""
+    """Is this a destination, an unregistered target (HOST:PORT, or SENDER@HOST:PORT), a pause of a URL, or a destination that is gone and whose
+    messages wait, or have been released?"""
     registry = app.state.destinations
-    if name in registry.all or name in registry.released or ":" in name:
+    if name in registry.all or name in registry.released or ":" in name or paused_at(name) in registry.all:
         return True
     return any(one.scope == f"{app.settings.route}/{STAGE}/{name}" for one in app.pauses(app.settings.route))
 
 
 def known_destination(app: App, name: str) -> str:
-    """The lane of a destination: its name; an unregistered one is named HOST:PORT. Raises NotFound that lists the known ones."""
+    """The lane of a destination: its name; an unregistered one is named HOST:PORT, which stands for all senders, or SENDER@HOST:PORT. Raises
+    NotFound that lists the known ones."""
     refresh(app)
     if not is_known(app, name):
         known = ", ".join(sorted(app.state.destinations.all)) or "none"
-        raise mp.NotFound(f"there is no destination {name!r}; known are {known}, and HOST:PORT of unregistered targets")
+        raise mp.NotFound(f"there is no destination {name!r}; known are {known}, and HOST:PORT or SENDER@HOST:PORT of unregistered targets")
     return name
 
 
@@ -343,7 +418,7 @@ def remove_destination(app: App, name: str, *, force: bool = False, by: str, rea
 
 def left_pause(app: App, name: str, pause: mp.PauseView | None) -> str | None:
     """A sentence about the pause that a removed destination has left, and how to end it; None: there is none, or it is a destination."""
-    known = name in app.state.destinations.all or ":" in name
+    known = name in app.state.destinations.all or not is_registered_name(name)
     if pause is None or known or pauses_removed(pause, name):
         return None
     return f"{name} is no destination any more, but its pause stays, and it is listed, until you end it: `{resume_command(name)}`"

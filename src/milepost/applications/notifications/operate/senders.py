@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import milepost as mp
+from milepost.applications.notifications.destinations import paused_at, sender_lane
 from milepost.applications.notifications.operate.figures import SENDER_COUNTS, Figures
 from milepost.applications.notifications.settings import NotificationsSettings
-from milepost.client import MessageRefused
+from milepost.client import KEY, MessageRefused
 
 ATTRIBUTE = "sender"
 """The attribute of a key that names its sender: `milepost keys new shop --scope submit --attribute sender=shop`."""
 ANYONE = "*"
 """A key with this sender may speak as anyone: a gateway that has checked its callers itself."""
+WITHOUT_READING = (*KEY, "key", "destination", "requestId", "status", "createdAt", "lastUpdatedAt")
+"""Fields of a record that the answer to an act has for a key that may not read."""
 
 
 def check_sender(caller: mp.Caller, sender: str) -> None:
@@ -25,7 +28,7 @@ def check_sender(caller: mp.Caller, sender: str) -> None:
     if bound in (sender, ANYONE) or (bound is None and caller.may("admin")):
         return
     if bound is None:
-        text = f"Key {caller.name!r} speaks for no sender; make one with --attribute {ATTRIBUTE}=NAME"
+        text = _speaks_for_none(caller)
     else:
         text = f"Invalid senderId: key {caller.name!r} speaks for {bound!r} alone"
     raise MessageRefused("FORBIDDEN", text, status=403, sender=bound)
@@ -38,16 +41,48 @@ def own_sender(caller: mp.Caller) -> str | None:
 
 
 def seen_sender(caller: mp.Caller) -> str | None:
-    """The sender whose messages alone the caller may see; None: it may see all."""
-    return None if caller.may("operate") else own_sender(caller)
+    """The sender whose messages alone the caller may read and cancel; None: it may do so with those of all, since it operates, speaks for
+    all, or cannot submit anything and has the scope `read` for people. Raises NotAllowed for a program's key that speaks for no sender."""
+    if caller.may("operate"):
+        return None
+    if caller.may("submit") and ATTRIBUTE not in caller.attributes:
+        raise mp.NotAllowed(_speaks_for_none(caller))
+    return own_sender(caller)
+
+
+def shown_record(caller: mp.Caller, record: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The record of a message after an act on it: without the scope `read` its identity and its status alone."""
+    known = {} if record is None else record
+    return dict(known) if caller.may("read") else {name: known[name] for name in WITHOUT_READING if name in known}
 
 
 def shown_destination(caller: mp.Caller, view: Mapping[str, Any]) -> dict[str, Any]:
     """A destination as the caller may see it: errors quote partners' answers, which may be about another sender's message."""
-    if seen_sender(caller) is None:
+    if caller.may("read") and seen_sender(caller) is None:
         return dict(view)
     breaker = view["breaker"]
-    return {**view, "last_error": None, "breaker": None if breaker is None else {**breaker, "error": "", "probes": []}}
+    return {**view, "last_error": None, "paused_urls": [], "breaker": None if breaker is None else {**breaker, "error": "", "probes": []}}
+
+
+def shown_destinations(caller: mp.Caller, views: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The destinations that the caller may see, as it may see them: of unregistered targets a sender sees its own."""
+    return [shown_destination(caller, view) for view in views if _may_see(caller, view["name"])]
+
+
+def check_destination(caller: mp.Caller, name: str) -> None:
+    """Raise NotFound for a destination that the caller may not see."""
+    if not _may_see(caller, name):
+        raise mp.NotFound(f"there is no destination {name!r}")
+
+
+def _may_see(caller: mp.Caller, name: str) -> bool:
+    """Is this neither the lane of another sender nor a pause of a URL, which are the business of those who see all?"""
+    only = seen_sender(caller)
+    if only is None:
+        return True
+    if "@" in name:
+        return name == sender_lane(only, name.rpartition("@")[2])
+    return paused_at(name) is None
 
 
 class SenderLimits:
@@ -81,6 +116,10 @@ def sender_views(figures: Figures, only: str | None = None) -> list[dict[str, An
         for name, one in sorted(figures.senders.items())
         if only is None or name == only
     ]
+
+
+def _speaks_for_none(caller: mp.Caller) -> str:
+    return f"Key {caller.name!r} speaks for no sender; make one with --attribute {ATTRIBUTE}=NAME"
 
 
 def _rate(text: str | float | None, place: str) -> mp.CallRate | None:

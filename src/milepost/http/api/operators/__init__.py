@@ -1,1 +1,1 @@
-"""API of operators: acts, controls, breakers, prune and quarantine."""
+"""API of operators: acts, controls, breakers, prune, forget and quarantine."""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field, to_builtins
+from msgspec.structs import replace
 
+from milepost.core.errors import UsageError
 from milepost.core.outcome import Outcome
 from milepost.core.values.durations import rate_per_second
-from milepost.engine.act_log import ActReport, act_view, all_acts
+from milepost.engine.act_log import ActReport, act_view, acts_after, all_acts
 from milepost.engine.acts.bulk import act, go_on
+from milepost.engine.acts.outcome import outcome_of
+from milepost.engine.views.queries import filter_as_given
 from milepost.http.api.find import Chosen, afford, choice_of
 from milepost.http.auth.author import check_outcome, check_reason, named
 from milepost.http.protocol.endpoint import END, Call, endpoint
@@ -21,7 +25,7 @@ from milepost.ports.items import Query
 ACTS = "/api/v1/routes/{route}/acts"
 OPTIONS = ("stage", "as_new", "outcome", "content", "here", "rerun", "not_before", "force")
 """Fields of a request that `act` takes as they are."""
-PROBLEMS = ("route-changed", "costly", "busy")
+PROBLEMS = ("route-changed", "costly", "busy", "conflict")
 
 
 class ActRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,7 +36,8 @@ class ActRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `here`: the item then starts again at its present stage, not at the first; `rerun`: also if it is COMPLETED. `not_before`: the time
     that `reschedule` sets, such as `2027-01-31T08:00:00Z`, or a span from now such as `2h`. `pace`: items a second (`50/s`) for a `rerun`
     by filter, which the resender then continues. `for`: the person for whom the caller acts. `id`: a name for an act on several items;
-    the same call with this id continues an act that was cut off. `scan`: allow a scan if no index serves the filter and the table is
+    the same call with this id continues an act that was cut off, or, if it has finished, gets the first answer again; another call with it
+    is refused (`conflict`). `scan`: allow a scan if no index serves the filter and the table is
     large."""
 
     verb: Literal["retry", "skip", "cancel", "resend", "confirm", "rerun", "replace", "reschedule"]
@@ -65,13 +70,15 @@ class ActHistoryQuery(Struct, frozen=True, kw_only=True):
     verb: str | None = None
     by: str | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    after: str | None = None
 
 
 class Acts(Struct, frozen=True):
-    """The latest first, each as `milepost acts --json` shows it. `more`: there are earlier ones."""
+    """The latest first, each as `milepost acts --json` shows it. `more`: there are earlier ones; give `next` as `after` to get them."""
 
     acts: list[dict[str, Any]]
     more: bool
+    next: str | None = None
 
 
 @endpoint(
@@ -86,8 +93,10 @@ class Acts(Struct, frozen=True):
 def perform(state: ServerState, call: Call) -> ActReport:
     """Each item is done or refused by itself; `refused` names the first hundred, with the reason. An act by filter, or on several
     keys, has an id: it skips items that change after its start, every line that it writes carries its id, and it can be continued
-    if it is cut off. With `dry_run` nothing is written, and no reason is needed: the answer says what would be done, and for
-    `replace` the `difference` between the old content and the new."""
+    if it is cut off. A repeat of the call with the same `id` gets the answer of the first, with its `finished_at`; a call with that id and
+    other items or options is refused with 409, `conflict`: a filter is compared as it was given. With `dry_run` nothing is written, and
+    no reason is needed: the answer says what would be done, and for `replace` the `difference` between the old content and the new, if the
+    key may `read`."""
     plan, wanted = state.plan(call), call.body
     if (wanted.keys is None) == (wanted.filter is None):
         raise problem_error("wrong-value", "the items are missing", field="keys", expected="either keys or a filter")
@@ -97,12 +106,13 @@ def perform(state: ServerState, call: Call) -> ActReport:
         _check_free(state, call, wanted.id)
     if wanted.outcome is not None:
         check_outcome(wanted.outcome)
-    return act(
+    report = act(
         state.ctx,
         wanted.verb,
         plan.name,
         keys=wanted.keys,
         query=_query(state, plan.name, wanted.filter, wanted.scan),
+        asked=None if wanted.filter is None else filter_as_given(**wanted.filter.conditions()),
         by=by,
         reason=wanted.reason,
         dry_run=wanted.dry_run,
@@ -110,6 +120,7 @@ def perform(state: ServerState, call: Call) -> ActReport:
         pace=None if wanted.pace is None else rate_per_second(wanted.pace, "pace"),
         **{name: getattr(wanted, name) for name in OPTIONS},
     )
+    return report if call.caller.may("read") else replace(report, difference=[])
 
 
 @endpoint(
@@ -135,24 +146,31 @@ def continue_act(state: ServerState, call: Call) -> ActReport:
 
 @endpoint("GET", "/api/v1/acts", scope="read", query=ActHistoryQuery, summary="Acts of operators")
 def history(state: ServerState, call: Call) -> Acts:
-    """Acts on several items, pauses, limits, changed routes, pruning: by whom, why, when, and with which result. An act on a single item
-    is in that item's history. `go_on` is the command that continues an act that was cut off, or that is still running. `by` is a name as
+    """Acts on items, pauses, limits, changed routes, pruning: by whom, why, when, and with which result. `go_on` is the command that continues an act that was cut off, or that is still running. `by` is a name as
     it is on record; if one person acted for another, either of the two."""
     asked = call.query
-    found = [one for one in all_acts(state.ctx, asked.route, asked.verb, asked.by) if call.caller.sees(one.route)]
-    return Acts([act_view(one) for one in found[: asked.limit]], len(found) > asked.limit)
+    seen = [one for one in all_acts(state.ctx, asked.route, asked.verb, asked.by) if call.caller.sees(one.route)]
+    try:
+        found = acts_after(seen, asked.after)
+    except UsageError as error:
+        raise problem_error("wrong-value", str(error), field="after", expected="the `next` of a page") from None
+    shown = found[: asked.limit]
+    more = len(found) > len(shown)
+    return Acts([act_view(one) for one in shown], more, shown[-1].id if more else None)
 
 
 @endpoint("GET", "/api/v1/acts/{id}", scope="read", problems=("unknown-act",), summary="One act, with its progress")
 def one_act(state: ServerState, call: Call) -> dict[str, Any]:
     """As in `GET /api/v1/acts`. While an act on many items is running, `done` and `refused` are updated after every thousand items;
     `expected` is the approximate total, null if it is not known, and `finished` is true at the end. Give an act an `id` of your own to
-    read its progress while the call that runs it is still waiting. There is no index of the items that an act has changed: each line
-    that it wrote in an item's history carries its id."""
+    read its progress while the call that runs it is still waiting. `outcome` says what became of the items that it changed, as they are
+    now: `completed`, `failed`, `cancelled`, `in_progress`, and `unknown` where no line of theirs is found any more; null for acts that
+    change no items. Each line that a bulk act wrote in an item's history carries its id."""
     found, _ = read_versioned(state.ctx.ledger, ACT, call.path["id"], Act)
     if found is None or not call.caller.sees(found.route):
         raise _unknown_act(f"there is no act {call.path['id']!r}")
-    return act_view(found)
+    outcome = outcome_of(state.ctx, found)
+    return {**act_view(found), "outcome": None if outcome is None else to_builtins(outcome)}
 
 
 def _check_free(state: ServerState, call: Call, wanted: str) -> None:

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, field
 from milepost.core.admission.controls import Hold, Limit, scope
 from milepost.engine.acts import controls
 from milepost.engine.acts.controls import Limited, Paused, Resumed, limited_view, paused_view, resumed_view
-from milepost.engine.views.lanes import in_route
+from milepost.engine.views.lanes import count_waiting, in_route
 from milepost.http.auth.author import named
 from milepost.http.protocol.endpoint import Call, endpoint, endpoint_at_each
 from milepost.http.state.state import ServerState
@@ -31,7 +31,11 @@ PAUSES = {
         "Pause a stage",
         "As for a route. At an external stage nothing is sent again; an item that arrives is still offered once, and confirmations count.",
     ),
-    "pause_lane": (HOLD_LANE, "Pause a lane", "As for a stage; its other lanes continue."),
+    "pause_lane": (
+        HOLD_LANE,
+        "Pause a lane",
+        "As for a stage; its other lanes continue. `waiting` says how many items wait there; if none, `near` names lanes with similar names.",
+    ),
 }
 RESUMPTIONS = {
     "resume_route": (HOLDS, "Resume a route", "Lift the pause of the route; those of its stages and lanes stay."),
@@ -105,7 +109,7 @@ def pause(state: ServerState, call: Call) -> Paused:
     body: PauseRequest = call.body
     by = named(call, body.for_)
     hold = controls.pause(state.ctx, route, stage, lane, by=by, reason=body.reason, until=body.until, drain=body.drain)
-    return paused_view(scope(route, stage, lane), hold)
+    return paused_view(scope(route, stage, lane), hold, count_waiting(state.ctx, route, stage, lane))
 
 
 @endpoint_at_each("DELETE", RESUMPTIONS, scope="operate", query=Resumption)

@@ -12,6 +12,7 @@ from milepost.core.operators import VERBS
 from milepost.core.status import FAILED, LIVE
 from milepost.core.values.key_text import unescape_part
 from milepost.engine.act_log import act_view, all_acts, control_in_words
+from milepost.engine.acts.outcome import deed_words, outcome_of
 from milepost.engine.views.items import counted, lists
 from milepost.engine.views.queries import key_fields
 from milepost.http.dashboard.render import page, seen_routes
@@ -25,7 +26,7 @@ SHOWN = 100
 SAMPLE = 60
 MOVES_MS = 60_000
 """An act without progress for longer than this was cut off."""
-FILTER = ("keys", "digest", "query")
+FILTER = ("key", "keys", "digest", "query")
 """Parts of an act that say which items it was for; the rest are its options."""
 
 
@@ -78,6 +79,7 @@ def one(state: ServerState, call: Call) -> Answer:
     names = _names(state, [found])
     row = _row(found, names, state.ctx.clock.now())
     query = found.filter.get("query")
+    became = outcome_of(state.ctx, found)
     return page(
         state,
         call,
@@ -86,6 +88,8 @@ def one(state: ServerState, call: Call) -> Answer:
         items=None if query is None else _items_now(found, query, names, state.ctx.clock.now()),
         options=[(name.replace("_", " "), _plain(value)) for name, value in row["about"].items() if name not in FILTER],
         on_items=found.verb in VERBS,
+        single=found.filter.get("key") if found.verb in VERBS else None,
+        outcome=None if became is None else f"{deed_words(found.verb, found.done)}: {became.words(found.verb)}",
     )
 
 
@@ -110,7 +114,7 @@ def _outcome(act: Act) -> str:
     """The result, in a few words."""
     if act.verb not in VERBS and act.done <= 1 and not act.refused:
         return "done" if act.finished_at is not None else ""
-    return f"{act.done:,} done" + (f", {act.refused:,} refused" if act.refused else "")
+    return deed_words(act.verb, act.done) + (f", {act.refused:,} refused" if act.refused else "")
 
 
 def in_words(about: Mapping[str, Any], names: ActNames) -> str:
@@ -119,6 +123,8 @@ def in_words(about: Mapping[str, Any], names: ActNames) -> str:
         return control_in_words(about, _minute)
     if about.get("subscriber"):
         return f"{about['subscriber']}: {about['key']}" if about.get("key") else str(about["subscriber"])
+    if "key" in about and not about.get("subscriber"):
+        return str(about["key"])
     if "query" in about:
         return items_in_words(about["query"], names)
     if isinstance(about.get("keys"), int):

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from milepost.core.errors import MilepostError
 from milepost.engine.lists.reconcile import MEANING, vanished_keys
+from milepost.engine.views.forecast import Scope, list_progress, route_forecast, sentence_views
 from milepost.engine.views.items import list_view, lists
 from milepost.http.api.lists import the_list
 from milepost.http.dashboard.render import page, seen_routes
@@ -68,6 +69,8 @@ def one_list(state: ServerState, call: Call) -> Answer:
         "list.html",
         one=list_view(record),
         known=record.route in state.ctx.plans,
+        progress=list_progress(state.ctx, record.route, [record.id]),
+        forecast=sentence_views(route_forecast(state.ctx, record.route, Scope(lists=(record.id,)))),
         meaning=MEANING,
         same=[list_view(one) for one in same[:SHOWN]],
         gone=gone,

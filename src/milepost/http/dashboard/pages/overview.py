@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, tzinfo
 from functools import cache
 from typing import Any
 
@@ -15,23 +16,22 @@ from milepost.core.counters import HOUR
 from milepost.core.routes.route import Stage
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.engine.context import Context
-from milepost.engine.health.checks import WAITING, run_checks
+from milepost.engine.health.checks import run_checks
 from milepost.engine.health.findings import OK, OVERVIEW, CheckResult, CheckRun
 from milepost.engine.views.caches import TtlCache
+from milepost.engine.views.forecast import route_forecast, sentence_views
 from milepost.engine.views.items import own_route
 from milepost.engine.views.lanes import PauseView, pause_view
 from milepost.engine.views.snapshot import Snapshot, StageView, by_route, snapshots
 from milepost.http.dashboard.charts import Chart, hours_chart, minutes_chart, stack
-from milepost.http.dashboard.render import page, seen_routes
+from milepost.http.dashboard.render import page, seen_routes, viewer_zone
 from milepost.http.protocol.endpoint import Answer, Call, endpoint
-from milepost.http.state.pace import Forecast, PausedPart, Sample, Samples, by_hour, by_minute, forecast, pace
+from milepost.http.state.pace import Sample, Samples, by_hour, by_minute
 from milepost.http.state.state import ServerState
-from milepost.ports.documents import HOLD, ROUTE, RouteVersion, read_all, read_versioned
+from milepost.ports.documents import HOLD, read_all
 from milepost.ports.feed import Count, Group
 from milepost.ports.items import Query
 
-LANES, IN_LANE = 10, 1000
-"""Maximum paused lanes that are read, and maximum items that are counted in each."""
 CAUSES = 8
 FAILED_ROWS = 500
 """Maximum rows of a stage that are read, if the counters cannot say which have failed."""
@@ -85,7 +85,8 @@ class RouteView(Struct, frozen=True):
     """Number of causes that are not shown."""
     hours: Chart
     minutes: Chart
-    forecast: Forecast
+    forecast: list[dict[str, Any]]
+    """Its sentences, each with the time that ends it, if any."""
     paused: PauseView | None
 
 
@@ -103,19 +104,19 @@ def overview(state: ServerState, call: Call) -> Answer:
     # Milepost's own routes take no submits, and are hidden while they are healthy.
     seen = [one for one in seen if not own_route(state.ctx, one.route) or one.failed or one.live]
     well = health(state.ctx, seen, all_seen=call.caller.routes is None, ttl_cache=state.ttl_cache)
-    return page(state, call, "home.html", routes=home(state.ctx, seen, state.samples), health=well, live=LIVE)
+    return page(state, call, "home.html", routes=home(state.ctx, seen, state.samples, viewer_zone(call)), health=well, live=LIVE)
 
 
-def home(ctx: Context, found: Iterable[Snapshot], samples: Samples) -> list[RouteView]:
-    """These routes as funnels; Milepost's own are last."""
+def home(ctx: Context, found: Iterable[Snapshot], samples: Samples, zone: tzinfo = UTC) -> list[RouteView]:
+    """These routes as funnels; Milepost's own are last. `zone`: that of the viewer."""
     counts, groups = by_route(ctx.ledger.counts()), by_route(ctx.ledger.groups())
     pauses = {name: pause_view(name, hold) for name, hold in read_all(ctx.ledger, HOLD, Hold).items()}
     routes = sorted(found, key=lambda seen: own_route(ctx, seen.route))
-    return [_route(ctx, seen, counts.get(seen.route, []), groups.get(seen.route, []), pauses, samples) for seen in routes]
+    return [_route(ctx, seen, counts.get(seen.route, []), groups.get(seen.route, []), pauses, samples, zone) for seen in routes]
 
 
 def _route(
-    ctx: Context, seen: Snapshot, counts: list[Count], groups: list[Group], pauses: dict[str, PauseView], samples: Samples
+    ctx: Context, seen: Snapshot, counts: list[Count], groups: list[Group], pauses: dict[str, PauseView], samples: Samples, zone: tzinfo
 ) -> RouteView:
     now, plan = seen.at, ctx.plans.get(seen.route)
     hours = by_hour(counts, now)
@@ -128,45 +129,16 @@ def _route(
         """Whether reading rows costs nothing. The check itself may cost a little."""
         return ctx.ledger.cost_of(Query(route=seen.route, statuses=LIVE)) is None
 
-    version, _ = read_versioned(ctx.ledger, ROUTE, seen.route, RouteVersion)
-    # When the route was first recorded, if the ledger still knows.
-    born = version.at if version is not None and version.version == 1 else None
-    parts, behind = ([PausedPart("at this route", seen.live)], 0) if paused else _paused_parts(ctx, seen, steps, free)
     return RouteView(
         seen,
         plan is not None,
         steps,
         *causes(ctx, seen, groups, free),
-        hours_chart(hours, now),
-        minutes_chart(*by_minute(watched, now), watched[0].at, now),
-        forecast(seen.live, pace(hours, watched, now, born), parts, now, behind=behind),
+        hours_chart(hours, now, zone),
+        minutes_chart(*by_minute(watched, now), watched[0].at, now, zone),
+        sentence_views(route_forecast(ctx, seen.route)),
         paused,
     )
-
-
-def _paused_parts(ctx: Context, seen: Snapshot, steps: Sequence[FunnelStage], free: Callable[[], bool]) -> tuple[list[PausedPart], int]:
-    """The pauses, with the number of items that wait at each; and the number of other items with a paused stage before them."""
-    parts: list[PausedPart] = []
-    behind = before = 0
-    looks = sum(len(step.lanes) for step in steps) <= LANES
-    for step in steps:
-        stage, waits = step.seen.name, step.seen.among(*WAITING)
-        if step.paused:
-            # Items before this stage will reach it; those at an earlier pause have been counted there.
-            behind = max(0, before - sum(one.n or 0 for one in parts))
-            parts.append(PausedPart(f"at {stage}", waits))
-        elif waits or before:
-            for lane, _ in step.lanes:
-                n = 0 if not waits else _in_lane(ctx, seen.route, stage, lane) if looks and free() else None
-                parts.append(PausedPart(f"in lane {lane} of {stage}", n, more=before > 0))
-        before += step.seen.among(*LIVE)
-    return parts, behind
-
-
-def _in_lane(ctx: Context, route: str, stage: str, lane: str) -> int | None:
-    """Number of items that wait in a lane; None: too many to count."""
-    found = ctx.ledger.find(Query(route=route, stages=frozenset({stage}), lane=lane, statuses=WAITING, limit=IN_LANE))
-    return len(found.items) if found.next is None else None
 
 
 def _step(stage: StageView, seen: Snapshot, declared: Stage | None, pauses: dict[str, PauseView]) -> FunnelStage:

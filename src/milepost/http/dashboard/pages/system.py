@@ -14,12 +14,12 @@ from milepost.engine.alerts.watch import alert_views
 from milepost.engine.auth import all_keys, key_view, last_uses
 from milepost.engine.breakers import breaker_views
 from milepost.engine.health.doctor import Health, doctor
-from milepost.engine.presence import HEARD_MS, ProcessView, processes_view
+from milepost.engine.presence import ProcessView, processes_view
 from milepost.engine.routes.versions import route_view
 from milepost.engine.views.lanes import pause_view
 from milepost.engine.views.timestamps import instant
 from milepost.http.dashboard.charts import durations, spread, within
-from milepost.http.dashboard.render import ms_since, page, seen_routes
+from milepost.http.dashboard.render import page, seen_routes
 from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import HOLD, LIMIT, read_all
@@ -61,7 +61,7 @@ def system(state: ServerState, call: Call) -> Answer:
         "system.html",
         everything=call.caller.routes is None,
         processes=[_process(one) for one in seen.processes],
-        roles=[(role, role.at is None or ms_since(role.at, now) > HEARD_MS) for role in seen.roles],
+        roles=[(role, role.at is None or role.late) for role in seen.roles],
         pauses=[pause for pause in paused if pause.scope.partition("/")[0] in routes],
         alerts=[one for one in alert_views(ctx) if call.caller.sees(one.route)],
         breakers=[one for one in breaker_views(ctx) if one.route in routes],
@@ -107,7 +107,9 @@ def _process(one: ProcessView) -> dict[str, Any]:
 
 def _facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Facts about the ledger, in words, without those that the page shows elsewhere."""
-    shown = {name: value for name, value in facts.items() if name not in ("path", "url", "problems", "lines", "routes", "lacks")}
+    shown = {
+        name: value for name, value in facts.items() if name not in ("path", "url", "problems", "lines", "routes", "lacks", "unwritable")
+    }
     return [(name.replace("_", " "), _fact(value)) for name, value in shown.items()]
 
 

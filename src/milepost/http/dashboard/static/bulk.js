@@ -4,12 +4,29 @@ import { ask } from "./dialog.js";
 
 const LOOK_MS = 700;
 
+const DEEDS = {
+  retry: "restarted",
+  rerun: "started again",
+  resend: "offered again",
+  skip: "skipped",
+  confirm: "confirmed",
+  cancel: "cancelled",
+  replace: "replaced",
+  reschedule: "rescheduled",
+};
+
 // A report as a sentence.
 export function summed(report, done) {
   const refused = report.refused_count
     ? ` ${report.refused_count.toLocaleString()} ${done ? "were" : "would be"} refused: ${report.refused[0]?.[1] ?? ""}`
     : "";
-  const told = `${report.done.toLocaleString()} of ${report.matched.toLocaleString()} ${done ? "done" : "would be done"}.${refused}`;
+  const since = report.left_out - report.from_future;
+  const changed = since ? ` ${since.toLocaleString()} more changed after this act began and were left out.` : "";
+  const ahead = report.from_future
+    ? ` ${report.from_future.toLocaleString()} more are dated in the future, by a clock that was ahead, and were left out.`
+    : "";
+  const sum = `${report.done.toLocaleString()} of ${report.matched.toLocaleString()} ${done ? (DEEDS[report.verb] ?? "done") : "would be done"}.`;
+  const told = `${sum}${refused}${changed}${ahead}`;
   return [told, ...(done ? [] : (report.difference ?? []).map(({ text }) => text))].join("\n");
 }
 
@@ -38,8 +55,8 @@ async function deed(route, body, progress) {
 const does = (verb) => document.querySelector(`template[data-does="${verb}"]`).content.textContent;
 
 // The dialog for one verb on these items: `which` is {keys} or {filter}. An act on a `whole` route needs a second confirmation. `words`: the
-// verb whose description is shown, if that is another one.
-export function askDeed(route, verb, which, { fields = [], made = (values) => values, title = verb, words = verb, whole = false } = {}) {
+// verb whose description is shown, if that is another one. `done` is called after the act.
+export function askDeed(route, verb, which, { fields = [], made = (values) => values, title = verb, words = verb, whole = false, done } = {}) {
   const sure = { name: "sure", label: `There is no filter: this is for the whole route. Type ${route} to continue.` };
   const body = ({ reason, sure: _, ...values }) => ({ verb, ...which, ...made(values), ...(reason ? { reason } : {}) });
   let previewed = "";
@@ -63,6 +80,7 @@ export function askDeed(route, verb, which, { fields = [], made = (values) => va
       if (whole && values.sure !== route) throw new Error(`Type ${route} to act on the whole route.`);
       // The ledger may know only an approximate number; the preview has counted exactly.
       const report = await deed(route, body(values), (now, of) => progress(now, Math.max(now, matched ?? of)));
+      done?.();
       const link = report.matched > 1 && { href: `${base}/acts/${segment(report.id)}`, text: "See the act" };
       return { told: summed(report, true), link };
     },

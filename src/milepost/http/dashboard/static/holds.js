@@ -13,8 +13,12 @@ document.addEventListener("click", (event) => {
       ? "Items that wait here continue."
       : "No item is started here until it is resumed, and no attempt is counted. Items that are being processed are finished.",
     act: async ({ reason }) => {
-      await (paused ? call("DELETE", path, { query: { reason } }) : call("PUT", path, { body: { reason } }));
-      return paused ? "Resumed." : "Paused.";
+      if (paused) {
+        await call("DELETE", path, { query: { reason } });
+        return "Resumed.";
+      }
+      const { waiting } = await call("PUT", path, { body: { reason } });
+      return waiting === null ? "Paused." : `Paused. ${waiting.toLocaleString()} ${waiting === 1 ? "item waits" : "items wait"} here.`;
     },
   });
 });

@@ -4,6 +4,19 @@ const kept = { INPUT: ["checked", "value"], DETAILS: ["open"], SELECT: ["value"]
 const mine = (element, name) => kept[element.nodeName]?.includes(name) ?? false;
 const named = (node) => node.dataset?.name ?? "";
 
+// As `morph`, but in an element whose rows must not move: rows that are there are updated in place, and none comes, goes or changes its place.
+// Returns the number of fresh rows that are left out.
+export function morphInPlace(old, fresh) {
+  const rows = new Map([...fresh.querySelectorAll("tr[data-name]")].map((row) => [named(row), row]));
+  for (const row of old.querySelectorAll("tr[data-name]")) {
+    const other = rows.get(named(row));
+    row.classList.toggle("unmatched", !other);
+    if (other) morph(row, other);
+    rows.delete(named(row));
+  }
+  return rows.size;
+}
+
 export function morph(old, fresh) {
   for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && !mine(old, name)) old.removeAttribute(name);
   for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value && !mine(old, name)) old.setAttribute(name, value);

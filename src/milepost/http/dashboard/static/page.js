@@ -1,4 +1,5 @@
 // Scripts of every page: theme, local times, keyboard shortcuts, copy buttons, and live parts.
+import { base } from "./api.js";
 import { live } from "./live.js";
 import { times } from "./times.js";
 
@@ -25,6 +26,8 @@ document.addEventListener("click", (event) => {
 
 // Forms with times say in which time zone the reader writes them.
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+// The server draws charts in it.
+document.cookie = `milepost-zone=${encodeURIComponent(zone)}; path=${base || "/"}; max-age=31536000; samesite=lax`;
 for (const input of document.querySelectorAll("input[data-zone]")) input.value = zone;
 for (const name of document.querySelectorAll("[data-zone-name]")) name.textContent = `your time zone (${zone})`;
 

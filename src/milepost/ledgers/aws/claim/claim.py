@@ -225,7 +225,7 @@ class MessageClaims:
                 log.warning("an item could not be claimed; its message comes again: %s", error)
         try:
             admission.settle(items)
-            self._settle_messages(ask, layout, verdicts, admission.paused, admission.waiting)
+            self._settle_messages(ask, layout, verdicts, admission, now)
         except LedgerError as error:
             # The claimed items are processed all the same; the other messages come again after their visibility timeout.
             if not items:
@@ -253,7 +253,7 @@ class MessageClaims:
 
     def _distinct(self, ask: ClaimRequest, found: Sequence[SqsMessage]) -> list[SqsMessage]:
         """The messages for this stage, one for each item: of several the one with the highest version, because only that one may precede the
-        write that it refers to. The others are deleted."""
+        write that it refers to. The others are deleted; not the same message that SQS has delivered twice, of which the newest receipt counts."""
         seen: dict[str, SqsMessage] = {}
         duplicates: list[SqsMessage] = []
         for message in found:
@@ -261,7 +261,7 @@ class MessageClaims:
             if not isinstance(key, str) or message.body.get("stage") != ask.stage or message.body.get("route") != ask.plan.name:
                 body = _encode(message.body).decode()
                 self._reject(message, body, f"it is not a message for stage {ask.stage!r} of route {ask.plan.name!r}")
-            elif key not in seen:
+            elif key not in seen or message.id == seen[key].id:
                 seen[key] = message
             elif _version_in(message) > _version_in(seen[key]):
                 duplicates.append(seen[key])
@@ -279,8 +279,8 @@ class MessageClaims:
         ask: ClaimRequest,
         layout: Layout,
         verdicts: Sequence[MessageVerdict],
-        paused: Sequence[SqsMessage],
-        waiting: Sequence[SqsMessage],
+        admission: StageAdmission,
+        now: int,
     ) -> None:
         """Every message without a claimed item: delete it, delay it, keep it, or return it to the queue at once."""
         kept = self._fragile_kept.setdefault((ask.plan.name, ask.stage), [])
@@ -289,9 +289,9 @@ class MessageClaims:
         later = [(verdict.message, verdict.later_ms) for verdict in ended if verdict.later_ms]
         self._delay(later)
         self._store.queues.delete([verdict.message for verdict in ended if verdict.later_ms is None])
-        self._hold(layout, paused)
+        self._hold(layout, admission.paused, now)
         at_once = [verdict.message for verdict in ended if verdict.later_ms == 0]
-        self._store.queues.release([*at_once, *waiting])
+        self._store.queues.release([*at_once, *admission.waiting])
 
     def _delay(self, later: Sequence[tuple[SqsMessage, int]]) -> None:
         """Replace the message by a delayed copy: a hidden message would count against the queue's in-flight limit."""
@@ -307,12 +307,12 @@ class MessageClaims:
             queues.send(copies)
         queues.delete([message for message, _ in later])
 
-    def _hold(self, layout: Layout, paused: Sequence[SqsMessage]) -> None:
+    def _hold(self, layout: Layout, paused: Sequence[SqsMessage], now: int) -> None:
         """Move a paused row to a separate index partition until it is resumed, and delete its message."""
         for image in self._store.images(layout.route, [message.body["key"] for message in paused]).values():
             row = readable(self._store, layout, image)
             if row is not None and row.lease is None and not row.terminal:
-                hold(self._store, layout, row)
+                hold(self._store, layout, row, now)
         self._store.queues.delete(list(paused))
 
     def _fragile_messages(self, ask: ClaimRequest, now: int) -> list[SqsMessage]:
@@ -406,7 +406,7 @@ class FunctionMessages(MessageClaims):
             admission.settle(answered.items)
         answered.failed += self.delay(later)
         try:
-            self._hold(layout, admission.paused)
+            self._hold(layout, admission.paused, now)
         except LedgerError:
             answered.failed += admission.paused
         answered.next_at = admission.next_at

@@ -1,15 +1,18 @@
-"""Held rows: rows of paused lanes and of lanes with an open breaker have their own index partition until `resume` offers them again."""
+"""Held rows: rows of paused lanes and of lanes with an open breaker have their own index partition until `HeldLanes` offers them again."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
+from math import ceil
 
 from msgspec import Struct
 
-from milepost.core.admission.breakers import room_for
-from milepost.core.admission.controls import is_held, scope
+from milepost.core.admission.breakers import PROBE_CANDIDATES, probe_order, room_for
+from milepost.core.admission.controls import Controls, scope
+from milepost.core.admission.rates import CallRate
 from milepost.core.due import offered, resent
 from milepost.core.item import Row
 from milepost.core.routes.route import Stage
@@ -24,20 +27,23 @@ from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.keys import Layout, due_query
 from milepost.ports.documents import Document
 from milepost.ports.items import Refused
+from milepost.ports.runner import Clock
 
 HOLDING = "holding"
 """Kind of control documents: lanes that have, or had, held rows."""
-PACE = 1000
-"""Maximum rows that are offered in one run, over all lanes."""
+PORTION = 100
+"""Rows of one lane that are offered together."""
+RATED_MS = 60_000
+"""Lanes with a rate are offered what the rate allows in this time, and again when it is over: their other rows would only be put off."""
 EMPTY_MS = 600_000
 """A lane must be empty for this long before its record is removed: the index may show a row late."""
 
 log = logging.getLogger(__name__)
 
 
-def hold(store: AwsStore, layout: Layout, row: Row) -> None:
+def hold(store: AwsStore, layout: Layout, row: Row, now: int) -> None:
     """Move a row to the partition of held rows until its lane is resumed."""
-    record_hold(store, row)
+    record_hold(store, row, now)
     update = Update(layout, row.key)
     update.set("dueShard", {"S": partition(row)})
     update.equal("version", {"N": str(row.version)})
@@ -45,11 +51,11 @@ def hold(store: AwsStore, layout: Layout, row: Row) -> None:
     _write(store, update)
 
 
-def record_hold(store: AwsStore, row: Row) -> bool:
-    """Record that this row's lane may have held rows, so that `resume` checks it; False: it was recorded. A record that was marked as
+def record_hold(store: AwsStore, row: Row, now: int) -> bool:
+    """Record that this row's lane may have held rows, so that `HeldLanes` checks it; False: it was recorded. A record that was marked as
     empty is written again, so that it is not removed because of the earlier check."""
     name = scope(row.route, row.stage, row.lane)
-    lane = {"route": row.route, "stage": row.stage, "lane": row.lane}
+    lane = {"route": row.route, "stage": row.stage, "lane": row.lane, "since": now}
     while True:
         held = store.control.get(HOLDING, name)
         if held is not None and "emptyAt" not in held.value:
@@ -66,45 +72,111 @@ class _Lane(Struct):
     layout: Layout
     stage: Stage
     keys: Iterator[str]
-    most: int | None = None
+    probes: int | None = None
     """Number of rows that its breaker lets through; None: any number."""
+    rated: list[_Allowance] = []
+    """What the rates of the lane and of its stage still allow."""
     seen: int = 0
-    ended: bool = False
+    empty: bool = False
+
+    @property
+    def room(self) -> int:
+        """Number of rows that may still be offered; at most a portion."""
+        most = [PORTION, *(allowance.left for allowance in self.rated), *([] if self.probes is None else [self.probes])]
+        return min(most)
+
+    def take(self, n: int) -> None:
+        """Count offered rows."""
+        for allowance in self.rated:
+            allowance.left -= n
+        if self.probes is not None:
+            self.probes -= n
 
 
-def resume(store: AwsStore, now: int, most: int = PACE) -> int:
-    """Offer the held rows of lanes that are open again, at most so many at a time, shared among the lanes. Returns the number of offered
-    rows. A lane's record is removed only when the whole lane was found empty twice, `EMPTY_MS` apart."""
-    lanes, done = _open_lanes(store, now), 0
-    while lanes and done < most:
-        share = max(1, (most - done) // len(lanes))
-        for lane in lanes:
-            done += _resume_some(store, lane, now, min(share, most - done, most if lane.most is None else lane.most))
-            if lane.most is not None:
-                lane.ended = True
-            elif lane.ended:
-                _note_emptiness(store, lane, now)
-        lanes = [lane for lane in lanes if not lane.ended]
-    return done
+class _Allowance(Struct):
+    """Number of rows that a rate still allows until a time."""
+
+    left: int
+    until: int
 
 
-def _open_lanes(store: AwsStore, now: int) -> list[_Lane]:
-    holds, lanes = store.holds(now), []
-    for name, record in store.control.read(HOLDING).items():
-        route, stage_name, lane = (str(record.value[field]) for field in ("route", "stage", "lane"))
-        layout, stage = store.layout(route), store.stage(route, stage_name)
-        if layout is None or stage is None or is_held(holds, route, stage_name, lane):
-            continue
-        room = _breaker_room(store, route, stage, lane, now)
-        if room != 0:
-            lanes.append(_Lane(name, record, layout, stage, _held_keys(store, layout, stage_name, lane), room))
-    return lanes
+class HeldLanes:
+    """The lanes with held rows, as one process sees them."""
+
+    def __init__(self, store: AwsStore) -> None:
+        self._store = store
+        self._closed: set[str] = set()
+        """Lanes that were not open at the last look."""
+        self._allowances: dict[str, _Allowance] = {}
+        """By scope of a rate."""
+        self._last = ""
+        """The lane that was served last."""
+
+    def reopened(self, now: int) -> bool:
+        """Whether a lane that was not open at the last look is open now."""
+        closed = self._closed
+        lanes = self._open_lanes(now)
+        return any(lane.name in closed for lane in lanes)
+
+    def oldest(self, now: int) -> int:
+        """Milliseconds since the first row was held, of the lane whose rows have waited longest; 0: no rows are held."""
+        records = [record.value for record in self._store.control.read(HOLDING).values()]
+        return max((now - record["since"] for record in records if "since" in record and "emptyAt" not in record), default=0)
+
+    def resume(self, clock: Clock, in_time: Callable[[], bool] = lambda: True) -> Resumed:
+        """Offer the held rows of all lanes that are open again, a portion of each lane in turn, while there is time. A lane with a rate gets
+        what the rate allows in a minute; one whose breaker is half-open, its probes. A lane's record is removed only when the whole lane was
+        found empty twice, `EMPTY_MS` apart."""
+        done = 0
+        lanes = self._open_lanes(clock.now())
+        # A run that ended early is continued with the lanes that it did not reach.
+        lanes.sort(key=lambda lane: (lane.name <= self._last, lane.name))
+        while lanes:
+            for lane in lanes:
+                if not in_time():
+                    return Resumed(done, ended=False)
+                self._last = lane.name
+                offered = _resume_some(self._store, lane, clock.now())
+                done += offered
+                if lane.empty:
+                    _note_emptiness(self._store, lane, clock.now())
+            lanes = [lane for lane in lanes if not lane.empty and lane.room > 0]
+        return Resumed(done)
+
+    def _open_lanes(self, now: int) -> list[_Lane]:
+        store, lanes = self._store, []
+        controls = Controls(store.holds(now), store.limits(now), {})
+        self._closed = set()
+        for name, record in store.control.read(HOLDING).items():
+            route, stage_name, lane = (str(record.value[field]) for field in ("route", "stage", "lane"))
+            layout, stage = store.layout(route), store.stage(route, stage_name)
+            if layout is None or stage is None:
+                continue
+            breaker, opened = stage.breaker_of(lane), record_of(store, route, stage, lane, now)
+            probes = None if breaker is None else room_for(opened, breaker, now)
+            if probes == 0 or controls.held(route, stage_name, lane):
+                self._closed.add(name)
+                continue
+            keys = _held_keys(store, layout, stage_name, lane)
+            if probes is not None and stage.party is not None:
+                keys = iter(probe_order(opened, stage, list(islice(keys, PROBE_CANDIDATES))))
+            rated = [self._allowance(of, rate, stage.batch, now) for of, rate in controls.rates(route, stage, lane)]
+            lanes.append(_Lane(name, record, layout, stage, keys, probes, rated))
+        return [lane for lane in lanes if lane.room > 0]
+
+    def _allowance(self, of: str, rate: CallRate, batch: int, now: int) -> _Allowance:
+        known = self._allowances.get(of)
+        if known is None or not now < known.until <= now + RATED_MS:
+            known = _Allowance(ceil(rate.per_second * batch * RATED_MS / 1000), now + RATED_MS)
+            self._allowances[of] = known
+        return known
 
 
-def _breaker_room(store: AwsStore, route: str, stage: Stage, lane: str, now: int) -> int | None:
-    """Number of rows that the lane's breaker lets through now; None: any number."""
-    breaker, record = stage.breaker_of(lane), record_of(store, route, stage, lane, now)
-    return None if breaker is None else room_for(record, breaker, now)
+class Resumed(Struct, frozen=True):
+    """The number of rows that were offered; `ended` is false if open lanes have more and the time was over."""
+
+    rows: int
+    ended: bool = True
 
 
 def _held_keys(store: AwsStore, layout: Layout, stage: str, lane: str) -> Iterator[str]:
@@ -113,25 +185,20 @@ def _held_keys(store: AwsStore, layout: Layout, stage: str, lane: str) -> Iterat
         yield from (layout.key_of(image) for image in found)
 
 
-def _resume_some(store: AwsStore, lane: _Lane, now: int, share: int) -> int:
-    """Offer rows of one lane, until so many have been offered or the lane is empty."""
-    done = 0
-    while done < share:
-        keys = list(islice(lane.keys, min(100, share - done)))
-        lane.seen += len(keys)
-        if not keys:
-            lane.ended = True
-            break
-        for image in store.images(lane.layout.route, keys).values():
-            row = readable(store, lane.layout, image)
-            if row is None or image.get("dueShard") != {"S": partition(row)}:
-                continue  # the index still shows the old place
-            refused = _offer(store, lane.layout, row, lane.stage, now)
-            if refused is not None:
-                log.error("%s/%s stays held although its lane is open again: %s", row.route, row.key, refused.reason)
-                continue
-            done += 1
-    return done
+def _resume_some(store: AwsStore, lane: _Lane, now: int) -> int:
+    """Offer a portion of the rows of one lane; returns their number."""
+    wanted = lane.room
+    keys = list(islice(lane.keys, wanted))
+    lane.seen += len(keys)
+    lane.empty = len(keys) < wanted
+    rows = []
+    for image in store.images(lane.layout.route, keys).values():
+        row = readable(store, lane.layout, image)
+        # Otherwise the index still shows the old place.
+        if row is not None and image.get("dueShard") == {"S": partition(row)}:
+            rows.append(row)
+    lane.take(len(rows))
+    return _offer(store, lane, rows, now)
 
 
 def _note_emptiness(store: AwsStore, lane: _Lane, now: int) -> None:
@@ -151,19 +218,29 @@ def _write_record(store: AwsStore, lane: _Lane, empty_at: int | None) -> None:
     store.control.write(HOLDING, lane.name, value if empty_at is None else {**value, "emptyAt": empty_at}, lane.record.version)
 
 
-def _offer(store: AwsStore, layout: Layout, row: Row, stage: Stage, now: int) -> Refused | None:
-    """Move the row back to the index of due rows, and send a message at once if it is due."""
+def _offer(store: AwsStore, lane: _Lane, rows: Sequence[Row], now: int) -> int:
+    """Move the rows back to the index of due rows, and send messages at once for those that are due; returns how many are no longer held."""
+    due = [row for row in rows if _is_ready(row, lane.stage, now)]
+    changes = [resent(row, lane.stage, now, by="resender") if lane.stage.external else offered(row, lane.stage, now) for row in due]
+    refused = [answer for answer in apply(store, changes, now) if isinstance(answer, Refused)]
+    for answer in refused:
+        log.error("%s/%s stays held although its lane is open again: %s", lane.layout.route, answer.key, answer.reason)
+    later = [row for row in rows if not _is_ready(row, lane.stage, now)]
+    store.requests.each([partial(_move_back, store, lane.layout, row) for row in later])
+    return len(rows) - len(refused)
+
+
+def _is_ready(row: Row, stage: Stage, now: int) -> bool:
     ready = row.status in (Status.PENDING, Status.QUEUED) or (row.look_at or now) <= now
-    if row.stage == stage.name and not row.terminal and ready and not row.later_than(now):
-        change = resent(row, stage, now, by="resender") if stage.external else offered(row, stage, now)
-        answer = apply(store, [change], now)[0]
-        return answer if isinstance(answer, Refused) else None
+    return row.stage == stage.name and not row.terminal and ready and not row.later_than(now)
+
+
+def _move_back(store: AwsStore, layout: Layout, row: Row) -> None:
     update = Update(layout, row.key)
     update.set("dueShard", {"S": due_shard(row.stage, row.key)})
     update.equal("version", {"N": str(row.version)})
     update.equal("dueShard", {"S": partition(row)})
     _write(store, update)
-    return None
 
 
 def partition(row: Row) -> str:

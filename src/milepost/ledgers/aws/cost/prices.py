@@ -116,11 +116,12 @@ def standing(routes: Sequence[Route], prices: Prices) -> float:
     stages = sum(len(route.stages) for route in routes)
     workers = sum(stage.ours for route in routes for stage in route.stages)
     # Alarms: one per stage (oldest item), per worker two for its queue and two for its function, four or two per table, two for each of
-    # the three other functions, three others.
-    alarms = stages + 4 * workers + 4 * len(routes) + 6 + 6 + 3
+    # the three other functions, six others.
+    alarms = stages + 4 * workers + 4 * len(routes) + 6 + 6 + 6
     minutes = 30 * 24 * 60
     # Lambda polls an empty queue with five pollers, 20 seconds each.
     polls = workers * minutes * 15
     resender = prices.calls * minutes + prices.compute * minutes * MEMORY_GB
-    # Metrics: two per stage, one per worker (items without a message), and the resender's runs.
-    return prices.alarms * alarms + prices.metrics * (2 * stages + workers + 1) + resender + prices.queue_requests * polls
+    # Metrics: two per stage, one per worker (items without a message), the lag of subscribers, parked items, held rows, and the
+    # resender's runs.
+    return prices.alarms * alarms + prices.metrics * (2 * stages + workers + 4) + resender + prices.queue_requests * polls

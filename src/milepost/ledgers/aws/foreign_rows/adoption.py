@@ -53,6 +53,9 @@ def adopt(store: AwsStore, layout: Layout, plan: Plan, key: str, image: Image, o
     content = store.values.decode(image["input"]) if "input" in image else None
     seal = store.seals(layout.route, [key]).get(key)
     if seal is not None:
+        if seal.forgotten:
+            fault = "it ended before, and its content was removed by 'milepost forget'; Milepost does not process a finished item again"
+            return _set_aside(store, layout, image, fault, now)
         if seal.current_digest != digest_of(content):
             fault = f"it ended before ({seal.status}) with other content; Milepost does not process a finished item again"
             return _set_aside(store, layout, image, fault, now)

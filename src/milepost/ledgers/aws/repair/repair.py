@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
+from math import ceil
 from typing import Any
 
 from msgspec import Struct, convert, field, to_builtins
 from msgspec.structs import replace
 
-from milepost.core.errors import LedgerDamaged
+from milepost.core.errors import LedgerDamaged, LedgerReadOnly
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, Reason, Status
@@ -34,11 +36,13 @@ from milepost.ledgers.aws.tables.counters import CounterTally, Snapshot
 from milepost.ledgers.aws.tables.item_rows import attributes, content_of, copied_of, index_place, is_ours, row_of
 from milepost.ledgers.aws.tables.journal import JournalEntry, named, uncopied
 from milepost.ledgers.aws.tables.keys import Image
+from milepost.ports.runner import Clock
 
 REPAIR = "repair"
-PAGE = 200
+PAGE, LARGEST_PAGE = 200, 1000
+"""Rows of one page, and of a page of a large table."""
 PACE = 100.0
-"""Read units per second: a million rows of up to 4 KB take about three hours."""
+"""Read units per second, as long as the run ends in time: a larger table is read faster."""
 SEALS, SEALS_PER_UNIT = 2000, 10
 """Seals that are read in one step, and about how many of them a read unit pays for."""
 REPAIRED_UNITS = 4
@@ -111,7 +115,7 @@ class RowRepair:
         others, seen = self._read(images, tally, found, now)
         self._copy_out(seen, found)
         self._seal([one for one in seen if one.row.terminal], found, now)
-        self._record_holds([one for one in seen if not one.row.terminal], found)
+        self._record_holds([one for one in seen if not one.row.terminal], found, now)
         jobs = [partial(self._adopt, image, now) for image in others]
         jobs += [partial(self._repair_row, one, now) for one in seen]
         for more in self._store.requests.each(jobs):
@@ -171,10 +175,10 @@ class RowRepair:
             write_seals(self._store, [seal_for(self._store, one.row, one.place) for one in fresh], now)
         found.mend("sealed", len(fresh))
 
-    def _record_holds(self, seen: Sequence[_ScannedRow], found: Findings) -> None:
+    def _record_holds(self, seen: Sequence[_ScannedRow], found: Findings, now: int) -> None:
         """Record that paused partitions may hold rows: without that record, resuming would not find them."""
         lanes = {(one.row.stage, one.row.lane): one.row for one in seen if _is_held(one)}
-        found.mend("held", sum(record_hold(self._store, row) for row in lanes.values()))
+        found.mend("held", sum(record_hold(self._store, row, now) for row in lanes.values()))
 
     # One row --------------------------------------------------------------------------------------------------------------
     def _adopt(self, image: Image, now: int) -> Findings:
@@ -290,6 +294,24 @@ def _is_unfinished(one: _ScannedRow) -> bool:
 
 
 # The scan -------------------------------------------------------------------------------------------------------------
+class ScanPace(Struct, frozen=True):
+    """How fast the rest of a table is read. `rows` and `ms`: the rows that are left, as far as they are known, and the time in which the run
+    should end."""
+
+    rows: int
+    ms: int
+
+    @property
+    def page(self) -> int:
+        """Rows of the next page: about those of a second."""
+        return min(LARGEST_PAGE, max(PAGE, ceil(1000 * self.rows / max(1, self.ms))))
+
+    def pause_ms(self, rows: int, units: float, pace: float) -> int:
+        """Milliseconds from the beginning of a page to that of the next: by the pace, or shorter where the rest would not end in time."""
+        by_units = 1000 * units / pace
+        return round(min(by_units, max(0, self.ms) * rows / self.rows) if self.rows else by_units)
+
+
 class RepairRun(Struct, frozen=True):
     """Control document: the progress of a run, and which process holds it until when."""
 
@@ -305,6 +327,8 @@ class RepairRun(Struct, frozen=True):
     next_at: int = 0
     gap: int | None = None
     """The version of the document of lost records when the run began."""
+    rows: int = 0
+    """The table's rows when the run began, by AWS's own count of the last hours; 0: not known."""
     finished: int | None = None
     holder: str = ""
     until: int = 0
@@ -335,7 +359,7 @@ class Repair:
     would be counted twice and stay wrong until the next run.
     """
 
-    def __init__(self, store: AwsStore, plan: Plan, jitter: Callable[[], float], *, pace: float = PACE, page: int = PAGE) -> None:
+    def __init__(self, store: AwsStore, plan: Plan, jitter: Callable[[], float], *, pace: float = PACE, page: int | None = None) -> None:
         self._store, self._route, self._plan, self._jitter = store, plan.name, plan, jitter
         self._pace, self._page = pace, page
         self._holder = secrets.token_urlsafe(9)
@@ -358,12 +382,14 @@ class Repair:
         """Whether stream records were lost unread."""
         return self._gap() is not None
 
-    def step(self, now: int) -> Progress:
-        """Process the next page, beginning a run if there is none. The last step corrects the counters.
+    def step(self, clock: Clock) -> Progress:
+        """Process the next page, beginning a run if there is none. The last step corrects the counters. A page may take minutes, so the lease
+        is renewed, and the pace kept, by the time at its end.
 
         Raises LedgerError for a problem with AWS: the next step processes the page again. Raises RouteChanged when the ledger has a
         newer version of the route: a newer process must continue.
         """
+        now = clock.now()
         self._store.check_current(self._plan, now)
         run = self._hold(now)
         if run is None:
@@ -379,7 +405,7 @@ class Repair:
             next_run = replace(self._begin(now), holder=self._holder, until=now + LEASE_MS)
         else:
             read = CounterTally.from_json(tally)
-            next_run = self._finish(run, snapshot, read, now) if run.scanned else self._read_page(run, read, now)
+            next_run = self._finish(run, snapshot, read, now) if run.scanned else self._read_page(run, read, clock)
         if not self._save(next_run):
             return Progress(run.started, next_at=now + LEASE_MS, standing_by="another process has taken over this run")
         self._remove_blob(run.tally, next_run.tally)
@@ -424,19 +450,31 @@ class Repair:
         """Record counter tokens and known losses before the first row is read."""
         gap = self._gap()
         snapshot = [[*cell, token] for cell, token in self._store.counters.snapshot(self._route).items()]
-        return RepairRun(now, self._keep(snapshot), self._keep(CounterTally().to_json()), gap=gap)
+        return RepairRun(now, self._keep(snapshot), self._keep(CounterTally().to_json()), gap=gap, rows=self._rows())
 
-    def _read_page(self, run: RepairRun, tally: CounterTally, now: int) -> RepairRun:
+    def _rows(self) -> int:
+        with suppress(LedgerReadOnly):  # a role of an older stack: then the scan keeps to its usual pace
+            table = self._store.requests.call("dynamodb", "describe_table", TableName=self._store.names.rows(self._route))
+            return int(table["Table"].get("ItemCount", 0))
+        return 0
+
+    def _read_page(self, run: RepairRun, tally: CounterTally, clock: Clock) -> RepairRun:
         row_repair = RowRepair(self._store, self._plan, self._jitter)
-        table = self._store.names.rows(self._route)
-        answer = self._store.requests.page("scan", table, run.place, Limit=self._page, ConsistentRead=True, ReturnConsumedCapacity="TOTAL")
-        found = row_repair.mend(answer["Items"], tally, now)
+        table, began = self._store.names.rows(self._route), clock.now()
+        # A tenth of the time is left for what takes longer than expected.
+        ends = run.started + self._store.settings.repair_within_ms * 9 // 10
+        rest = ScanPace(max(0, run.rows - run.found.rows), ends - began)
+        page = self._page or rest.page
+        answer = self._store.requests.page("scan", table, run.place, Limit=page, ConsistentRead=True, ReturnConsumedCapacity="TOTAL")
+        found = row_repair.mend(answer["Items"], tally, began)
+        now = clock.now()
         units = answer.get("ConsumedCapacity", {}).get("CapacityUnits", found.rows) + row_repair.reads
         units += REPAIRED_UNITS * sum(found.mended.values())
         found.add(run.found)
         place = answer.get("LastEvaluatedKey")
         # After the last page, wait until changes made before their row was read are counted.
-        next_at = now + (self._store.settings.resend_delay_ms if place is None else round(1000 * units / self._pace))
+        pause = rest.pause_ms(len(answer["Items"]), units, self._pace)
+        next_at = now + self._store.settings.resend_delay_ms if place is None else max(now, began + pause)
         return replace(
             run,
             tally=self._keep(tally.to_json()),

@@ -11,11 +11,12 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, LedgerMissing, LedgerReadOnly
+from milepost.ledgers.aws.requests.answer_clock import AnswerDates
 
 
 # Deadline -------------------------------------------------------------------------------------------------------------
@@ -240,11 +241,12 @@ class Requests:
         try:
             from boto3.session import Session
         except ImportError:
-            raise ConfigMistake("the AWS ledger needs boto3: pip install 'milepost[aws]'") from None
+            raise ConfigMistake("the AWS ledger needs boto3: pip install '/path/to/milepost[aws]'") from None
         self.region, self.endpoint, self.deadline_s, self.width = region, endpoint, deadline_s, width
         self.endpoints = dict(endpoints or {})
         self.sleep, self.chance, self.clock, self.deadline = sleep, chance, clock, deadline
         self.counts: Counter[tuple[str, str]] = Counter()
+        self.dates = AnswerDates()
         self._new_session = Session
         self._session: Any = session
         self._clients: dict[tuple[str, Timeouts], Any] = {}
@@ -311,17 +313,32 @@ class Requests:
             params = {"ClientRequestToken": uuid.uuid4().hex, **params}
         while True:
             timeouts = self._timeouts(service, operation, params)
-            with self._lock:
-                self.counts[service, operation] += 1
             try:
-                # The usual timeouts are not passed, so that a test that replaces `client` need not know others.
-                client = self.client(service) if timeouts == USUAL else self.client(service, timeouts)
-                answer: dict[str, Any] = getattr(client, operation)(**params)
+                return self._send(service, operation, params, timeouts)
             except Exception as error:
                 where = self.where(service, operation, params)
                 budget.pause(where, temporary_reason(error, where), error)
-            else:
-                return answer
+
+    def ask(self, service: str, operation: str, /, **params: Any) -> None:
+        """One request for the date of its answer, whatever the answer is; tried once, and not waited for long."""
+        with suppress(Exception):
+            self._send(service, operation, params, SHORT[0])
+
+    def _send(self, service: str, operation: str, params: dict[str, Any], timeouts: Timeouts) -> dict[str, Any]:
+        """One try of a request. The date of its answer, or of an error's, is noted."""
+        with self._lock:
+            self.counts[service, operation] += 1
+        # The usual timeouts are not passed, so that a test that replaces `client` need not know others.
+        client = self.client(service) if timeouts == USUAL else self.client(service, timeouts)
+        sent = self.clock()
+        try:
+            answer: dict[str, Any] = getattr(client, operation)(**params)
+        except Exception as error:
+            response = getattr(error, "response", None)
+            self.dates.note(response if isinstance(response, dict) else {}, sent, self.clock())
+            raise
+        self.dates.note(answer, sent, self.clock())
+        return answer
 
     def _timeouts(self, service: str, operation: str, params: dict[str, Any]) -> Timeouts:
         """The longest timeouts that end before the deadline. Raises LedgerBusy where there is no time for a request."""

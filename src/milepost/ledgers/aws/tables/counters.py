@@ -1,13 +1,15 @@
 """Maintained counters in the control table: items per route, stage, status and hour, and groups of similar errors.
 
-They are updated from row changes; only the repair counts the rows afresh. A batch of changes that is counted twice, or not at
-all, leaves them wrong until then: `asOf` on the row of the route says when they were last known to be correct.
+They are updated from row changes; only the repair counts the rows afresh. A process that reads a stream counts a batch in the transaction
+that moves its position (`Counters.writes`), so a batch that two readers have read is counted once. A function has no position of its own:
+it counts a batch cell by cell (`Counters.add`), and a repeat counts again those cells that another batch has changed in between. Until the
+next repair they stay wrong: `asOf` on the row of the route says when they were last known to be correct.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -15,6 +17,7 @@ from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
 
 from milepost.core.counters import HOUR, CounterKey, GroupKey, count
+from milepost.core.forgetting import REMOVED_TEXT
 from milepost.core.item import Failure, Row
 from milepost.core.status import Status
 from milepost.ledgers.aws.names import ResourceNames, iso, ms
@@ -25,11 +28,24 @@ from milepost.ports.feed import Count, Group
 
 COUNT, GROUP, COUNTED = "count#", "group#", "counted"
 SAMPLE = 300
+TIMES = {"first": "firstAt", "last": "lastAt"}
+"""Attributes of a group's cell by their names in expressions."""
+MOST_CELLS = 99
+"""Cells of one transaction, beside the position of the shard."""
 
 Cell = tuple[str, str]
 """(kind, name) in the control table."""
 Snapshot = dict[Cell, str]
 """The token of the last write of each cell."""
+
+
+class RowChange(Struct, frozen=True):
+    """A change to count: a row before and after. `after` None: the row has left the table."""
+
+    before: Row
+    after: Row | None
+    seq: str = ""
+    """The stream record that delivered it."""
 
 
 class GroupDetails(Struct):
@@ -49,6 +65,26 @@ class CounterTally:
         self.counters: dict[CounterKey, int] = {}
         self.groups: dict[GroupKey, int] = {}
         self.seen: dict[GroupKey, GroupDetails] = {}
+
+    @classmethod
+    def of(cls, changes: Iterable[RowChange]) -> CounterTally:
+        """The deltas of these changes."""
+        tally = cls()
+        for change in changes:
+            if change.after is None:
+                tally.gone(change.before)
+            else:
+                tally.change(change.before, change.after)
+        return tally
+
+    @property
+    def cells(self) -> int:
+        """The number of cells that it concerns."""
+        return len(self.counters) + len(self.groups)
+
+    @property
+    def routes(self) -> set[str]:
+        return {at[0] for at in self.counters} | {at[0] for at in self.groups}
 
     def change(self, before: Row, after: Row) -> None:
         """Count one change; a `before` of version 0 is a row that did not exist."""
@@ -105,22 +141,37 @@ class Counters:
         self._known: set[str] = set()
 
     # Written --------------------------------------------------------------------------------------------------------
-    def add(self, changes: Sequence[tuple[Row, Row]], gone: Sequence[Row] = ()) -> None:
-        """Count changes, each a row before and after, and uncount rows that have left the table (the total of items that ever had an error
-        stays): one write per cell, in parallel."""
-        tally = CounterTally()
-        for before, after in changes:
-            tally.change(before, after)
-        for row in gone:
-            tally.gone(row)
-        self._announce({at[0] for at in tally.counters} | {at[0] for at in tally.groups})
+    def add(self, changes: Iterable[RowChange], batch: str | None = None) -> None:
+        """Count changes: one write per cell, in parallel. (The total of items that ever had an error stays.) `batch` names the changes: a
+        cell whose last write was of the same batch is left as it is."""
+        tally = CounterTally.of(changes)
+        self._announce(tally.routes)
+        marked = batch or secrets.token_urlsafe(9)
+        self._requests.each([partial(self._add, cell, n, seen, marked) for cell, n, seen in _deltas(tally)])
+
+    def writes(self, tally: CounterTally) -> list[dict[str, Any]]:
+        """The same as actions of a transaction; `note_last` comes after it."""
+        self._announce(tally.routes)
         token = secrets.token_urlsafe(9)
-        jobs = [partial(self._add, _count_cell(at), n, None, token) for at, n in tally.counters.items() if n]
-        for at, n in tally.groups.items():
-            seen = tally.seen.get(at)
-            if n or seen is not None:
-                jobs.append(partial(self._add, _group_cell(at), n, seen, token))
+        actions = []
+        for cell, n, seen in _deltas(tally):
+            adds, sets, values = _addition(n, seen, token)
+            if seen is not None:
+                sets.append("#last = if_not_exists(#last, :last)")
+            update = expressions(values, TIMES, UpdateExpression=f"ADD {', '.join(adds)} SET {', '.join(sets)}")
+            actions.append({"Update": {"TableName": self._table, "Key": _cell_key(cell), **update}})
+        return actions
+
+    def note_last(self, tally: CounterTally) -> None:
+        """Move the time of each group's last error forward. A transaction leaves it: its condition would refuse all of it."""
+        jobs = [partial(self._note_last, _group_cell(at), seen) for at, seen in tally.seen.items() if seen.total]
         self._requests.each(jobs)
+
+    def _note_last(self, cell: Cell, seen: GroupDetails) -> None:
+        condition = "attribute_not_exists(#last) OR #last < :last"
+        moved = {"last": {"S": iso(seen.last_at)}}
+        last = expressions(moved, TIMES, UpdateExpression="SET #last = :last", ConditionExpression=condition)
+        self._requests.write_if("update_item", TableName=self._table, Key=_cell_key(cell), **last)
 
     def _announce(self, routes: Iterable[str]) -> None:
         """Add routes that have cells to the shared list of routes; each process does so once per route."""
@@ -128,27 +179,23 @@ class Counters:
             self._requests.call("dynamodb", "update_item", TableName=self._table, Key=_cell_key((COUNTED, route)))
             self._known.add(route)
 
-    def _add(self, cell: Cell, n: int, seen: GroupDetails | None, token: str, *, latest: bool = True) -> None:
+    def _add(self, cell: Cell, n: int, seen: GroupDetails | None, batch: str, *, latest: bool = True) -> None:
         """Add to one cell. The token shows whether a refused repeat was in fact written; otherwise a lost answer would count twice."""
-        adds, sets = ["#n :n"], ["#token = :token"]
-        values: dict[str, Any] = {"n": {"N": str(n)}, "token": {"S": token}}
-        condition = "(attribute_not_exists(#token) OR #token <> :token)"
-        if seen is not None:
-            adds.append("#total :total")
-            sets += [f"#{name} = if_not_exists(#{name}, :{name})" for name in ("category", "sample", "first")]
-            values |= {"total": {"N": str(seen.total)}, "category": {"S": seen.category}, "sample": {"S": seen.sample}}
-            values |= {"first": {"S": iso(seen.first_at)}, "last": {"S": iso(seen.last_at)}}
-            if latest and seen.total:
-                sets.append("#last = :last")
-                condition += " AND (attribute_not_exists(#last) OR #last <= :last)"
-            else:
-                sets.append("#last = if_not_exists(#last, :last)")
+        # The token of each write is new: the repair must see that a cell was written after it was read.
+        adds, sets, values = _addition(n, seen, f"{batch}.{secrets.token_urlsafe(6)}")
+        condition = "(attribute_not_exists(#token) OR NOT begins_with(#token, :batch))"
+        values["batch"] = {"S": f"{batch}."}
+        if seen is not None and latest and seen.total:
+            sets.append("#last = :last")
+            condition += " AND (attribute_not_exists(#last) OR #last <= :last)"
+        elif seen is not None:
+            sets.append("#last = if_not_exists(#last, :last)")
         change = f"ADD {', '.join(adds)} SET {', '.join(sets)}"
-        update = expressions(values, {"first": "firstAt", "last": "lastAt"}, UpdateExpression=change, ConditionExpression=condition)
+        update = expressions(values, TIMES, UpdateExpression=change, ConditionExpression=condition)
         there = self._requests.conflict("update_item", TableName=self._table, Key=_cell_key(cell), **update)
-        if there is not None and there.get("token") != {"S": token}:
+        if there is not None and not there.get("token", {"S": ""})["S"].startswith(f"{batch}."):
             # The cell has a later error already: count this one and keep the time.
-            self._add(cell, n, seen, token, latest=False)
+            self._add(cell, n, seen, batch, latest=False)
 
     # Read -----------------------------------------------------------------------------------------------------------
     def counts(self, route: str | None = None) -> list[Count]:
@@ -210,6 +257,18 @@ class Counters:
         self._requests.call("dynamodb", "update_item", TableName=self._table, Key=_cell_key((COUNTED, route)), **as_of)
         return wrong
 
+    def remove_samples(self, route: str, messages: Collection[str]) -> None:
+        """Remove the examples of error groups that are one of these messages."""
+        samples = {message[:SAMPLE] for message in messages}
+        for image in self._cells(GROUP + route) if samples else ():
+            if "sample" not in image or image["sample"]["S"] not in samples:
+                continue
+            values = {"sample": {"S": REMOVED_TEXT}, "token": {"S": secrets.token_urlsafe(9)}, "old": image["sample"]}
+            change = "SET #sample = :sample, #token = :token"
+            update = expressions(values, UpdateExpression=change, ConditionExpression="#sample = :old")
+            cell = _cell_key((image["kind"]["S"], image["name"]["S"]))
+            self._requests.write_if("update_item", TableName=self._table, Key=cell, **update)
+
     def rename(self, route: str, old: str, new: str) -> None:
         """Move the counts of stage `old` to `new` and add them to those there; each cell in one transaction."""
         cells = [cell for cell in self._both(route) if cell[1].split("#", 1)[0] == old] if old != new else []
@@ -268,6 +327,29 @@ def _count_cell(at: CounterKey) -> Cell:
 def _group_cell(at: GroupKey) -> Cell:
     route, stage, group = at
     return GROUP + route, f"{stage}#{group}"
+
+
+def _deltas(tally: CounterTally) -> Iterable[tuple[Cell, int, GroupDetails | None]]:
+    """The cells that a tally changes, each with its delta and the details of a group's errors."""
+    for at, n in tally.counters.items():
+        if n:
+            yield _count_cell(at), n, None
+    for group, n in tally.groups.items():
+        seen = tally.seen.get(group)
+        if n or seen is not None:
+            yield _group_cell(group), n, seen
+
+
+def _addition(n: int, seen: GroupDetails | None, token: str) -> tuple[list[str], list[str], dict[str, Any]]:
+    """The ADD and SET parts of an addition to a cell, but for the time of the last error, and their values."""
+    adds, sets = ["#n :n"], ["#token = :token"]
+    values: dict[str, Any] = {"n": {"N": str(n)}, "token": {"S": token}}
+    if seen is not None:
+        adds.append("#total :total")
+        sets += [f"#{name} = if_not_exists(#{name}, :{name})" for name in ("category", "sample", "first")]
+        values |= {"total": {"N": str(seen.total)}, "category": {"S": seen.category}, "sample": {"S": seen.sample}}
+        values |= {"first": {"S": iso(seen.first_at)}, "last": {"S": iso(seen.last_at)}}
+    return adds, sets, values
 
 
 def _number(image: Image) -> int:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
 import msgspec
 
 from milepost.ledgers.aws.names import ResourceNames, fitted_key
-from milepost.ledgers.aws.requests.client import Requests, expressions, key_condition
+from milepost.ledgers.aws.requests.client import Requests, TransactionRefused, expressions, key_condition
 from milepost.ledgers.aws.tables.keys import Image
-from milepost.ports.documents import Document
+from milepost.ports.documents import BREAKER, Document
 
 LONGEST_NAME = 1024
 """Maximum bytes of a DynamoDB range key."""
 LAST = "\U0010ffff"
 """The highest character: behind every text that begins like the text before it."""
+BY_ROUTE = frozenset({BREAKER})
+"""Kinds whose documents have the route in their partition key, so that the role of one route's worker cannot write another's. Their names begin
+with the route."""
+LAYOUT = "layout"
+"""Kind of the documents of the routes that the ledger was opened with."""
 
 
 class Control:
@@ -29,21 +34,29 @@ class Control:
     remaining row. A process that dies in between leaves a harmless remainder. One case cannot be recognised: another process wrote
     the document again before the repeat arrived. That is reported as a lost race, or, where no version was expected, written again.
 
+    In 0.1.0 the kinds of `BY_ROUTE` had the kind alone as partition key. Such a document is read until one is written with the route, or
+    removed: then a row with the route stays, and says that the old one does not count.
+
     A document's first version is the microsecond of its creation. It is therefore higher than any version of an earlier document of
     that name, and nothing of the earlier one has to be kept.
     """
 
     def __init__(self, requests: Requests, names: ResourceNames, first_version: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
         self._requests = requests
+        self.names = names
         self._table = names.control
         self._first_version = first_version
 
-    def read(self, kind: str) -> dict[str, Document]:
-        """All documents of a kind, by name."""
-        images = self._requests.query(self._table, **kind_query(kind))
-        return {_name_in(image): _document(image) for image in images if "version" in image}
+    def read(self, kind: str, routes: Iterable[str] | None = None) -> dict[str, Document]:
+        """All documents of a kind, by name. `routes`: of kinds with the route in their key, only those of these routes."""
+        images = {image["name"]["S"]: image for image in self._requests.query(self._table, **kind_query(kind))}
+        if kind in BY_ROUTE:
+            for route in self.read(LAYOUT) if routes is None else routes:
+                with_route = self._requests.query(self._table, **kind_query(f"{kind}#{route}"))
+                images |= {image["name"]["S"]: image for image in with_route}
+        return {_name_in(image): _document(image) for image in images.values() if "version" in image}
 
-    def names(self, kind: str, prefix: str, after: str | None, limit: int) -> list[str]:
+    def page_of_names(self, kind: str, prefix: str, after: str | None, limit: int) -> list[str]:
         """The names of a kind's documents that begin with `prefix`, in order, at most `limit`, those behind `after`."""
         first = prefix if after is None else fitted_key(after, LONGEST_NAME) + "\x00"
         images = self._requests.query(
@@ -53,66 +66,112 @@ class Control:
 
     def get(self, kind: str, name: str) -> Document | None:
         """One document."""
-        found = self._requests.call("dynamodb", "get_item", TableName=self._table, Key=_key(kind, name), ConsistentRead=True)
-        image = found.get("Item", {})
-        return _document(image) if "version" in image else None
+        image = self._image(_key(kind, name))
+        if image is None and kind in BY_ROUTE:
+            image = self._image(_key_without_route(kind, name))
+        return None if image is None or "version" not in image else _document(image)
+
+    def _image(self, key: Image) -> Image | None:
+        found = self._requests.call("dynamodb", "get_item", TableName=self._table, Key=key, ConsistentRead=True)
+        image: Image | None = found.get("Item")
+        return image
 
     def write(self, kind: str, name: str, value: Any, expect: int | None = None) -> bool:
         """Write one document (None removes it) if its version is `expect` (0: absent); False if it is not."""
-        if value is None:
-            return self._remove(kind, name, expect)
-        return self._set(kind, name, value, expect, self._first_version())
+        written = self._write(kind, name, value, expect, self._first_version())
+        if not written and expect and kind in BY_ROUTE and self._is_old(kind, name, expect):
+            return self._write(kind, name, value, 0, expect + 1)
+        return written
+
+    def _write(self, kind: str, name: str, value: Any, expect: int | None, first: int) -> bool:
+        return self._remove(kind, name, expect) if value is None else self._set(kind, name, value, expect, first)
+
+    def _is_old(self, kind: str, name: str, version: int) -> bool:
+        """Whether the document exists without the route in its key alone, with this version."""
+        if self._image(_key(kind, name)) is not None:
+            return False
+        old = self._image(_key_without_route(kind, name))
+        return old is not None and "version" in old and _document(old).version == version
 
     def put(self, kind: str, name: str, value: Any, expect: int) -> int | None:
         """Write one document and return its new version; None: its version was not `expect`."""
         first = self._first_version()
         return (expect + 1 if expect else first) if self._set(kind, name, value, expect, first) else None
 
+    def put_with(self, kind: str, name: str, value: Any, expect: int, others: Sequence[dict[str, Any]]) -> int | None:
+        """Like `put`, in one transaction with the actions `others`, whose conditions always hold; None: nothing was written."""
+        first = self._first_version()
+        update, _ = _update(name, value, expect, first)
+        action = {"Update": {"TableName": self._table, "Key": _key(kind, name), **update}}
+        try:
+            self._requests.call("dynamodb", "transact_write_items", TransactItems=[action, *others])
+        except TransactionRefused:
+            return None
+        return expect + 1 if expect else first
+
     def _set(self, kind: str, name: str, value: Any, expect: int | None, first: int) -> bool:
         """Write one document; `first` is the version of a new document."""
-        token = secrets.token_urlsafe(9)
-        values = {
-            "value": {"S": msgspec.json.encode(value).decode()},
-            "token": {"S": token},
-            "none": {"N": str(first - 1)},
-            "one": {"N": "1"},
-        }
-        if expect is None:
-            condition = "attribute_not_exists(#token) OR #token <> :token"
-        elif expect == 0:
-            condition = "attribute_not_exists(#version)"
-        else:
-            condition = "#version = :expect"
-            values["expect"] = {"N": str(expect)}
-        change = "SET #value = :value, #token = :token, #version = if_not_exists(#version, :none) + :one"
-        if fitted_key(name, LONGEST_NAME) != name:
-            # Then the complete name is in an attribute of its own.
-            change += ", #named = :named"
-            values["named"] = {"S": name}
-        refused = self._update(kind, name, change, condition, values)
+        update, token = _update(name, value, expect, first)
+        refused = self._requests.conflict("update_item", TableName=self._table, Key=_key(kind, name), **update)
         return refused is None or refused.get("token") == {"S": token}
 
     def _remove(self, kind: str, name: str, expect: int | None) -> bool:
         key = _key(kind, name)
+        if kind in BY_ROUTE and self._image(_key_without_route(kind, name)) is not None:
+            return self._mark_removed(key, expect)
         if expect is None:
             self._requests.call("dynamodb", "delete_item", TableName=self._table, Key=key)
             return True
         if expect == 0:
             return self.get(kind, name) is None
-        token = {"S": secrets.token_urlsafe(9)}
-        values = {"token": token, "expect": {"N": str(expect)}}
-        refused = self._update(kind, name, "SET #token = :token REMOVE #version, #value", "#version = :expect", values)
-        if refused is not None and ("version" in refused or refused.get("token") != token):
+        token = self._mark(key, expect)
+        if token is None:
             return False
         # If the condition does not hold, the row is already deleted, or was written again by another process.
-        ours = expressions({"token": token}, ConditionExpression="#token = :token")
+        ours = expressions({"token": {"S": token}}, ConditionExpression="#token = :token")
         self._requests.write_if("delete_item", TableName=self._table, Key=key, **ours)
         return True
 
-    def _update(self, kind: str, name: str, change: str, condition: str, values: dict[str, Any]) -> Image | None:
-        """None: written. Else the present document, empty if there is none."""
-        update = expressions(values, UpdateExpression=change, ConditionExpression=condition)
-        return self._requests.conflict("update_item", TableName=self._table, Key=_key(kind, name), **update)
+    def _mark_removed(self, key: Image, expect: int | None) -> bool:
+        """Leave a row without a version, which hides the old document."""
+        return self._mark(key, expect) is not None
+
+    def _mark(self, key: Image, expect: int | None) -> str | None:
+        """Make a document absent for all readers, and return the token of its remaining row; None: its version is not `expect`."""
+        token = secrets.token_urlsafe(9)
+        values: dict[str, Any] = {"token": {"S": token}}
+        condition = {} if expect is None else {"ConditionExpression": "#version = :expect" if expect else "attribute_not_exists(#version)"}
+        if expect:
+            values["expect"] = {"N": str(expect)}
+        update = expressions(values, UpdateExpression="SET #token = :token REMOVE #version, #value", **condition)
+        refused = self._requests.conflict("update_item", TableName=self._table, Key=key, **update)
+        if refused is not None and ("version" in refused or refused.get("token") != {"S": token}):
+            return None
+        return token
+
+
+def _update(name: str, value: Any, expect: int | None, first: int) -> tuple[dict[str, Any], str]:
+    """Parameters of the write of one document, and its token; `first` is the version of a new document."""
+    token = secrets.token_urlsafe(9)
+    values = {
+        "value": {"S": msgspec.json.encode(value).decode()},
+        "token": {"S": token},
+        "none": {"N": str(first - 1)},
+        "one": {"N": "1"},
+    }
+    if expect is None:
+        condition = "attribute_not_exists(#token) OR #token <> :token"
+    elif expect == 0:
+        condition = "attribute_not_exists(#version)"
+    else:
+        condition = "#version = :expect"
+        values["expect"] = {"N": str(expect)}
+    change = "SET #value = :value, #token = :token, #version = if_not_exists(#version, :none) + :one"
+    if fitted_key(name, LONGEST_NAME) != name:
+        # Then the complete name is in an attribute of its own.
+        change += ", #named = :named"
+        values["named"] = {"S": name}
+    return expressions(values, UpdateExpression=change, ConditionExpression=condition), token
 
 
 def kind_query(kind: str, further: str = "", **values: str) -> dict[str, Any]:
@@ -121,7 +180,15 @@ def kind_query(kind: str, further: str = "", **values: str) -> dict[str, Any]:
 
 
 def _key(kind: str, name: str) -> Image:
-    return {"kind": {"S": kind}, "name": {"S": fitted_key(name, LONGEST_NAME)}}
+    return _key_of(f"{kind}#{name.partition('/')[0]}" if kind in BY_ROUTE else kind, name)
+
+
+def _key_without_route(kind: str, name: str) -> Image:
+    return _key_of(kind, name)
+
+
+def _key_of(partition: str, name: str) -> Image:
+    return {"kind": {"S": partition}, "name": {"S": fitted_key(name, LONGEST_NAME)}}
 
 
 def _name_in(image: Image) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
@@ -27,6 +27,7 @@ from milepost.ledgers.aws.tables.item_rows import copied_of, correlation_of, lif
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ledgers.aws.tables.values import Values
 from milepost.ports.feed import HistoryEntry
+from milepost.ports.retention import emptied
 
 JOURNAL = "journal"
 LARGEST_BLOCK = 300_000
@@ -37,6 +38,7 @@ BLOCK = 100
 """Maximum lines in a block."""
 REACH = 2_000
 """How many places after the expected one a block may begin, and how far it is searched for."""
+FIRST_RACE_PAUSE_S, LONGEST_RACE_PAUSE_S = 0.01, 1.0
 REMEMBERED = 10_000
 UNREADABLE = (LedgerDamaged, FileNotFoundError)
 """Exceptions for a blob that is missing or has changed."""
@@ -65,6 +67,13 @@ class JournalEntry(Struct, frozen=True):
     @property
     def ref(self) -> Ref:
         return self.route, named(self.key, self.life), self.version
+
+
+class KeyLines(Struct, frozen=True):
+    """Where the journal has a key: the blocks that name it, and its lives."""
+
+    blocks: list[Image]
+    lives: list[int]
 
 
 class JournalBatch(Struct):
@@ -167,6 +176,21 @@ class Block(Struct, frozen=True):
         return self.start + len(self.refs) - 1
 
 
+class Place(Struct, frozen=True):
+    """A place in the order, with its line and the token of its block."""
+
+    seq: int
+    ref: Ref
+    token: str
+
+
+class FetchedLines(Struct, frozen=True):
+    """Lines at some places, and the last of those that have another place too."""
+
+    lines: list[HistoryEntry]
+    newest_repeat: HistoryEntry | None
+
+
 class Journal:
     """The journal of one ledger, for any number of threads."""
 
@@ -211,6 +235,7 @@ class Journal:
     def _place(self, batch: JournalBatch) -> int:
         """Put the batch's block after the last block; returns its first place."""
         refs = encode_refs([entry.ref for entry in batch.entries])
+        losses = 0
         # Threads of one process take turns; the condition handles other processes.
         with self._lock:
             while True:
@@ -223,6 +248,8 @@ class Journal:
                 there = self._requests.conflict("put_item", TableName=self._control, Item=block, **absent)
                 # Our own token: this is the repeat of a put whose answer was lost.
                 if there is not None and there.get("token") != {"S": batch.token}:
+                    self._requests.sleep(race_pause_s(losses, self._requests.chance()))
+                    losses += 1
                     self._head = self.last_seq()
                     continue
                 self._head = start + len(batch.entries) - 1
@@ -256,23 +283,71 @@ class Journal:
         for image in images:
             self._values.remove(image, _blob_place(route, named(key, life)))
 
+    def find_key(self, route: str, key: str, life: int) -> KeyLines:
+        """Where a key is. Reads all blocks, one for about a hundred lines of the ledger: lines that were pruned are still named there. `life`
+        is the last one, whose blocks may be renamed already."""
+        blocks = [image for image in self._requests.query(self._control, **kind_query(JOURNAL)) if _names_key(image, route, key)]
+        lives = {life} | {_life_in(ref) for image in blocks for ref in _block_of(image).refs if _is_of(ref, route, key)}
+        return KeyLines(blocks, sorted(lives))
+
+    def forget(self, route: str, key: str, name: str, found: KeyLines) -> int:
+        """Remove the content of all lines of a key, of all its lives, and put the name into the place of the key; returns how many lines."""
+        emptied_lines = sum(self._empty(route, key, name, life) for life in found.lives)
+        for image in found.blocks:
+            self._rename_in_block(image, route, key, name)
+        return emptied_lines
+
+    def _empty(self, route: str, key: str, name: str, life: int) -> int:
+        """Write the lines of one life again under the name, without content, then remove them; returns how many."""
+        images = list(self._lines(route, named(key, life)))
+        entries = [self._read(image, 0, route, key, False) for image in images]
+        rest = []
+        for image, stub in zip(images, emptied(entries, name), strict=True):
+            line = line_key(route, named(name, life), int(image["version"]["N"]))
+            place = {attribute: image[attribute] for attribute in ("batch", "nth", "after")}
+            rest.append({**line, "previous": {"S": b64(stub.previous)}, "body": {"S": stub.body.decode()}, **place})
+        self._requests.batch_write(self._history, rest)
+        self._requests.batch_write(self._history, deletes=[{part: image[part] for part in ("item", "version")} for image in images])
+        for image in images:
+            self._values.remove(image, _blob_place(route, named(key, life)))
+        return len(images)
+
+    def _rename_in_block(self, image: Image, route: str, key: str, name: str) -> None:
+        """Put the name into the place of the key in one block. Another process may do the same for another key of it."""
+        present: Image | None = image
+        while present is not None:
+            block = _block_of(present)
+            refs = [(route, named(name, _life_in(ref)), ref[2]) if _is_of(ref, route, key) else ref for ref in block.refs]
+            values = {"lines": {"S": encode_refs(refs)}, "old": present["lines"]}
+            update = expressions(values, UpdateExpression="SET #lines = :lines", ConditionExpression="#lines = :old")
+            there = self._requests.conflict("update_item", TableName=self._control, Key=_block_key(block.start), **update)
+            present = None if there is None or there["lines"] == values["lines"] else there
+
     # Reading --------------------------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[HistoryEntry]:
-        """Lines in the order written, after the place `after`, with the payloads they offered; removed lines are left out."""
+        """Lines in the order written, after the place `after`, with the payloads they offered. Removed lines are left out, and repeats (see
+        `_repeats`); but not a repeat at the newest place, so that a reader comes to the end."""
         after = max(0, after)
         found: list[HistoryEntry] = []
-        waiting: list[tuple[int, Ref]] = []
+        newest_repeat: HistoryEntry | None = None
+        waiting: list[Place] = []
         blocks: list[Block] = []
         for block in self._blocks(after, limit):
             blocks.append(block)
-            waiting += [(place, ref) for place, ref in enumerate(block.refs, block.start) if place > after]
+            waiting += [Place(seq, ref, block.token) for seq, ref in enumerate(block.refs, block.start) if seq > after]
             while 0 < (short := limit - len(found)) <= len(waiting):
-                found += self._fetch(waiting[:short])
+                fetched = self._fetch(waiting[:short])
+                found += fetched.lines
+                newest_repeat = fetched.newest_repeat or newest_repeat
                 waiting = waiting[short:]
             if len(found) >= limit:
                 break
         else:
-            found += self._fetch(waiting)
+            fetched = self._fetch(waiting)
+            found += fetched.lines
+            newest_repeat = fetched.newest_repeat or newest_repeat
+            if newest_repeat is not None and (not found or found[-1].seq < newest_repeat.seq):
+                found.append(newest_repeat)
         self._mark(found[-1].seq if found else after, blocks)
         return found
 
@@ -329,22 +404,44 @@ class Journal:
             if block.start <= place <= block.end:
                 self._begins[place] = block.start if place < block.end else block.end + 1
 
-    def _fetch(self, places: list[tuple[int, Ref]]) -> list[HistoryEntry]:
+    def _fetch(self, places: Sequence[Place]) -> FetchedLines:
         """The lines at these places. Read consistently: a line not visible yet would count as removed."""
-        images = self._requests.batch_get(self._history, [line_key(*ref) for _, ref in places])
+        images = self._requests.batch_get(self._history, [line_key(*place.ref) for place in places])
         lines = {line_at(image): image for image in images}
+        repeats = self._repeats(places, lines)
         written = []
-        for place, (route, name, version) in places:
+        newest_repeat: HistoryEntry | None = None
+        for place in places:
+            route, name, version = place.ref
             image, key = lines.get((item_name(route, name), version)), key_in(name)
             if image is None:
                 continue
             try:
-                written.append(written_of(image, place, route, key, self._values, payload=True))
+                entry = written_of(image, place.seq, route, key, self._values, payload=True)
             except UNREADABLE as error:
                 # Its blob is missing: either the line was removed since, which is fine, or it is damaged, which is logged once.
-                if self._requests.batch_get(self._history, [line_key(route, name, version)]):
-                    written.append(unreadable(image, place, route, key, error))
-        return written
+                if not self._requests.batch_get(self._history, [line_key(route, name, version)]):
+                    continue
+                entry = unreadable(image, place.seq, route, key, error)
+            if place.seq in repeats:
+                newest_repeat = entry
+            else:
+                written.append(entry)
+        return FetchedLines(written, newest_repeat)
+
+    def _repeats(self, places: Sequence[Place], lines: Mapping[tuple[str, int], Image]) -> set[int]:
+        """Places of lines that have another place too: two readers of one shard have written them. The place that counts is that of the batch
+        which the line names, so every reader leaves out the same ones. A line whose batch has no place yet is no repeat: if the process
+        that wrote it last has died, no other place may come."""
+        doubtful = {
+            place.seq: image
+            for place in places
+            if (image := lines.get((item_name(*place.ref[:2]), place.ref[2]))) is not None and batch_of(image)[0] != place.token
+        }
+        if not doubtful:
+            return set()
+        valid = self._places_of(doubtful.values())
+        return {seq for seq, image in doubtful.items() if valid.get(line_at(image), seq) != seq}
 
     # Places -----------------------------------------------------------------------------------------------------------
     def _places_of(self, images: Iterable[Image]) -> dict[tuple[str, int], int]:
@@ -382,6 +479,12 @@ class Journal:
             return self._head
 
 
+def race_pause_s(losses: int, chance: float) -> float:
+    """Seconds until the next try after a lost race for a place; `chance` is between 0 and 1. A refused put is paid for like a successful one,
+    and all are on one partition key: without pauses most of its capacity would go to refused puts."""
+    return chance * min(LONGEST_RACE_PAUSE_S, FIRST_RACE_PAUSE_S * 2.0 ** min(losses, 20))
+
+
 def _block_name(start: int) -> str:
     return f"{start:015d}"
 
@@ -392,6 +495,22 @@ def _block_key(start: int) -> Image:
 
 def _block_of(image: Image) -> Block:
     return Block(int(image["name"]["S"]), image["token"]["S"], list(_decode_refs(image["lines"]["S"])))
+
+
+def _names_key(image: Image, route: str, key: str) -> bool:
+    """Whether a block has a line of this key, in any of its lives."""
+    text = msgspec.json.encode(key)[1:-1].decode()  # to decode no block without it
+    return text in image["lines"]["S"] and any(_is_of(ref, route, key) for ref in _block_of(image).refs)
+
+
+def _is_of(ref: Ref, route: str, key: str) -> bool:
+    return ref[0] == route and key_in(ref[1]) == key
+
+
+def _life_in(ref: Ref) -> int:
+    """The life in the name of a line (see `named`); 0 where a key has only one."""
+    life = ref[1].removeprefix(key_in(ref[1])).removeprefix("\t")
+    return int(life) if life else 0
 
 
 def encode_refs(refs: list[Ref]) -> str:

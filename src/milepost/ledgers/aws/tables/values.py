@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from milepost.core.errors import LedgerBusy, LedgerDamaged, LedgerError, LedgerReadOnly
+from milepost.core.values.json import check_depth
 from milepost.ports.blobs import Blobs
 
 LARGEST = 4096
@@ -158,10 +159,14 @@ def plain(attribute: dict[str, Any]) -> Any:
 
 
 def _json_or_text(text: str) -> Any:
+    data = text.encode()
     try:
-        return _parsed(text.encode())
+        value = _parsed(data)
     except msgspec.DecodeError:
         return text
+    # Versions of Python differ in how deep they read.
+    check_depth(data)
+    return value
 
 
 def _parsed(data: bytes) -> Any:

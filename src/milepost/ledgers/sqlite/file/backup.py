@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from datetime import UTC, datetime
@@ -20,10 +21,15 @@ from msgspec import Struct
 
 from milepost.core.errors import LedgerBusy, LedgerDamaged, LedgerError, UsageError
 from milepost.core.history import link
+from milepost.core.values.file_modes import PRIVATE
+from milepost.ledgers.sqlite import documents
 from milepost.ledgers.sqlite.errors import BUSY, primary_code, translated_errors
 from milepost.ledgers.sqlite.file import schema
 from milepost.ledgers.sqlite.file.liveness import Liveness
+from milepost.ledgers.sqlite.file.permissions import make_folder, mode_of, new_file
 from milepost.ledgers.sqlite.file.store import blobs_folder
+from milepost.ledgers.sqlite.rows.names import read_epoch
+from milepost.ports.documents import EPOCH, raised_epoch
 from milepost.ports.upkeep import BackupReport, Progress, RestoreReport
 
 PAGES = 512
@@ -44,7 +50,7 @@ class Contents(Struct, frozen=True):
     """Keys of items whose history does not end at the head in their row."""
 
 
-def back_up(path: str, target: Path, *, overwrite: bool, on_progress: Progress) -> BackupReport:
+def back_up(path: str, target: Path, *, overwrite: bool, on_progress: Progress, mode: int = PRIVATE) -> BackupReport:
     """Copy the ledger in `path` as of now, with its blobs, to `target`, while other processes may write. The copy gets its name after
     it is checked and on disk; an interrupted copy leaves nothing under that name."""
     _check_target(target, overwrite)
@@ -57,7 +63,8 @@ def back_up(path: str, target: Path, *, overwrite: bool, on_progress: Progress) 
             source.execute("SELECT count(*) FROM sqlite_master").fetchone()
             sizes = _blob_sizes(blobs_folder(path))
             whole = pages + sum(sizes.values())
-            blobs, blob_bytes = _copy_blobs(blobs_folder(path), aside_blobs, sizes, lambda done: on_progress(done, whole))
+            blobs, blob_bytes = _copy_blobs(blobs_folder(path), aside_blobs, sizes, lambda done: on_progress(done, whole), mode)
+            new_file(aside, mode).close()
             with closing(sqlite3.connect(aside, isolation_level=None)) as copy:
 
                 def report(_status: int, remaining: int, total: int) -> None:
@@ -80,11 +87,14 @@ def back_up(path: str, target: Path, *, overwrite: bool, on_progress: Progress) 
     return BackupReport(str(target), target.stat().st_size, blobs, blob_bytes, *held, contents.broken)
 
 
-def restore(source: Path, path: str, *, overwrite: bool, force: bool = False, on_progress: Progress) -> RestoreReport:
+def restore(
+    source: Path, path: str, *, overwrite: bool, force: bool = False, on_progress: Progress, mode: int | None = None
+) -> RestoreReport:
     """Replace the ledger in `path` by the backup `source`. An existing ledger is renamed, never removed. Refuses, without changing
     anything, while a process uses that ledger, beside a leftover SQLite log, and for a damaged backup (`force` accepts items with a
-    broken history)."""
+    broken history). The files have the mode of the ledger that they replace, else `mode`, else they are private."""
     target = Path(path)
+    file_mode = mode_of(target) or mode or PRIVATE
     _check_source(source, target)
     _check_unused(target, overwrite)
     contents = examine(source)
@@ -99,10 +109,11 @@ def restore(source: Path, path: str, *, overwrite: bool, force: bool = False, on
         sizes = _blob_sizes(blobs_folder(source))
         size = source.stat().st_size
         whole = size + sum(sizes.values())
-        _copy_file(source, aside, lambda done: on_progress(done, whole))
-        blobs, _ = _copy_blobs(blobs_folder(source), aside_blobs, sizes, lambda done: on_progress(size + done, whole))
+        _copy_file(source, aside, lambda done: on_progress(done, whole), file_mode)
+        blobs, _ = _copy_blobs(blobs_folder(source), aside_blobs, sizes, lambda done: on_progress(size + done, whole), file_mode)
         if examine(aside) != contents:
             raise LedgerDamaged(f"the copy of {source} differs from it: the disk or another process has changed it; nothing was restored")
+        _raise_epoch(aside, round(time.time() * 1000), f"restored from {source.name}")
         _check_unused(target, overwrite)
         if target.exists() or blobs_folder(target).exists():
             kept = _set_aside(target)
@@ -117,6 +128,16 @@ def restore(source: Path, path: str, *, overwrite: bool, force: bool = False, on
     examine(target)
     held = (contents.items, contents.seals, contents.last_seq)
     return RestoreReport(path, str(source), blobs, *held, contents.broken, None if kept is None else str(kept))
+
+
+def _raise_epoch(path: Path, now: int, why: str) -> None:
+    """Lines that are written from now on are of another epoch: they may have the versions of lines written since the backup was made."""
+    with translated_errors(str(path)), closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        epoch = raised_epoch(read_epoch(connection), now, why)
+        documents.write(connection, EPOCH, "", epoch, None)
+        connection.execute("COMMIT")
+    _sync(path)
 
 
 def examine(path: Path) -> Contents:
@@ -234,35 +255,46 @@ def _put_in_place(made: Path, place: Path) -> None:
 
 def _blob_sizes(folder: Path) -> dict[Path, int]:
     """Every blob with its size; unfinished ones are left out."""
-    found: dict[Path, int] = {}
-    for file in sorted(folder.rglob("*")) if folder.is_dir() else ():
+    sizes: dict[Path, int] = {}
+    for file in sorted(_entries(folder)):
         # A blob may be removed at any moment, with the row that names it.
         with suppress(FileNotFoundError):
             if file.is_file() and not file.name.startswith("."):
-                found[file] = file.stat().st_size
-    return found
+                sizes[file] = file.stat().st_size
+    return sizes
 
 
-def _copy_blobs(folder: Path, to: Path, sizes: dict[Path, int], on_progress: Callable[[int], None]) -> tuple[int, int]:
+def _entries(folder: Path) -> Iterator[Path]:
+    """All files and folders below a folder. One that cannot be read is an error (`rglob` would leave its files out without a word)."""
+
+    def raise_error(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    for root, folders, files in os.walk(folder, onerror=raise_error):
+        yield from (Path(root, name) for name in [*folders, *files])
+
+
+def _copy_blobs(folder: Path, to: Path, sizes: dict[Path, int], on_progress: Callable[[int], None], mode: int) -> tuple[int, int]:
     """Copy the blobs; returns how many, and their bytes."""
     n = done = 0
     for file in sizes:
         place = to / file.relative_to(folder)
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(place.parent, mode)
         with suppress(FileNotFoundError):
             before = done
-            done += _copy_file(file, place, lambda so_far, before=before: on_progress(before + so_far))  # type: ignore[misc]
+            done += _copy_file(file, place, lambda so_far, before=before: on_progress(before + so_far), mode)  # type: ignore[misc]
             n += 1
-    for made in [to, *to.rglob("*")] if to.is_dir() else ():
+    for made in [to, *_entries(to)] if to.is_dir() else ():
         if made.is_dir():
             _sync(made)
     return n, done
 
 
-def _copy_file(source: Path, target: Path, on_progress: Callable[[int], None]) -> int:
+def _copy_file(source: Path, target: Path, on_progress: Callable[[int], None], mode: int) -> int:
     """Copy and sync one file; returns its bytes."""
     done = 0
-    with source.open("rb") as reading, target.open("xb") as writing:
+    with source.open("rb") as reading, new_file(target, mode) as writing:
         while chunk := reading.read(CHUNK):
             writing.write(chunk)
             done += len(chunk)

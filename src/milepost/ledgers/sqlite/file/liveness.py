@@ -11,11 +11,15 @@ import os
 import platform
 from pathlib import Path
 
-from milepost.core.errors import LedgerFull, LedgerReadOnly
+from milepost.core.errors import NO_DESCRIPTOR, LedgerFull, LedgerReadOnly, TooManyOpenFiles
+from milepost.core.values.file_modes import PRIVATE
+from milepost.ledgers.sqlite.errors import too_many_open_files
+from milepost.ledgers.sqlite.file.permissions import make_folder
 
 
 class Liveness:
-    def __init__(self, ledger_path: str) -> None:
+    def __init__(self, ledger_path: str, mode: int = PRIVATE) -> None:
+        self._mode = mode
         self.folder = Path(ledger_path + "-workers")
         self._held: dict[str, int] = {}
         # A shared folder may hold other machines' files, whose locks mean nothing here.
@@ -30,15 +34,18 @@ class Liveness:
         try:
             self._lock(holder)
         except OSError as error:
+            if error.errno in NO_DESCRIPTOR:
+                raise TooManyOpenFiles(too_many_open_files(self.folder)) from error
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise LedgerFull(f"{self.folder}: the disk is full, so this process cannot create its lock file ({error})") from error
             raise LedgerReadOnly(f"{self.folder}: this process cannot create its lock file there ({error})") from error
 
     def _lock(self, holder: str) -> None:
-        self.folder.mkdir(exist_ok=True)
+        make_folder(self.folder, self._mode)
         # Locked under a temporary name, then renamed: other processes never see it unlocked.
         hidden = self.folder / f".{holder}"
-        descriptor = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+        os.fchmod(descriptor, self._mode)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         hidden.rename(self._path(holder))
         self._held[holder] = descriptor
@@ -58,23 +65,38 @@ class Liveness:
         return sum(alive for _, alive in self._others())
 
     def _others(self) -> list[tuple[str, bool]]:
-        found = []
-        for path in sorted(self.folder.glob(f"*@{self._machine}.lock")):
-            holder = path.name.removesuffix(f"@{self._machine}.lock")
+        try:
+            return self._look_at_others()
+        except OSError as error:
+            if error.errno in NO_DESCRIPTOR:
+                raise TooManyOpenFiles(too_many_open_files(self.folder)) from error
+            raise
+
+    def _look_at_others(self) -> list[tuple[str, bool]]:
+        """The other holders on this machine, and whether each is alive."""
+        others = []
+        ending = f"@{self._machine}.lock"
+        # (`glob` would take a folder that cannot be read for an empty one.)
+        names = os.listdir(self.folder) if self.folder.exists() else []
+        for name in sorted(name for name in names if name.endswith(ending)):
+            path, holder = self.folder / name, name.removesuffix(ending)
             if holder in self._held:
                 continue
             try:
                 descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             except FileNotFoundError:
                 continue
+            except PermissionError:
+                others.append((holder, True))  # of another user; nothing proves that it is dead
+                continue
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                found.append((holder, False))
+                others.append((holder, False))
             except OSError:
-                found.append((holder, True))
+                others.append((holder, True))
             finally:
                 os.close(descriptor)
-        return found
+        return others
 
     def remove_lock_files(self, holders: list[str]) -> None:
         """Remove the files of dead holders, after their leases were taken back."""

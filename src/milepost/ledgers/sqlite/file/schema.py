@@ -37,7 +37,7 @@ def check(connection: sqlite3.Connection, path: str) -> int:
         raise LedgerForeign(f"{path}: this file belongs to another program; give another path with --ledger sqlite:///PATH")
     if version > newest():
         raise LedgerTooNew(
-            f"{path}: made by a later Milepost (schema {version}, this one knows {newest()}); upgrade with pip install -U milepost"
+            f"{path}: made by a later Milepost (schema {version}, this one knows {newest()}); open it with that version or a later one"
         )
     return version
 

@@ -9,16 +9,18 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
-from itertools import islice
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from milepost.core.errors import LedgerReadOnly
+from milepost.core.errors import LedgerReadOnly, UsageError
+from milepost.core.values.file_modes import PRIVATE
 from milepost.core.values.key_text import SEPARATOR
 from milepost.ledgers.sqlite.errors import BUSY, primary_code, translated, translated_errors
 from milepost.ledgers.sqlite.file import schema
+from milepost.ledgers.sqlite.file.permissions import make_ledger_file
+from milepost.ledgers.sqlite.file.readers import ReaderPool
 from milepost.ledgers.sqlite.rows.names import Transaction
 
 T = TypeVar("T")
@@ -32,6 +34,8 @@ LONGEST_PAUSE_S = 0.0005
 """Pause between two tries to begin a write while another process writes. A worker leaves about a millisecond between two writes; a
 process with longer pauses would miss many of these gaps, and stay idle after each."""
 GROUP = 64
+LOG_LIMIT = 64 << 20
+"""Bytes of the log file beyond which it is cut once it is empty: a reader that stands still may have made it grow."""
 
 
 def blobs_folder(path: str | Path) -> Path:
@@ -70,23 +74,28 @@ class SqliteFile:
     single-threaded caller stays single-threaded.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, mode: int = PRIVATE) -> None:
         self.path = path
+        self._mode = mode
         self.crowded = False
         """Other processes write here too: leave them a gap between our transactions."""
         self.on_rollback: Callable[[], None] = lambda: None
         self._queue: deque[CommitPart[Any]] = deque()
         self._turn = threading.Lock()
-        self._local = threading.local()
-        self._readers: list[sqlite3.Connection] = []
-        self._readers_lock = threading.Lock()
+        self._writing_thread: int | None = None
+        """The thread that commits now."""
         self._last_commit = 0.0
         self._writer = self._open()
+        self._readers = ReaderPool(self._connect)
+        self._watch: sqlite3.Connection | None = None
+        """The connection that notices commits: SQLite counts them for each connection apart."""
+        self._watching = threading.Lock()
 
     def _open(self) -> sqlite3.Connection:
         folder = Path(self.path).resolve().parent
         if not folder.is_dir():
             raise LedgerReadOnly(f"{self.path}: its folder {folder} does not exist; create it with mkdir -p, or give another --ledger")
+        make_ledger_file(self.path, self._mode)
         with translated_errors(self.path):
             connection = self._connect()
             try:
@@ -98,6 +107,7 @@ class SqliteFile:
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("PRAGMA cache_size = -32768")
                 connection.execute("PRAGMA wal_autocheckpoint = 4000")
+                connection.execute(f"PRAGMA journal_size_limit = {LOG_LIMIT}")
                 connection.execute("PRAGMA temp_store = MEMORY")
                 if version < schema.newest():
                     if version:
@@ -133,28 +143,47 @@ class SqliteFile:
     def write(self, run: Callable[[sqlite3.Connection], T]) -> T:
         """Run `run` in a transaction and return when it is on disk. If `run` raises, only its own part is rolled back. A Ctrl-C in this
         thread leaves the parts of other threads to them."""
+        if self._writing_thread == threading.get_ident():
+            raise self._write_inside_write()
         work = CommitPart(run)
         self._queue.append(work)
         try:
             with self._turn:
+                self._writing_thread = threading.get_ident()
                 # With more than GROUP waiting, our own part may not be in the first group. Parts leave the queue when they are done.
                 while not work.done:
-                    waiting = (self._queue[place] for place in range(len(self._queue)))
-                    self._commit(list(islice((part for part in waiting if not part.done), GROUP)))
+                    queued = [self._queue[place] for place in range(len(self._queue))]
+                    self._commit([part for part in queued if not part.done])
                     while self._queue and self._queue[0].done:
                         self._queue.popleft()
         finally:
+            if self._writing_thread == threading.get_ident():
+                self._writing_thread = None
             work.done = True  # its caller does not wait any more
+        if isinstance(work.error, UnicodeDecodeError):
+            raise translated(work.error, self.path) from work.error
         if work.error is not None:
             raise work.error
         return work.result  # type: ignore[return-value]
 
-    def _commit(self, group: list[CommitPart[Any]]) -> None:
-        connection = self._writer
+    def _write_inside_write(self) -> UsageError:
+        """The error of a function of a route that writes while it is called by a write: it would wait for itself. The caller may swallow it,
+        so it is logged too."""
+        message = (
+            f"{self.path}: a function of a route (lane, accepts) has written to the ledger while it was called inside a write; let it only"
+            " compute, and let a handler submit, confirm or act"
+        )
+        log.error(message, stack_info=True)
+        return UsageError(message)
+
+    def _commit(self, waiting: list[CommitPart[Any]]) -> None:
+        """Commit the first parts, up to GROUP, in one transaction. If it cannot begin, all that wait get the error now: each would otherwise
+        wait as long again, one after the other."""
+        connection, group = self._writer, waiting[:GROUP]
+        begun = False
         try:
             if self.crowded and time.monotonic() - self._last_commit < 0.001:
                 time.sleep(random.uniform(0.0002, 0.001))
-            begun = False
             try:
                 self._retry_while_locked(lambda: connection.execute("BEGIN IMMEDIATE"))
                 begun = True
@@ -173,12 +202,15 @@ class SqliteFile:
                 self.on_rollback()
                 raise
         except sqlite3.Error as error:
-            if len(group) > 1:
+            if not begun:
+                for work in waiting:
+                    work.error, work.done = translated(error, self.path), True
+            elif len(group) > 1:
                 # One part, or all together, are too large for the file. Commit each alone, so that no other part is rolled back with it.
                 for work in group:
                     self._commit([work])
-                return
-            group[0].error, group[0].done = translated(error, self.path), True
+            else:
+                group[0].error, group[0].done = translated(error, self.path), True
         except Exception as error:
             for work in group:
                 work.error, work.done = work.error or error, True
@@ -199,29 +231,50 @@ class SqliteFile:
             work.error = translated(error, self.path) if isinstance(error, sqlite3.Error) else error
         connection.execute("RELEASE part")
 
-    def read(self, run: Callable[[sqlite3.Connection], T]) -> T:
-        """Read on this thread's own connection; never waits for a writer and never blocks one."""
-        connection: sqlite3.Connection | None = getattr(self._local, "reader", None)
+    def read(self, run: Callable[[Transaction], T]) -> T:
+        """Read on a connection of the pool; never waits for a writer and never blocks one."""
         with translated_errors(self.path):
-            if connection is None:
-                connection = self._connect()
-                connection.execute("PRAGMA query_only = 1")
-                connection.execute("PRAGMA cache_size = -8192")
-                self._local.reader = connection
-                with self._readers_lock:
-                    self._readers.append(connection)
-            reader = connection
-            return self._retry_while_locked(lambda: run(reader))
+            reader = self._readers.take()
+            try:
+                return self._retry_while_locked(lambda: run(reader))
+            finally:
+                self._readers.give_back(reader)
 
     def change_counter(self) -> int:
         """Changes whenever this or another process has committed."""
-        own = self._writer.total_changes
-        return own + 1_000_003 * self.read(lambda c: int(c.execute("PRAGMA data_version").fetchone()[0]))
+        with self._watching, translated_errors(self.path):
+            if self._watch is None:
+                self._watch = self._connect()
+            watch = self._watch
+            return int(self._retry_while_locked(lambda: watch.execute("PRAGMA data_version").fetchone()[0]))
 
     def checkpoint(self) -> None:
         """Move the log into the file as far as readers allow; called when idle."""
         with self._turn, translated_errors(self.path):
             self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    @contextmanager
+    def overwriting(self) -> Iterator[None]:
+        """Within this context SQLite overwrites with zeros what a write of this process removes."""
+        with self._turn, translated_errors(self.path):
+            before = self._writer.execute("PRAGMA secure_delete").fetchone()[0]
+            self._writer.execute("PRAGMA secure_delete = ON")
+        try:
+            yield
+        finally:
+            with self._turn, translated_errors(self.path):
+                self._writer.execute(f"PRAGMA secure_delete = {before}")
+
+    def empty_log(self) -> bool:
+        """Move the whole log into the file and empty it; False: a reader of another process, or of another thread, still needs it."""
+        with self._turn, translated_errors(self.path):
+            try:
+                busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            except sqlite3.OperationalError as error:
+                if primary_code(error) not in BUSY:
+                    raise
+                return False
+        return not busy
 
     def size(self) -> dict[str, int]:
         sizes = {}
@@ -234,8 +287,9 @@ class SqliteFile:
 
     def close(self) -> None:
         with self._turn:
-            for connection in self._readers:
-                connection.close()
-            self._readers.clear()
-            self._local = threading.local()
+            self._readers.close()
+            with self._watching:
+                if self._watch is not None:
+                    self._watch.close()
+                    self._watch = None
             self._writer.close()

@@ -102,7 +102,7 @@ def row_of(columns: Sequence[Any], names: NameNumbers) -> Row:
         input_digest, place.lane, look_at_of(due_at, look_at), overdue_at, lease, holder, claimed_at,
         attempts, total_attempts, looks, losses, round_no, pass_no, bool(flags & UNKNOWN), bool(flags & ALONE), bool(flags & HANDED_OVER),
         bool(flags & AGAIN), list_id, more.note, more.error, more.kept, more.undecided, number, more.not_before, more.content_digest,
-        more.settled, life,
+        more.settled, life, names.epoch,
     )  # fmt: skip
 
 

@@ -11,6 +11,6 @@ FREE = f"status <> {CODES[Status.PROCESSING]}"
 
 
 def live_rows(columns: str, condition: str) -> str:
-    """A SELECT of the live rows at place ?1 that meet a condition on `due_at`, over both indexes. With ORDER BY due_at SQLite merges
+    """A SELECT of the live rows at `:place` that meet a condition on `due_at`, over both indexes. With ORDER BY due_at SQLite merges
     the two and reads no row beyond the LIMIT."""
-    return " UNION ALL ".join(f"SELECT {columns} FROM item WHERE place = ?1 AND {condition} AND {part}" for part in (FREE, HELD))
+    return " UNION ALL ".join(f"SELECT {columns} FROM item WHERE place = :place AND {condition} AND {part}" for part in (FREE, HELD))

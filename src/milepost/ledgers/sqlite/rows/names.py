@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import Any, NamedTuple
 
+from milepost.ports.documents import EPOCH
+
 
 class Place(NamedTuple):
     """A lane of a stage of a route: where an item can be."""
@@ -12,6 +14,13 @@ class Place(NamedTuple):
     route: str
     stage: str
     lane: str
+
+
+def read_epoch(connection: sqlite3.Connection) -> int:
+    """The epoch of the ledger in this file."""
+    epoch = "SELECT json_extract(CAST(value AS TEXT), '$.epoch') FROM document WHERE kind = ? AND name = ''"
+    row = connection.execute(epoch, (EPOCH,)).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 class NameNumbers:
@@ -28,6 +37,8 @@ class NameNumbers:
         self.by_id: dict[int, Place] = {}
         self.lanes: dict[tuple[str, str], list[tuple[int, str]]] = {}
         """The lanes of a stage that were ever used, as (place, lane)."""
+        self.epoch = 0
+        """The epoch of the ledger. Only a restore raises it, and then no process has the file open."""
         self._seen: tuple[Any, ...] = ()
 
     def refresh(self, connection: sqlite3.Connection) -> None:
@@ -42,6 +53,7 @@ class NameNumbers:
         if not known or known[2] != seen[2]:
             self.forget()
             known = (0, 0, None)
+            self.epoch = read_epoch(connection)
         self.routes = {name: number for number, name in connection.execute("SELECT id, name FROM route")}
         for number, route, name in connection.execute(
             "SELECT s.id, r.name, s.name FROM stage s JOIN route r ON r.id = s.route WHERE s.id > ?", (known[0],)

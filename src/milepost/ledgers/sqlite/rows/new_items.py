@@ -24,20 +24,21 @@ LONGEST = 65_535
 # A number still used by lines of an item whose row has left is not reused.
 NEXT_NUMBER = "SELECT max(coalesce((SELECT max(id) FROM item), 0), coalesce((SELECT max(item) FROM departed), 0)) + 1"
 UNLESS_THERE = "ON CONFLICT (route, key) DO NOTHING"
-COLUMNS = (
+COMMON = (
     "route, created_at, list_id, life, key_field, place, status, due_at, look_at, overdue_at, version, updated_at, entered_at, attempts,"
-    " total_attempts, looks, losses, round, pass_no, flags, lease, holder, claimed_at, error_group, rest,"
-    " id, head, input_digest, key, correlation_id"
+    " total_attempts, looks, losses, round, pass_no, flags, lease, holder, claimed_at, error_group, rest"
 )
-"""First the columns that rows may have in common (see `_similar`), then those that differ."""
+"""The columns that rows may have in common (see `_similar`)."""
+COMMON_NAMES = COMMON.split(", ")
+COLUMNS = f"{COMMON}, id, head, input_digest, key, correlation_id"
 INSERT = f"INSERT INTO item ({COLUMNS}) VALUES ({', '.join('?' * 30)}) {UNLESS_THERE}"
-# ?1: the first number; ?2: the packed pieces; ?3: for each row, where its piece begins and how long its texts are.
+# :first: the first number; :pieces: the packed pieces; :cuts: for each row, where its piece begins and how long its texts are.
 INSERT_GROUP = (
-    f"INSERT INTO item ({COLUMNS}) SELECT {', '.join(f'?{number}' for number in range(4, 29))},"
-    " ?1 + json_each.key, substr(?2, value >> 32, 32), substr(?2, (value >> 32) + 32, 32),"
-    " CAST(substr(?2, (value >> 32) + 64, (value >> 16) & 65535) AS TEXT),"
-    " CAST(substr(?2, (value >> 32) + 64 + ((value >> 16) & 65535), value & 65535) AS TEXT)"
-    f" FROM json_each(?3) WHERE true {UNLESS_THERE}"
+    f"INSERT INTO item ({COLUMNS}) SELECT {', '.join(f':{name}' for name in COMMON_NAMES)},"
+    " :first + json_each.key, substr(:pieces, value >> 32, 32), substr(:pieces, (value >> 32) + 32, 32),"
+    " CAST(substr(:pieces, (value >> 32) + 64, (value >> 16) & 65535) AS TEXT),"
+    " CAST(substr(:pieces, (value >> 32) + 64 + ((value >> 16) & 65535), value & 65535) AS TEXT)"
+    f" FROM json_each(:cuts) WHERE true {UNLESS_THERE}"
 )
 NEW_OFFER = (
     "INSERT INTO offer (seq, body) SELECT h.seq, c.body FROM history h JOIN content c ON c.item = h.item AND c.kind = 0 AND c.stage = 0"
@@ -75,7 +76,9 @@ def _write_rows(tx: Transaction, first: int, new_items: Sequence[NewItem]) -> in
     rows = [new_item.change.after for new_item in new_items]
     for common, places in _similar(tx, rows, [_key_field(row.key, one.input) for row, one in zip(rows, new_items, strict=True)]):
         if len(places) > FEW and (packed := _pack(rows, places)) is not None:
-            written += tx.execute(INSERT_GROUP, (first, *packed, *common)).rowcount
+            pieces, cuts = packed
+            bound = {"first": first, "pieces": pieces, "cuts": cuts, **dict(zip(COMMON_NAMES, common, strict=True))}
+            written += tx.execute(INSERT_GROUP, bound).rowcount
         else:
             for place in places:
                 row = rows[place]

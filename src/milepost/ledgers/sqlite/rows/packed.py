@@ -15,16 +15,16 @@ from milepost.ledgers.sqlite.rows.row_groups import DIGEST, FEW
 PORTION = 1 << 20
 """Approximate bytes packed into one value, so that a batch of large inputs is never in memory twice."""
 LINE = "INSERT INTO history (item, previous, body) VALUES (?, ?, ?)"
-# ?1: the packed pieces; ?2: for each item's number, where its piece begins and how long it is.
+# :pieces: the packed pieces; :cuts: for each item's number, where its piece begins and how long it is.
 LINES = (
-    "INSERT INTO history (item, previous, body) SELECT CAST(json_each.key AS INTEGER), substr(?1, value >> 32, 32),"
-    " substr(?1, (value >> 32) + 32, (value & 4294967295) - 32) FROM json_each(?2)"
+    "INSERT INTO history (item, previous, body) SELECT CAST(json_each.key AS INTEGER), substr(:pieces, value >> 32, 32),"
+    " substr(:pieces, (value >> 32) + 32, (value & 4294967295) - 32) FROM json_each(:cuts)"
 )
 REPLACED = "ON CONFLICT (kind, item, stage) DO UPDATE SET body = excluded.body"
 CONTENT = f"INSERT INTO content (item, kind, stage, body) VALUES (?, ?, ?, ?) {REPLACED}"
 CONTENTS = (
-    "INSERT INTO content (item, kind, stage, body) SELECT CAST(json_each.key AS INTEGER), ?3, ?4,"
-    f" substr(?1, value >> 32, value & 4294967295) FROM json_each(?2) WHERE true {REPLACED}"
+    "INSERT INTO content (item, kind, stage, body) SELECT CAST(json_each.key AS INTEGER), :kind, :stage,"
+    f" substr(:pieces, value >> 32, value & 4294967295) FROM json_each(:cuts) WHERE true {REPLACED}"
 )
 
 
@@ -33,8 +33,8 @@ def write_history(tx: Transaction, lines: Sequence[tuple[int, bytes, bytes]]) ->
     if len(lines) <= FEW or any(len(previous) != DIGEST for _, previous, _ in lines):
         tx.executemany(LINE, lines)
         return
-    for portion in _portions((item, previous + body) for item, previous, body in lines):
-        tx.execute(LINES, portion)
+    for packed, cuts in _portions((item, previous + body) for item, previous, body in lines):
+        tx.execute(LINES, {"pieces": packed, "cuts": cuts})
 
 
 def write_contents(tx: Transaction, kind: int, stage: int, items: Collection[int], bodies: Iterable[bytes]) -> None:
@@ -43,8 +43,8 @@ def write_contents(tx: Transaction, kind: int, stage: int, items: Collection[int
     if len(items) <= FEW:
         tx.executemany(CONTENT, [(item, kind, stage, body) for item, body in pieces])
         return
-    for portion in _portions(pieces):
-        tx.execute(CONTENTS, (*portion, kind, stage))
+    for packed, cuts in _portions(pieces):
+        tx.execute(CONTENTS, {"pieces": packed, "cuts": cuts, "kind": kind, "stage": stage})
 
 
 def _portions(pieces: Iterable[tuple[int, bytes]]) -> Iterator[tuple[bytes, str]]:

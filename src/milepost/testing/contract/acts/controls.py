@@ -28,6 +28,19 @@ class ControlsContract(Promises):
         assert all(world.row(key).attempts == 0 for key in held)
         world.audit()
 
+    def test_a_pause_of_a_wider_lane_holds_the_lanes_within_it(self, world: World) -> None:
+        """A lane named `A@B` lies within the lane `B`; other lanes whose names end alike do not."""
+        for key, lane in (("bob", "bob@north"), ("amy", "amy@north"), ("other", "amy@south"), ("alike", "upnorth")):
+            world.add(key, lane=lane)
+        world.hold("parcels/weigh/north")
+        assert {item.key for item in world.claim().items} == {"other", "alike"}
+        world.release("parcels/weigh/north")
+        world.hold("parcels/weigh/bob@north")
+        assert {item.key for item in world.claim().items} == {"amy"}
+        world.release("parcels/weigh/bob@north")
+        assert {item.key for item in world.claim().items} == {"bob"}
+        world.audit()
+
     def test_a_pause_of_one_stage_leaves_the_others_open(self, world: World) -> None:
         world.bring("p1", to="stamp")
         world.add("p2")

@@ -189,6 +189,44 @@ class BreakersContract(Promises):
         assert guarded.settle(probe, Reject("no such house")) is None
         assert guarded.breaker(PLAIN) is None
 
+    @pytest.mark.parametrize("outcome", [Retry("too many calls", breaker=False), NotYet(asked=False)], ids=lambda one: type(one).__name__)
+    def test_an_outcome_that_says_nothing_about_the_partner_neither_opens_nor_closes_it(self, guarded: World, outcome: Outcome) -> None:
+        for number in range(4):
+            self.fail(guarded, f"p{number}", outcome=outcome)
+        assert guarded.ledger.read(BREAKER) == {}
+        self.half_open(guarded)
+        opened = guarded.breaker(PLAIN)
+        [probe] = guarded.claim().items
+        assert guarded.settle(probe, outcome) is None
+        assert guarded.breaker(PLAIN) == opened, "the place of the probe is free again"
+        assert len(guarded.claim().items) == 1
+        guarded.audit()
+
+    def test_a_probe_is_of_another_party_than_the_last_failures(self, ledger: Ledger) -> None:
+        breaker = Breaker(failures=3, within="1m", cooldown="30s")
+        retry = Backoff(attempts=50, base=1, factor=1, jitter=0)
+        world = World(ledger, sample_route(breaker=breaker, retry=retry, party=lambda key: key.partition("-")[0]))
+        self.fail(world, "bob-1", "bob-2", "bob-3")
+        world.add("bob-4", "bob-5")
+        world.clock.advance(1)
+        world.add("carol-1")
+        world.clock.advance(1)
+        world.add("alice-1", "alice-2")
+        world.clock.advance(31)
+        [probe] = world.claim().items
+        assert probe.key == "carol-1"
+        assert world.settle(probe, DOWN) is None
+        world.clock.advance(31)
+        [probe] = world.claim().items
+        assert probe.key.startswith("alice"), "neither bob's, which failed first, nor carol's"
+        assert world.settle(probe, DOWN) is None
+        world.clock.advance(31)
+        [probe] = world.claim().items
+        assert probe.key.startswith("bob"), "all have failed: it is the turn of the one that failed longest ago"
+        assert world.settle(probe, Done()) is None
+        assert world.breaker(PLAIN) is None
+        world.audit()
+
     def test_all_probes_must_succeed(self, ledger: Ledger) -> None:
         world = World(ledger, self.route(probes=2))
         self.half_open(world, "p1", "p2")
@@ -203,6 +241,15 @@ class BreakersContract(Promises):
         [probe] = guarded.claim().items
         assert guarded.apply(given_back(probe.row, guarded.now, why="the worker is stopping")) is None
         guarded.ledger.drop_tickets([probe.ticket])
+        assert len(guarded.claim().items) == 1
+
+    @pytest.mark.parametrize("looks", [1, 2])
+    def test_a_probe_that_cannot_tell_leaves_room_for_another(self, guarded: World, looks: int) -> None:
+        self.half_open(guarded)
+        for _ in range(looks):
+            [probe] = guarded.claim().items
+            assert guarded.settle(probe, NotYet(after="1s", note="too many files are open", unknown=True)) is None
+            assert guarded.breaker(PLAIN) is not None
         assert len(guarded.claim().items) == 1
 
     def test_a_probe_that_dies_with_its_process_does_not_hold_it_half_open(self, guarded: World) -> None:

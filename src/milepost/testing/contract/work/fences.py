@@ -8,9 +8,9 @@ from milepost.core.change import change
 from milepost.core.decide import MAX_LOSSES, decide, given_back, undecided
 from milepost.core.due import FRAGILE
 from milepost.core.item import Item
-from milepost.core.outcome import Done, Retry
+from milepost.core.outcome import Done, NotYet, Outcome, Retry
 from milepost.core.status import Reason, Status
-from milepost.ports.items import Conflict
+from milepost.ports.items import Conflict, Refused
 from milepost.ports.ledger import Ledger
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import LEASE, World
@@ -37,6 +37,34 @@ class FencesContract(Promises):
         stolen = decide(Item(replace(second.row, lease=first.row.lease), first.content), Done(), world.plan, world.now, 0.0)
         assert world.apply(stolen) == Conflict(second.row)
         assert world.apply(noted) is None
+
+    def test_outcomes_of_stale_leases_lose_in_a_group_of_rows_that_differ_in_the_lease_alone(self, world: World) -> None:
+        """A repeated NotYet writes no line: head, status, stage and lane are those of the claim before, and only the lease tells them apart."""
+        world.add(*[f"p{number:02}" for number in range(12)])
+        claims = []
+        for _ in range(3):
+            items = world.claim().items
+            assert len(items) == 12
+            claims.append(items)
+            if len(claims) < 3:
+                self.settle_together(world, items, NotYet(after="1s"))
+                world.clock.advance("1s")
+        stale, current = claims[1:]
+        assert {item.row.head for item in stale} == {item.row.head for item in current}
+        assert self.settle_together(world, stale, Done()) == [Conflict(item.row) for item in self.in_order_of(stale, current)]
+        assert world.count() == {"PROCESSING": 12}
+        assert self.settle_together(world, current, Done()) == [None] * 12
+        assert world.count("stamp") == {"QUEUED": 12}
+        world.audit()
+
+    def settle_together(self, world: World, items: list[Item], outcome: Outcome) -> list[Conflict | Refused | None]:
+        answers = world.ledger.apply([decide(item, outcome, world.plan, world.now, 0.0) for item in items], world.now)
+        world.ledger.drop_tickets([item.ticket for item, answer in zip(items, answers, strict=True) if answer is None])
+        return answers
+
+    def in_order_of(self, items: list[Item], others: list[Item]) -> list[Item]:
+        by_key = {item.key: item for item in others}
+        return [by_key[item.key] for item in items]
 
     def test_a_lease_that_ran_out_but_was_taken_by_nobody_still_holds(self, world: World) -> None:
         world.add("p1")

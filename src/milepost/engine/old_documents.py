@@ -1,0 +1,48 @@
+"""Old documents: which records of acts and processes leave, by age and by number. Their upkeep removes them; recent ones always stay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from milepost.engine.context import Context
+from milepost.ports.documents import ACT, Act, Process, read_all_versioned
+
+DAY_MS = 86_400_000
+ACT_AGE_MS, ACTS = 400 * DAY_MS, 5_000
+"""A finished act leaves after this time, or when there are so many later ones."""
+RECENT_MS = 7 * DAY_MS
+"""An act that ended within this time stays whatever their number: a request with its id must get the first answer."""
+PROCESS_AGE_MS, PROCESSES = 7 * DAY_MS, 500
+"""A process that is not heard of leaves after this time, and one that has stopped also when there are so many later ones."""
+AT_ONCE = 500
+
+
+def old_acts(acts: Mapping[str, Act], now: int) -> list[str]:
+    """The ids of the finished acts that may leave, the oldest first. An act that has not finished stays: it can be continued."""
+    finished = sorted((act.finished_at, act_id) for act_id, act in acts.items() if act.finished_at is not None)
+    surplus = max(0, len(finished) - ACTS)
+    return [
+        act_id
+        for place, (finished_at, act_id) in enumerate(finished)
+        if finished_at < now - ACT_AGE_MS or (place < surplus and finished_at < now - RECENT_MS)
+    ]
+
+
+def old_processes(processes: Mapping[str, Process], now: int) -> list[str]:
+    """The names of the processes whose documents may leave, the oldest first."""
+    by_age = sorted(processes.items(), key=lambda entry: (entry[1].seen_at, entry[0]))
+    surplus = max(0, len(by_age) - PROCESSES)
+    return [
+        name
+        for place, (name, process) in enumerate(by_age)
+        if process.seen_at < now - PROCESS_AGE_MS or (place < surplus and process.stopped)
+    ]
+
+
+def remove_old_acts(ctx: Context) -> bool:
+    """Remove some old acts; returns whether there are more."""
+    acts = read_all_versioned(ctx.ledger, ACT, Act)
+    old = old_acts({act_id: act for act_id, (act, _) in acts.items()}, ctx.clock.now())
+    for act_id in old[:AT_ONCE]:
+        ctx.ledger.write(ACT, act_id, None, acts[act_id][1])
+    return len(old) > AT_ONCE
