@@ -46,7 +46,7 @@ BREAKERS = f"{kinds.BREAKER}#"
 """Beginning of the kind of a route's breakers."""
 PAUSING = (kinds.HOLD, kinds.ACT)
 """A pause, and the record of it: for workers whose handler may pause its lane."""
-TELLING = (kinds.CURSOR, kinds.PARKED)
+TELLING = (kinds.CURSOR, kinds.PARKED, kinds.PARKED_CHANGE)
 """Cursors of subscribers, and parked events."""
 REPAIRS = (REPAIR, NOTED, GAP, kinds.HEAD, kinds.BACK_FILL, kinds.HOLD, kinds.LIMIT, kinds.ACT, kinds.PROGRESS)
 STREAM_READERS = (SHARD, POLLER, GAP)

@@ -213,6 +213,8 @@ GROUPS = {
         "Histogram",
         "CallRate",
         "Rates",
+        "hidden_urls",
+        "hide_fields",
         "redacted",
         "key_parts",
     ),

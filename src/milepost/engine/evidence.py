@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from milepost.core.errors import LedgerDamaged, LedgerError, MilepostError
 from milepost.core.forgetting import is_forgotten_name, readable_name
@@ -176,6 +177,9 @@ def _of_seal(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
     if found is not None:
         # Use the head of the seal, so that lines that lead to another head are reported.
         found.record["chain"]["head"] = known.head.hex()
+        if found.input is not UNSET and digest_of(found.input) != known.current_digest:
+            lost = f"its kept input is not the submitted one ({blob_name(route, known.key, known.life)})"
+            return replace(found, input=UNSET, lost=lost)
         return found
     lines = ctx.ledger.history(route, known.key)
     if not lines:

@@ -143,11 +143,11 @@ class Cursor(Struct, frozen=True):
     retry_at: int = 0
     error: str = ""
     removed: bool = False
-    formed: bool = False
-    """It gets only events in a form of their route's own."""
     refused: int = 0
     """So many different items were refused in a row, with the answer `refusal`."""
     refusal: str = ""
+    formed: bool = False
+    """It gets only events in a form of their route's own."""
 
 
 class Parked(Struct, frozen=True):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.engine.events.recording_subscribers import Envelope, RecordingSubscriber, cursor, refuses
 from tests.engine.world import Faulty, Interrupted, World, dies
 
-from milepost.core.errors import EventRefused, UsageError
+from milepost.core.errors import EventRefused, LedgerReadOnly, UsageError
 from milepost.core.outcome import Done
 from milepost.engine.events.deliver import REFUSALS, EventRelay
 from milepost.engine.events.parked_events import RETRY, note_change, parked_for, release
@@ -349,6 +349,27 @@ def test_a_turn_reads_no_parked_item_that_it_does_not_need(faulty: World) -> Non
         assert relay.run_once().parked == 200
         world.clock.advance("1s")
     assert reads == []
+
+
+def test_a_process_whose_role_does_not_know_the_change_number_reads_what_is_parked_each_time(faulty: World) -> None:
+    """As the roles of a stack that an earlier version has deployed."""
+    world = faulty
+    ledger = world.ledger
+    assert isinstance(ledger, Faulty)
+
+    def denied() -> None:
+        raise LedgerReadOnly("this role has no permission")
+
+    for _ in range(100):
+        ledger.before("read_one", denied, lambda kind, name: kind == PARKED_CHANGE)
+        ledger.before("write", denied, lambda kind, *more, **options: kind == PARKED_CHANGE)
+    world.add("a", "b")
+    ear, relay = failing(world, "b", error=EventRefused)
+    assert relay.run_once().parked == 1
+    ear.takes = lambda envelope: None
+    assert release(world.ctx, "ear", by="ops", reason="corrected") == 1
+    relay.run_once()
+    assert ear.of("b") == ["accepted"]
 
 
 def test_a_relay_that_takes_over_knows_what_another_has_parked(world: World) -> None:

@@ -177,8 +177,8 @@ class EventRelay:
                 now = self._ctx.clock.now()
                 until = now + LEASE_MS if more or due else 0
                 formed = bool(getattr(self._subscriber, "formed_only", False))
-                delivered: dict[str, object] = {"seq": lines[-1].seq, "told_at": now, "until": until, "formed": formed}
-                self._save(**delivered, failures=0, retry_at=0, error="", refused=refused, refusal=refusal)
+                answers = {"refused": refused, "refusal": refusal}
+                self._save(seq=lines[-1].seq, told_at=now, until=until, failures=0, retry_at=0, error="", formed=formed, **answers)
             if due:
                 self._deliver_parked(due, summary)
                 self._parked.note()

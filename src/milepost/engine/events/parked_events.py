@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from milepost.core.clocks import still_ahead
-from milepost.core.errors import EventRefused, UsageError
+from milepost.core.errors import EventRefused, LedgerReadOnly, UsageError
 from milepost.core.routes.backoff import Backoff
 from milepost.core.values.redaction import redacted_text
 from milepost.engine.act_log import record, signed
@@ -40,15 +40,23 @@ def parked_one(ctx: Context, subscriber: str, ref: Ref) -> tuple[Parked, int] | 
     return None if parked is None else (parked, version)
 
 
-def change_number(ctx: Context, subscriber: str) -> int:
-    """A number that rises when parked items of the subscriber change."""
-    document = ctx.ledger.read_one(PARKED_CHANGE, subscriber)
+def change_number(ctx: Context, subscriber: str) -> int | None:
+    """A number that rises when parked items of the subscriber change. None: the role of this process, as an earlier version of the stack has
+    made it, may not read it."""
+    try:
+        document = ctx.ledger.read_one(PARKED_CHANGE, subscriber)
+    except LedgerReadOnly:
+        return None
     return 0 if document is None else document.version
 
 
 def note_change(ctx: Context, subscriber: str, expect: int | None = None) -> bool:
-    """Let relays that hold the subscriber's parked items in memory read them again. False: the number is not as expected."""
-    return ctx.ledger.write(PARKED_CHANGE, subscriber, {}, expect=expect)
+    """Let relays that hold the subscriber's parked items in memory read them again. False: the number is not as expected, or may not be
+    written."""
+    try:
+        return ctx.ledger.write(PARKED_CHANGE, subscriber, {}, expect=expect)
+    except LedgerReadOnly:
+        return False
 
 
 def wait_behind(ctx: Context, parked: Parked, version: int, newest: int) -> tuple[Parked, int] | None:

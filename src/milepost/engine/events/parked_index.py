@@ -34,7 +34,7 @@ class ParkedIndex:
     def refresh(self) -> None:
         """Read everything again, if another process has made a change."""
         now, number = self._ctx.clock.now(), change_number(self._ctx, self._subscriber)
-        if number == self._number and 0 <= now - self._read_at < READ_AGAIN_MS:
+        if number is not None and number == self._number and 0 <= now - self._read_at < READ_AGAIN_MS:
             return
         self._from_line, self._retry_at = {}, {}
         for parked, _ in parked_for(self._ctx, self._subscriber).values():

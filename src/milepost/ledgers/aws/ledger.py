@@ -36,7 +36,7 @@ from milepost.ledgers.aws.tables.keys import Layout
 from milepost.ledgers.aws.transfer import take_over
 from milepost.ledgers.aws.upkeep import StreamReader, Sweeper
 from milepost.ports.blobs import Blobs
-from milepost.ports.documents import Document
+from milepost.ports.documents import ROUTE, Document
 from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare
 from milepost.ports.retention import ForgetRequest, Forgotten, LeftFailures, PruneCriteria, Pruned
@@ -194,7 +194,7 @@ class AwsLedger:
         """None: rows would have to be read."""
 
     def read(self, kind: str) -> dict[str, Document]:
-        return self.store.control.read(kind)
+        return self.store.read(kind)
 
     def read_one(self, kind: str, name: str) -> Document | None:
         return self.store.control.get(kind, name)
@@ -261,7 +261,7 @@ class AwsLedger:
     def clock(self) -> Clock:
         """That of AWS's answers: the rows of one deployment are judged on many machines."""
         requests = self.store.requests
-        key = {"kind": {"S": "clock"}, "name": {"S": "date"}}
+        key = {"kind": {"S": ROUTE}, "name": {"S": "none"}}  # of a kind that every role may read
         ask = partial(requests.ask, "dynamodb", "get_item", TableName=self.store.names.control, Key=key)
         return AnswerClock(requests.dates, requests.clock, ask)
 
