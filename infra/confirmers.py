@@ -7,7 +7,7 @@ from aws_cdk import aws_iam as iam
 from infra import access
 from infra.parts import Parts, fitted
 from milepost.core.routes.route import Route, Stage
-from milepost.ledgers.aws.tables.keys import PREFIXES, WAITING, key_attributes
+from milepost.ledgers.aws.tables.keys import CONFIRMED_BY, PREFIXES, WAITING, key_attributes
 
 LONGEST_NAME = 128
 
@@ -19,8 +19,15 @@ def add_confirmers(parts: Parts) -> None:
 
 
 def confirmable(route: Route, stage: Stage) -> list[str]:
-    """The attributes that a confirmer may name: the row's key, its own confirmation, its waiting note, and the input of the next stage."""
-    return [*key_attributes(route), f"{PREFIXES[route.dialect]}{stage.name}", f"{WAITING}{stage.name}", "input"]
+    """The attributes that a confirmer may name: the row's key, its own confirmation with its author, its waiting note, and the input of the next
+    stage."""
+    return [
+        *key_attributes(route),
+        f"{PREFIXES[route.dialect]}{stage.name}",
+        f"{CONFIRMED_BY}{stage.name}",
+        f"{WAITING}{stage.name}",
+        "input",
+    ]
 
 
 def _policy(parts: Parts, route: Route, stage: Stage) -> None:

@@ -178,7 +178,7 @@ GROUPS = {
         "full_time",
         "iso",
     ),
-    "What a handler gets and says": ("Item", "Outcome", "Done", "NotYet", "HandedOver", "Retry", "Reject"),
+    "What a handler gets and says": ("Item", "Outcome", "Done", "NotYet", "Checked", "HandedOver", "Retry", "Reject"),
     "In your own program": (
         "Milepost",
         "open",
@@ -213,6 +213,8 @@ GROUPS = {
         "Histogram",
         "CallRate",
         "Rates",
+        "hidden_urls",
+        "hide_fields",
         "redacted",
         "key_parts",
     ),
@@ -222,7 +224,7 @@ GROUPS = {
 SPECIAL = {
     "json_option": "A decorator of a command: adds `--json`, given to it as `as_json`.",
     "ANYWHERE": '`allow_cidrs` that opens every address, `("0.0.0.0/0", "::/0")`: for hosts that the operator alone names.',
-    "Outcome": "`Done | NotYet | HandedOver | Retry | Reject`: what a handler returns. Raising an exception is a `Retry`.",
+    "Outcome": "`Done | NotYet | Checked | HandedOver | Retry | Reject`: what a handler returns. Raising an exception is a `Retry`.",
     "span_ms": "`span_ms(value, subject)`: a `Span` in milliseconds; `subject` names it in the `UsageError` if it cannot be one.",
     "KEY": "The fields of a message's key: messageId, senderId, timestamp and targetUrl.",
     "INLINE_BODY": "262,144: the largest body, in bytes, that a service accepts unless its setting `largest_body` says otherwise.",

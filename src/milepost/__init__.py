@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from milepost.core.errors import UsageError as UsageError
     from milepost.core.history import Line as Line
     from milepost.core.item import Item as Item
+    from milepost.core.outcome import Checked as Checked
     from milepost.core.outcome import Done as Done
     from milepost.core.outcome import HandedOver as HandedOver
     from milepost.core.outcome import NotYet as NotYet
@@ -72,6 +73,8 @@ if TYPE_CHECKING:
     from milepost.core.values.durations import zone_of as zone_of
     from milepost.core.values.histogram import Histogram as Histogram
     from milepost.core.values.key_text import key_parts as key_parts
+    from milepost.core.values.redaction import hidden_urls as hidden_urls
+    from milepost.core.values.redaction import hide_fields as hide_fields
     from milepost.core.values.redaction import redacted as redacted
     from milepost.engine.alerts.rule import AlertPointer as AlertPointer
     from milepost.engine.alerts.rule import AlertRule as AlertRule
@@ -103,7 +106,7 @@ _HOMES = {
     "core.routes.breaker": ("Breaker",),
     "core.values.durations": ("full_time", "iso", "local_zone", "moment_ms", "span_ms", "zone_of"),
     "core.values.histogram": ("Histogram",),
-    "core.values.redaction": ("redacted",),
+    "core.values.redaction": ("hidden_urls", "hide_fields", "redacted"),
     "core.admission.rates": ("CallRate",),
     "core.errors": (
         "ActRefused",
@@ -122,7 +125,7 @@ _HOMES = {
     "core.history": ("Line",),
     "core.item": ("Item",),
     "core.values.key_text": ("key_parts",),
-    "core.outcome": ("Done", "HandedOver", "NotYet", "Outcome", "Reject", "Retry"),
+    "core.outcome": ("Checked", "Done", "HandedOver", "NotYet", "Outcome", "Reject", "Retry"),
     "core.routes.parsed_input": ("KeyColumn",),
     "core.routes.route": ("Limits", "Route"),
     "core.status": ("Reason", "Status"),

@@ -94,7 +94,7 @@ def test_acting(busy: AwsCommandLine) -> None:
     assert busy.ok("retry", "parcels", "--status", "failed", "--dry-run", "--json").json["matched"] == 1
     report = busy.signed("retry", "parcels", "--status", "failed", "--json").json
     assert (report["done"], report["refused_count"]) == (1, 0)
-    assert busy.signed("retry", "parcels", "--act", report["id"], "--json").json["done"] == 0
+    assert busy.signed("retry", "parcels", "--act", report["id"], "--json").json == report
     told = busy.up()
     assert ": -" not in told.err
     assert busy.show("C")["status"] == "MAX_RETRIES_EXCEEDED"
@@ -111,7 +111,7 @@ def test_acting(busy: AwsCommandLine) -> None:
     assert (busy.show("C")["stage"], busy.show("C")["status"]) == ("delivered", "QUEUED")
     assert busy.show("D")["status"] == "WAITING"
     verbs = [act["verb"] for act in busy.ok("acts", "--json").json["acts"]]
-    assert verbs == ["retry"]
+    assert verbs == ["retry", "confirm", "confirm", "resend", "resend", "cancel", "skip", "retry", "retry"], "those on single items too"
     assert "nothing to do" in busy.ok("resend").out
 
 

@@ -197,7 +197,7 @@ def test_a_kept_outcome_beats_the_workers(kept: Outcome, workers: Outcome) -> No
     assert mine.after.status is decide(held, kept, PLAN, START, 0.0, outside=True).after.status
     assert mine.after.kept == {}
     assert mine.line is not None
-    assert mine.line.by == "kept"
+    assert (mine.line.by, mine.line.kept) == ("partner", True)
 
 
 def test_output_becomes_result_and_next_payload_unless_told_otherwise() -> None:

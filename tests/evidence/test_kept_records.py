@@ -125,6 +125,14 @@ def test_what_was_altered_where_it_is_kept_does_not_fit_the_seal(archive: Scene)
         assert found.record["schema"] == SEAL_SCHEMA
 
 
+def test_a_kept_input_that_was_altered_is_a_fault(archive: Scene) -> None:
+    archive.through("a1")
+    archive.prune()
+    name = blob_name(ROUTE, "a1")
+    archive.ctx.blobs.write(name, [b"".join(archive.ctx.blobs.read(name)).replace(b'"input":{"id":"a1"}', b'"input":{"id":"a2"}')])
+    assert archive.found("a1").faults == [f"its kept input is not the submitted one ({name})"]
+
+
 def test_another_items_evidence_under_its_name_does_not_fit_the_seal(archive: Scene) -> None:
     archive.through("a1", "a2")
     archive.prune()

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.net.partner import OPEN, PATIENCE, QUICK, Line, Partner, always, failure
+from tests.net.partner import LARGE, OPEN, PATIENCE, QUICK, Line, Partner, always, failure
 
 import milepost as mp
 from milepost import net
@@ -316,4 +316,19 @@ def test_a_partner_that_keeps_connections_for_a_moment_only_is_believed(client: 
     with Partner(always(200, b"", "Keep-Alive: timeout=1, max=5")) as partner:
         client.request("GET", partner.url)
         client.request("GET", partner.url)
+        assert partner.connections == 2
+
+
+def test_a_connection_with_an_unsent_part_of_a_request_is_not_used_again(client: net.Client) -> None:
+    def script(line: Line) -> None:
+        if line.number == 1:
+            line.sock.recv(1_000)
+            line.answer(413, b"too large")
+            line.closing.wait()
+        elif line.read() is not None:
+            line.answer(200, b"good")
+
+    with Partner(script) as partner:
+        assert client.request("POST", partner.url, body=LARGE).status == 413
+        assert client.request("POST", partner.url, body=b"x").body == b"good"
         assert partner.connections == 2

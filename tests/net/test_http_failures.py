@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.descriptors import no_free_descriptor
 from tests.net.partner import OPEN, PATIENCE, QUICK, Line, Partner, StoppedClock, always, failure, hang
 
 import milepost as mp
 from milepost import net
+from milepost.core.errors import is_shortage
 from milepost.core.outcome import outcome_of_exception
 from milepost.net import SendState, Timeouts
 from milepost.net.connection import Exchange
@@ -288,3 +290,12 @@ def test_an_answer_that_ends_within_its_head_is_cut_off_and_says_what_came(clien
     ):
         client.request("POST", partner.url, body=b"x")
     assert (caught.value.kind, caught.value.sent) == ("cut", SendState.ANSWERED)
+
+
+def test_without_a_free_file_descriptor_the_failure_is_not_the_partners() -> None:
+    with Partner(always()) as partner, net.Client(allow_cidrs=OPEN) as client:
+        assert client.request("GET", partner.url).status == 200, "the event loop runs"
+        with no_free_descriptor(), pytest.raises(net.ConnectFailed) as failed:
+            client.request("GET", "http://127.0.0.1:9/")
+    assert is_shortage(failed.value)
+    assert isinstance(outcome_of_exception(failed.value), mp.NotYet)

@@ -67,6 +67,8 @@ class Author(Struct, frozen=True, gc=False):
     act: str | None = None
     claim: str | None = None
     """Digest of the lease that this change ends or concerns."""
+    kept: bool = False
+    """Of an answer that had been kept for the item."""
 
 
 NO_AUTHOR = Author()
@@ -98,7 +100,7 @@ def next_line(
     """The next history line as stored, and the new head of the chain: the version rises by one."""
     line = Line(
         row.version + 1, now, reason, row.stage, status, to, author.by, author.since, author.why, author.act, attempt, output, offered,
-        note, author.claim, row.life, row.epoch,
+        note, author.claim, row.life, row.epoch, author.kept,
     )  # fmt: skip
     body = encode_line(line)
     return line, body, link(row.head, body)
@@ -114,12 +116,13 @@ def change(
     *,
     to: str | None = None,
     attempt: Attempt | None = None,
+    output: str | None = None,
     offered: str | None = None,
     note: Any = None,
     puts: tuple[Put, ...] = (),
 ) -> Change:
     """One write with its line; sets `fields` of the row. Takes ownership of `fields`, to avoid a copy."""
-    line, body, head = next_line(row, reason, now, status, author, to, attempt, None, offered, note)
+    line, body, head = next_line(row, reason, now, status, author, to, attempt, output, offered, note)
     fields["version"] = line.version
     fields["head"] = head
     fields["updated_at"] = now

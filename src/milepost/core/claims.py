@@ -6,10 +6,12 @@ claim: one worker can claim an item twice within a millisecond, and the line of 
 
 from __future__ import annotations
 
+from typing import Any
+
 from milepost.core.failures import CANNOT_BE_STORED, message_of
 from milepost.core.history import Line
 from milepost.core.item import digest_of
-from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
+from milepost.core.outcome import Checked, Done, HandedOver, NotYet, Outcome, Reject, Retry
 from milepost.core.status import Reason
 
 OUTCOMES = frozenset(
@@ -18,6 +20,7 @@ OUTCOMES = frozenset(
         Reason.COMPLETED,
         Reason.CONFIRMED,
         Reason.NOT_YET,
+        Reason.CHECKED,
         Reason.HANDED_OVER,
         Reason.RETRY,
         Reason.EXHAUSTED,
@@ -27,7 +30,22 @@ OUTCOMES = frozenset(
 )
 """Reasons of lines that record a worker's outcome, or a kept confirmation of a partner that replaced it."""
 KEPT_BY = "kept"
-"""The author of a line that was decided by a kept confirmation."""
+"""The author of a line that was decided by a kept confirmation, where it is not known who gave that."""
+
+
+def kept_author(kept: Any) -> str:
+    """Who gave an outcome that is kept on a row (see `Row.kept`)."""
+    return (kept.get("by") if isinstance(kept, dict) else None) or KEPT_BY
+
+
+def without_author(kept: Any) -> Any:
+    """A kept outcome without the name of who gave it."""
+    return {name: value for name, value in kept.items() if name != "by"} if isinstance(kept, dict) else kept
+
+
+def by_kept(line: Line) -> bool:
+    """Whether a kept confirmation decided the line. (Lines of earlier versions say so by their author.)"""
+    return line.kept or line.by == KEPT_BY
 
 
 def is_outcome_of(line: Line, claim: str) -> bool:
@@ -41,13 +59,16 @@ def is_outcome_of(line: Line, claim: str) -> bool:
 def records(line: Line, outcome: Outcome) -> bool:
     """Whether the line records this outcome. A line that was decided otherwise (undecided, by a kept confirmation, or because the
     outcome could not be stored) stands for any outcome of its claim."""
-    if line.reason is Reason.UNDECIDED or line.by == KEPT_BY or (line.attempt is not None and line.attempt.category == CANNOT_BE_STORED):
+    if line.reason is Reason.UNDECIDED or by_kept(line) or (line.attempt is not None and line.attempt.category == CANNOT_BE_STORED):
         return True
     if isinstance(outcome, Done):
         output = None if outcome.output is None else digest_of(outcome.output).hex()
         return line.reason in (Reason.ADVANCED, Reason.COMPLETED, Reason.CONFIRMED) and line.output == output
     if isinstance(outcome, NotYet):
         return line.reason is Reason.NOT_YET and line.note == outcome.note
+    if isinstance(outcome, Checked):
+        output = None if outcome.output is None else digest_of(outcome.output).hex()
+        return line.reason is Reason.CHECKED and (line.note, line.output) == (outcome.note, output)
     if isinstance(outcome, HandedOver):
         return line.reason is Reason.HANDED_OVER and line.note == outcome.note
     assert isinstance(outcome, (Retry, Reject))

@@ -12,7 +12,7 @@ from milepost.core.change import Author, Change, change
 from milepost.core.decide import decide, refusal, too_large
 from milepost.core.history import Line
 from milepost.core.item import Item, Row
-from milepost.core.outcome import Done, Outcome, outcome_to_builtins
+from milepost.core.outcome import Done, Outcome, outcome_from_builtins, outcome_to_builtins
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status
 from milepost.core.values.json import canonical_json
@@ -141,13 +141,13 @@ def noted_once(decided: Change | Refusal, lines: Callable[[], Iterable[Line]]) -
 
 def _kept(row: Row, stage_name: str, outcome: Outcome, now: int, author: Author) -> Change | Refusal:
     """Keep a confirmation until the item is ready for it; a second one of the stage is known, or noted."""
-    given = outcome_to_builtins(outcome)
+    given = {**outcome_to_builtins(outcome), "by": author.by}
     if stage_name not in row.kept:
         note = None if stage_name == row.stage else {"for": stage_name}
         return change(row, Reason.KEPT, now, row.status, {"kept": {**row.kept, stage_name: given}}, author, note=note)
-    if canonical_json(row.kept[stage_name]) == canonical_json(given):
+    if outcome_from_builtins(row.kept[stage_name]) == outcome:
         return Refusal(RefusalKind.KNOWN, "known: the same confirmation was given before")
-    return change(row, Reason.NOTED, now, row.status, {}, author, note={"differs": given})
+    return change(row, Reason.NOTED, now, row.status, {}, author, note={"differs": outcome_to_builtins(outcome)})
 
 
 def _for_left_stage(item: Item, stage_name: str, outcome: Outcome, now: int, author: Author) -> Change | Refusal:

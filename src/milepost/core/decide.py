@@ -8,11 +8,11 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from milepost.core.change import FREE, Author, Change, Fields, also, change, end, next_line, worker_of
-from milepost.core.claims import KEPT_BY
+from milepost.core.claims import kept_author, without_author
 from milepost.core.failures import CANNOT_BE_STORED, fail, message_of
 from milepost.core.history import Line, claim_digest, encode_line, link, origin
 from milepost.core.item import Item, Put, Row, digest_of, work_id
-from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry, outcome_from_builtins, outcome_to_builtins
+from milepost.core.outcome import Checked, Done, HandedOver, NotYet, Outcome, Reject, Retry, outcome_from_builtins, outcome_to_builtins
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.core.status import Reason, Status
@@ -208,11 +208,12 @@ def decide(
     refused for this reason.
     """
     row = item.row
-    if row.kept and not outside and row.stage in row.kept:
+    from_kept = bool(row.kept) and not outside and row.stage in row.kept
+    if from_kept:
         outcome, outside = outcome_from_builtins(row.kept[row.stage]), True
-        by, why = KEPT_BY, None
+        by, why = kept_author(row.kept[row.stage]), None
     claim = None if expired or row.lease is None else claim_digest(row.lease)
-    author = Author(by or row.holder, row.claimed_at, why, act, claim)
+    author = Author(by or row.holder, row.claimed_at, why, act, claim, from_kept)
     if type(outcome) is Done:
         return pass_on(item, outcome, plan, now, _CONFIRMED if outside else _ADVANCED, author, forced)
     stage = plan.by_name[row.stage]
@@ -220,6 +221,8 @@ def decide(
     if type(outcome) is NotYet:
         waiting = _not_yet(row, stage, outcome, now, jitter, fields, author)
         return waiting if outcome.asked else replace(waiting, asked=False)
+    if type(outcome) is Checked:
+        return _checked(row, stage, outcome, now, jitter, fields, author)
     if type(outcome) is HandedOver:
         fields |= FREE
         fields |= {"look_at": row.not_earlier(now + span_ms(outcome.within, "within")), "handed_over": True, "unknown": False}
@@ -274,14 +277,39 @@ def _arriving(kept: dict[str, Any], stage: Stage, payload: Any) -> tuple[dict[st
     early = outcome_from_builtins(given)
     if not isinstance(early, Done) or valid_confirmation(early.output, stage, payload):
         return kept, None
-    return without(kept, stage.name), {"for": stage.name, "confirms nothing": given}
+    return without(kept, stage.name), {"for": stage.name, "confirms nothing": without_author(given)}
+
+
+def _next_look_ms(row: Row, stage: Stage, outcome: NotYet | Checked, jitter: float) -> int:
+    """Time until the next look: as the outcome says, else by the stage's schedule."""
+    if outcome.after is not None:
+        return max(SHORTEST_LOOK_MS, span_ms(outcome.after, "after"))
+    return stage.checks.after_ms(row.looks, jitter)
+
+
+def _checked(row: Row, stage: Stage, outcome: Checked, now: int, jitter: float, fields: Fields, author: Author) -> Change:
+    """A success at a stage that the item does not leave: as if it had just arrived there, nothing of earlier checks counts."""
+    note = cut_note(outcome.note)
+    output = None if outcome.output is None else digest_of(outcome.output).hex()
+    puts = () if outcome.output is None else (Put("result", row.stage, outcome.output),)
+    fields |= FREE
+    fields |= {"look_at": row.not_earlier(now + _next_look_ms(row, stage, outcome, jitter)), "entered_at": now}
+    fields |= {"overdue_at": None if stage.overdue_ms is None else now + stage.overdue_ms}
+    fields |= {
+        "looks": 0,
+        "attempts": 0,
+        "losses": 0,
+        "error": None,
+        "handed_over": False,
+        "unknown": False,
+        "undecided": None,
+        "note": note,
+    }
+    return change(row, Reason.CHECKED, now, Status.WAITING, fields, author, output=output, note=note, puts=puts)
 
 
 def _not_yet(row: Row, stage: Stage, outcome: NotYet, now: int, jitter: float, fields: Fields, author: Author) -> Change:
-    if outcome.after is None:
-        after = stage.checks.after_ms(row.looks, jitter)
-    else:
-        after = max(SHORTEST_LOOK_MS, span_ms(outcome.after, "after"))
+    after = _next_look_ms(row, stage, outcome, jitter)
     fields |= FREE
     fields |= {"look_at": row.not_earlier(now + after), "looks": row.looks + 1, "handed_over": False, "unknown": outcome.unknown}
     note = cut_note(outcome.note)

@@ -62,6 +62,8 @@ class Line(Struct, frozen=True, omit_defaults=True, gc=False):
     """The life of its key that the item is in (see `core.item.Row.life`)."""
     epoch: int = 0
     """The epoch of the ledger in which the line was written (see `ports.documents.Epoch`); 0: a ledger that was never restored."""
+    kept: bool = False
+    """Decided by an answer from outside that had been kept for the item, instead of a worker's outcome."""
 
     @property
     def after_stage(self) -> str:
@@ -275,6 +277,7 @@ SENTENCES: dict[Reason, Callable[[Line], str]] = {
     Reason.ADVANCED: lambda line: f"'{line.stage}' done{_took(line)}{_onward(line)}",
     Reason.COMPLETED: lambda line: f"'{line.stage}' done{_took(line)}: completed the last stage",
     Reason.NOT_YET: _not_yet,
+    Reason.CHECKED: lambda line: f"fixity check at '{line.stage}' successful{_noted(line)}",
     Reason.HANDED_OVER: lambda line: f"'{line.stage}' handed over; waiting for the answer{_noted(line)}",
     Reason.RETRY: _retry,
     Reason.EXHAUSTED: lambda line: _attempt(line) + NO_NEXT_TRY[line.reason],

@@ -98,6 +98,11 @@ class Row(Struct, frozen=True, gc=False):
         """Digest of the present input: an input that comes again is compared with it."""
         return self.content_digest or self.input_digest
 
+    @property
+    def checked(self) -> bool:
+        """Whether it waits after a successful check. Any other look, and an answer that was refused, is counted in `looks`."""
+        return self.status is Status.WAITING and self.looks == 0 and not self.handed_over
+
     def later_than(self, now: int) -> bool:
         """Whether the item was submitted for a time later than `now`."""
         return self.not_before is not None and self.not_before > now

@@ -45,6 +45,20 @@ class NotYet(Struct, frozen=True, tag="not-yet", omit_defaults=True):
             span_ms(self.after, "NotYet(after=…)")
 
 
+class Checked(Struct, frozen=True, tag="checked", omit_defaults=True):
+    """A check that is repeated at intervals was successful: recorded as a success, never counted. The item stays at its stage, is checked
+    again `after` that time (default: by the stage's schedule), and is overdue if no check succeeds for the stage's overdue time. `output`,
+    if given, replaces the stage's result."""
+
+    output: Any = None
+    after: float | int | str | None = None
+    note: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.after is not None:
+            span_ms(self.after, "Checked(after=…)")
+
+
 class HandedOver(Struct, frozen=True, tag="handed-over", omit_defaults=True):
     """The work was given to a partner whose answer comes later. No answer after `within` is a counted attempt (NO_ANSWER)."""
 
@@ -89,8 +103,8 @@ class Reject(Struct, frozen=True, tag="reject", omit_defaults=True):
         force_setattr(self, "error", storable_text(str(self.error)))
 
 
-Outcome = Union[Done, NotYet, HandedOver, Retry, Reject]  # noqa: UP007  (msgspec reads it at run time)
-OUTCOMES = (Done, NotYet, HandedOver, Retry, Reject)
+Outcome = Union[Done, NotYet, Checked, HandedOver, Retry, Reject]  # noqa: UP007  (msgspec reads it at run time)
+OUTCOMES = (Done, NotYet, Checked, HandedOver, Retry, Reject)
 
 
 def outcome_of_exception(error: BaseException) -> Retry | Reject | NotYet:
@@ -144,7 +158,7 @@ def as_outcome(answer: object) -> Outcome:
     if isinstance(answer, OUTCOMES):
         return answer
     return Retry(
-        f"the handler returned {type(answer).__name__}, not an outcome: return Done(), NotYet(), HandedOver(), Retry() or Reject()",
+        f"the handler returned {type(answer).__name__}, not an outcome: return Done(), NotYet(), Checked(), HandedOver(), Retry() or Reject()",
         category="WRONG_ANSWER",
     )
 
@@ -168,7 +182,7 @@ def outcome_from_builtins(value: Any) -> Outcome:
 def check_outcome(outcome: Outcome) -> None:
     """Raise an error if the outcome cannot be stored as JSON and read again as it is."""
     text = canonical_json(outcome)
-    if type(outcome) is Done:
+    if type(outcome) in (Done, Checked):
         check_json(outcome, text)
         _skim(text)  # its fields may hold anything that is JSON
     else:

@@ -40,6 +40,7 @@ class Reason(Word):
     ADVANCED = "advanced", "the stage is done; the item moves to the next"
     COMPLETED = "completed", "the last stage is done"
     NOT_YET = "not-yet", "checked, and it is not there yet"
+    CHECKED = "checked", "a fixity check was successful; it is checked again later"
     HANDED_OVER = "handed-over", "the work was given to a partner whose answer comes later"
     RETRY = "retry", "an attempt failed and counts; another follows"
     EXHAUSTED = "exhausted", "an attempt failed, and no attempts are left"
@@ -95,13 +96,13 @@ EDGES: tuple[Edge, ...] = (
     _edge([S.QUEUED, S.WAITING, S.RETRY_SCHEDULED], S.QUEUED, [R.RESENT], "resender"),
     _edge([S.PROCESSING], S.PENDING, [R.ADVANCED], "worker"),
     _edge([S.PROCESSING], S.COMPLETED, [R.COMPLETED], "worker"),
-    _edge([S.PROCESSING], S.WAITING, [R.NOT_YET, R.HANDED_OVER], "worker"),
+    _edge([S.PROCESSING], S.WAITING, [R.NOT_YET, R.CHECKED, R.HANDED_OVER], "worker"),
     _edge([S.PROCESSING, S.WAITING], S.RETRY_SCHEDULED, [R.RETRY], "worker"),
     _edge([S.PROCESSING, S.WAITING], S.MAX_RETRIES_EXCEEDED, [R.EXHAUSTED], "worker"),
     _edge([S.PROCESSING], S.REJECTED, [R.REJECTED], "worker"),
     _edge(LIVE, S.PENDING, [R.CONFIRMED, R.SKIPPED], "outside or operator"),
     _edge(LIVE, S.COMPLETED, [R.CONFIRMED, R.SKIPPED], "outside or operator"),
-    _edge(LIVE, S.WAITING, [R.NOT_YET, R.HANDED_OVER], "outside"),
+    _edge(LIVE, S.WAITING, [R.NOT_YET, R.CHECKED, R.HANDED_OVER], "outside"),
     _edge(LIVE, S.RETRY_SCHEDULED, [R.RETRY], "outside"),
     _edge(LIVE, S.MAX_RETRIES_EXCEEDED, [R.EXHAUSTED], "outside"),
     _edge(LIVE, S.REJECTED, [R.REJECTED], "outside"),

@@ -4,11 +4,13 @@ a storage volume, such as a tape."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from milepost.core.errors import LedgerDamaged, LedgerError, MilepostError
 from milepost.core.forgetting import is_forgotten_name, readable_name
@@ -23,7 +25,7 @@ from milepost.engine.forgotten_names import name_of
 from milepost.engine.ledger_pages import matching_seals, seal_pages
 from milepost.engine.views.items import each
 from milepost.evidence.record import FORGOTTEN_SCHEMA, SCHEMA, blob_name, differences, evidence, forgotten_record, kept, seal_record
-from milepost.evidence.reported_files import paths_on
+from milepost.evidence.reported_files import later_reports, paths_on
 from milepost.ports.blobs import Blobs
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Query, Refused
@@ -175,6 +177,9 @@ def _of_seal(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
     if found is not None:
         # Use the head of the seal, so that lines that lead to another head are reported.
         found.record["chain"]["head"] = known.head.hex()
+        if found.input is not UNSET and digest_of(found.input) != known.current_digest:
+            lost = f"its kept input is not the submitted one ({blob_name(route, known.key, known.life)})"
+            return replace(found, input=UNSET, lost=lost)
         return found
     lines = ctx.ledger.history(route, known.key)
     if not lines:
@@ -202,10 +207,10 @@ def _kept_or_lost(ctx: Context, route: str, known: KnownKey) -> tuple[FoundRecor
 def kept_input(ctx: Context, route: str, known: KnownKey) -> Any:
     """The input of an item whose row has left, from its kept evidence; UNSET if it is not there, or is not the submitted one."""
     try:
-        found = _of_seal(ctx, route, known).input
+        content = _of_seal(ctx, route, known).input
     except MilepostError:
         return UNSET
-    return found if found is not UNSET and digest_of(found) == known.current_digest else UNSET
+    return content if content is not UNSET and digest_of(content) == known.current_digest else UNSET
 
 
 def _kept_record(ctx: Context, route: str, key: str, life: int) -> FoundRecord | None:
@@ -275,12 +280,27 @@ def on_volume(
             yield OnVolume(key, status, files, left)
 
 
-def _all_results(
-    ctx: Context, route: str, on_fault: Callable[[str, str], None] | None
-) -> Iterator[tuple[str, str, Mapping[str, Any], bool]]:
-    """Key, status and results of every item, and whether its row has left."""
+class Results(NamedTuple):
+    """The outputs of an item by stage."""
+
+    key: str
+    status: str
+    results: Mapping[str, Any]
+    left: bool
+    """Its row has been removed, and this comes from its evidence."""
+
+
+def _all_results(ctx: Context, route: str, on_fault: Callable[[str, str], None] | None) -> Iterator[Results]:
+    """The results of every item."""
+    return _with_later_checks(ctx, route, chain(_results_of_rows(ctx, route), _results_of_seals(ctx, route, on_fault)))
+
+
+def _results_of_rows(ctx: Context, route: str) -> Iterator[Results]:
     for item in each(ctx, Query(route=route, with_content=True)):
-        yield item.key, item.row.status.value, item.results, False
+        yield Results(item.key, item.row.status.value, item.results, False)
+
+
+def _results_of_seals(ctx: Context, route: str, on_fault: Callable[[str, str], None] | None) -> Iterator[Results]:
     for found in sealed_evidence(ctx, Query(route=route)):
         record, faults = found.record, found.faults
         if faults:
@@ -288,7 +308,21 @@ def _all_results(
                 on_fault(record["key"], faults[0])
             continue
         stages = record["stages"] if record["schema"] == SCHEMA else ()
-        yield record["key"], record["status"], {entry["stage"]: entry.get("output") for entry in stages}, True
+        yield Results(record["key"], record["status"], {entry["stage"]: entry.get("output") for entry in stages}, True)
+
+
+def _with_later_checks(ctx: Context, route: str, every: Iterator[Results]) -> Iterator[Results]:
+    """The results, replaced by those of later checks: of the items with the same keys on the route that follows this one."""
+    plan = ctx.plans.get(route)
+    if plan is None or plan.route.follow_up is None:
+        yield from every
+        return
+    following = plan.route.follow_up.target.name
+    while some := list(islice(every, SEALS)):
+        checks = ctx.ledger.get([(following, one.key) for one in some])
+        for one, check in zip(some, checks, strict=True):
+            later = later_reports(check.results) if isinstance(check, Item) else {}
+            yield one._replace(results={**one.results, **later})
 
 
 def files_on(results: Mapping[str, Any], volume: str) -> list[str]:

@@ -10,6 +10,7 @@ from milepost.core.item import Row
 from milepost.core.outcome import bounded_traceback
 from milepost.core.status import Reason, Status
 from milepost.core.values.durations import retry_time
+from milepost.core.values.redaction import hidden_urls
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ def warn_of_failed_try(after: Row, stage: str, traceback: str | None = None) -> 
     next_step = NO_NEXT_TRY[reason] if after.terminal else again
     extra: dict[str, Any] = {
         "route": after.route,
-        "key": after.key,
+        "key": hidden_urls(after.key),
         "stage": stage,
         "attempt": after.attempts,
         "correlation_id": after.correlation_id,
@@ -32,5 +33,5 @@ def warn_of_failed_try(after: Row, stage: str, traceback: str | None = None) -> 
     }
     if traceback is not None:
         extra["traceback"] = bounded_traceback(traceback)
-    place = (after.route, after.key, after.attempts, stage)
+    place = (after.route, hidden_urls(after.key), after.attempts, stage)
     log.warning("%s/%s: attempt %d at '%s' failed: %s: %s%s", *place, error.category, error.message, next_step, extra=extra)

@@ -35,7 +35,7 @@ OTHER = "other"
 ANSWERS = ("new", "known", "changed", "malformed")
 RESENDER_ACTS = ("resent", "offered", "lost", "overdue", "no_answer", "confirmed", "decided")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-OUTCOMES = {"Done": "done", "NotYet": "not-yet", "HandedOver": "handed-over", "Retry": "retry", "Reject": "reject"}
+OUTCOMES = {"Done": "done", "NotYet": "not-yet", "Checked": "checked", "HandedOver": "handed-over", "Retry": "retry", "Reject": "reject"}
 MOST_SERIES = 2_000
 """Maximum series of one family; further ones count as "other"."""
 SHORT = (0.001, 0.005, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0, 120.0)

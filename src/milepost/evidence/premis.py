@@ -5,12 +5,14 @@ The schema requires all objects first, then all events, then all agents: the rec
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from milepost.core.events import event_id
 from milepost.core.history import Line, decode_line
+from milepost.core.status import Reason
 from milepost.core.values.durations import iso
 from milepost.core.values.json import canonical_json
 from milepost.core.values.key_text import SEPARATOR, unescape_part
@@ -22,6 +24,12 @@ NAMESPACE = "http://www.loc.gov/premis/v3"
 XSI = "http://www.w3.org/2001/XMLSchema-instance"
 ITEM, FILE, EVENT, AGENT = "milepost item", "milepost file", "milepost event", "milepost agent"
 """The kinds of identifiers."""
+EVENT_TYPES = {Reason.CHECKED: "fixity check"}
+"""Event types with a word of the preservation vocabulary; the others are the reasons themselves."""
+OUTCOMES = {Reason.CHECKED: "success"}
+"""Outcomes of events that are not told by the item's status."""
+PROGRAM = re.compile(r".+ \([^()]+ (\d[^ ,()]*)(?:, [^()]*)?\)")
+"""An agent's name with program and version, such as "host (milepost 1.0.0, ocfl)"."""
 NOTHING: Mapping[str, Any] = {}
 
 
@@ -38,7 +46,9 @@ def premis(records: Callable[[], Iterable[dict[str, Any]]], about: Mapping[str, 
     for record in records():
         yield from _events(record, agents)
     for name, kind in sorted(agents.items()):
-        yield _line("agent", _identifier("agent", AGENT, name) + _text("agentName", name) + _text("agentType", kind))
+        program = PROGRAM.fullmatch(name)
+        version = "" if program is None or kind != "software" else _text("agentVersion", program[1])
+        yield _line("agent", _identifier("agent", AGENT, name) + _text("agentName", name) + _text("agentType", kind) + version)
     yield "</premis>\n"
 
 
@@ -117,7 +127,7 @@ def _events(record: dict[str, Any], agents: dict[str, str]) -> Iterator[str]:
         yield _line(
             "event",
             _identifier("event", EVENT, event_id(record["route"], record["key"], line.version, line.reason.value, line.life, line.epoch))
-            + _text("eventType", line.reason.value)
+            + _text("eventType", EVENT_TYPES.get(line.reason, line.reason.value))
             + _text("eventDateTime", iso(line.at) or "")
             + _element("eventDetailInformation", _text("eventDetail", _detail(line)))
             + _element("eventOutcomeInformation", _outcome(line, entry))
@@ -132,14 +142,14 @@ def _detail(line: Line) -> str:
 
 
 def _outcome(line: Line, entry: dict[str, Any] | None) -> str:
-    notes = []
+    notes = [line.note] if isinstance(line.note, str) else []
     if line.attempt is not None:
         notes.append(f"{line.attempt.category}: {line.attempt.message}")
     if line.output is not None:
         notes.append(f"output, sha256 of its canonical JSON: {line.output}")
     if entry is not None and "output" in entry:
         notes.append(canonical_json(entry["output"]).decode())
-    return _text("eventOutcome", line.status.value) + "".join(
+    return _text("eventOutcome", OUTCOMES.get(line.reason, line.status.value)) + "".join(
         _element("eventOutcomeDetail", _text("eventOutcomeDetailNote", note)) for note in notes
     )
 

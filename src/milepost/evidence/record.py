@@ -27,6 +27,8 @@ DIGEST = 32
 
 _STAGE_ENDS = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.CONFIRMED, Reason.SKIPPED})
 """Reasons of lines that end a stage."""
+_REPORTS = _STAGE_ENDS | {Reason.CHECKED}
+"""Reasons of lines that report a stage's work, with its output if it has one."""
 _MAYBE_ACTS = frozenset({Reason.ACCEPTED, Reason.CONFIRMED, Reason.RESENT, Reason.NOTED})
 """Reasons that programs use too; an operator's line has a reason in words."""
 
@@ -49,11 +51,11 @@ def evidence(
 ) -> dict[str, Any]:
     """The record of an item with these lines, oldest first. `results` are the stages' outputs that still exist."""
     lines = [decode_line(body) for body in bodies]
-    latest = {line.stage: line.version for line in lines if line.reason in _STAGE_ENDS}
+    latest = {line.stage: line.version for line in lines if line.reason in _REPORTS and line.output is not None}
     by_digest = {digest_of(value).hex(): value for value in results.values()}
 
     def output_of(line: Line) -> Any:
-        if latest[line.stage] == line.version and results.get(line.stage) is not None:
+        if latest.get(line.stage) == line.version and results.get(line.stage) is not None:
             # Take the value stored under the stage's name even if its digest is wrong: verification must find that, not miss it.
             return results[line.stage]
         return by_digest.get(line.output or "", UNSET)
@@ -134,7 +136,7 @@ def rounds(lines: Sequence[Line]) -> list[int]:
 def _stages(lines: Sequence[Line], output_of: Callable[[Line], Any]) -> list[dict[str, Any]]:
     stages = []
     for line, current in zip(lines, rounds(lines), strict=True):
-        if line.reason not in _STAGE_ENDS:
+        if line.reason not in _REPORTS:
             continue
         entry: dict[str, Any] = {
             "stage": line.stage,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct
+
+LATER = "stages"
+"""The one field of the output of a later check: what it found at other stages."""
 
 
 class FileFacts(Struct):
@@ -21,13 +25,11 @@ def reported_files(entries: Iterable[Mapping[str, Any]]) -> dict[str, FileFacts]
     """The files named in the outputs of these stages, by path; each entry has `stage` and, if it still exists, `output`.
 
     An output may have `filePaths`, a list, with `digests` of "algorithm:hex" and `sizes` in bytes by path; `files`, a list of objects
-    with `path`, `digest` and `bytes`; or be an object of paths, each with a list of the volumes that hold the file.
+    with `path`, `digest` and `bytes`; or be an object of paths, each with a list of the volumes that hold the file. The output of a later
+    check has such outputs by stage, in `stages`.
     """
     files: dict[str, FileFacts] = {}
-    for entry in entries:
-        stage, output = str(entry.get("stage")), entry.get("output")
-        if not isinstance(output, dict):
-            continue
+    for stage, output in chain.from_iterable(_reports(str(entry.get("stage")), entry.get("output")) for entry in entries):
         digests, sizes = _object(output.get("digests")), _object(output.get("sizes"))
         for path in dict.fromkeys([*_texts(output.get("filePaths")), *digests, *sizes]):
             _add(files, path, stage, digests.get(path), sizes.get(path))
@@ -43,16 +45,31 @@ def reported_files(entries: Iterable[Mapping[str, Any]]) -> dict[str, FileFacts]
 
 def volumes_of(output: Any) -> list[str]:
     """The volumes that one output names, each once."""
-    if not isinstance(output, dict) or not _maps_volumes(output):
-        return []
-    return list(dict.fromkeys(volume for volumes in output.values() for volume in volumes))
+    maps = [report for _, report in _reports("", output) if _maps_volumes(report)]
+    return list(dict.fromkeys(volume for report in maps for volumes in report.values() for volume in volumes))
 
 
 def paths_on(output: Any, volume: str) -> list[str]:
     """The files that one output reports on this volume."""
-    if not isinstance(output, dict) or not _maps_volumes(output):
-        return []
-    return [path for path, volumes in output.items() if volume in volumes]
+    maps = [report for _, report in _reports("", output) if _maps_volumes(report)]
+    return [path for report in maps for path, volumes in report.items() if volume in volumes]
+
+
+def later_reports(results: Mapping[str, Any]) -> dict[str, Any]:
+    """What checks of another route have found since, by the stage of this one that it replaces."""
+    return {stage: report for output in results.values() if _is_recheck(output) for stage, report in output[LATER].items()}
+
+
+def _reports(stage: str, output: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The output itself, or what a later check reports of several stages."""
+    if _is_recheck(output):
+        yield from ((name, report) for name, report in output[LATER].items() if isinstance(report, dict))
+    elif isinstance(output, dict):
+        yield stage, output
+
+
+def _is_recheck(output: Any) -> bool:
+    return isinstance(output, dict) and output.keys() == {LATER} and isinstance(output[LATER], dict)
 
 
 def _maps_volumes(output: dict[str, Any]) -> bool:

@@ -164,8 +164,9 @@ class Exchange:
 
     @property
     def reusable(self) -> bool:
-        """May the connection carry another request?"""
-        return self.parser.done and self.parser.reusable and not self._connection.lost
+        """May the connection carry another request? Not while a part of this one waits to be sent: the next one would wait behind it."""
+        sent = not self._transport.get_write_buffer_size()
+        return self.parser.done and self.parser.reusable and sent and not self._connection.lost
 
     async def run(self, head: bytes, body: bytes | RequestBody) -> Response:
         """Send the request and read the answer. However it ends, nothing of it goes on afterwards."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 
+from milepost.core.errors import NO_DESCRIPTOR
 from milepost.net.connection import HttpConnection, Timeouts
 from milepost.net.errors import LOOKUP_WAITS, AddressRefused, ConnectFailed
 from milepost.net.guard import AddressGuard, IpAddress, vetted
@@ -177,7 +178,9 @@ class ConnectionPool:
         except ConnectionRefusedError:
             raise ConnectFailed(f"{host}: connection refused", kind="connection-refused") from None
         except OSError as error:
-            raise ConnectFailed(f"{host}: no connection ({error.strerror or type(error).__name__})", kind="unreachable") from None
+            said = f"{host}: no connection ({error.strerror or type(error).__name__})"
+            # A shortage of this process is not the host's failure: its cause tells (see `core.errors.is_shortage`).
+            raise ConnectFailed(said, kind="unreachable") from (error if error.errno in NO_DESCRIPTOR else None)
 
     async def _addresses(self, url: HttpUrl, timeouts: Timeouts, limit: float, ends_at: float, share: str) -> Sequence[IpAddress]:
         """The addresses that the guard lets through."""

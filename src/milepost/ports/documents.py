@@ -146,6 +146,8 @@ class Cursor(Struct, frozen=True):
     refused: int = 0
     """So many different items were refused in a row, with the answer `refusal`."""
     refusal: str = ""
+    formed: bool = False
+    """It gets only events in a form of their route's own."""
 
 
 class Parked(Struct, frozen=True):

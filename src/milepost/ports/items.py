@@ -261,7 +261,8 @@ class LedgerItems(Protocol):
 
     def prepare(self, plan: Plan) -> Plan:
         """Load the plan: from now on rows are read and items are offered by it. Returns the plan to pass to all other operations: the
-        same one, or one with what the ledger knows about its stages, such as how long a partner's queue keeps an offer."""
+        same one, or one with what the ledger knows about its stages, such as how long a partner's queue keeps an offer, and with the
+        ledger's epoch (see `ports.documents.Epoch`). A ledger that has one gives it to each row that it reads, too (`Row.epoch`)."""
 
     def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
         """The record of each key, from rows and seals, in the order given."""

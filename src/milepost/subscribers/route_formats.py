@@ -20,6 +20,9 @@ CURE = "'milepost subscribers release'"
 class Formed:
     """Passes events that their route's `form` has formatted to `inner`. The cursor is that of `inner`."""
 
+    formed_only = True
+    """For the cursor: whoever reads it knows that this subscriber gets no other events."""
+
     def __init__(self, inner: Subscriber) -> None:
         self.name = inner.name
         self.batch = inner.batch

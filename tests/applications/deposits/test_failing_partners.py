@@ -11,6 +11,7 @@ from tests.applications.deposits.dss_standin import Behaviour
 from tests.applications.deposits.submit_scene import DSS, SubmitScene, submit_scene
 
 from milepost.applications.deposits.acts import FAILED, requeue
+from milepost.applications.deposits.controls import end_waits
 from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn, small_pdf
 from milepost.applications.deposits.stuck import find_late_deposits
 from milepost.testing import audit
@@ -62,6 +63,13 @@ def requeue_one(scene: SubmitScene, dice: random.Random) -> None:
     rows = [row for row in rows if row["error"]["category"] != "CHECKSUM_MISMATCH"]
     if rows:
         requeue(scene.app, [dice.choice(rows)["key"]], by="ann", reason="at once")
+
+
+def work_through_pauses(scene: SubmitScene, hours: int) -> None:
+    """Work for some hours; a pause whose time has come is ended, as the next round or `milepost up` does."""
+    for _ in range(hours):
+        end_waits(scene.app)
+        scene.work("1h")
 
 
 def check(scene: SubmitScene, dois: list[str]) -> None:
@@ -118,7 +126,7 @@ def test_direct_deposits(tmp_path: Path, crossref: CrossrefStandIn, publisher: P
         for standin in (crossref, publisher, scene.dspace):
             standin.mend()
         scene.ledger.submit("deposits", *({"doi": doi} for doi in dois))
-        scene.work("8h")
+        work_through_pauses(scene, 20)
         find_late_deposits(scene.app, scene.submission.dspace)
         check_end(scene, dois)
 
@@ -143,8 +151,8 @@ def test_deposits_through_the_service(tmp_path: Path, crossref: CrossrefStandIn,
             check(scene, dois)
         scene.dspace.mend()
         scene.ledger.submit("deposits", *({"doi": doi} for doi in dois))
-        for _ in range(8):
-            scene.work("3h")
+        for _ in range(12):
+            work_through_pauses(scene, 3)
             scene.service.run()
             scene.apply()
         find_late_deposits(scene.app, scene.submission.dspace)

@@ -70,6 +70,19 @@ def test_line_ends_of_an_old_mac_are_read(scene: DepositsScene) -> None:
     assert scene.take_in().new == 2
 
 
+def test_a_line_with_the_delimiter_of_excel_is_no_line_of_the_list(scene: DepositsScene) -> None:
+    scene.deliver("list.csv", "\ufeffsep=;\r\nTitle;DOI\r\nFoam;10.1/a\r\n?;nonsense\r\n")
+    [taken] = scene.take_in().taken
+    assert scene.keys() == ["10.1/a"]
+    assert [bad.line for bad in taken.report.malformed] == [4]
+
+
+def test_the_reason_for_a_compressed_file_is_for_librarians(scene: DepositsScene) -> None:
+    scene.deliver("list.csv", b"\x1f\x8b\x08zipped")
+    [refused] = scene.take_in().refused
+    assert refused.reason == "list.csv is compressed; unpack it first and deliver it again"
+
+
 DOCTYPE = '<!DOCTYPE x [<!ENTITY a "10.1/x"><!ENTITY b "&a;&a;&a;">]>'
 
 

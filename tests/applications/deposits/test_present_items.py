@@ -13,6 +13,7 @@ from milepost.applications.deposits.digest.mail import digests_of, entry_of, lat
 from milepost.applications.deposits.dspace.errors import DSpaceUnavailable
 from milepost.applications.deposits.dspace.submission import Present
 from milepost.applications.deposits.people.doi_view import moments_of
+from milepost.applications.deposits.people.pages import _doi_page
 from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
 DOI = "10.1002/there.1"
@@ -31,6 +32,7 @@ def test_nothing_is_fetched_for_a_doi_that_dspace_has(
     assert (crossref.requests, publisher.requests, scene.submission.seen) == ([], [], [])
     view = scene.row(DOI)
     assert view["results"]["submit"]["handle"] == "1/2"
+    assert _doi_page(scene.app, DOI).status == 200
     assert [moment.what for moment in moments_of(view)][1:3] == ["Found in DSpace before anything was fetched", "No PDF was fetched"]
 
 

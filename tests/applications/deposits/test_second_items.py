@@ -88,7 +88,7 @@ def test_in_a_small_repository_the_list_of_items_stands_in_for_the_index(scene: 
     assert len(scene.dspace.having(OLD)) == 1
 
 
-def test_without_a_deposit_of_ours_an_item_of_dspaces_list_is_the_witness(scene: SubmitScene) -> None:
+def test_without_an_own_deposit_an_item_of_dspaces_list_is_the_witness(scene: SubmitScene) -> None:
     large_repository(scene)
     scene.clock.advance("2d")
     article(scene, OLD)
@@ -238,9 +238,10 @@ def test_a_deposit_without_a_failed_try_is_not_searched_for_again(scene: SubmitS
     assert scene.dspace.count("GET */discover/*") == searches
 
 
-def test_a_second_item_that_the_submission_service_makes_is_on_the_worklist(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["sqlite", "aws"])
+def test_a_second_item_that_the_submission_service_makes_is_on_the_worklist(tmp_path: Path, kind: str) -> None:
     """The service dies after it has made the item, reads the message again, and reports the second one."""
-    with submit_scene(tmp_path, "sqlite", dss=DSS) as scene:
+    with submit_scene(tmp_path, kind, dss=DSS) as scene:
         scene.plan(DOI, "dies-made", "success")
         scene.take_in(DOI)
         scene.service.run()
@@ -249,6 +250,7 @@ def test_a_second_item_that_the_submission_service_makes_is_on_the_worklist(tmp_
         scene.apply()
         assert scene.state(DOI)[1] == "COMPLETED"
         first, second = sorted(item.handle for item in scene.dspace.having(DOI))
+        scene.work("1m")
         scene.clock.advance("7h")
         assert find_twins(scene.app, scene.submission.dspace) == [DOI]
         assert worklist_page(scene.app).deposits[0].error == f"DSpace has two items of this DOI: {first}, {second}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from typing import Any
 
@@ -264,3 +265,15 @@ def test_a_put_on_a_connection_that_is_cut_is_a_try_of_its_own_when_it_is_repeat
             at.see_through(clock, one)
         tries = [(one.headers["x-delivery-attempt"], one.headers.get("x-previous-outcome")) for one in partner.requests]
         assert tries == [("1", None), ("1", None), ("2", "unknown")]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_compressed_error_is_recorded_as_text(whole: bool) -> None:
+    packed = gzip.compress(b'{"message": "no such customer", "more": "' + b"x" * 100_000 + b'"}')
+    body = packed if whole else b"\x1f\x8b broken"
+    with Partner(answers((404, body, "Content-Encoding: gzip"))) as partner, service() as at:
+        sent = message(partner.url)
+        at.post(sent)
+        at.work()
+        said = at.attempts(sent)[0]["error_details"]["response"]["body"]
+        assert said.startswith('{"message": "no such customer"' if whole else "\x1f\ufffd")

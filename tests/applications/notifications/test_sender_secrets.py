@@ -11,6 +11,7 @@ from tests.applications.notifications.partners import ROUTE, Partner, Service, a
 from tests.cli.conftest import Shell
 
 import milepost as mp
+from milepost.core.values import redaction
 from milepost.evidence.verify import verify
 
 SECRET = "SENDERSECRET"
@@ -116,3 +117,33 @@ def test_evidence_without_an_output_that_holds_a_secret_can_be_verified(tmp_path
     stages = json.loads(text.splitlines()[1])["record"]["stages"]
     assert ["output" in entry for entry in stages] == [False, True]
     assert verify(tmp_path / "evidence.jsonl").holds
+
+
+def test_further_headers_may_hold_secrets_by_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_named", set())
+    try:
+        with service(secret_headers=["X-Auth"]) as at, Partner(answers((404, SECRET.encode()))) as partner:
+            sent = message(partner.url, headers={"x-auth": SECRET, "X-Colour": "red"})
+            assert at.post(sent).status == 200
+            at.work()
+            for address, text in everything_shown(at, sent).items():
+                assert SECRET not in text, address
+            assert partner.requests[0].headers["x-auth"] == SECRET
+            assert at.call("GET", f"/api/v1/notifications/messages/{quote(key_of(sent), safe='')}").body["headers"]["X-Colour"] == "red"
+    finally:
+        redaction.is_secret.cache_clear()
+
+
+def test_a_secret_in_a_target_url_is_in_no_log_no_reason_and_no_target_url_of_a_list(caplog: pytest.LogCaptureFixture) -> None:
+    with service() as at, Partner(answers(410)) as partner:
+        sent = message(f"{partner.url}services/T0A1B2C3D/abc123def456?token={SECRET}")
+        assert at.post(sent).status == 200
+        at.work()
+        said = caplog.text + at.app.pauses(ROUTE)[0].reason
+        for secret in ("T0A1B2C3D", "abc123def456", SECRET):
+            assert secret not in said
+        assert f"{partner.url}services/…/…?token=… answered 410 Gone" in said
+        [listed] = at.call("GET", "/api/v1/notifications/messages").body["messages"]
+        assert listed["targetUrl"] == f"{partner.url}services/…/…?token=…"
+        shown = at.call("GET", f"/api/v1/notifications/messages/{quote(listed['key'], safe='')}").body
+        assert shown["targetUrl"] == sent["targetUrl"]

@@ -8,7 +8,7 @@ from tests.core.item_lives import START, make_plan, new_item
 import milepost as mp
 from milepost.core.decide import late
 from milepost.core.failures import MESSAGE_LIMIT
-from milepost.core.values.redaction import is_secret, redacted, redacted_text, restored
+from milepost.core.values.redaction import hidden_urls, is_secret, redacted, redacted_text, restored
 from milepost.engine.events.parked_events import error_text
 
 
@@ -151,3 +151,21 @@ def test_a_note_is_stored_without_its_secrets() -> None:
     told = _failed(mp.NotYet(note="https://u:hunter2@host/ has 3 of 5 files"))
     assert "https://u:…@host/ has 3 of 5 files" in told
     assert "hunter2" not in told
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://hooks.slack.com/services/T0A1B2C3D/B0A1B2C3D/" + "x" * 24, "https://hooks.slack.com/services/…/…/…"),
+        ("https://hooks.zapier.com/hooks/catch/1234567/b1q2w3e/", "https://hooks.zapier.com/hooks/catch/1234567/…/"),
+        ("http://partner/a/500?token=urlsecret123&x=1", "http://partner/a/500?token=…&x=…"),
+        ("https://crm.example/v2/people?bob", "https://crm.example/v2/people?…"),
+        ("https://crm.example/v2/people", "https://crm.example/v2/people"),
+        ("m-1#shop#2026-01-31T08:00:00.000Z#https://crm.example:8443/", "m-1#shop#2026-01-31T08:00:00.000Z#https://crm.example:8443/"),
+        ("no address at all ?a=b", "no address at all ?a=b"),
+    ],
+)
+def test_what_may_be_secret_in_a_url_is_hidden(url: str, shown: str) -> None:
+    assert hidden_urls(url) == shown
+    assert hidden_urls(f"failed: {url}") == f"failed: {shown}"
+    assert hidden_urls(shown) == shown

@@ -51,6 +51,7 @@ def test_doctor_says_why_and_what_to_do(world: World, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("free_bytes", [None, 10**9])
 def test_with_room_a_silent_process_is_none(world: World, monkeypatch: pytest.MonkeyPatch, free_bytes: int | None) -> None:
     silent(world)
+    world.clock.advance("1h")
     disk(world, monkeypatch, free_bytes)
     assert any("no process is running, and 1 item waits for a worker" in text for text in texts(world, DOCTOR))
 

@@ -169,7 +169,7 @@ def test_a_rename_keeps_everything_else(world: World) -> None:
         "frank",
         1,
         Status.RETRY_SCHEDULED,
-        {"Delivered": {"type": "done", "output": True}},
+        {"Delivered": {"type": "done", "output": True, "by": "p"}},
     )
     assert newer.item(failed).payload == {"grams": 3}
     assert newer.row(held.key).lease == held.row.lease

@@ -19,6 +19,8 @@ STAGES = (METADATA, CONTENT, SUBMIT)
 FAILED = ("MAX_RETRIES_EXCEEDED", "REJECTED")
 SETTLED = frozenset({"METADATA", "NO_PDF", "NO_COLLECTION", "DSPACE_FORBIDDEN", "DSPACE_REFUSED", "DSS_REJECTED", "NO_FILES"})
 """Categories of errors after which DSpace certainly has no item of the last try."""
+ITEM_KNOWN = frozenset({"INCOMPLETE_ITEM", "WITHDRAWN", "HIDDEN_ITEM"})
+"""Categories of errors that name an item in DSpace which people have to correct."""
 _HANDLE = re.compile(r"[0-9][0-9A-Za-z.]*/\S{1,200}")
 _HANDLE_URL = re.compile(r"https?://hdl\.handle\.net/", re.IGNORECASE)
 
@@ -97,6 +99,18 @@ def handle_of(text: str) -> str:
     if _HANDLE.fullmatch(handle) is None:
         raise mp.UsageError(f"{text!r} is not a handle, such as 1721.1/400778 or https://hdl.handle.net/1721.1/400778")
     return handle
+
+
+def is_item_known(error: dict[str, Any] | None) -> bool:
+    """Does the error name an item in DSpace, and say what people have to do with it? Then there is nothing to search for."""
+    details = (error or {}).get("details")
+    mismatch = isinstance(details, dict) and "files" in details
+    return error is not None and (error["category"] in ITEM_KNOWN or (error["category"] == "CHECKSUM_MISMATCH" and mismatch))
+
+
+def search_first(error: dict[str, Any] | None, stage: str) -> bool:
+    """Must people search DSpace before they deposit a failed DOI?"""
+    return may_be_deposited(error, stage) and not is_item_known(error)
 
 
 def may_be_deposited(error: dict[str, Any] | None, stage: str) -> bool:

@@ -137,6 +137,8 @@ def _mail_lines(app: DepositsApp, report: RoundReport) -> Iterator[str]:
     if left.refused:
         yield f"digests refused: {left.refused}; they are kept, and no run tries again by itself: {left.refused_error}"
         yield f"correct [deposits.mail], then '{send_again_command(app.settings)}'; the next run sends them"
+    for reason in report.recipients_refused:
+        yield f"a digest was refused for {reason}; correct [deposits.mail]"
     if not report.unmailed:
         mailed = [f"{report.digests}"] if report.digests else []
         mailed += [f"{report.mailed_late} of earlier runs"] if report.mailed_late else []

@@ -83,8 +83,8 @@ def read_import(lines: BinaryIO, name: str) -> tuple[list[ImportedDoi], list[Wro
             continue
         values = {column: row[place].strip() for column, place in columns.items() if place < len(row)}
         try:
-            one = _imported(line, values)
-            dois.setdefault(one.doi, one)
+            entry = _imported(line, values)
+            dois.setdefault(entry.doi, entry)
         except (DoiMistake, mp.UsageError) as mistake:
             wrong.append(WrongLine(line, str(mistake)))
     return list(dois.values()), wrong
@@ -119,24 +119,24 @@ def import_dois(app: DepositsApp, stream: BinaryIO, name: str, *, by: str, reaso
     by, reason = mp.check_signed(by, reason)
     with readable_list(stream, name) as lines:
         dois, wrong = read_import(lines, name)
-    done = [one for one in dois if one.ending != "unfinished"]
+    done = [entry for entry in dois if entry.ending != "unfinished"]
     report = ImportReport(name=name, lines=len(dois) + len(wrong), unfinished=len(dois) - len(done), malformed=wrong)
     if dry_run or not done:
         return msgspec.structs.replace(report, **_counts(done))
     app.record_act("import", app.settings.route, by=by, reason=reason)
-    content = "".join([f"{FIELD}\n", *(f"{one.doi}\n" for one in done)]).encode()
+    content = "".join([f"{FIELD}\n", *(f"{entry.doi}\n" for entry in done)]).encode()
     listed = app.submit_list(app.settings.route, io.BytesIO(content), name=f"{name} (import)", by=by, not_before=HELD)
-    finished = {one.doi for one in done if _is_finished(app, one.doi)} if listed.counts["new"] < len(done) else set()
+    finished = {entry.doi for entry in done if _is_finished(app, entry.doi)} if listed.counts["new"] < len(done) else set()
     refused: dict[str, str] = {}
-    left = [one for one in done if one.doi not in finished]
+    left = [entry for entry in done if entry.doi not in finished]
     for portion in _portions(left):
         refused |= _confirmed(app, portion, by, reason)
-    counts = _counts([one for one in left if one.doi not in refused])
+    counts = _counts([entry for entry in left if entry.doi not in refused])
     return msgspec.structs.replace(report, id=listed.id, known=len(finished), refused=refused, **counts)
 
 
 def _counts(dois: list[ImportedDoi]) -> dict[str, int]:
-    deposited = sum(one.ending == "deposited" for one in dois)
+    deposited = sum(entry.ending == "deposited" for entry in dois)
     return {"deposited": deposited, "failed": len(dois) - deposited}
 
 
@@ -155,10 +155,10 @@ def _portions(dois: list[ImportedDoi]) -> Iterator[list[ImportedDoi]]:
 def _confirmed(app: DepositsApp, dois: list[ImportedDoi], by: str, reason: str) -> dict[str, str]:
     """Note how these DOIs have ended; by DOI, why that was refused."""
     refused: dict[str, str] = {}
-    failed: dict[str, mp.Outcome] = {one.doi: _rejected(one, reason) for one in dois if one.ending == "failed"}
-    deposited = [one for one in dois if one.ending == "deposited"]
-    by_hand: dict[str, mp.Outcome] = {one.doi: mp.Done({"by_hand": True}) for one in deposited}
-    results: dict[str, mp.Outcome] = {one.doi: mp.Done(_result(one, by, reason)) for one in deposited}
+    failed: dict[str, mp.Outcome] = {entry.doi: _rejected(entry, reason) for entry in dois if entry.ending == "failed"}
+    deposited = [entry for entry in dois if entry.ending == "deposited"]
+    by_hand: dict[str, mp.Outcome] = {entry.doi: mp.Done({"by_hand": True}) for entry in deposited}
+    results: dict[str, mp.Outcome] = {entry.doi: mp.Done(_result(entry, by, reason)) for entry in deposited}
     for stage, outcomes in ((METADATA, failed | by_hand), (CONTENT, by_hand), (SUBMIT, results)):
         answers = app.confirm_all(app.settings.route, stage, outcomes, by=by) if outcomes else {}
         for doi, answer in answers.items():
@@ -168,12 +168,12 @@ def _confirmed(app: DepositsApp, dois: list[ImportedDoi], by: str, reason: str) 
     return refused
 
 
-def _rejected(one: ImportedDoi, reason: str) -> mp.Reject:
-    tries = f" after {one.attempts} attempts" if one.attempts else ""
-    return mp.Reject(f"the system before had failed{tries} ({reason})", category="IMPORTED", details={"attempts": one.attempts})
+def _rejected(entry: ImportedDoi, reason: str) -> mp.Reject:
+    tries = f" after {entry.attempts} attempts" if entry.attempts else ""
+    return mp.Reject(f"the system before had failed{tries} ({reason})", category="IMPORTED", details={"attempts": entry.attempts})
 
 
-def _result(one: ImportedDoi, by: str, reason: str) -> dict[str, object]:
+def _result(entry: ImportedDoi, by: str, reason: str) -> dict[str, object]:
     return {
-        "handle": one.handle, "last_modified": None, "files": [], "via": IMPORTED, "by": by, "reason": reason, "attempts": one.attempts,
+        "handle": entry.handle, "last_modified": None, "files": [], "via": IMPORTED, "by": by, "reason": reason, "attempts": entry.attempts,
     }  # fmt: skip

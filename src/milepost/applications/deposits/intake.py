@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from datetime import UTC, datetime
 
@@ -17,6 +18,7 @@ LONGEST_NAME = 150
 """Most bytes of a delivered file's name that its archived one keeps, from the end: a file system allows 255 for the whole."""
 ENDINGS = (".csv", ".txt", ".xlsx")
 BY = "deposits"
+_COMMAND = re.compile(r", as in: .* \| milepost submit ROUTE -")
 
 
 class TakenList(msgspec.Struct, frozen=True):
@@ -119,6 +121,8 @@ def _why_no_list(app: mp.Operations, settings: DepositsSettings, inbox: Inbox, f
 
 def _quarantined(inbox: Inbox, file: InboxFile, at: datetime, reason: str) -> RefusedList:
     shown = _printable(file.name)
+    # The sentence for programmers ends with a command; a librarian has an inbox.
+    reason = _COMMAND.sub(" and deliver it again", reason)
     name = archive_name(QUARANTINE, shown, at, secrets.token_hex(8))
     try:
         inbox.write(f"{name}.reason.txt", f"{reason}\n".encode(errors="replace"))

@@ -28,6 +28,7 @@ LONGEST_CELL = 32_767
 LONGEST_LINE = 1 << 20
 ZIP = b"PK\x03\x04"
 UTF_16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+_SEPARATOR = re.compile(rb"\A(\xef\xbb\xbf)?sep=.(\r?\n)")
 _SHEET = re.compile(r"xl/worksheets/[^/]+\.xml")
 _NUMBER = re.compile(r"(\d+)")
 _BLANK = re.compile(r"\s+")
@@ -38,6 +39,8 @@ STRINGS = "xl/sharedStrings.xml"
 def readable_list(opened: BinaryIO, name: str) -> Iterator[BinaryIO]:
     """A list's bytes as UTF-8 text in lines. Raises mp.UsageError where the file cannot be read as a list."""
     head = opened.read(CHUNK)
+    # Excel writes the delimiter into a line before the first one. A blank line keeps the numbers of the others.
+    head = _SEPARATOR.sub(rb"\1\2", head, count=1)
     rest = _Rest(head, opened)
     encoding = next((encoding for mark, encoding in UTF_16.items() if head.startswith(mark)), None)
     with SpooledTemporaryFile(IN_MEMORY) as file:

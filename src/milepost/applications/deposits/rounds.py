@@ -11,7 +11,7 @@ import msgspec
 import milepost as mp
 from milepost.applications.deposits.common_cause import CommonCause, common_cause
 from milepost.applications.deposits.controls import PartnerWait, end_waits, partner_waits, work_within_limits
-from milepost.applications.deposits.digest.collect import collect_digests, place_cursor, unmailed, unmailed_keys
+from milepost.applications.deposits.digest.collect import collect_digests, place_cursor, refused_recipients, unmailed, unmailed_keys
 from milepost.applications.deposits.digest.file_news import note_files
 from milepost.applications.deposits.dspace.login import probe_login
 from milepost.applications.deposits.dss.results import ResultListener
@@ -47,6 +47,8 @@ class RoundReport(msgspec.Struct, frozen=True):
     """Mails, of earlier rounds too, that could not be sent yet, the refused ones among them. All are kept, and the next round sends the others."""
     mails_refused: int = 0
     """Mails that were refused for good, and that no round sends by itself."""
+    recipients_refused: list[str] = []
+    """Recipients of this round's mails that the mail server refused, each with the reason; others have the mail."""
     mailed_late: int = 0
     """Mails of earlier rounds that this one has sent."""
     interrupted: list[RunRecord] = []
@@ -66,7 +68,13 @@ class RoundReport(msgspec.Struct, frozen=True):
         intake = self.intake
         files = intake.refused or intake.unread or intake.ignored or intake.malformed or any(run.refused for run in self.interrupted)
         return bool(
-            self.counts[FAILED] or self.twins or files or self.unmailed or self.store_fault or any(wait.needs_people for wait in self.waits)
+            self.counts[FAILED]
+            or self.twins
+            or self.recipients_refused
+            or files
+            or self.unmailed
+            or self.store_fault
+            or any(wait.needs_people for wait in self.waits)
         )
 
 
@@ -105,6 +113,7 @@ def run_round(app: DepositsApp, work: Callable[[], None], sleep: Callable[[float
         len(digests),
         left.count,
         left.refused,
+        [reason for key in digests for reason in refused_recipients(app, key)],
         mailed_late,
         interrupted,
         partner_waits(app),

@@ -48,6 +48,7 @@ class NotificationsState:
     """Made once from the settings. `destinations` may be changed at run time; `route` is made of the same objects."""
 
     def __init__(self, settings: NotificationsSettings) -> None:
+        mp.hide_fields(settings.secret_headers)
         self.destinations = Destinations(settings)
         self.deliverer = Deliverer(settings, self.destinations)
         self.route = notifications_route(settings, self.destinations, self.deliverer)

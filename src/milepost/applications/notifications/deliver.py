@@ -189,7 +189,7 @@ class Deliverer:
         """Pause this URL of this sender: no other URL, and no other sender."""
         pause = url_pause(name, sender, url)
         if len(self._destinations.paused_urls) >= MOST_PAUSED_URLS:
-            log.error("%s answered 410 Gone; it is not paused, since %d URLs are paused already", url, MOST_PAUSED_URLS)
+            log.error("%s answered 410 Gone; it is not paused, since %d URLs are paused already", mp.hidden_urls(url), MOST_PAUSED_URLS)
             return
         await self._pause(pause, gone_reason(pause, self._settings.route, sender, url))
         self._destinations.paused_urls.setdefault(pause, round(self.clock() * 1000))

@@ -352,11 +352,11 @@ def paused_at(pause: str) -> str | None:
 
 def gone_reason(pause: str, route: str, sender: str, url: str) -> str:
     """Why a URL of a sender is paused that has answered 410, and what to do."""
-    give_up = (
-        f"milepost cancel {quote(route)} --part {quote(f'senderId={sender}')} --part {quote(f'targetUrl={url}')} --status live {SIGNED}"
-    )
+    shown = mp.hidden_urls(url)
+    target = quote(f"targetUrl={url}") if shown == url else "targetUrl=URL"
+    give_up = f"milepost cancel {quote(route)} --part {quote(f'senderId={sender}')} --part {target} --status live {SIGNED}"
     return (
-        f"{url} answered 410 Gone to {sender}, so it wants no more requests, and the messages of {sender} to it wait:"
+        f"{shown} answered 410 Gone to {sender}, so it wants no more requests, and the messages of {sender} to it wait:"
         f" when that is mended, run `{resume_command(pause)}`; to give up the messages that wait, run `{give_up}`"
     )
 

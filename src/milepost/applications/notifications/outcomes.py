@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import zlib
 from collections.abc import Collection, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -29,6 +30,8 @@ TEXT_LIMIT = 500
 """Characters of a text answer that are recorded as the error's details."""
 LARGEST_INTEGER = 2**53
 DEEPEST = 8
+DECODED_BYTES = 65_536
+"""Bytes of a body that are decoded: a small one may become very large."""
 LOOKUP_WAITS = "lookup-waits"
 """Kind of the client's error for a host that was not even looked up, because of other names."""
 LOOKUP_WAIT_S = 5
@@ -106,7 +109,7 @@ def of_response(
 ) -> DeliveryVerdict:
     """The verdict on a whole answer, received at this time (seconds since 1970). `secrets` are not recorded, even if the partner repeats
     them in its answer."""
-    status, body = response.status, without(response.body, secrets)
+    status, body = response.status, without(readable(response), secrets)
     succeeded = status in destination.success_statuses
     facts: dict[str, Any] = {"success": True, "category": "SUCCESS", "retryEligible": False} if succeeded else {}
     facts["statusCode"] = status
@@ -165,6 +168,16 @@ def retry_after_s(response: net.Response, cap_ms: int, now: float) -> float | No
         except (TypeError, ValueError, OverflowError):
             return None
     return None if given is None or given <= 0 else min(given, cap_ms / 1000)
+
+
+def readable(response: net.Response) -> bytes:
+    """The body as text can be read from it: without its gzip or deflate coding. What cannot be decoded, or is cut, is given as far as it goes."""
+    if (response.headers.get("Content-Encoding") or "").strip().lower() not in ("gzip", "deflate"):
+        return response.body
+    try:
+        return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(response.body, DECODED_BYTES)
+    except zlib.error:
+        return response.body
 
 
 def error_details(body: bytes) -> dict[str, Any]:

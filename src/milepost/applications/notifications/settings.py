@@ -174,6 +174,8 @@ class NotificationsSettings(mp.AppSettings, frozen=True):
     concurrency: int = 128
     """Tries that one process makes at the same time, for all destinations together."""
     user_agent: str = "milepost"
+    secret_headers: tuple[str, ...] = ()
+    """Further headers whose values are secrets, beside those whose names say so."""
     # What follows holds for unregistered targets, and for destinations that say nothing else.
     timeouts: TimeoutSettings = TimeoutSettings()
     retry: RetrySettings = RetrySettings()

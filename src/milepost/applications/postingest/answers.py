@@ -68,9 +68,15 @@ def named(all_paths: Iterable[str], some: Iterable[str]) -> str:
     """Some of an asset's files in a few words: relative to their common folder, the first ten."""
     folder = _common_folder(list(all_paths))
     names = [path.removeprefix(folder) for path in some]
-    shown = ", ".join(name if len(name) <= LONGEST_NAME else f"…{name[1 - LONGEST_NAME :]}" for name in names[:SHOWN])
+    shown = ", ".join(map(_shown_name, names[:SHOWN]))
     more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
     return f"{shown}{more}" + (f" (in {folder.rstrip('/')})" if folder else "")
+
+
+def _shown_name(name: str) -> str:
+    """A file's name, cut to size; in quotes if it could be taken for words of the sentence."""
+    short = name if len(name) <= LONGEST_NAME else f"…{name[1 - LONGEST_NAME :]}"
+    return f"'{short}'" if short == "none" or "," in short else short
 
 
 def _common_folder(paths: list[str]) -> str:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import milepost as mp
 from milepost.applications.postingest.answers import waits
 from milepost.applications.postingest.dialects import as_json
-from milepost.applications.postingest.ocfl.object import Damaged, Empty, ObjectFound, ObjectMissing, Staged
+from milepost.applications.postingest.ocfl.object import Damaged, Empty, File, ObjectFound, ObjectMissing, Staged
 from milepost.applications.postingest.ocfl.repository import Repository, Unreachable
+from milepost.applications.postingest.program import program_of
 
 ROOT, LAYOUT, FIXITY = "OCFL_REPO_DIR", "OCFL_LAYOUT", "OCFL_FIXITY"
 EXPECTED = 'expected {"preservationSystemId": "…"}'
@@ -32,6 +33,8 @@ class CustodialCopy:
     While the repository cannot be read at all, assets wait, and no attempt is counted. An object that looks damaged and was changed less than
     `settled` seconds ago may still be being written: it is checked again before the damage is reported.
     """
+
+    program = program_of("ocfl")
 
     def __init__(
         self,
@@ -82,9 +85,13 @@ class CustodialCopy:
     def __call__(self, item: mp.Item) -> mp.Outcome:
         return self.check(item.payload)
 
-    def check(self, payload: Any, absent: Callable[[str], mp.Outcome] = waits) -> mp.Outcome:
+    def recheck(self, payload: Any, absent: Callable[[str], mp.Outcome] = waits) -> mp.Outcome:
+        """As `check`, and the output names the files of all versions: a later version may have replaced a file that was confirmed."""
+        return self.check(payload, absent, every_version=True)
+
+    def check(self, payload: Any, absent: Callable[[str], mp.Outcome] = waits, *, every_version: bool = False) -> mp.Outcome:
         """The outcome for the asset that this payload names; a repository that cannot be read is a Retry. `absent` makes the outcome for a
-        missing object, or one without files."""
+        missing object, or one without files. With `every_version` the output names the files of older versions, too."""
         object_id = _object_id(payload)
         if object_id is None:
             return mp.Reject(f"the payload does not name an asset; {EXPECTED}", category="WRONG_PAYLOAD", details={"payload": payload})
@@ -98,7 +105,7 @@ class CustodialCopy:
             return mp.Reject(f"{error}; {EXPECTED}", category="WRONG_PAYLOAD", details={"payload": payload})
         match answer:
             case ObjectFound():
-                return _confirmed(object_id, answer)
+                return _confirmed(object_id, answer, [*answer.files, *answer.older] if every_version else answer.files)
             case ObjectMissing():
                 return absent("not in the repository yet")
             case Staged():
@@ -137,12 +144,12 @@ def _object_id(payload: Any) -> str | None:
     return object_id if isinstance(object_id, str) and object_id.strip() and object_id.isprintable() else None
 
 
-def _confirmed(object_id: str, found: ObjectFound) -> mp.Done:
-    sizes = {file.path: file.bytes for file in found.files}
+def _confirmed(object_id: str, found: ObjectFound, files: Sequence[File]) -> mp.Done:
+    sizes = {file.path: file.bytes for file in files}
     paths = list(sizes)
     output = {
         "filePaths": paths,
-        "digests": {file.path: f"{found.algorithm}:{file.digest}" for file in found.files},
+        "digests": {file.path: f"{found.algorithm}:{file.digest}" for file in files},
         "sizes": sizes,
         "version": found.version,
         "objectId": object_id,

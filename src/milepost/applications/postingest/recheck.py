@@ -1,20 +1,25 @@
-"""Recheck: checks at intervals whether every file of a completed asset is still where its stages found it.
+"""Recheck: checks at intervals whether every file of a completed asset is still where its stages found it, and is still the same.
 
-Each completed asset has one item on a separate route. While everything is there, the item waits for its next check; if something is
-missing or damaged, it is rejected, and subscribers get that event. After the repair an operator retries it, and the schedule continues.
+Each completed asset has one item on a separate route, whose input holds what each stage had confirmed. While everything is there, the item
+waits for its next check; if something is missing or damaged, it is rejected, and subscribers get that event. After the repair an operator
+retries it, and the schedule continues.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 import milepost as mp
+from milepost.applications.postingest.comparison import Comparison, compared
+from milepost.applications.postingest.program import program_of
 
-GONE = "GONE"
+GONE, DAMAGED = "GONE", "DAMAGED"
 STAGE = "recheck"
+FOUND = "stages"
+"""Field of a recheck's result: what was found at stages where it differs from what they had confirmed."""
 
 Check = Callable[..., mp.Outcome]
 """A worker's check of a payload; `absent` makes the outcome for missing files."""
@@ -36,24 +41,29 @@ def recheck_route(name: str, checks: Mapping[str, Check], every: timedelta, retr
 
 
 def recheck_input(every: timedelta, stages: list[str], item: mp.Item, completed_at: datetime) -> dict[str, Any]:
-    """Input of a recheck, from a completed asset: its identifiers, the payload of each stage, and the time of the first check."""
+    """Input of a recheck, from a completed asset: its identifiers, the payload of each stage, what each stage confirmed, and the time of the
+    first check."""
     asset, batch = item.key_parts
     return {
         "assetId": asset,
         "batchId": batch,
         "notBefore": (completed_at + every).isoformat(),
-        "payloads": {stage: _given(item, stage) for stage in stages},
+        "payloads": {stage: _payload_of(item, stage) for stage in stages},
+        "confirmed": {stage: item.results[stage] for stage in stages if stage in item.results},
     }
 
 
-def _given(item: mp.Item, stage: str) -> Any:
+def _payload_of(item: mp.Item, stage: str) -> Any:
     """The payload that the stage was given: its own, or the asset's input if it had none."""
     payload = item.payload_of(stage)
     return item.input if payload is None else payload
 
 
 class Recheck:
-    """The handler of the recheck stage: runs each stage's own check on the payload of that stage."""
+    """The handler of the recheck stage: runs each stage's own check on the payload of that stage, and compares what it finds with what the
+    stage had confirmed."""
+
+    program = program_of("recheck")
 
     def __init__(self, checks: Mapping[str, Check], every: timedelta) -> None:
         self._checks = dict(checks)
@@ -67,11 +77,40 @@ class Recheck:
                 ready()
 
     def __call__(self, item: mp.Item) -> mp.Outcome:
+        earlier = item.results.get(STAGE, {}).get(FOUND, {})
+        confirmed = {**item.input.get("confirmed", {}), **earlier}
+        changed = dict(earlier)
+        comparisons: list[str] = []
         for stage, check in self._checks.items():
             outcome = check(item.input["payloads"].get(stage), absent=partial(gone, stage))
             if not isinstance(outcome, mp.Done):
                 return outcome
-        return mp.NotYet(after=self._every.total_seconds(), note=f"every file was there on {datetime.now(UTC):%Y-%m-%d}")
+            comparison = compared(confirmed.get(stage), outcome.output)
+            if comparison.missing or comparison.other:
+                return _failed(stage, comparison)
+            if comparison.moved:
+                changed[stage] = comparison.volumes
+            comparisons.append(f"{stage}: {comparison}")
+        note = f"every file was there{_on_date(item)}; {'; '.join(comparisons)}"
+        output = {FOUND: changed} if changed != earlier else None
+        return mp.Checked(output, after=self._every.total_seconds(), note=note)
+
+
+def _on_date(item: mp.Item) -> str:
+    """The date of this check by the ledger's clock."""
+    claimed_at = mp.iso(item.row.claimed_at)
+    return "" if claimed_at is None else f" on {claimed_at[:10]}"
+
+
+def _failed(stage: str, comparison: Comparison) -> mp.Outcome:
+    """The outcome if the stage finds something else than it had confirmed."""
+    if comparison.missing:
+        return gone(stage, comparison.missing_text)
+    return mp.Reject(
+        f"{stage} had confirmed other content: {comparison.other_text}; restore it, then retry this item",
+        category=DAMAGED,
+        details={"stage": stage, "files": comparison.other[:10]},
+    )
 
 
 def gone(stage: str, what: str) -> mp.Outcome:

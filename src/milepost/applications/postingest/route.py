@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import milepost as mp
 from milepost.applications.postingest.answers import accepts_of, next_payload, waits
 from milepost.applications.postingest.dialects import ALIASES, INGESTED, TEXTS, form_of, message_of
+from milepost.applications.postingest.program import program_of
 from milepost.applications.postingest.queues import Queue, read_queues
 from milepost.applications.postingest.recheck import add_recheck
 
@@ -143,6 +144,7 @@ class FromEnvironment:
 
     def __init__(self, kind: str, environment: Mapping[str, str]) -> None:
         self._kind, self._environment = kind, environment
+        self.program = program_of(kind)
         self._worker: Handler = None
 
     def ready(self) -> None:

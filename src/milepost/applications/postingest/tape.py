@@ -14,6 +14,7 @@ from typing import Any
 
 import milepost as mp
 from milepost.applications.postingest.answers import named, waits
+from milepost.applications.postingest.program import program_of
 from milepost.applications.postingest.scoutam.api import AuthenticationFailed, FileState, NotThere, ScoutAM, ScoutAMError, Unavailable
 
 COPY = "3"
@@ -34,6 +35,8 @@ class Tape:
     While ScoutAM does not answer, refuses the login or sends an unreadable answer, assets wait, and no attempt is counted. Files are checked
     in order; the check of an asset stops after `MISSES` missing files.
     """
+
+    program = program_of("scoutam")
 
     def __init__(self, client: ScoutAM, mount_root: str, *, copy: str = COPY, ticks: Callable[[], float] = time.monotonic) -> None:
         if not mount_root.startswith("/") or not _fits(mount_root):

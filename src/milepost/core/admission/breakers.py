@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from milepost.core.admission.rates import SET_BACK_MS
 from milepost.core.change import Change
-from milepost.core.claims import KEPT_BY
+from milepost.core.claims import by_kept
 from milepost.core.failures import CANNOT_BE_READ
 from milepost.core.routes.breaker import Breaker
 from milepost.core.routes.route import Stage
@@ -27,7 +27,7 @@ MOST_PARTIES = 32
 """Parties of failures that a record keeps apart."""
 PROBE_CANDIDATES = 1_000
 """Due items of a lane among which a probe is chosen."""
-_ANSWERED = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.NOT_YET, Reason.HANDED_OVER, Reason.REJECTED})
+_ANSWERED = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.NOT_YET, Reason.CHECKED, Reason.HANDED_OVER, Reason.REJECTED})
 """Outcomes of a worker that show that the stage's partner answers. That it rejects one item says nothing against the partner."""
 
 
@@ -109,7 +109,7 @@ def breaker_after(record: BreakerRecord | None, change: Change) -> BreakerRecord
     else:
         unreadable = attempt is not None and attempt.category == CANNOT_BE_READ
         cannot_tell = line.reason is Reason.NOT_YET and change.after.unknown
-        answered = line.reason in _ANSWERED and line.by != KEPT_BY and not unreadable and not cannot_tell
+        answered = line.reason in _ANSWERED and not by_kept(line) and not unreadable and not cannot_tell
     # Else the claim says nothing about the partner: the item was given back, cancelled, or confirmed from outside, or the handler could
     # not tell.
     return after_success(record, key) if answered else after_silence(record, key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -26,14 +27,28 @@ _HINTS = ("pass", "secret", "key", "authorization", "cookie", "token", "credenti
 """A text without any of these contains no secret; a fast check that covers most errors."""
 
 
+_URL = re.compile(r"(https?://[^\s/?#\"'<>]+)([^\s?#\"'<>]*)(\?[^\s#\"'<>]*)?", re.IGNORECASE)
+LONG_SEGMENT = 20
+"""Characters of a path segment that is taken for a secret whatever it holds; from six on, one of letters and digits."""
+
 SHORT = 64
 """Texts up to this length, such as the values of headers, come again and again: the last ones are cached."""
+
+
+_named: set[str] = set()
+"""Further names of fields that hold secrets, in small letters, as settings give them."""
 
 
 @lru_cache(4096)
 def is_secret(name: str) -> bool:
     """Whether a field of this name holds a secret ("api_key", "X-Auth-Token", "clientSecret"). A path, such as of a file, names none."""
-    return "/" not in name and _NAME.search(_CAMEL.sub("_", name)) is not None
+    return name.lower() in _named or ("/" not in name and _NAME.search(_CAMEL.sub("_", name)) is not None)
+
+
+def hide_fields(names: Iterable[str]) -> None:
+    """In this process, fields with these names hold secrets too, in any case of letters."""
+    _named.update(name.lower() for name in names)
+    is_secret.cache_clear()
 
 
 def redacted(value: Any) -> Any:
@@ -45,6 +60,30 @@ def redacted(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [redacted(entry) for entry in value]
     return value
+
+
+def hidden_urls(text: str) -> str:
+    """The same text, with what may be secret in its URLs hidden: all values of a query, and segments of a path that look like a token, as in
+    the URLs of webhooks."""
+    return _URL.sub(_hidden_url, text) if "://" in text else text
+
+
+def _hidden_url(found: re.Match[str]) -> str:
+    path = "/".join(HIDDEN if _is_token(segment) else segment for segment in found[2].split("/"))
+    if found[3] is None:
+        return f"{found[1]}{path}"
+    query = "&".join(map(_hidden_pair, found[3][1:].split("&")))
+    return f"{found[1]}{path}?{query}"
+
+
+def _hidden_pair(pair: str) -> str:
+    name, equals, _ = pair.partition("=")
+    return f"{name}={HIDDEN}" if equals else HIDDEN
+
+
+def _is_token(segment: str) -> bool:
+    mixed = any(map(str.isdigit, segment)) and any(map(str.isalpha, segment))
+    return len(segment) >= LONG_SEGMENT or (len(segment) >= 6 and mixed)
 
 
 def restored(given: Any, stored: Any) -> Any:

@@ -21,7 +21,7 @@ from milepost.core.failures import group_of
 from milepost.core.item import Item
 from milepost.core.status import FAILED
 from milepost.core.values.durations import iso
-from milepost.core.values.redaction import redacted_text
+from milepost.core.values.redaction import hidden_urls, redacted_text
 from milepost.engine.alerts import record as rules
 from milepost.engine.alerts.record import AlertDelivery, AlertNotice, AlertRecord, Trouble, TroubleKind
 from milepost.engine.alerts.rule import AlertRule
@@ -250,7 +250,7 @@ def _failure(event: Event, lane: str) -> Trouble:
     assert attempt is not None
     group = group_of(event.stage, attempt.category, attempt.message)
     text = attempt.message[: rules.TEXT_LIMIT]
-    return Trouble("failures", event.route, event.stage, lane, event.at, text, attempt.category, group, event.key)
+    return Trouble("failures", event.route, event.stage, lane, event.at, text, attempt.category, group, hidden_urls(event.key))
 
 
 def _delivery_error(receiver: Subscriber, envelope: Envelope) -> Exception | None:

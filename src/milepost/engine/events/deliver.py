@@ -176,7 +176,9 @@ class EventRelay:
                 # Save the cursor before delivering parked events: an item's parked events end at the saved cursor.
                 now = self._ctx.clock.now()
                 until = now + LEASE_MS if more or due else 0
-                self._save(seq=lines[-1].seq, told_at=now, until=until, failures=0, retry_at=0, error="", refused=refused, refusal=refusal)
+                formed = bool(getattr(self._subscriber, "formed_only", False))
+                answers = {"refused": refused, "refusal": refusal}
+                self._save(seq=lines[-1].seq, told_at=now, until=until, failures=0, retry_at=0, error="", formed=formed, **answers)
             if due:
                 self._deliver_parked(due, summary)
                 self._parked.note()

@@ -18,6 +18,9 @@ from milepost.core.status import NOTES, Status
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 
+PREFIX = "follow-up-"
+"""Beginning of the name of each such subscriber; the route's name follows."""
+
 
 class FollowUps:
     """Subscriber that submits the follow-up items of one route."""
@@ -26,7 +29,7 @@ class FollowUps:
 
     def __init__(self, ctx: Context, plan: Plan) -> None:
         assert plan.route.follow_up is not None
-        self.name = f"follow-up-{plan.name}"
+        self.name = f"{PREFIX}{plan.name}"
         self._ctx = ctx
         self._route = plan.name
         self._follow_up = plan.route.follow_up

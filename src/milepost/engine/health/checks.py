@@ -20,7 +20,9 @@ from milepost.engine.alerts.watch import undelivered
 from milepost.engine.breakers import breaker_views, open_breakers
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import lag_of, live_cursors, silent
+from milepost.engine.events.follow_ups import PREFIX as FOLLOW_UP
 from milepost.engine.evidence import scrub
+from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.health.clock_checks import clocks, future_rows
 from milepost.engine.health.findings import BAD, DOCTOR, NO_ROOM, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
 from milepost.engine.left_items import unexplained
@@ -452,7 +454,7 @@ def _failed_and_overdue(run: CheckRun) -> Iterator[CheckResult]:
 def _failed_and_left(run: CheckRun) -> Iterator[CheckResult]:
     """Failed items whose rows have left although neither the route nor an operator said so, as an earlier version let them."""
     for route, plan in sorted(run.ctx.plans.items()):
-        left, complete = unexplained(run.ctx, plan)
+        left, complete = run.once(("failed and left", route), partial(unexplained, run.ctx, plan))
         if not complete:
             yield _warn("failed", f"how many failed items of {route} have left the ledger is not known yet: its old seals are being read")
         if left:
@@ -503,6 +505,18 @@ def _subscribers(run: CheckRun) -> Iterator[CheckResult]:
             yield _ok("subscriber", f"{name}: last event {run.watch.when(cursor.told_at)}, {behind}")
     if cursors and not late:
         yield _calm("subscriber", "all subscribers are up to date")
+
+
+def _heads(run: CheckRun) -> Iterator[CheckResult]:
+    """Whether daily heads reach anybody: they prove something because others keep them."""
+    cursors = {name: cursor for name, cursor in live_cursors(run.ctx).items() if not name.startswith(FOLLOW_UP)}
+    if HEADS in run.ctx.plans and cursors and all(cursor.formed for cursor in cursors.values()):
+        what = f"the daily heads reach nobody: {', '.join(sorted(cursors))} gets only notifications (formed+…)"
+        yield _warn(
+            "heads",
+            what,
+            "add a subscriber without formed+, such as a topic of your own, to `subscribers`; it also gets failures and overdue items",
+        )
 
 
 def _parked(run: CheckRun) -> Iterator[CheckResult]:
@@ -605,6 +619,7 @@ CHECKS: tuple[Check, ...] = (
     Check("failed and overdue", _failed_and_overdue, (DOCTOR, OVERVIEW)),
     Check("failed and left", _failed_and_left, (DOCTOR,)),
     Check("subscribers", _subscribers, (DOCTOR, OVERVIEW)),
+    Check("heads", _heads, (DOCTOR,)),
     Check("parked events", _parked, (DOCTOR, OVERVIEW)),
     Check("alerts", _alerts, (DOCTOR, OVERVIEW)),
     Check("chains", _chains, (DOCTOR,)),

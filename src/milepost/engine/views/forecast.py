@@ -69,11 +69,11 @@ def scope_of(ctx: Context, route: str, *, stage: str | None = None, lane: str | 
     return Scope(stage, lane, () if list_ is None else tuple(sorted(list_ids(ctx, route, list_))))
 
 
-def route_forecast(ctx: Context, route: str, wanted: Scope = WHOLE) -> Forecast | None:
+def route_forecast(ctx: Context, route: str, wanted: Scope = WHOLE, counts: Sequence[Count] | None = None) -> Forecast | None:
     """When the items of this scope are completed, or have passed its stage, and which of them wait for something else. None: the ledger cannot
     count the items of a lane or list."""
     now, stages = ctx.clock.now(), stage_names(ctx, route)
-    counts = ctx.ledger.counts(route)
+    counts = ctx.ledger.counts(route) if counts is None else counts
     controls = _controls(ctx, route)
     every = ctx.ledger.lane_counts(route, now)
     if every is None and (wanted.lane is not None or wanted.lists):

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.errors import LedgerBusy, UsageError
-from milepost.core.item import KeyPart
+from milepost.core.item import Item, KeyPart
 from milepost.core.routes.parsed_input import key_fields as fields_of
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.core.values.durations import span_ms
@@ -132,15 +132,15 @@ def attach_all(ctx: Context) -> None:
                 attach(partial(present_and_failed, ctx, plan.name))
 
 
-def present_and_failed(ctx: Context, route: str, prefix: str) -> list[KnownKey]:
-    """The items of the route whose keys have this prefix: those with a row, and the failed ones whose rows have left. Raises LedgerError
-    while the ledger does not know all of the latter."""
+def present_and_failed(ctx: Context, route: str, prefix: str) -> list[Item | KnownKey]:
+    """The items of the route whose keys have this prefix, without content, and the seals of failed ones whose rows have left. Raises
+    LedgerError while the ledger does not know all of the latter."""
     query = Query(route=route, prefix=prefix)
     # A row that leaves meanwhile is found by its seal.
-    rows = {item.key: KnownKey.of(item.row) for item in each(ctx, query)}
+    rows: dict[str, Item | KnownKey] = {item.key: item for item in each(ctx, query)}
     if not ctx.ledger.left_failures(route, prefix, None, 1).complete:
         raise LedgerBusy("it is not known yet which failed items have left: the old seals are read by the repair, which runs by itself")
-    left = {seal.key: seal for seal in left_failures(ctx.ledger, query, SEALS)}
+    left: dict[str, Item | KnownKey] = {seal.key: seal for seal in left_failures(ctx.ledger, query, SEALS)}
     return list((left | rows).values())
 
 

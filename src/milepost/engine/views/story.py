@@ -92,6 +92,8 @@ def _where(row: Row, stages: list[str], watch: Watch) -> str:
         return f"Ended at {place}: {row.status}, {row.status.meaning}; {since}."
     if row.later_than(watch.now):
         return f"Scheduled to start at {place} {since}. Accepted {watch.when(row.created_at)}."
+    if row.checked:
+        return f"At {place}: {row.status} for its next check. The last fixity check was successful, {since}."
     return f"At {place}: {row.status}, {row.status.meaning}. It arrived here {since}."
 
 
@@ -194,6 +196,8 @@ def _by_status(row: Row, stage: Stage | None, watch: Watch) -> tuple[list[str], 
     if was_refused(row) and stage is not None and stage.external:
         asked = "the stage is offered again" if row.status is Status.WAITING else "if not confirmed, it is offered again"
         return [f"The answer did not confirm it: {row.note}."], [f"{asked[0].upper()}{asked[1:]} {watch.when(look)}."]
+    if row.checked:
+        return [f"The last check found everything well{_note(row)}."], [f"The next check is {due}."]
     if row.status is Status.WAITING:
         looks = "once" if row.looks == 1 else f"{row.looks} times"
         return [f"Checked {looks}, not ready yet{_note(row)}. Waiting counts no attempt."], [f"The next check is {due}."]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -15,6 +15,7 @@ from milepost.core.errors import LedgerError, is_shortage
 from milepost.core.history import claim_digest
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry
+from milepost.core.routes.plan import Plan
 from milepost.engine.apply import count_refused, follow_up
 from milepost.engine.context import Context
 from milepost.engine.failed_tries import warn_of_failed_try
@@ -103,6 +104,7 @@ def _decide_and_apply(
             plans[result.item.row.route],
             now,
             0.0 if type(result.outcome) is Done else jitter(),
+            by=_author(plans, result.item),
             response_ms=result.response_ms,
         )
         for result in results
@@ -112,6 +114,14 @@ def _decide_and_apply(
     else:
         answers, claims = ctx.ledger.apply(changes, now, _versions(ctx)), []
     return list(zip((change.after for change in changes), answers, strict=True)), claims
+
+
+def _author(plans: Mapping[str, Plan], item: Item) -> str | None:
+    """The worker with the program that its handler says it is; None: the worker alone."""
+    row = item.row
+    stage = plans[row.route].by_name.get(row.stage)
+    program = None if stage is None else stage.program
+    return None if program is None else f"{row.holder or 'check'} ({program})"
 
 
 def _versions(ctx: Context) -> dict[str, int]:
@@ -151,7 +161,8 @@ def _settle_again(ctx: Context, result: JobResult, answer: Conflict, summary: Se
         if answer.outdated:
             change, versions = undecided(current, result.outcome, now, by=claimed.holder or ""), None
         else:
-            change = decide(item, result.outcome, ctx.plans[current.route], now, ctx.chance.jitter(), response_ms=result.response_ms)
+            by, plan = _author(ctx.plans, item), ctx.plans[current.route]
+            change = decide(item, result.outcome, plan, now, ctx.chance.jitter(), by=by, response_ms=result.response_ms)
         again = ctx.ledger.apply([change], now, versions)[0]
         if again is None:
             if answer.outdated:

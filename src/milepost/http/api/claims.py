@@ -78,7 +78,7 @@ class Extensions(Struct, frozen=True):
 
 
 class ItemOutcome(Struct, frozen=True, forbid_unknown_fields=True):
-    """The outcome of one item: an object with `type` `done`, `not-yet`, `handed-over`, `retry` or `reject`."""
+    """The outcome of one item: an object with `type` `done`, `not-yet`, `checked`, `handed-over`, `retry` or `reject`."""
 
     key: str
     lease: str

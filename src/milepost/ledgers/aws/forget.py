@@ -55,6 +55,7 @@ def forget(store: AwsStore, asked: ForgetRequest) -> Forgotten:
     attempts = [attempt for attempt in (entry.line.attempt for entry in written) if attempt is not None]
     store.counters.remove_samples(asked.route, {attempt.message for attempt in attempts})
     lines = store.journal.forget(asked.route, asked.key, asked.name, found)
+    store.left.remove(asked.route, [asked.key])
     if seal is not None:
         store.requests.call("dynamodb", "delete_item", TableName=store.names.seen, Key={"key": seal["key"]})
     return Forgotten(lines=lines, remains=REMAINS)

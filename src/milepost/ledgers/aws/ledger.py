@@ -194,7 +194,7 @@ class AwsLedger:
         """None: rows would have to be read."""
 
     def read(self, kind: str) -> dict[str, Document]:
-        return self.store.control.read(kind)
+        return self.store.read(kind)
 
     def read_one(self, kind: str, name: str) -> Document | None:
         return self.store.control.get(kind, name)

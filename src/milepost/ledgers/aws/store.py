@@ -145,12 +145,17 @@ class AwsStore:
 
     # Cached control documents -----------------------------------------------------------------------------------------
     def documents(self, kind: str, now: int) -> dict[str, Document]:
-        """Documents of a kind, at most `fresh_ms` old; of kinds with the route in their key, those of the routes loaded here."""
+        """Documents of a kind, at most `fresh_ms` old (see `read`)."""
         at, found = self._read.get(kind, (None, {}))
         if at is None or not 0 <= now - at < self.settings.fresh_ms:
-            found = self.control.read(kind, self.plans)
+            found = self.read(kind)
             self._read[kind] = (now, found)
         return found
+
+    def read(self, kind: str) -> dict[str, Document]:
+        """Documents of a kind. Breakers: those of the loaded routes that have any; if no route is loaded, of all routes."""
+        guarded = [name for name, plan in self.plans.items() if any(stage.has_breaker for stage in plan.stages)]
+        return self.control.read(kind, guarded if self.plans else None)
 
     def outdated(self, route: str, version: int, now: int) -> bool:
         held = self.documents(ROUTE, now).get(route)

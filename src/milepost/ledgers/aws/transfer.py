@@ -19,7 +19,7 @@ from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import is_plain, place_of, put_new
 from milepost.ledgers.aws.tables.item_rows import attributes, input_of, is_ours, links_of
 from milepost.ledgers.aws.tables.journal import JournalEntry
-from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost.ledgers.aws.tables.keys import CONFIRMED_BY, Image, Layout
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey
 from milepost.ports.upkeep import TransferResult
@@ -113,6 +113,9 @@ def image_of(store: AwsStore, layout: Layout, plan: Plan, item: Item, now: int) 
     results = {stage: value for stage, value in item.content.results.items() if value is not None and stage not in kept}
     for stage, value in (kept | results).items():
         image[layout.prefix + stage] = values.encode(value, place)
+    for stage in kept:
+        if row.kept[stage].get("by"):
+            image[CONFIRMED_BY + stage] = {"S": row.kept[stage]["by"]}
     if results:
         image["through"] = {"SS": sorted(results)}
     for stage, value in item.content.payloads.items():

@@ -149,7 +149,7 @@ def _is_over(at: int, now: int) -> bool:
 def next_due(store: AwsStore, plans: Iterable[Plan]) -> int | None:
     """Read both ends of each partition: an offered item is ready now, though it is due for a resend only much later."""
     holds = set(store.control.read(HOLD))
-    breakers = {name: read_as(BreakerRecord, document.value) for name, document in store.control.read(BREAKER).items()}
+    breakers = {name: read_as(BreakerRecord, document.value) for name, document in store.read(BREAKER).items()}
     controls = Controls(holds, {}, breakers)
     times: list[int] = []
     for plan in plans:

@@ -243,6 +243,8 @@ def test_a_digest_whose_owner_is_refused_goes_to_everyone_else(
     report = scene.round()
     [mail] = mails.mails
     assert mail.recipients == ["librarian@example.org"]
+    assert report.needs_people
+    assert "a digest was refused for the owners of 10.1002: " in "\n".join(_mail_lines(scene.app, report))
     assert "This digest is for the owners of 10.1002 (gone@example.org), to whom it could not be mailed" in text_of(mail)
     assert not report.unmailed
     [row] = scene.ledger.items("deposits-digests")

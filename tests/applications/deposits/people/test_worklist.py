@@ -69,6 +69,7 @@ def test_the_list_has_each_failed_doi_with_error_and_advice_the_latest_first(sce
         ),
         ("NO_COLLECTION", "submit", "When the collection in Milepost's settings is right, requeue it. Or deposit it by hand."),
         ("CHECKSUM_MISMATCH", "submit", "Search DSpace for the DOI first: the last try may have succeeded."),
+        ("INCOMPLETE_ITEM", "submit", "Correct the item in DSpace as the error says"),
         ("DSPACE_UNAVAILABLE", "content", "Fetch the PDF from the publisher by hand"),
     ],
 )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +58,13 @@ def test_18_what_is_in_the_repository_is_confirmed_and_what_is_not_is_left(
     assert update == {
         "TableName": scene.table,
         "Key": {"assetId": {"S": ASSET}, "batchId": {"S": BATCH}},
-        "UpdateExpression": "SET #0 = :0",
+        "UpdateExpression": "SET #0 = :0, #1 = :1",
         "ConditionExpression": "attribute_exists(#key)",
-        "ExpressionAttributeNames": {"#0": "result_CC", "#key": "assetId"},
-        "ExpressionAttributeValues": {":0": {"S": json.dumps(seen.output, separators=(",", ":"))}},
+        "ExpressionAttributeNames": {"#0": "result_CC", "#1": "confirmedBy_CC", "#key": "assetId"},
+        "ExpressionAttributeValues": {
+            ":0": {"S": json.dumps(seen.output, separators=(",", ":"))},
+            ":1": {"S": f"{platform.node()} (milepost {mp.__version__}, ocfl)"},
+        },
         "ReturnConsumedCapacity": "TOTAL",
     }
     assert scene.confirmed()["filePaths"] == PATHS
@@ -82,7 +86,7 @@ def test_18_as_the_design_document_has_it_the_next_input_is_written_with_the_con
     assert isinstance(outcome, mp.Done)
     assert json.loads(row["ingested_CC"]["S"]) == outcome.output
     assert row["input"] == {"S": json.dumps({"filePaths": PATHS}, separators=(",", ":"))}
-    assert scene.made("UpdateItem")[0]["UpdateExpression"] == "SET #0 = :0, #1 = :1"
+    assert scene.made("UpdateItem")[0]["UpdateExpression"] == "SET #0 = :0, #1 = :1, #2 = :2"
     assert scene.left() == (0, 0)
 
 
@@ -320,3 +324,12 @@ def test_an_answer_that_is_not_dynamodbs_says_nothing_of_the_row(scene: Scene, p
     scene.ask(PAYLOAD, payloadAt=payload_at)
     assert scene.confirmer(done).tick() == TurnTally(received=1, failed=1)
     assert scene.left() == (0, 1)
+
+
+def test_a_role_that_may_not_name_the_confirmer_still_confirms(scene: Scene, repository: ocfl_scene.Scene, copy: CustodialCopy) -> None:
+    repository.build()
+    scene.ask(PAYLOAD)
+    scene.faults.plan("UpdateItem", "denied")
+    assert scene.confirmer(copy.check).tick() == TurnTally(received=1, confirmed=1)
+    assert scene.confirmed()["filePaths"] == PATHS
+    assert "confirmedBy_CC" not in (scene.row() or {})

@@ -224,3 +224,20 @@ def test_two_different_confirmations_before_they_are_read_make_one_step(post: Po
     assert post.at() == ("Scout", "QUEUED")
     assert len(post.received("Scout")) == 1
     assert post.lines()[:2] == ["accepted", "confirmed"]
+
+
+@pytest.mark.parametrize("rewrite", [None, text(PATHS)["S"]], ids=["confirms", "rewrites the input"])
+@pytest.mark.parametrize(
+    ("says", "recorded"),
+    [(None, "row attribute ingested_CC"), ("checker-1 (milepost 1.0.0, ocfl)", "checker-1 (milepost 1.0.0, ocfl)")],
+    ids=["by its attribute", "by what it says"],
+)
+def test_the_history_names_the_confirmer(post: Postingest, says: str | None, recorded: str, rewrite: str | None) -> None:
+    in_cc(post)
+    if says is not None:
+        post.set("confirmedBy_CC", {"S": says})
+    post.confirm("CC", text(PATHS), rewrite=rewrite)
+    post.follow()
+    [line] = [entry.line for entry in post.ledger.history(post.route, f"{ASSET}#{BATCH}") if entry.line.reason.value == "confirmed"]
+    assert (line.by, line.kept) == (recorded, True)
+    assert "confirmedBy_CC" not in (post.row() or {})

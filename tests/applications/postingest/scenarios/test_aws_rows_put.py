@@ -257,3 +257,22 @@ def test_a_stage_is_offered_at_its_own_queue(open_at: Opener, client: Any, prefi
     post.confirm("CC", text(PATHS))
     post.follow()
     assert len(post.received("Scout")) == 1
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        ({"input": {"B": b"\x00\x01\xff"}}, "its input is binary, or has binary values"),
+        ({"input": {"M": {"key": {"L": [{"B": b"\x00"}]}}}}, "its input is binary, or has binary values"),
+        ({"correlationId": {"N": "7"}}, "its correlationId is of type N; write it as text (S)"),
+    ],
+    ids=["binary", "binary within", "a number as correlation id"],
+)
+def test_a_row_whose_values_cannot_be_passed_on_is_quarantined_with_a_sentence(
+    post: Postingest, attributes: dict[str, Any], reason: str
+) -> None:
+    post.put(**attributes)
+    post.follow()
+    assert post.received("CC") == []
+    [aside] = post.aside()
+    assert aside["reason"].startswith(reason)

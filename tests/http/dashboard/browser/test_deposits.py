@@ -228,3 +228,17 @@ def test_every_page_is_readable_for_all_and_fits_a_phone(at: DepositsService, wi
         assert page.evaluate("document.documentElement.scrollWidth") == 360, path
         found = Axe().run(page)
         assert found.violations_count == 0, f"{path}: {found.generate_report()}"
+
+
+def test_an_act_is_signed_by_the_person_who_has_claimed_the_doi(at: DepositsService, window: Open) -> None:
+    claim(at.app, NO_PDF, name="Bob")
+    page = window(trouble=True)
+    page.goto(doi_url(at, NO_PDF))
+    expect(page.get_by_text("Bob has claimed it.").first).to_be_visible()
+    expect(page.get_by_label("Done by").first).to_have_value("Bob")
+    page.get_by_label("Try it again because").fill("the publisher has it now")
+    with page.expect_navigation():
+        page.get_by_role("button", name=f"Requeue {NO_PDF}").click()
+    view = at.milepost.show("deposits", NO_PDF)
+    assert view is not None
+    assert view["history"][-1]["by"].endswith(" for Bob")

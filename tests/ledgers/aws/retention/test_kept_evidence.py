@@ -19,7 +19,7 @@ from milepost.core.outcome import Done, Reject
 from milepost.core.routes.route import Route
 from milepost.core.status import TERMINAL
 from milepost.engine.context import Context
-from milepost.engine.evidence import evidence_of, keeper
+from milepost.engine.evidence import evidence_of, keeper, scrub
 from milepost.evidence.record import blob_name, differences
 from milepost.ledgers.aws.tables.journal import line_key
 from milepost.ports.retention import DeliveredLines, PruneCriteria
@@ -162,6 +162,18 @@ def spoil(world: World, key: str, how: str) -> None:
         ExpressionAttributeNames={"#a": attribute},
         ExpressionAttributeValues={":v": value},
     )
+
+
+def test_kept_records_are_compared_with_their_seals(world: World) -> None:
+    for key in ("p1", "p2", "p3"):
+        world.add(key)
+        world.settle(world.take(key), Reject("no"))
+    for key in ("p1", "p2", "p3"):
+        remove_row(world, key)
+    ctx = Context(world.ledger, {"parcels": world.plan}, world.clock, world.chance, place(world))
+    assert scrub(ctx, "parcels").faults == {}
+    place(world).remove(blob_name("parcels", "p2"))
+    assert list(scrub(ctx, "parcels").faults) == ["p2"]
 
 
 def test_pruning_lets_go_of_nothing_that_cannot_be_read_and_of_all_else(world: World, caplog: pytest.LogCaptureFixture) -> None:

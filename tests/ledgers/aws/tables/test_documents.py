@@ -226,3 +226,18 @@ def test_a_breaker_of_an_older_version_can_be_removed_at_once(scene: Scene, cont
     assert control.write(BREAKER, LANE, None, expect=7)
     assert (control.get(BREAKER, LANE), control.read(BREAKER)) == (None, {})
     assert not control.write(BREAKER, LANE, None, expect=7)
+
+
+def test_breakers_of_a_route_that_the_role_may_not_read_are_left_out(
+    scene: Scene, control: Control, process: Process, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The stack has no such route any more, or is older than this version."""
+    control.write(LAYOUT, "parcels", {})
+    control.write(BREAKER, LANE, "open", expect=0)
+    process.faults.clear()
+    # Each read asks for the documents without a route first, then for those of the route.
+    process.faults.plan(("Query", 2), "denied")
+    process.faults.plan(("Query", 4), "denied")
+    assert [control.read(BREAKER, ["parcels"]) for _ in range(2)] == [{}, {}]
+    assert list(control.read(BREAKER, ["parcels"])) == [LANE]
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["documents 'breaker' of route 'parcels' are left out"]

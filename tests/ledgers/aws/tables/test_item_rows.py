@@ -157,7 +157,9 @@ class TestConfirmations:
         return kept_of(self.image(**more), LAYOUT, self.values)
 
     def test_an_attribute_of_a_stage_that_is_not_through_is_kept_for_it(self) -> None:
-        assert self.kept(ingested_CC={"S": "yes"}) == {"CC": outcome_to_builtins(Done("yes"))}
+        kept = outcome_to_builtins(Done("yes"))
+        assert self.kept(ingested_CC={"S": "yes"}) == {"CC": {**kept, "by": "row attribute ingested_CC"}}
+        assert self.kept(ingested_CC={"S": "yes"}, confirmedBy_CC={"S": "checker"}) == {"CC": {**kept, "by": "checker"}}
 
     def test_one_of_a_stage_that_is_through_is_its_result(self) -> None:
         image = self.image(ingested_CC={"S": '{"files": 3}'}, through={"SS": ["CC"]})
@@ -178,7 +180,8 @@ class TestConfirmations:
 
     def test_a_rewritten_input_is_the_next_stages_payload(self) -> None:
         kept = self.kept(ingested_CC={"S": "yes"}, input={"S": '{"filePaths": ["x"]}'})
-        assert kept["CC"] == {"type": "done", "output": "yes", "payload": {"filePaths": ["x"]}}
+        by = "row attribute ingested_CC"
+        assert kept["CC"] == {"type": "done", "output": "yes", "payload": {"filePaths": ["x"]}, "by": by}
 
     def test_todays_dialect_has_its_own_names(self) -> None:
         layout = Layout.of(archive(dialect="today"), "t")

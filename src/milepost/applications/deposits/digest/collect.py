@@ -26,7 +26,7 @@ from milepost.applications.deposits.digest.mail import (
 from milepost.applications.deposits.feed_places import place_at
 from milepost.applications.deposits.runs import interruption_text, mark_reported, unreported
 from milepost.applications.deposits.settings import DepositsApp, DepositsSettings, MailSettings
-from milepost.applications.deposits.status_names import word_counts
+from milepost.applications.deposits.status_names import result_in, word_counts
 from milepost.applications.deposits.twins import twins_note, twins_of
 from milepost.subscribers.email import MailNotSent, MailRefused, MailTransport, mail_transport
 
@@ -216,6 +216,12 @@ def unmailed(app: DepositsApp) -> UnmailedDigests:
     wait = app.items(route, statuses=[mp.Status.RETRY_SCHEDULED], limit=MOST_UNMAILED)
     refused = app.items(route, statuses=["failed"], limit=MOST_UNMAILED)
     return UnmailedDigests(len(wait), _first_error(wait), len(refused), _first_error(refused))
+
+
+def refused_recipients(app: DepositsApp, key: str) -> list[str]:
+    """The recipients of a mail that were refused although others have it, each with the reason."""
+    view = app.show(app.settings.digests_route, key)
+    return [str(reason) for reason in result_in(view, "mail").get("refused") or ()]
 
 
 def send_again_command(settings: DepositsSettings) -> str:

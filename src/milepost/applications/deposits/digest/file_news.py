@@ -57,7 +57,7 @@ def pending_news(app: DepositsApp) -> tuple[str, ...]:
 def mark_mailed(app: DepositsApp, sentences: Iterable[str]) -> None:
     """Note that a digest has these sentences."""
     mailed = set(sentences)
-    _change(app, lambda news: msgspec.structs.replace(news, sentences=tuple(one for one in news.sentences if one not in mailed)))
+    _change(app, lambda news: msgspec.structs.replace(news, sentences=tuple(text for text in news.sentences if text not in mailed)))
 
 
 def _read(app: DepositsApp) -> tuple[FileNews, int]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from milepost.applications.deposits.acts import may_be_deposited
+from milepost.applications.deposits.acts import is_item_known, search_first
 from milepost.applications.deposits.doi import doi_url
 from milepost.applications.deposits.dspace.errors import CollectionUnknown, DSpaceForbidden, DSpaceLoginFailed, DSpaceUnavailable
 from milepost.applications.deposits.settings import MailSettings
@@ -62,6 +62,7 @@ _MENDED = {
     DSpaceUnavailable.category: "When DSpace answers again",
 }
 """Errors at the submit stage that are no fault of the DOI, and what has to be mended."""
+_ITEM_KNOWN = "Correct the item in DSpace as the error says; another deposit would be a second item."
 _SEARCH_INSTEAD = "To deposit it by hand instead, search DSpace for the DOI first: a try may have succeeded."
 TWINS_CATEGORY = "TWINS"
 TWINS_ADVICE = "Delete the wrong item in DSpace; or note which one is right, and both stay: enter its handle as that of a deposit by hand."
@@ -127,11 +128,13 @@ def advice_of(error: dict[str, Any] | None, stage: str) -> str:
     """The advice to a person about a DOI that failed at this stage with this error."""
     if (error or {}).get("category") == TWINS_CATEGORY:
         return TWINS_ADVICE
-    search_first = may_be_deposited(error, stage)
+    if stage == SUBMIT and is_item_known(error):
+        return _ITEM_KNOWN
+    search = search_first(error, stage)
     mended = _MENDED.get((error or {}).get("category", "")) if stage == SUBMIT else None
     if mended is not None:
-        return f"{mended}, requeue it. {_SEARCH_INSTEAD if search_first else 'Or deposit it by hand.'}"
-    return _SEARCH_FIRST if search_first else _ADVICE.get(stage, _SUBMIT)
+        return f"{mended}, requeue it. {_SEARCH_INSTEAD if search else 'Or deposit it by hand.'}"
+    return _SEARCH_FIRST if search else _ADVICE.get(stage, _SUBMIT)
 
 
 def error_text(line: Mapping[str, Any]) -> str:

@@ -38,7 +38,7 @@ class Witness(msgspec.Struct, frozen=True):
     name: str
     doi: str = ""
     uri: str = ""
-    ours: bool = False
+    own: bool = False
     """It is a deposit of this ledger. People may have removed it from DSpace since."""
 
     def query(self, fields: Sequence[str]) -> str:
@@ -74,7 +74,7 @@ class ItemSearch:
             items = self._dspace.having(hits, doi)
             if items or witness.is_among(hits, fields):
                 return items
-            if not witness.ours:
+            if not witness.own:
                 raise IndexUnusable(f"DSpace's search does not find {witness.name}, which DSpace has: {_REBUILD}")
             self._check_removed(witness)
         return self._dspace.find(doi) or self._read(doi)
@@ -97,7 +97,7 @@ class ItemSearch:
             valid_s = RENEW_S if self._deposits else RENEW_NONE_S
             if not 0 <= now - self._deposits_at < valid_s:
                 dois = self._controls.deposited_before(now - DAY_S) or self._controls.deposited_before(now - self._apart_s)
-                self._deposits = [Witness(doi, doi=doi, ours=True) for doi in dois[:MOST_WITNESSES]]
+                self._deposits = [Witness(doi, doi=doi, own=True) for doi in dois[:MOST_WITNESSES]]
                 self._deposits_at = now
             return list(self._deposits)
 

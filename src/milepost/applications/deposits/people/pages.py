@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 import milepost as mp
-from milepost.applications.deposits.acts import FAILED, abandon, keys_of, mark_deposited, may_be_deposited, requeue
+from milepost.applications.deposits.acts import FAILED, abandon, keys_of, mark_deposited, requeue, search_first
 from milepost.applications.deposits.application import application
 from milepost.applications.deposits.controls import partner_waits
 from milepost.applications.deposits.digest.mail import TWINS_ADVICE, Digest, advice_of, recipients_of, subject_of
@@ -68,12 +68,14 @@ class DepositedForm(Struct, frozen=True):
     doi: str
     handle: str
     reason: str
+    name: str = ""
     back: Back = "worklist"
 
 
 class DoiActForm(Struct, frozen=True):
     doi: str
     reason: str
+    name: str = ""
     back: Back = "worklist"
 
 
@@ -196,17 +198,17 @@ def release_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
 @application.page(f"{HOME}/deposited", scope="operate", form=DepositedForm)
 def deposited(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
     body: DepositedForm = call.body
-    return _act(app, call, lambda: mark_deposited(app, body.doi, body.handle, by=call.caller.name, reason=body.reason))
+    return _act(app, call, lambda: mark_deposited(app, body.doi, body.handle, by=_signature(call, body.name), reason=body.reason))
 
 
 @application.page(f"{HOME}/requeue", scope="operate", form=DoiActForm)
 def requeue_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
-    return _act(app, call, lambda: _accepted(requeue(app, [call.body.doi], by=call.caller.name, reason=call.body.reason)))
+    return _act(app, call, lambda: _accepted(requeue(app, [call.body.doi], by=_signature(call, call.body.name), reason=call.body.reason)))
 
 
 @application.page(f"{HOME}/abandon", scope="operate", form=DoiActForm)
 def abandon_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
-    return _act(app, call, lambda: _accepted(abandon(app, [call.body.doi], by=call.caller.name, reason=call.body.reason)))
+    return _act(app, call, lambda: _accepted(abandon(app, [call.body.doi], by=_signature(call, call.body.name), reason=call.body.reason)))
 
 
 def _act(app: DepositsApp, call: mp.Call, act: Any) -> mp.Redirect | mp.Page:
@@ -220,7 +222,7 @@ def _act(app: DepositsApp, call: mp.Call, act: Any) -> mp.Redirect | mp.Page:
 
 
 def _signature(call: mp.Call, name: str) -> str:
-    """The author of a claim's line: the caller, and the person for whom it acts, if that is another one."""
+    """The author of an act's line: the caller, and the person for whom it acts, if that is another one."""
     person = person_name(name) if name.strip() else call.caller.name
     return person if person == call.caller.name else f"{call.caller.name} for {person}"
 
@@ -260,7 +262,7 @@ def _doi_page(app: DepositsApp, doi: str, problem: str = "", typed: dict[str, An
             "fields": _metadata_fields(app, view),
             "moments": moments_of(view),
             "advice": advice_of(view["error"], view["stage"]) if failed else "",
-            "search_first": failed and may_be_deposited(view["error"], view["stage"]),
+            "search_first": failed and search_first(view["error"], view["stage"]),
             "claim": claim_in(view) if failed or two is not None else None,
             "twins": "" if two is None else two.text,
             "twins_advice": TWINS_ADVICE,

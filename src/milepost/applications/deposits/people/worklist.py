@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.acts import FAILED, keys_of, may_be_deposited
+from milepost.applications.deposits.acts import FAILED, keys_of, search_first
 from milepost.applications.deposits.digest.mail import TWINS_CATEGORY, advice_of, csv_table
 from milepost.applications.deposits.doi import doi_or_none
 from milepost.applications.deposits.settings import DepositsApp
@@ -252,7 +252,7 @@ def _manual(app: DepositsApp, row: dict[str, Any]) -> ManualDeposit:
         error=(error or {}).get("message") or "no error is recorded",
         failed_at=row["ended_at"],
         advice=advice_of(error, stage),
-        search_first=may_be_deposited(error, stage),
+        search_first=search_first(error, stage),
         claim=None if view is None else claim_in(view),
     )
 

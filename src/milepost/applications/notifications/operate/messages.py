@@ -100,8 +100,10 @@ def message_page(
 
 def message_view(row: Mapping[str, Any]) -> dict[str, Any]:
     """One message for a table, from an item as `Operations.items` gives it."""
+    identity = identity_of(row["key"])
     return {
-        **identity_of(row["key"]),
+        **identity,
+        "targetUrl": mp.hidden_urls(identity["targetUrl"]),
         "destination": row["lane"],
         "status": row["status"],
         "nextRetryAt": row["due_at"] if row["status"] == "RETRY_SCHEDULED" else None,

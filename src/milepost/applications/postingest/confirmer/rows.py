@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
@@ -10,6 +11,8 @@ import milepost as mp
 from milepost.applications.postingest.confirmer.rules import CheckRequest
 from milepost.applications.postingest.dialects import as_json
 from milepost.blobs import open_blobs
+
+log = logging.getLogger(__name__)
 
 LARGE = 100_000
 """Texts of more bytes than this are stored as blobs, if there is a blob store: a row holds 400 KB in total."""
@@ -33,6 +36,7 @@ class Rows:
         self._dynamodb = dynamodb
         self._blobs = open_blobs(blobs)
         self._keeps = blobs is not None
+        self._names_author = True
         self.room = None if self._keeps else LARGE
         """Maximum bytes of one text on a row; None: unlimited, because large texts are stored as blobs."""
 
@@ -47,9 +51,22 @@ class Rows:
             raise RowGone(f"there is no row {asked.key} in {self.table}")
         return self._value(self._attribute(row, asked))
 
-    def confirm(self, asked: CheckRequest, texts: Mapping[str, str]) -> None:
-        """Set these attributes, if the row exists. Raises RowGone if it does not."""
-        self._set(asked, {name: self._kept(asked, text) for name, text in texts.items()})
+    def confirm(self, asked: CheckRequest, texts: Mapping[str, str], author_attribute: str, author: str) -> None:
+        """Set these attributes, if the row exists, and who confirms, if the role may set that. Raises RowGone if the row does not exist."""
+        values = {name: self._kept(asked, text) for name, text in texts.items()}
+        if not (self._names_author and self._set_if_allowed(asked, {**values, author_attribute: {"S": author}})):
+            self._set(asked, values)
+
+    def _set_if_allowed(self, asked: CheckRequest, values: Mapping[str, dict[str, Any]]) -> bool:
+        """Set these attributes; False if the role may not, as with a policy from before `confirmedBy_<stage>`."""
+        try:
+            self._set(asked, values)
+        except self._dynamodb.exceptions.ClientError as error:
+            if error.response.get("Error", {}).get("Code") != "AccessDeniedException":
+                raise
+            log.warning("the role may not set %s, so it is not recorded who confirms; add that to its policy", ", ".join(values))
+            self._names_author = False
+        return self._names_author
 
     def note(self, asked: CheckRequest, attribute: str, text: str) -> None:
         """Write on the row what it waits for. Raises RowGone if there is no row."""

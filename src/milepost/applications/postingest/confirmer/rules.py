@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgspec
 
 import milepost as mp
 from milepost.applications.postingest.dialects import as_json
+from milepost.applications.postingest.program import program_of
 
 MAX_MESSAGES = 50
 NEEDED = {
@@ -30,6 +32,11 @@ class ConfirmerSettings(msgspec.Struct, frozen=True):
     max_messages: int = MAX_MESSAGES
     quarantine_url: str | None = None
     blobs: str | None = None
+
+    @property
+    def author(self) -> str:
+        """Who confirms, by name, program and version."""
+        return f"{platform.node() or 'confirmer'} ({program_of(self.worker)})"
 
 
 def read_settings(env: Mapping[str, str]) -> ConfirmerSettings:

@@ -44,8 +44,8 @@ EVERY_S = 60.0
 NOTES = 5
 """Number of reasons for waiting that are logged with each turn."""
 
-WAITING = "waiting_"
-"""Prefix of the attribute that says on the row what a stage waits for."""
+WAITING, CONFIRMED_BY = "waiting_", "confirmedBy_"
+"""Prefixes of the attributes that say on the row what a stage waits for, and who has confirmed it."""
 MOST_NOTED = 10_000
 """Number of rows whose last note is remembered."""
 
@@ -118,7 +118,8 @@ class Confirmer:
         self._rows = Rows(dynamodb, settings.table, prefix, settings.blobs)
         self._clock = clock
         self._check = partial(check, absent=lambda note: FilesMissing(note=note)) if notes else check
-        self._waiting = WAITING + settings.attribute.removeprefix(prefix)
+        stage = settings.attribute.removeprefix(prefix)
+        self._waiting, self._confirmed_by = WAITING + stage, CONFIRMED_BY + stage
         self._noted: dict[str, str | None] = {}
 
     def run(self, every: float = EVERY_S, until: threading.Event | None = None) -> None:
@@ -232,7 +233,7 @@ class Confirmer:
             texts = confirmation(self.settings.dialect, self.settings.attribute, done, self._rows.room)
             if self._rows.room is not None and texts != confirmation(self.settings.dialect, self.settings.attribute, done):
                 log.warning("digests and sizes are left out, since they are too large for the row; set MILEPOST_BLOBS", extra=named)
-            self._rows.confirm(asked, texts)
+            self._rows.confirm(asked, texts, self._confirmed_by, self.settings.author)
         except RowGone:
             return "gone"
         return "confirmed"

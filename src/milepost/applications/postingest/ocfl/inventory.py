@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import msgspec
@@ -181,9 +181,10 @@ def _with_small_letters(inventory: Inventory, where: str) -> Inventory:
         state: dict[str, list[str]] = {}
         for said, names in version.state.items():
             digest = said.lower()
-            if digest not in small or digest in state:
+            if said not in manifest or digest in state:
                 files = ", ".join(map(repr, names)) or "a file"
-                raise Unsound("E050", f"the inventory has no content for {files} (digest {said[:16]}…)", where)
+                other_letters = ", but in other letters" if digest in small and said not in manifest else ""
+                raise Unsound("E050", f"the inventory has no content for {files} (digest {said[:16]}…){other_letters}", where)
             state[digest] = names
         versions[name] = msgspec.structs.replace(version, state=state)
     return msgspec.structs.replace(inventory, manifest=small, versions=versions)
@@ -309,6 +310,7 @@ def _is_part(older: Inventory, inventory: Inventory) -> bool:
         and older.manifest.items() <= inventory.manifest.items()
         and older.manifest.keys() == set().union(*[version.state for version in older.versions.values()])
         and all(map(_within(count), chain.from_iterable(older.manifest.values())))
+        and not any(map(_within(count), _paths_of_others(older, inventory)))
         and older.id == inventory.id
         and older.type == inventory.type
         and older.digest_algorithm == inventory.digest_algorithm
@@ -317,11 +319,24 @@ def _is_part(older: Inventory, inventory: Inventory) -> bool:
     )
 
 
+def _paths_of_others(older: Inventory, inventory: Inventory) -> Iterable[str]:
+    """The newest inventory's content paths of digests that the older one does not have."""
+    return chain.from_iterable(paths for digest, paths in inventory.manifest.items() if digest not in older.manifest)
+
+
 @lru_cache(maxsize=256)
 def _within(count: int) -> Callable[[str], bool]:
     """Whether a content path is in one of the first versions, so many."""
     prefixes = tuple(f"{name}/" for name in plain_names(count))
     return lambda path: path.startswith(prefixes)
+
+
+def check_order(specs: Iterable[tuple[str, str]]) -> None:
+    """Raise Unsound if the specification of a version is older than that of the version before. `specs` are names and specifications, in the
+    order of the versions."""
+    for (_, before), (name, spec) in pairwise(specs):
+        if before > spec:
+            raise Unsound("E103", f"the inventory is of OCFL {spec}, and that of an earlier version of {before}", f"{name}/{NAME}")
 
 
 def _compare(older: Inventory, inventory: Inventory, where: str) -> dict[str, str]:
@@ -337,6 +352,10 @@ def _compare(older: Inventory, inventory: Inventory, where: str) -> dict[str, st
             raise Unsound("E023", f"the content {path!r} of an older inventory is not in the newest one", where)
         if same and newer[path] != digest:
             raise Unsound("E092", f"the content {path!r} has another digest than in the newest inventory", where)
+    own = tuple(f"{name}/" for name in older.versions)
+    forgotten = [path for path in newer if path not in known and path.startswith(own)]
+    if forgotten:
+        raise Unsound("E023", f"the inventory does not have the content {min(forgotten)!r} of its versions", where)
     for name, version in older.versions.items():
         later = inventory.versions.get(name)
         if later is None or (later.state != version.state and _shape(version, older, same) != _shape(later, inventory, same)):

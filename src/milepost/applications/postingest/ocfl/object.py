@@ -19,6 +19,7 @@ from milepost.applications.postingest.ocfl.inventory import (
     Inventory,
     Unsound,
     check_older,
+    check_order,
     check_sidecar,
     checked,
     contents,
@@ -35,7 +36,7 @@ _OBJECTS = {f"0=ocfl_object_{version}": version for version in ("1.0", "1.1")}
 
 class File(Struct, frozen=True, gc=False):
     logical: str
-    """Its name in the object's newest version."""
+    """Its name in the object's newest version; empty if only older versions have it."""
     path: str
     """Where it is below the storage root."""
     digest: str
@@ -51,6 +52,8 @@ class ObjectFound(Struct, frozen=True):
     algorithm: str
     files: list[File]
     fixity: bool
+    older: list[File] = []
+    """The content of older versions that is in no file of the newest one."""
 
 
 class ObjectMissing(Struct, frozen=True):
@@ -121,6 +124,8 @@ def inspect(folder: ObjectFolder, object_id: str, place: str, fixity: bool) -> A
         raise Unsound("E038", f"the inventory is of OCFL {inventory.spec}, and the object's declaration says {spec}")
     expected = contents(inventory)
     others = [(own.inventory, _check_version(own, newest)) for own in versions]
+    in_order = sorted(versions, key=lambda own: int(own.version[1:]))
+    check_order((own.version, own.inventory.spec) for own in in_order)
     _check_content(expected, sizes, inventory.digest_algorithm)
     if hollow:
         raise Unsound("E024", "a folder within the content is empty", min(hollow))
@@ -129,7 +134,10 @@ def inspect(folder: ObjectFolder, object_id: str, place: str, fixity: bool) -> A
     if not inventory.versions[inventory.head].state:
         return Empty(place, inventory.head)
     files = [File(logical, f"{place}/{content}", digest, sizes[content]) for content, logical, digest in head_entries(inventory)]
-    return ObjectFound(inventory.head, spec, place, inventory.digest_algorithm, files, fixity)
+    newest_paths = {content for content, _, _ in head_entries(inventory)} if len(inventory.versions) > 1 else expected.keys()
+    older_paths = sorted(expected.keys() - newest_paths)
+    older = [File("", f"{place}/{content}", expected[content], sizes[content]) for content in older_paths]
+    return ObjectFound(inventory.head, spec, place, inventory.digest_algorithm, files, fixity, older)
 
 
 def _declared(folder: ObjectFolder, names: Mapping[str, str]) -> tuple[str, str]:

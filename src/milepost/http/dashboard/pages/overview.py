@@ -136,7 +136,7 @@ def _route(
         *causes(ctx, seen, groups, free),
         hours_chart(hours, now, zone),
         minutes_chart(*by_minute(watched, now), watched[0].at, now, zone),
-        sentence_views(route_forecast(ctx, seen.route)),
+        sentence_views(route_forecast(ctx, seen.route, counts=counts)),
         paused,
     )
 

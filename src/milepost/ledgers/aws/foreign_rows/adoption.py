@@ -3,7 +3,7 @@ list them, and adopt each at its present stage."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -99,7 +99,26 @@ def _fault_of(layout: Layout, image: Image) -> str | None:
     at = image.get("queue", {}).get("S")
     if at is not None and at != next(iter(layout.stages), at):
         return f"it is already at stage {at!r}; 'milepost adopt' takes it in at that stage"
+    return _value_fault(image)
+
+
+def _value_fault(image: Image) -> str | None:
+    """Why the values of a foreign row cannot be taken in."""
+    if "input" in image and _has_binary(image["input"]):
+        return "its input is binary, or has binary values; only text and JSON can be given to a stage, so write it decrypted and decoded"
+    kind = next(iter(image.get("correlationId", {"S": ""})))
+    if kind != "S":
+        return f"its correlationId is of type {kind}; write it as text (S)"
     return None
+
+
+def _has_binary(attribute: Mapping[str, Any]) -> bool:
+    """Whether there is a binary value in this attribute."""
+    [(kind, value)] = attribute.items()
+    if kind in ("B", "BS"):
+        return True
+    inner = value.values() if kind == "M" else value if kind == "L" else ()
+    return any(map(_has_binary, inner))
 
 
 def _adoption(store: AwsStore, layout: Layout, plan: Plan, key: str, image: Image, content: Any, now: int) -> Adoption:
@@ -213,6 +232,9 @@ def foreign_row_of(store: AwsStore, plan: Plan, image: Image) -> ForeignRow:
     if named not in plan.by_name:
         known = ", ".join(plan.by_name)
         return ForeignRow(key, named, wrong=f"its stage {named!r} is not in the route ({known}); correct its 'queue' attribute")
+    fault = _value_fault(image)
+    if fault is not None:
+        return ForeignRow(key, named, wrong=fault)
     before = [stage.name for stage in plan.stages[: plan.position[named]]]
     try:
         return ForeignRow(key, named, tuple(stage for stage in before if _answered(store, layout, stage, image)))

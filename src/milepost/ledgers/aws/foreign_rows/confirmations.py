@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from milepost.core.change import Author, Change, change
+from milepost.core.claims import kept_author, without_author
 from milepost.core.confirmations import confirm, noted_once, refused
 from milepost.core.decide import NOTE_LIMIT, decide, without
 from milepost.core.item import Item, Put, Row
@@ -60,13 +61,14 @@ def confirmed_change(item: Item, plan: Plan, now: int, jitter: Callable[[], floa
     if row.status is Status.COMPLETED:
         here = len(plan.stages)
     elif row.status in FAILED and row.stage in row.kept:
-        moved = confirm(item, row.stage, outcome_from_builtins(row.kept[row.stage]), plan, now, jitter(), by=OUTSIDE.by or "")
+        kept = row.kept[row.stage]
+        moved = confirm(item, row.stage, outcome_from_builtins(kept), plan, now, jitter(), by=kept_author(kept))
         return moved if isinstance(moved, Change) else None
     elif row.stage in row.kept and not row.terminal and row.status is not Status.PROCESSING:
         return decide(item, Done(), plan, now, jitter())
     for stage, outcome in row.kept.items():
         if plan.position.get(stage, here) < here:
-            note = {"for": stage, "differs": outcome}
+            note = {"for": stage, "differs": without_author(outcome)}
             return change(row, Reason.NOTED, now, row.status, {"kept": without(row.kept, stage)}, OUTSIDE, note=note)
     return None
 

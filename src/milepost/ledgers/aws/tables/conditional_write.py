@@ -22,7 +22,7 @@ from milepost.ledgers.aws.tables.item_rows import (
     packed_trail,
     retry_entry,
 )
-from milepost.ledgers.aws.tables.keys import OWN, WAITING, Image, Layout
+from milepost.ledgers.aws.tables.keys import BY_ATTRIBUTE, CONFIRMED_BY, OWN, WAITING, Image, Layout
 from milepost.ledgers.aws.tables.values import Values
 
 LONG_TRAIL, LONG_TRAIL_BYTES = 16, 65_536
@@ -263,7 +263,11 @@ def _set_waiting_outcomes(update: Update, change: Change, layout: Layout, values
     for stage, outcome in after.items():
         if before.get(stage) != outcome and is_plain(outcome):
             update.set(layout.prefix + stage, values.encode(outcome.get("output"), place))
+            if outcome.get("by"):
+                update.set(CONFIRMED_BY + stage, {"S": outcome["by"]})
     for stage in before.keys() - after.keys():
+        if not (before[stage].get("by") or BY_ATTRIBUTE).startswith(BY_ATTRIBUTE):
+            update.remove(CONFIRMED_BY + stage)
         if is_plain(before[stage]) and stage not in results:
             update.remove(layout.prefix + stage)
     others = [{stage: outcome for stage, outcome in kept.items() if not is_plain(outcome)} for kept in (before, after)]
@@ -275,7 +279,7 @@ def _set_waiting_outcomes(update: Update, change: Change, layout: Layout, values
 
 def is_plain(outcome: Any) -> bool:
     is_done = isinstance(outcome, dict) and outcome.get("type") == "done"
-    return is_done and outcome.keys() <= {"type", "output"} and outcome.get("output") is not None
+    return is_done and outcome.keys() <= {"type", "output", "by"} and outcome.get("output") is not None
 
 
 def _set_content(update: Update, change: Change, layout: Layout, values: Values, place: str, through: frozenset[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from milepost.core.errors import LedgerReadOnly
 from milepost.ledgers.aws.names import ResourceNames, fitted_key
 from milepost.ledgers.aws.requests.client import Requests, TransactionRefused, expressions, key_condition
 from milepost.ledgers.aws.tables.keys import Image
@@ -24,6 +26,8 @@ BY_ROUTE = frozenset({BREAKER})
 with the route."""
 LAYOUT = "layout"
 """Kind of the documents of the routes that the ledger was opened with."""
+
+log = logging.getLogger(__name__)
 
 
 class Control:
@@ -46,14 +50,15 @@ class Control:
         self.names = names
         self._table = names.control
         self._first_version = first_version
+        self._unreadable: set[tuple[str, str]] = set()
+        """Kinds and routes that this process may not read, each logged once."""
 
     def read(self, kind: str, routes: Iterable[str] | None = None) -> dict[str, Document]:
         """All documents of a kind, by name. `routes`: of kinds with the route in their key, only those of these routes."""
         images = {image["name"]["S"]: image for image in self._requests.query(self._table, **kind_query(kind))}
         if kind in BY_ROUTE:
             for route in self.read(LAYOUT) if routes is None else routes:
-                with_route = self._requests.query(self._table, **kind_query(f"{kind}#{route}"))
-                images |= {image["name"]["S"]: image for image in with_route}
+                images |= {image["name"]["S"]: image for image in self._of_route(kind, route)}
         return {_name_in(image): _document(image) for image in images.values() if "version" in image}
 
     def page_of_names(self, kind: str, prefix: str, after: str | None, limit: int) -> list[str]:
@@ -63,6 +68,17 @@ class Control:
             self._table, **kind_query(kind, " AND #name BETWEEN :first AND :last", first=first, last=prefix + LAST)
         )
         return [_name_in(image) for image in islice((image for image in images if "version" in image), limit)]
+
+    def _of_route(self, kind: str, route: str) -> list[Image]:
+        """The rows of one route; none where this process's role may not read them: the stack has no such route any more, or is older than
+        this version."""
+        try:
+            return list(self._requests.query(self._table, **kind_query(f"{kind}#{route}")))
+        except LedgerReadOnly as error:
+            if (kind, route) not in self._unreadable:
+                log.warning("documents %r of route %r are left out: %s; deploy the present stack", kind, route, error)
+                self._unreadable.add((kind, route))
+            return []
 
     def get(self, kind: str, name: str) -> Document | None:
         """One document."""

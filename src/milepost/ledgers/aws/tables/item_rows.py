@@ -17,7 +17,7 @@ from milepost.core.outcome import Done, outcome_to_builtins
 from milepost.core.status import FAILED, TERMINAL, Status
 from milepost.ledgers.aws.names import FAILED_SHARD, MARKED_SHARD, QUEUED_SHARD, due_shard, iso, ms
 from milepost.ledgers.aws.requests.queues import SqsMessage
-from milepost.ledgers.aws.tables.keys import OWN, Image, Layout
+from milepost.ledgers.aws.tables.keys import BY_ATTRIBUTE, CONFIRMED_BY, OWN, Image, Layout
 from milepost.ledgers.aws.tables.values import LARGEST, WITH_KEY, Values
 
 RETRY_ENTRY = 1024
@@ -221,8 +221,14 @@ def kept_of(image: Image, layout: Layout, values: Values) -> dict[str, Any]:
             value = values.decode(attribute)
             payload = _payload(image, layout, values, stage) if layout.has_own_rule(stage) else None
             if layout.valid(stage, value, payload):
-                kept.setdefault(stage, outcome_to_builtins(_confirmation(image, layout, stage, value, values)))
+                outcome = outcome_to_builtins(_confirmation(image, layout, stage, value, values))
+                kept.setdefault(stage, {**outcome, "by": _confirmed_by(image, name, stage)})
     return kept or _NONE_KEPT
+
+
+def _confirmed_by(image: Image, attribute: str, stage: str) -> str:
+    """Who set the attribute that confirms a stage, as far as the row says."""
+    return image.get(CONFIRMED_BY + stage, {}).get("S") or f"{BY_ATTRIBUTE}{attribute}"
 
 
 def _payload(image: Image, layout: Layout, values: Values, stage: str) -> Any:

@@ -25,6 +25,12 @@ PREFIXES = {"seed": "ingested_", "today": "result_"}
 WAITING = "waiting_"
 """Prefix, followed by the stage, of the attribute in which a confirmer lists what it still waits for."""
 
+CONFIRMED_BY = "confirmedBy_"
+"""Prefix, followed by the stage, of the attribute in which a confirmer says who it is: name, program and version."""
+
+BY_ATTRIBUTE = "row attribute "
+"""Beginning of the name of a confirmer that has not said who it is; the attribute's name follows."""
+
 PAIRS = ("pk", "sk")
 """Key of a route with four key fields: two pairs, each joined by '#' as in the item's own key."""
 
@@ -52,7 +58,7 @@ def key_attributes(route: Route) -> tuple[str, ...]:
     attribute called `key`."""
     fields = tuple(key_fields(route.key))
     names = fields if len(fields) in (1, 2) else PAIRS if len(fields) == 4 else ("key",)
-    taken = any(name in OWN or name.startswith((*PREFIXES.values(), WAITING, "payload_")) for name in names)
+    taken = any(name in OWN or name.startswith((*PREFIXES.values(), WAITING, CONFIRMED_BY, "payload_")) for name in names)
     return ("key",) if taken or len(set(names)) < len(names) else names
 
 

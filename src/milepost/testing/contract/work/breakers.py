@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from milepost.core.admission.breakers import BreakerState
 from milepost.core.decide import decide, given_back
 from milepost.core.item import Item
-from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
+from milepost.core.outcome import Checked, Done, HandedOver, NotYet, Outcome, Reject, Retry
 from milepost.core.routes.backoff import Backoff
 from milepost.core.routes.breaker import Breaker
 from milepost.core.routes.route import Limits, Route
@@ -53,7 +53,7 @@ class BreakersContract(Promises):
         return sorted(item.key for item in items)
 
     def test_a_closed_breaker_writes_nothing(self, guarded: World) -> None:
-        outcomes: list[Outcome] = [Done(), NotYet(), HandedOver("1h"), Reject("no such house")]
+        outcomes: list[Outcome] = [Done(), NotYet(), Checked(), HandedOver("1h"), Reject("no such house")]
         for number, outcome in enumerate(outcomes):
             self.fail(guarded, f"p{number}", outcome=outcome)
         assert guarded.ledger.read(BREAKER) == {}

@@ -144,6 +144,7 @@ class ClaimContract(Promises):
         assert world.item("p1").results == {"stamp": {"stamped": 1}}
         assert world.row("p1").kept == {}
         assert world.reasons("p1") == ["accepted", "kept", "advanced", "confirmed"]
+        assert [(line.by, line.kept) for line in world.lines("p1")[1::2]] == [("partner", False), ("partner", True)], "who gave it"
         world.audit()
 
     def test_overdue_is_told_once_and_changes_no_status(self, world: World) -> None:

@@ -12,7 +12,7 @@ from milepost.core.decide import MAX_LOSSES, decide, given_back, undecided
 from milepost.core.due import look
 from milepost.core.history import claim_digest
 from milepost.core.item import Item
-from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
+from milepost.core.outcome import Checked, Done, HandedOver, NotYet, Outcome, Reject, Retry
 from milepost.core.routes.route import Route
 from milepost.core.status import Reason, Status
 from milepost.engine.context import Context
@@ -26,7 +26,16 @@ from milepost.testing.clock import SeededChance
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import LEASE, World
 
-OUTCOMES: list[Outcome] = [Done({"grams": 3}), Done(), Retry("busy"), Reject("broken"), NotYet(note="soon"), HandedOver(within="1h")]
+CHECKED = Checked({"files": 2}, after="1h", note="all there")
+OUTCOMES: list[Outcome] = [
+    Done({"grams": 3}),
+    Done(),
+    Retry("busy"),
+    Reject("broken"),
+    NotYet(note="soon"),
+    HandedOver(within="1h"),
+    CHECKED,
+]
 names = [f"{type(outcome).__name__}-{number}" for number, outcome in enumerate(OUTCOMES)]
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from milepost.core.change import Change, change
+from milepost.core.counters import HOUR
 from milepost.core.decide import decide, given_back, late
+from milepost.core.item import digest_of
 from milepost.core.operators import cancel, retry, skip
-from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
+from milepost.core.outcome import Checked, Done, HandedOver, NotYet, Outcome, Reject, Retry
 from milepost.core.status import Reason, Status
 from milepost.ports.items import Conflict
 from milepost.testing.contract.base import Promises
@@ -59,6 +61,7 @@ class ChangesContract(Promises):
     def test_every_outcome_is_kept_field_by_field(self, world: World) -> None:
         outcomes: list[Outcome] = [
             NotYet(note="no lorry"),
+            Checked({"files": 2}, after="20h", note="all there"),
             HandedOver("2d", note="ticket 7"),
             Retry("busy", details={"a": [1]}, http_status=503),
             Reject("no"),
@@ -126,6 +129,37 @@ class ChangesContract(Promises):
             world.clock.advance("1m")
         assert world.reasons("p1") == ["accepted", "not-yet"]
         assert world.row("p1").looks == 3
+        world.audit()
+
+    def test_each_successful_check_makes_a_line_and_moves_the_overdue_mark(self, world: World) -> None:
+        world.bring("p1", to="stamp")
+        for _ in range(4):
+            assert world.settle(world.take("p1", "stamp"), Checked(after="20h", note="all there")) is None
+            row = world.row("p1")
+            assert (row.stage, row.status, row.overdue_at) == ("stamp", Status.WAITING, world.now + 24 * HOUR)
+            world.audit()
+            world.clock.advance("20h")
+        assert world.reasons("p1")[-4:] == ["checked"] * 4
+        assert "overdue" not in world.reasons("p1")
+
+    def test_what_an_earlier_attempt_left_is_gone_after_a_successful_check(self, world: World) -> None:
+        world.add("p1")
+        world.settle(world.take("p1"), Retry("busy", after="1s"))
+        world.clock.advance("1h")
+        assert world.settle(world.take("p1"), Checked(after="1h")) is None
+        row = world.row("p1")
+        assert (row.attempts, row.error, row.looks, row.lease) == (0, None, 0, None)
+        world.audit()
+
+    def test_the_output_of_a_check_replaces_the_stages_result(self, world: World) -> None:
+        world.bring("p1", to="stamp")
+        for output in ({"tape": "V1"}, None, {"tape": "V2"}):
+            assert world.settle(world.take("p1", "stamp"), Checked(output, after="1m")) is None
+            assert world.item("p1").results["stamp"] == (output or {"tape": "V1"})
+            world.clock.advance("1m")
+        assert [line.output for line in world.lines("p1")[-3:]] == [digest_of({"tape": "V1"}).hex(), None, digest_of({"tape": "V2"}).hex()]
+        assert world.settle(world.take("p1", "stamp"), Done({"sealed": True})) is None
+        assert (world.row("p1").stage, world.item("p1").results["stamp"]) == ("delivered", {"sealed": True})
         world.audit()
 
     def test_counters_hold_when_a_look_without_a_line_came_in_between(self, world: World) -> None:
